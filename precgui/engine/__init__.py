@@ -1,0 +1,1 @@
+"""What does the training. torch lives here; no Qt, no h5py."""

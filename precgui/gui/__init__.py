@@ -1,0 +1,1 @@
+"""The window. PySide6 and pyqtgraph are imported below this package only."""

@@ -1,0 +1,1 @@
+"""One panel a module; panels never import one another."""

@@ -1,0 +1,1 @@
+"""Plots that stay exact and fluid up to millions of points."""

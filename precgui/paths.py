@@ -1,0 +1,29 @@
+"""Where things live: the user's runs, the application's state, the bundled resources."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def resources() -> Path:
+    """The bundled data: beside the package in a checkout, inside it when installed."""
+    inside = Path(__file__).parent / "resources"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "resources"
+
+
+def runs_dir() -> Path:
+    """Where new runs go: $PRECGUI_RUNS, else ~/precgui-runs. Not created here."""
+    return Path(os.environ.get("PRECGUI_RUNS") or Path.home() / "precgui-runs")
+
+
+def state_dir() -> Path:
+    """Where settings, window layout and crash logs go: $PRECGUI_STATE, else the platform's place. Not created here."""
+    if chosen := os.environ.get("PRECGUI_STATE"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "precgui"
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Application Support/precgui"
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "precgui"

@@ -1,0 +1,53 @@
+"""The one face of a run, live or saved: plots, comparison and diagnosis know only this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.config import RunConfig
+from precgui.events import Incident, Status
+
+Axis = Literal["step", "time_s"]
+Series = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+# Signals recorded at every step, in the order of the file. `step` and `time_s` are the axes.
+STEP_SIGNALS = ("loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes")
+EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
+POWER_SIGNALS = ("power_w", "energy_j")
+DERIVED_SIGNALS = ("samples_per_s",)  # samples / (step_s + data_s)
+SIGNALS = STEP_SIGNALS + EVALUATION_SIGNALS + POWER_SIGNALS + DERIVED_SIGNALS
+
+
+class Run(Protocol):
+    """A run as it is seen. Arrays are float64 and read-only by agreement; NaN and Inf are kept."""
+
+    run_id: str
+    path: Path | None
+    title: str
+    config: RunConfig
+    status: Status
+    created: str  # ISO 8601 with time zone
+
+    @property
+    def environment(self) -> Mapping[str, Any]: ...
+    @property
+    def machine(self) -> Mapping[str, Any]: ...
+    @property
+    def total_steps(self) -> int: ...
+
+    def series(self, name: str, over: Axis = "step") -> Series:
+        """The signal as (x, value), both of length n. Power is placed on the step axis by its time.
+
+        `power_w` is the first device's; `power_w:NAME` names one of `power_devices()`.
+        Raises KeyError for a name that is not in SIGNALS.
+        """
+        ...
+
+    def power_devices(self) -> list[str]: ...
+
+    def events(self, kind: str | None = None) -> list[Incident]: ...
