@@ -1,0 +1,18 @@
+"""Settings of every test: no screen, one thread, and none of the user's own runs or settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs and state of a test, and of the processes it starts, go to its temporary folder."""
+    monkeypatch.setenv("PRECGUI_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("PRECGUI_STATE", str(tmp_path / "state"))
