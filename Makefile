@@ -1,0 +1,65 @@
+# `make run` and `make test` install what they need first: system libraries for Qt, then a virtual environment.
+# PYTHON=python3.12 chooses another interpreter, ARGS="..." is handed to precgui or pytest.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+LOCK := packaging/constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+QUIET := $(if $(CI),-qq)
+SCREEN := $(if $(or $(DISPLAY),$(WAYLAND_DISPLAY)),window,offscreen)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench constraints digits screenshots wheel clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+run: $(READY) ## start the application
+	@packaging/system-libraries.sh $(SCREEN)
+	@$(BIN)/precgui $(ARGS) || { status=$$?; [ $$status -eq 2 ] || exit $$status; } # 2: it has said why in one sentence
+
+test: $(READY) ## run all tests
+	@packaging/system-libraries.sh offscreen
+	@$(BIN)/pytest $(ARGS)
+
+check: $(READY) ## style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_layers.py
+
+format: $(READY) ## put the source into the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## run the benchmarks, each prints its figures
+	@packaging/system-libraries.sh offscreen
+	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit; done
+
+constraints: $(READY) ## choose the newest versions that fit and write them down with their hashes
+	$(BIN)/python packaging/pin_versions.py
+
+digits: $(READY) ## write the bundled data set again
+	$(BIN)/python packaging/build_digits.py
+
+screenshots: $(READY) ## take the pictures of the README
+	@packaging/system-libraries.sh offscreen
+	$(BIN)/python packaging/screenshots.py docs/images
+
+wheel: $(READY) ## build the wheel into dist/
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+clean: ## remove the virtual environment and everything that was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@packaging/make-environment.sh $(VENV)
+
+# The package comes last and alone: its dependencies are all there, at the versions of the lock file.
+$(READY): $(LOCK) pyproject.toml $(BIN)/python
+	@echo "Installing Python packages into $(VENV); the first time some 3 GB, most of it torch."
+	@$(PIP) install $(QUIET) --require-hashes -r $(LOCK)
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
