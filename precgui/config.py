@@ -39,10 +39,17 @@ class ModelConfig(_Section):
 
 
 class DataConfig(_Section):
-    batch_size: int = Field(64, ge=1, le=1_000_000, title="Batch size", description="Samples per step.",
-                            json_schema_extra={"unit": "samples"})  # fmt: skip
-    workers: int = Field(0, ge=0, le=256, title="Loader processes",
-                         description="0 loads the data in the training process.")  # fmt: skip
+    batch_size: int = Field(
+        64,
+        ge=1,
+        le=1_000_000,
+        title="Batch size",
+        description="Samples per step.",
+        json_schema_extra={"unit": "samples"},
+    )
+    workers: int = Field(
+        0, ge=0, le=256, title="Loader processes", description="0 loads the data in the training process."
+    )
 
 
 class TrainConfig(_Section):
@@ -51,16 +58,24 @@ class TrainConfig(_Section):
         None, ge=1, le=10**9, title="Maximum steps", description="Stop after this many steps; empty: no limit."
     )
     clip_norm: float | None = Field(
-        None, gt=0, title="Clip gradient norm",
+        None,
+        gt=0,
+        title="Clip gradient norm",
         description="Largest L2 norm of the unscaled gradients; empty: no clipping.",
-    )  # fmt: skip
+    )
 
 
 class OptimizerConfig(_Section):
     name: Literal["sgd", "adamw"] = Field("sgd", title="Optimizer", description="sgd: with momentum; adamw.")
     lr: float = Field(0.05, gt=0, le=1e6, title="Learning rate", description="Step size at the first step.")
-    momentum: float = Field(0.9, ge=0, lt=1, title="Momentum", description="Of SGD.",
-                            json_schema_extra={"show_if": {"optimizer.name": ["sgd"]}})  # fmt: skip
+    momentum: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        title="Momentum",
+        description="Of SGD.",
+        json_schema_extra={"show_if": {"optimizer.name": ["sgd"]}},
+    )
     weight_decay: float = Field(0.0, ge=0, le=1e6, title="Weight decay", description="L2 penalty; decoupled in AdamW.")
     schedule: Literal["constant", "cosine"] = Field(
         "cosine", title="Schedule", description="How the learning rate changes over the run."
@@ -69,29 +84,55 @@ class OptimizerConfig(_Section):
 
 class ScalingConfig(_Section):
     mode: Literal["auto", "none", "static", "dynamic"] = Field(
-        "auto", title="Loss scaling",
+        "auto",
+        title="Loss scaling",
         description="auto: dynamic for FP16, none otherwise. static keeps the initial scale for the whole run.",
-    )  # fmt: skip
-    initial_scale: float = Field(65536.0, gt=0, le=2.0**126, title="Initial scale",
-                                 description="Factor on the loss; a power of two loses no bits.")  # fmt: skip
-    growth_factor: float = Field(2.0, gt=1, le=2.0**32, title="Growth factor",
-                                 description="Factor on the scale after enough finite steps.")  # fmt: skip
-    backoff_factor: float = Field(0.5, gt=0, lt=1, title="Backoff factor",
-                                  description="Factor on the scale after a step with Inf or NaN gradients.")  # fmt: skip
-    growth_interval: int = Field(2000, ge=1, le=10**9, title="Growth interval",
-                                 description="Finite steps in a row before the scale grows.",
-                                 json_schema_extra={"unit": "steps"})  # fmt: skip
+    )
+    initial_scale: float = Field(
+        65536.0,
+        gt=0,
+        le=2.0**126,
+        title="Initial scale",
+        description="Factor on the loss; a power of two loses no bits.",
+    )
+    growth_factor: float = Field(
+        2.0, gt=1, le=2.0**32, title="Growth factor", description="Factor on the scale after enough finite steps."
+    )
+    backoff_factor: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        title="Backoff factor",
+        description="Factor on the scale after a step with Inf or NaN gradients.",
+    )
+    growth_interval: int = Field(
+        2000,
+        ge=1,
+        le=10**9,
+        title="Growth interval",
+        description="Finite steps in a row before the scale grows.",
+        json_schema_extra={"unit": "steps"},
+    )
 
 
 class RunConfig(_Section):
-    title: str = Field("", max_length=200, title="Title", description="Your name for the run; empty: made from the rest.")
+    title: str = Field(
+        "", max_length=200, title="Title", description="Your name for the run; empty: made from the rest."
+    )
     task: Task = Field("digits", title="Task", description="What is learned.")
     precision: Precision = Field("fp32", title="Precision", description="How the run uses number formats.")
-    seed: int = Field(0, ge=0, lt=2**63, title="Seed", description="Of the weights, the split and the order of the data.")
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?|mps|xpu(:\d+)?)$", title="Device",
-                        description="auto takes an accelerator when there is one; or cpu, cuda, cuda:1 ...")  # fmt: skip
-    threads: int | None = Field(None, ge=1, le=4096, title="CPU threads",
-                                description="Threads of torch; empty: physical cores minus one.")  # fmt: skip
+    seed: int = Field(
+        0, ge=0, lt=2**63, title="Seed", description="Of the weights, the split and the order of the data."
+    )
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d+)?|mps|xpu(:\d+)?)$",
+        title="Device",
+        description="auto takes an accelerator when there is one; or cpu, cuda, cuda:1 ...",
+    )
+    threads: int | None = Field(
+        None, ge=1, le=4096, title="CPU threads", description="Threads of torch; empty: physical cores minus one."
+    )
     model: ModelConfig = Field(default_factory=ModelConfig, title="Model")
     data: DataConfig = Field(default_factory=DataConfig, title="Data")
     train: TrainConfig = Field(default_factory=TrainConfig, title="Training")

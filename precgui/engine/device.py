@@ -1,0 +1,63 @@
+"""Which device a run uses, and how many CPU threads."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from precgui.engine.errors import EngineError
+
+
+def choose(wanted: str) -> torch.device:
+    """The torch device for `auto`, `cpu`, `cuda`, `cuda:1`, `mps` or `xpu`. Raises EngineError when it is not there."""
+    if wanted == "cpu":
+        return torch.device("cpu")
+    # Without check_available a CUDA build answers "cuda" on a machine without a GPU.
+    present = torch.accelerator.current_accelerator(check_available=True)
+    if wanted == "auto":
+        return torch.device("cpu") if present is None else torch.device(present.type, 0)
+    device = torch.device(wanted)
+    if present is None or present.type != device.type:
+        found = "only the CPU" if present is None else f"the CPU and {present.type}"
+        raise EngineError(f"device {wanted} is not there: torch sees {found}; choose device = auto or cpu")
+    count = torch.accelerator.device_count()
+    if (device.index or 0) >= count:
+        raise EngineError(f"device {wanted} is not there: there are {count}, numbered from 0")
+    return torch.device(device.type, device.index or 0)
+
+
+def name(device: torch.device) -> str:
+    """The device as a person knows it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return {"cpu": "CPU", "mps": "Apple GPU", "xpu": "Intel GPU"}.get(device.type, device.type)
+
+
+def pin_threads(wanted: int | None) -> int:
+    """Set torch's threads; by default one core is left to the window and its neighbours. Returns the number."""
+    threads = wanted or max(1, physical_cores() - 1)
+    torch.set_num_threads(threads)
+    return threads
+
+
+def physical_cores() -> int:
+    """Cores this process may use, hyper-threads counted once where the system tells."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    physical = (
+        torch.cpu.get_capabilities().get("num_physical_cores") if hasattr(torch.cpu, "get_capabilities") else None
+    )
+    return min(usable, physical) if isinstance(physical, int) and physical > 0 else usable
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the work queued on an accelerator; nothing to wait for on the CPU."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def peak_memory_bytes(device: torch.device) -> float:
+    """Peak of the device's allocator since the run began; NaN where torch does not measure it."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    return float("nan")

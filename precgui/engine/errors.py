@@ -1,0 +1,5 @@
+"""What can go wrong in the engine and is the user's to mend: one sentence each."""
+
+
+class EngineError(Exception):
+    """The run cannot start or go on; the message names the thing and the cure."""
