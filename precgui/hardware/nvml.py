@@ -1,0 +1,149 @@
+"""The one door to NVIDIA's management library (nvidia-ml-py). Nothing raises out of here: what fails is `Absent`.
+
+Calls fail one by one (a laptop has no power limit, WSL answers half of them, MIG hides utilisation), so each
+reading is asked for on its own. Handles must not cross a fork; a session belongs to the process that opened it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import ArgumentError
+from types import ModuleType
+from typing import Any
+
+from precgui.hardware.readings import Absent, Maybe
+
+# Fields of nvmlDeviceGetFieldValues and error codes by number: old releases of the binding lack some of the names.
+FIELD_POWER_AVERAGE = 185
+FIELD_POWER_INSTANT = 186
+_NOT_SUPPORTED, _NO_PERMISSION, _FUNCTION_NOT_FOUND, _GPU_IS_LOST, _RESET_REQUIRED = 3, 4, 13, 15, 16
+_NO_DRIVER = (9, 12)
+_MISMATCH = 18
+_SCOPE_GPU = 0
+_UNION_MEMBER = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
+
+_REASONS = {
+    _NOT_SUPPORTED: "the device does not report it",
+    _NO_PERMISSION: "the driver asks for more rights (run as root, or ask the administrator)",
+    _FUNCTION_NOT_FOUND: "the driver is too old to know it",
+    _GPU_IS_LOST: "the GPU has fallen off the bus; a reboot brings it back",
+    _RESET_REQUIRED: "the GPU must be reset before it answers",
+}
+
+
+def _why(error: Exception) -> Absent:
+    if isinstance(error, AttributeError):
+        return Absent("the installed nvidia-ml-py is too old to know it")
+    return _absent(getattr(error, "value", 0), str(error))
+
+
+def _absent(code: int, answer: str) -> Absent:
+    return Absent(_REASONS.get(code, f"NVML answers: {answer}"), lost=code in (_GPU_IS_LOST, _RESET_REQUIRED))
+
+
+class Gpu:
+    """One GPU of an open session."""
+
+    def __init__(self, library: ModuleType, index: int, handle: Any) -> None:
+        self._library = library
+        self.index = index
+        self.handle = handle
+
+    def ask(self, function: str, *arguments: Any) -> Maybe[Any]:
+        """The answer of `pynvml.<function>(handle, *arguments)`, in NVML's own units."""
+        return _call(self._library, function, self.handle, *arguments)
+
+    def name(self) -> str:
+        """As NVML spells it; `NVIDIA GPU` where it tells no name."""
+        name = self.ask("nvmlDeviceGetName")
+        if isinstance(name, Absent):
+            return "NVIDIA GPU"
+        return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+
+    def field(self, number: int) -> Maybe[float]:
+        """One field of nvmlDeviceGetFieldValues for the GPU itself (not the module around it), in NVML's units."""
+        answers = self.ask("nvmlDeviceGetFieldValues", [(number, _SCOPE_GPU)])
+        if isinstance(answers, Absent):
+            return answers
+        answer = answers[0]
+        if answer.nvmlReturn:
+            return _absent(answer.nvmlReturn, f"error {answer.nvmlReturn}")
+        return float(getattr(answer.value, _UNION_MEMBER[answer.valueType]))
+
+
+class Session:
+    """NVML between init and shutdown."""
+
+    def __init__(self, library: ModuleType) -> None:
+        self.library = library
+
+    def ask(self, function: str, *arguments: Any) -> Maybe[Any]:
+        """The answer of `pynvml.<function>(*arguments)` for the system as a whole."""
+        return _call(self.library, function, *arguments)
+
+    def gpus(self) -> list[Maybe[Gpu]]:
+        """Every GPU in NVML's order; one that cannot be opened stands as `Absent` in its place."""
+        count = self.ask("nvmlDeviceGetCount")
+        if isinstance(count, Absent):
+            return [count]
+        handles = [self.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+        return [
+            handle if isinstance(handle, Absent) else Gpu(self.library, index, handle)
+            for index, handle in enumerate(handles)
+        ]
+
+    def close(self) -> None:
+        self.ask("nvmlShutdown")
+
+
+def open_session() -> Maybe[Session]:
+    """Load and initialise NVML. The caller closes the session."""
+    try:
+        library = importlib.import_module("pynvml")
+    except (ImportError, OSError, SyntaxError):
+        return Absent("the package nvidia-ml-py is not installed")
+    try:
+        library.nvmlInit()
+    except _errors(library) as error:
+        return Absent(_why_no_session(error))
+    return Session(library)
+
+
+@contextmanager
+def session() -> Iterator[Maybe[Session]]:
+    """An open session that is closed at the end of the block, or `Absent`."""
+    opened = open_session()
+    try:
+        yield opened
+    finally:
+        if isinstance(opened, Session):
+            opened.close()
+
+
+def _why_no_session(error: Exception) -> str:
+    code = getattr(error, "value", None)
+    if code in _NO_DRIVER:
+        return "no NVIDIA driver on this machine"
+    if code == _MISMATCH:
+        return "the NVIDIA driver in the kernel and its library have different versions; reboot to load the new one"
+    if code == _NO_PERMISSION:
+        return "this user may not talk to the NVIDIA driver (look at the rights of /dev/nvidia*)"
+    return f"NVML does not start: {error}"
+
+
+def _call(library: ModuleType, function: str, *arguments: Any) -> Maybe[Any]:
+    try:
+        return getattr(library, function)(*arguments)
+    except _errors(library) as error:
+        return _why(error)
+
+
+def _errors(library: ModuleType) -> tuple[type[Exception], ...]:
+    """What the binding is known to raise: its own errors, and those of ctypes and of decoding half-filled answers."""
+    own = [getattr(library, name, None) for name in ("NVMLError", "NVMLLibraryMismatchError")]
+    return (
+        *(kind for kind in own if isinstance(kind, type)),
+        AttributeError, OSError, TypeError, ValueError, ArgumentError,
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""RAPL through Linux's powercap: the energy counters of CPU packages and their memory.
+
+Top-level `package` zones and their `dram` parts are read; `core` and `uncore` are inside a package, `psys` contains
+the packages, and `intel-rapl-mmio` repeats them, so none of these is counted a second time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from precgui.hardware.readings import Absent, Maybe
+
+POWERCAP = Path("/sys/class/powercap")
+_HIGHEST_BELIEVABLE_W = 5_000.0  # a step above this is a reset of the counter (suspend), not a wrap-around
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """One counter: `folder` holds `energy_uj` (microjoules, wraps after `range_j`)."""
+
+    device: str
+    folder: Path
+    range_j: float
+
+    def read_j(self) -> Maybe[float]:
+        """The counter in joules, from an arbitrary zero."""
+        try:
+            return int((self.folder / "energy_uj").read_text()) * 1e-6
+        except PermissionError:
+            return Absent(
+                f"the energy counter of {self.device} is readable by root only; "
+                f"`sudo chmod a+r {self.folder}/energy_uj` opens it until the next boot"
+            )
+        except (OSError, ValueError) as error:
+            return Absent(f"the energy counter of {self.device} cannot be read: {error}", lost=True)
+
+
+def energy_between(before_j: float, after_j: float, range_j: float, interval_s: float) -> float | None:
+    """Joules used between two readings, across at most one wrap-around; None when the counter was reset meanwhile."""
+    used_j = after_j - before_j
+    if used_j < 0:
+        used_j += range_j
+    believable = 0 <= used_j <= _HIGHEST_BELIEVABLE_W * max(interval_s, 1e-3)
+    return used_j if believable else None
+
+
+def zones() -> Maybe[list[Zone]]:
+    """The counters to read, packages before memory, or why there is none."""
+    if not POWERCAP.is_dir():
+        return Absent(f"{POWERCAP} does not exist")
+    found = [zone for folder in sorted(POWERCAP.glob("intel-rapl:*")) if (zone := _zone(folder))]
+    if not found:
+        return Absent(f"{POWERCAP} has no package counter")
+    return sorted(found, key=lambda zone: (zone.device.startswith("DRAM"), zone.device))
+
+
+def _zone(folder: Path) -> Zone | None:
+    """`package-N` and `dram` become devices named after their package; other zones are None."""
+    name = _text(folder / "name")
+    parent_name = _text(folder.parent / folder.name.rsplit(":", 1)[0] / "name")
+    if name.startswith("package-"):
+        device = f"CPU package {name.removeprefix('package-')}"
+    elif name == "dram":
+        device = f"DRAM {parent_name.removeprefix('package-')}"
+    else:
+        return None
+    top = _text(folder / "max_energy_range_uj")
+    return Zone(device, folder, int(top) * 1e-6 if top.isdigit() else 2**32 * 1e-6)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,27 @@
+"""A value that may be missing: missing is a value with a reason, never an exception and never a made-up number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Not available. `reason` is half a sentence that says why; `lost` means the device itself has gone."""
+
+    reason: str
+    lost: bool = False
+
+    def __str__(self) -> str:
+        return f"not available: {self.reason}"
+
+
+Maybe: TypeAlias = T | Absent
+
+
+def known(value: Maybe[T]) -> T | None:
+    """The value, or None where it is absent: for places that keep only what is there, such as JSON."""
+    return None if isinstance(value, Absent) else value

@@ -1,0 +1,120 @@
+"""What this machine is, in a few lines: kept in every run file and shown first in the window."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from precgui.hardware import nvml
+from precgui.hardware.readings import Absent, known
+
+CPUINFO = Path("/proc/cpuinfo")
+_DISTRIBUTIONS = ("precgui", "torch", "torchvision")
+
+
+def machine_summary() -> dict[str, Any]:
+    """Host, system, CPU, memory, GPUs and versions in built-in types. Imports no torch; some 10 ms without a GPU."""
+    with nvml.session() as opened:
+        gpus = _gpus(opened)
+        driver = None if isinstance(opened, Absent) else known(opened.ask("nvmlSystemGetDriverVersion"))
+    return {
+        "host": platform.node(),
+        "os": operating_system(),
+        "python": platform.python_version(),
+        "cpu": {
+            "name": cpu_name(),
+            "physical_cores": psutil.cpu_count(logical=False),
+            "logical_cores": psutil.cpu_count(),
+            "usable_cores": usable_cores(),
+        },
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpus": gpus,
+        "nvidia_driver": driver,
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """The installed versions by distribution, None for what is not installed; nothing is imported."""
+    return {name: _version(name) for name in _DISTRIBUTIONS}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def operating_system() -> str:
+    """For example `Debian GNU/Linux 12 (bookworm), kernel 6.1.0`."""
+    system = platform.system()
+    if system == "Linux":
+        try:
+            name = platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+        except OSError:
+            name = "Linux"
+        return f"{name}, kernel {platform.release()}"
+    if system == "Darwin":
+        return f"macOS {platform.mac_ver()[0]}"
+    return f"{system} {platform.release()} {platform.version()}"
+
+
+def usable_cores() -> int:
+    """Logical cores that this process may run on (a container or taskset may give fewer than there are)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """The name as the processor tells it; the architecture where the system tells none."""
+    system = platform.system()
+    if system == "Linux":
+        return _linux_cpu_name() or platform.machine()
+    if system == "Darwin":
+        command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
+        return answer.stdout.strip() or platform.machine()
+    return platform.processor() or platform.machine()
+
+
+def _linux_cpu_name() -> str | None:
+    """The first `model name` line; Arm has none."""
+    try:
+        with CPUINFO.open(encoding="utf-8", errors="replace") as lines:
+            return next(_model_names(lines), None)
+    except OSError:
+        return None
+
+
+def _model_names(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            yield value.strip()
+
+
+def _gpus(opened: nvml.Session | Absent) -> list[dict[str, Any]]:
+    if isinstance(opened, Absent):
+        return []
+    return [
+        {"name": f"GPU {index}", "memory_bytes": None, "uuid": None, "problem": gpu.reason}
+        if isinstance(gpu, Absent)
+        else _gpu(gpu)
+        for index, gpu in enumerate(opened.gpus())
+    ]
+
+
+def _gpu(gpu: nvml.Gpu) -> dict[str, Any]:
+    memory = gpu.ask("nvmlDeviceGetMemoryInfo")
+    return {
+        "name": gpu.name(),
+        "memory_bytes": None if isinstance(memory, Absent) else int(memory.total),
+        "uuid": known(gpu.ask("nvmlDeviceGetUUID")),
+    }
