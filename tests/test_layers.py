@@ -1,0 +1,229 @@
+"""The rules of docs/architecture.md, "Who may import whom", checked on the source and in fresh interpreters."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "precgui"
+
+GROUND = {"events", "paths"}
+MACHINE = GROUND | {"formats", "config", "hardware"}
+# The rooms that each room may import, also inside functions. A room not named here does not exist.
+MAY_IMPORT: dict[str, set[str]] = {
+    "__init__": {"formats", "engine", "runs", "record"},
+    "__main__": {"cli"},
+    "events": set(),
+    "paths": set(),
+    "formats": GROUND,
+    "config": GROUND | {"formats"},
+    "hardware": GROUND | {"formats"},
+    "engine": MACHINE,
+    "runs": MACHINE,
+    "record": MACHINE | {"engine", "runs"},
+    "job": MACHINE | {"engine", "runs"},
+    "gui": MACHINE | {"runs"},
+    "cli": MACHINE | {"engine", "runs", "job", "gui"},
+}
+# Single doors: a module that may import a room which the rest of its room may not.
+DOORS: dict[str, set[str]] = {"gui.worker": {"job", "engine"}}
+# Where a library may be imported at all, and where only inside functions, so that it is not loaded at start-up.
+LIBRARY_ROOMS: dict[str, set[str]] = {
+    "PySide6": {"gui"},
+    "shiboken6": {"gui"},
+    "pyqtgraph": {"gui"},
+    "h5py": {"runs"},
+    "pynvml": {"hardware"},
+    "torch": {"engine", "job", "record", "hardware", "cli"},
+    "torchvision": {"engine", "job", "record", "hardware", "cli"},
+}
+ONLY_IN_FUNCTIONS = {("torch", "hardware"), ("torch", "cli"), ("torchvision", "hardware"), ("torchvision", "cli")}
+ROOMS_ONLY_IN_FUNCTIONS = {("cli", "gui"), ("cli", "engine"), ("__init__", "engine"), ("__init__", "record")}
+# Inside the window: the parts on the left never import those on the right.
+INSIDE_GUI: dict[str, set[str]] = {
+    "gui.panels": {"gui.window", "gui.app", "gui.worker"},
+    "gui.plots": {"gui.panels", "gui.window", "gui.app", "gui.worker"},
+    "gui.state": {"gui.panels", "gui.window", "gui.app"},
+    "gui.worker": {"gui.panels", "gui.window", "gui.app"},
+    "gui.theme": {"gui.panels", "gui.window", "gui.app", "gui.state", "gui.worker"},
+}
+NAMELESS_ROOMS = {"util", "utils", "helper", "helpers", "common", "shared", "misc"}
+MOST_LINES = 400
+
+
+@dataclass(frozen=True)
+class Import:
+    name: str
+    line: int
+    in_function: bool
+
+
+def imports(tree: ast.AST, in_function: bool = False) -> Iterator[Import]:
+    """Every import below `tree`, also those inside functions, under TYPE_CHECKING and by name."""
+    for node in ast.iter_child_nodes(tree):
+        lazy = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        lazy = lazy or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+        for name in _imported_names(node):
+            yield Import(name, getattr(node, "lineno", 0), lazy)
+        yield from imports(node, lazy)
+
+
+def _imported_names(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            return [f"{module}.{alias.name}" for alias in names]
+        case ast.ImportFrom(level=level):
+            return [f"precgui.{'.' * level}relative"]
+        case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
+            called = ast.unparse(function)
+            return [name] if called in ("__import__", "import_module", "importlib.import_module") else []
+    return []
+
+
+def faults(module: str, source: str) -> list[str]:
+    """What is wrong with the imports of `module` (dotted, without `precgui.`), one sentence each."""
+    return [
+        f"{module}:{item.line} {sentence}"
+        for item in imports(ast.parse(source))
+        if (sentence := _fault(module, item)) is not None
+    ]
+
+
+def _fault(module: str, item: Import) -> str | None:
+    room = module.partition(".")[0]
+    top, _, inside = item.name.partition(".")
+    if top != "precgui":
+        return _library_fault(room, top, item.in_function)
+    target = inside.partition(".")[0]
+    if inside.startswith("."):
+        return "imports relatively"
+    if target not in MAY_IMPORT or target == room:
+        return _inside_fault(module, inside)
+    if target not in MAY_IMPORT[room] | DOORS.get(module, set()):
+        return f"imports {item.name}: {room} may not know {target}"
+    if (room, target) in ROOMS_ONLY_IN_FUNCTIONS and not item.in_function:
+        return f"imports {item.name} at module level"
+    return None
+
+
+def _library_fault(room: str, library: str, in_function: bool) -> str | None:
+    if library in LIBRARY_ROOMS and room not in LIBRARY_ROOMS[library]:
+        return f"imports {library}: only {', '.join(sorted(LIBRARY_ROOMS[library]))} may"
+    if (library, room) in ONLY_IN_FUNCTIONS and not in_function:
+        return f"imports {library} at module level"
+    return None
+
+
+def _inside_fault(module: str, target: str) -> str | None:
+    own, other = module.split("."), target.split(".")
+    if own[:2] == other[:2] == ["gui", "panels"] and len(own) > 2 and len(other) > 2 and own[2] != other[2]:
+        return f"imports {target}: panels meet in gui.state, they do not import one another"
+    for part, forbidden in INSIDE_GUI.items():
+        if own[:2] == part.split(".") and ".".join(other[:2]) in forbidden:
+            return f"imports {target}: {part} is below it"
+    return None
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_that_a_module_imports_only_what_its_room_may(path: Path) -> None:
+    assert faults(dotted(path), path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("engine.train", "import h5py"),
+        ("engine.train", "from precgui.runs.writer import Writer"),
+        ("runs.reader", "def f():\n    import torch"),
+        ("runs.reader", "from precgui import engine"),
+        ("formats.codec", "if TYPE_CHECKING:\n    import torch"),
+        ("hardware.gpu", "import torch.cuda"),
+        ("hardware.gpu", "try:\n    from torch import cuda\nexcept ImportError:\n    cuda = None"),
+        ("cli.run", "from PySide6.QtCore import QObject"),
+        ("cli.main", "from precgui.gui.app import main"),
+        ("gui.panels.live", "from precgui.gui.panels.library import LibraryPanel"),
+        ("gui.panels.live", "from precgui.gui.panels import library"),
+        ("gui.panels.live.chooser", "from precgui.gui.panels.setup import SetupPanel"),
+        ("gui.panels.live", "import precgui.engine.train"),
+        ("gui.plots.linked", "from precgui.gui import window"),
+        ("gui.state", "import importlib\nimportlib.import_module('torch')"),
+        ("gui.state", "from precgui.job import run"),
+        ("config", "from precgui.hardware import gpu"),
+        ("events", "from . import config"),
+        ("__init__", "from precgui.record import Recorder"),
+    ],
+)
+def test_that_the_check_finds_a_planted_fault(module: str, source: str) -> None:
+    assert len(faults(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gui.worker", "from precgui import job"),
+        ("cli.main", "def window():\n    from precgui.gui.app import main\n    return main()"),
+        ("hardware.host", "def versions():\n    import torch\n    return torch.__version__"),
+        ("gui.panels.live.panel", "from precgui.gui.panels.live.chooser import Chooser"),
+        ("cli.main", "from precgui import __version__"),
+        ("job", "from precgui.runs.writer import Writer\nfrom precgui.engine.train import train"),
+    ],
+)
+def test_that_the_check_lets_the_allowed_pass(module: str, source: str) -> None:
+    assert faults(module, source) == []
+
+
+def test_that_every_room_has_its_rule() -> None:
+    rooms = {dotted(path).partition(".")[0] for path in modules()}
+    assert rooms - MAY_IMPORT.keys() == set()
+
+
+def test_that_every_room_has_a_name_of_its_own() -> None:
+    parts = {part for path in modules() for part in dotted(path).split(".")}
+    assert parts & NAMELESS_ROOMS == set()
+
+
+def test_that_no_file_is_too_long_to_find_ones_way_in() -> None:
+    folders = [PACKAGE, ROOT / "tests", ROOT / "benchmarks", ROOT / "packaging"]
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for folder in folders
+        for path in folder.rglob("*.py")
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "left_out"),
+    [
+        ("precgui", ["torch", "PySide6", "h5py", "numpy"]),
+        ("precgui.cli.main", ["torch", "PySide6"]),
+        ("precgui.config", ["torch", "PySide6", "h5py"]),
+        ("precgui.runs.reader", ["torch", "PySide6"]),
+        ("precgui.hardware.power", ["torch", "PySide6"]),
+        ("precgui.gui.window", ["torch", "torchvision"]),
+        ("precgui.gui.worker", ["torch", "torchvision"]),
+    ],
+)
+def test_that_an_import_leaves_heavy_libraries_out(module: str, left_out: list[str]) -> None:
+    program = f"import sys, {module}; print(*(name for name in {left_out} if name in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == []
