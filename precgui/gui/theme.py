@@ -179,6 +179,8 @@ def style_sheet(theme: Theme) -> str:
         "line": theme.line,
         "accent": theme.accent,
         "on_accent": theme.on_accent,
+        "info": theme.info,
+        "warning": theme.warning,
         "error": theme.error,
         "hover": theme.blend(theme.accent, 0.08),
         "chosen": theme.blend(theme.accent, 0.15),
@@ -233,6 +235,15 @@ QComboBox QAbstractItemView { background: @base@; border: 1px solid @line@; outl
 QGroupBox { background: @base@; border: 1px solid @line@; border-radius: 8px; margin-top: 28px; padding: 12px; }
 QGroupBox::title { subcontrol-origin: margin; subcontrol-position: top left; left: 2px; padding: 4px 0; }
 QFrame[kind="card"] { background: @base@; border: 1px solid @line@; border-radius: 8px; }
+QFrame#navigation { background: @window@; border: none; border-right: 1px solid @line@; }
+QToolButton[kind="navigation"] { padding: 7px 10px; border-radius: 6px; color: @muted@; }
+QToolButton[kind="navigation"]:hover { background: @hover@; color: @text@; }
+QToolButton[kind="navigation"]:checked { background: @chosen@; color: @text@; }
+QFrame[kind="banner"] { background: @base@; border: 1px solid @edge@; border-left: 4px solid @info@; }
+QFrame[kind="banner"][severity="warning"] { border-left-color: @warning@; }
+QFrame[kind="banner"][severity="error"] { border-left-color: @error@; }
+QLabel[kind="title"] { font-size: 15pt; font-weight: 600; }
+QLabel[kind="heading"] { font-weight: 600; }
 QLabel[kind="muted"] { color: @muted@; }
 QLabel[kind="error"] { color: @error@; }
 QTableView, QTreeView, QListView {

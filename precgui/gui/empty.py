@@ -1,0 +1,44 @@
+"""What a panel shows while it has nothing to show: what will be here, and the one next thing to do."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+
+from precgui.gui.icons import pixmap
+from precgui.gui.theme import themes
+
+TEXT_WIDTH = 420
+
+
+class EmptyState(QWidget):
+    """An icon, a heading, one or two sentences, and at most one button."""
+
+    def __init__(self, drawing: str, heading: str, text: str, button: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._drawing = drawing
+        self._icon = QLabel(self)
+        self._icon.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.heading = QLabel(heading, self)
+        self.heading.setProperty("kind", "heading")
+        self.heading.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.text = QLabel(text, self)
+        self.text.setProperty("kind", "muted")
+        self.text.setWordWrap(True)
+        self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
+        self.text.setFixedWidth(TEXT_WIDTH)
+        self.button = QPushButton(button, self)
+        self.button.setProperty("kind", "primary")
+        self.button.setVisible(bool(button))
+        layout = QVBoxLayout(self)
+        layout.setSpacing(12)
+        layout.addStretch(2)
+        for part in (self._icon, self.heading, self.text, self.button):
+            layout.addWidget(part, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addStretch(3)
+        themes().changed.connect(self._recolour)
+        self._recolour()
+
+    def _recolour(self) -> None:
+        theme = themes().theme
+        self._icon.setPixmap(pixmap(self._drawing, theme.blend(theme.muted, 0.7), 44, self.devicePixelRatioF()))
