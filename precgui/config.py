@@ -253,7 +253,7 @@ def _apply(tree: dict[str, Any], setting: str) -> None:
 
 def _value(text: str) -> Any:
     """A setting's text as a TOML value when it is one (0.1, true, [1, 2]), as plain text otherwise."""
-    if text in ("", "none"):
+    if not text:
         return None
     try:
         return tomllib.loads(f"v = {text}")["v"]
@@ -266,7 +266,7 @@ def to_toml(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(exclude_none=True))
 
 
-def keys() -> list[tuple[str, str, Any]]:
+def key_table() -> list[tuple[str, str, Any]]:
     """Every config path with its help text and default, in the order of the form."""
     return list(_walk(RunConfig, ""))
 

@@ -1,0 +1,156 @@
+"""The inside of a child process of the window: takes one task over a pipe, works on it, sends its events back.
+
+Each run has a process of its own, because torch's precision switches are global to the process, and so that a
+crash or an out-of-memory kill cannot take the window along. When the window dies, a run goes on and ends its
+file by itself; a child that waits for work exits.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+BATCH_S = 0.03  # the window draws 30 times a second: more messages would only cost
+GRACE_S = 0.6  # a step may take this long after Stop before the process ends without it
+MAX_WAITING = 500_000  # events, when the window does not read
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a child is asked to do: `task` names a function "module:name" of precgui, called with `arguments`."""
+
+    task: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The child has imported torch and waits for its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The window asks the task to end."""
+
+
+class Control:
+    """How a task learns that it should stop."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._stop_calls: list[Callable[[], None]] = []
+        self._stuck_call: Callable[[], None] | None = None
+
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        """`call` runs, in another thread, when the window asks to stop (at once when it already has)."""
+        self._stop_calls.append(call)
+        if self.stopped():
+            call()
+
+    def on_stuck(self, call: Callable[[], None]) -> None:
+        """`call` saves what there is when the task has not ended `GRACE_S` after a stop; then the process exits."""
+        self._stuck_call = call
+
+    def stop(self) -> None:
+        self._stop.set()
+        for call in self._stop_calls:
+            call()
+
+    def give_up(self) -> None:
+        if self._stuck_call is not None:
+            self._stuck_call()
+
+
+class Outbox:
+    """Collects events without ever waiting and sends them in batches from a thread of its own."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._waiting: collections.deque[Any] = collections.deque(maxlen=MAX_WAITING)
+        self._closing = threading.Event()
+        self._send_lock = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="outbox", daemon=True)
+        self._thread.start()
+
+    def emit(self, event: Any) -> None:
+        self._waiting.append(event)
+
+    def flush(self) -> None:
+        """Send what waits. A window that is gone is no reason to end the work."""
+        with self._send_lock, contextlib.suppress(OSError):
+            batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            if batch:
+                self._connection.send(batch)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+        self.flush()
+
+    def _loop(self) -> None:
+        while not self._closing.wait(BATCH_S):
+            self.flush()
+
+
+def main(connection: Connection, last_words: str) -> None:
+    """Entry point of the process. `last_words` is the file that takes what the process prints."""
+    _redirect_output(Path(last_words))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the window, which then asks to stop
+    importlib.import_module("torch")
+    try:
+        connection.send([Ready()])
+        order: Order = connection.recv()
+    except (EOFError, OSError):
+        return
+    _work(connection, order)
+
+
+def _work(connection: Connection, order: Order) -> None:
+    control, outbox = Control(), Outbox(connection)
+    signal.signal(signal.SIGTERM, lambda *_: control.stop())
+    done = threading.Event()
+    threading.Thread(target=_obey, args=(connection, control, outbox, done), name="obey", daemon=True).start()
+    module, _, function = order.task.partition(":")
+    if module.partition(".")[0] != "precgui":
+        raise ValueError(f"{order.task} is not a task of precgui")
+    getattr(importlib.import_module(module), function)(outbox.emit, control, **order.arguments)
+    done.set()
+    outbox.close()
+
+
+def _obey(connection: Connection, control: Control, outbox: Outbox, done: threading.Event) -> None:
+    """Wait for Stop; end the process when the task is stuck in one step. Returns when the window is gone."""
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        return
+    control.stop()
+    if done.wait(GRACE_S):
+        return
+    control.give_up()
+    outbox.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _redirect_output(path: Path) -> None:
+    """What is printed, by C libraries too, goes to a file: the last words when the process dies."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    faulthandler.enable()

@@ -1,0 +1,82 @@
+"""`precgui`: the window without a sub-command, otherwise one sub-command per question."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from precgui import __version__
+from precgui.cli.errors import UserError
+
+# Modules with `add_parsers(subparsers)`; each sub-parser sets `run`, a function from the arguments to the exit code.
+COMMANDS = {
+    "detect": "precgui.cli.detect",
+    "bench": "precgui.cli.bench",
+    "formats": "precgui.cli.formats",
+    "encode": "precgui.cli.formats",
+    "decode": "precgui.cli.formats",
+    "run": "precgui.cli.run",
+    "compare": "precgui.cli.compare",
+    "export": "precgui.cli.export",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point. Returns the exit code: 0 well, 1 a run failed, 2 bad input."""
+    multiprocessing.freeze_support()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments and (arguments[0] in COMMANDS or arguments[0] in ("-h", "--help", "--version")):
+            return _command(arguments)
+        return _window(arguments)
+    except UserError as error:
+        print(f"precgui: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `precgui formats | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _command(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="precgui",
+        description="See what numeric precision does to your training on your machine. "
+        "Without a command it opens the window, with the run files that are named.",
+        epilog="precgui [RUN.h5 ...] opens the window.",
+    )
+    parser.add_argument("--version", action="version", version=f"precgui {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for module in dict.fromkeys(_wanted_modules(arguments[0])):
+        importlib.import_module(module).add_parsers(subparsers)
+    parsed = parser.parse_args(arguments)
+    return int(parsed.run(parsed))
+
+
+def _wanted_modules(word: str) -> list[str]:
+    """Only the module of the command that was asked for, so that each starts fast; all for help."""
+    return [COMMANDS[word]] if word in COMMANDS else list(COMMANDS.values())
+
+
+def _window(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="precgui", description="Open the window.")
+    parser.add_argument("files", nargs="*", type=Path, metavar="RUN.h5", help="run files to open")
+    parser.add_argument("--fresh", action="store_true", help="ignore the saved settings and window layout")
+    parsed = parser.parse_args(arguments)
+    for file in parsed.files:
+        if not file.exists():
+            raise UserError(
+                f"{file} is neither a run file nor a command; the commands are {', '.join(COMMANDS)}; "
+                "see precgui --help"
+            )
+    from precgui.gui.app import run_app
+
+    return run_app(parsed.files, fresh=parsed.fresh)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

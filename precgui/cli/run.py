@@ -1,0 +1,187 @@
+"""`precgui run`: train as a config or a recipe says, with progress on the terminal and a run file at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from precgui import config, paths
+from precgui.cli.errors import UserError
+from precgui.events import Evaluated, Event, Incident, RunStarted, StepDone
+
+_STYLE = {"info": "dim", "warning": "yellow", "error": "red"}
+_SHOWN_PER_KIND = 3  # a run that is NaN for 10 000 steps says so three times
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `run` to the command line."""
+    parser = subparsers.add_parser("run", help="train as a config says and keep the run in a file")
+    parser.add_argument(
+        "config",
+        nargs="?",
+        default=config.DEFAULT_RECIPE,
+        metavar="CONFIG.toml|RECIPE",
+        help=f"a TOML file or one of: {', '.join(config.RECIPES)} (default {config.DEFAULT_RECIPE})",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="RUN.h5", help="the run file; must not exist yet")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="change one value, e.g. --set precision=bf16-amp --set optimizer.lr=0.01",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--keys", action="store_true", help="list every key of the config with its default")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train and report. Returns 0 when the run completed or was stopped, 1 when it failed."""
+    if args.keys:
+        return _print_keys()
+    try:
+        wanted = config.load(args.config, args.settings)
+    except config.ConfigError as error:
+        raise UserError(str(error)) from None
+    from precgui.job import Job  # the run file's and the sensors' libraries, once the config is known to be good
+    from precgui.runs.errors import RunFileError
+    from precgui.runs.library import new_run_path
+
+    path = args.output or new_run_path(paths.runs_dir(), wanted)
+    view = None if args.json else _Terminal()
+    try:
+        job = Job(wanted, path, [view.show] if view else [])
+    except RunFileError as error:
+        raise UserError(str(error)) from None
+    with _stop_on_signals(job.stop), view or nullcontext():
+        ended = job.run()
+    report = _report(path)
+    if view is None:
+        print(json.dumps(report, allow_nan=False))
+    else:
+        view.print_report(report)
+    if ended.status == "completed":
+        return 0
+    print(f"precgui: {ended.status}: {ended.message}", file=sys.stderr)
+    if ended.details:
+        print(ended.details, file=sys.stderr)
+    return 1 if ended.status == "failed" else 0
+
+
+def _report(path: Path) -> dict[str, Any]:
+    """The summary as the file tells it: what is reported is what was kept."""
+    from precgui.runs.reader import open_run
+
+    with open_run(path) as saved:
+        return {"run": str(path), **saved.summary}
+
+
+class _Terminal:
+    """A progress bar, incidents as they come, a table at the end; all on stderr."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("starting the engine", total=None)
+        self._shown: dict[str, int] = {}
+
+    def __enter__(self) -> _Terminal:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, event: Event) -> None:
+        match event:
+            case RunStarted(total_steps=total, engine=engine):
+                self._progress.update(self._task, total=total, description=f"training on {engine.get('device_name')}")
+            case StepDone(step=step, loss=loss):
+                self._progress.update(self._task, completed=step, description=f"loss {loss:.4g}")
+            case Evaluated(epoch=epoch, loss=loss, accuracy=accuracy):
+                self._console.print(f"epoch {epoch}: validation loss {loss:.4f}, accuracy {accuracy:.2%}")
+            case Incident():
+                self._show_incident(event)
+            case _:
+                pass
+
+    def _show_incident(self, incident: Incident) -> None:
+        count = self._shown[incident.kind] = self._shown.get(incident.kind, 0) + 1
+        if count > _SHOWN_PER_KIND:
+            return
+        more = " (further ones are in the file)" if count == _SHOWN_PER_KIND else ""
+        where = f"step {incident.step}: " if incident.step else ""
+        self._console.print(f"[{_STYLE[incident.severity]}]{where}{escape(incident.message)}{more}[/]", highlight=False)
+
+    def print_report(self, report: dict[str, Any]) -> None:
+        table = Table(show_header=False, box=None)
+        final = report["final"]
+        rows = {
+            "run": report["run"],
+            "status": report["status"],
+            "steps": report["steps"],
+            "train loss": _number(final["train_loss"]),
+            "validation": f"loss {_number(final['val_loss'])}, accuracy {_number(final['val_accuracy'], '.2%')}",
+            "time": f"{_number(report['time_s'], '.1f')} s, {_number(report['samples_per_s'], '.0f')} samples/s",
+            "skipped steps": report["skipped_steps"],
+            "non-finite events": report["nonfinite_events"],
+            "memory peak": _unit(report["memory_peak_bytes"], 2**20, "MiB"),
+            "energy": _unit(report["energy_j"], 1, "J"),
+        }
+        for name, value in rows.items():
+            table.add_row(name, escape(str(value)))
+        self._console.print(table)
+
+
+def _number(value: float | None, form: str = ".4g") -> str:
+    return "-" if value is None or not math.isfinite(value) else format(value, form)
+
+
+def _unit(value: float | None, size: float, unit: str) -> str:
+    return "not measured" if value is None else f"{value / size:.1f} {unit}"
+
+
+@contextmanager
+def _stop_on_signals(stop: Any) -> Iterator[None]:
+    """Ctrl-C and a polite kill end the run after the present step; a second Ctrl-C ends it at once."""
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        stop()
+        signal.signal(number, signal.default_int_handler)
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print_keys() -> int:
+    table = Table("key", "default", "meaning", box=None)
+    for path, description, default in config.key_table():
+        table.add_row(path, escape(repr(default)), escape(description))
+    Console().print(table)
+    return 0

@@ -1,0 +1,259 @@
+"""What is open in the window: runs with their colours, the queue, the child processes. Panels meet here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from precgui import paths
+from precgui.config import RunConfig
+from precgui.gui.worker import RunThread
+from precgui.runs.errors import RunFileError
+from precgui.runs.library import new_run_path
+from precgui.runs.live import LiveRun
+from precgui.runs.reader import open_run
+from precgui.runs.run import Run
+
+DRAIN_MS = 33
+COLOURS, DASHES = 7, 4  # coprime: 28 runs before a pair of colour and dash comes again
+RATE_STEPS = 200  # the time left is told from this many steps
+
+
+@dataclass
+class OpenRun:
+    """A run in the window. Colour and dash belong to it as long as it is open."""
+
+    key: str
+    run: Run
+    name: str
+    colour_index: int
+    dash_index: int
+    visible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the active run is."""
+
+    step: int
+    total_steps: int
+    seconds_left: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something to tell the user: one sentence, and details one click away."""
+
+    message: str
+    details: str = ""
+    severity: str = "error"
+
+
+class State(QObject):
+    """The open runs and the queue. Signals carry the key of a run."""
+
+    run_added = Signal(str)
+    run_removed = Signal(str)
+    run_changed = Signal(str)  # name, colour, visibility or status
+    data_arrived = Signal(str)
+    queue_changed = Signal()
+    notice = Signal(object)  # Problem
+    panel_wanted = Signal(str)
+    folder_changed = Signal()
+    idle = Signal()  # nothing runs any more
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.runs: dict[str, OpenRun] = {}
+        self.queue: list[RunConfig] = []
+        self.active_key: str | None = None
+        self._folder = paths.runs_dir()
+        self._warm: RunThread | None = None
+        self._thread: RunThread | None = None
+        self._leaving: set[RunThread] = set()
+        self._timer = QTimer(self, interval=DRAIN_MS)
+        self._timer.timeout.connect(self._drain)
+        self._when_shut: Callable[[], None] | None = None
+
+    # The folder of new runs
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def set_folder(self, folder: Path) -> None:
+        self._folder = folder
+        self.folder_changed.emit()
+
+    # Open runs
+
+    def open_file(self, path: Path) -> str | None:
+        """Open a saved run and return its key; a file that cannot be read becomes a notice."""
+        for opened in self.runs.values():
+            if opened.run.path is not None and opened.run.path.absolute() == path.absolute():
+                return opened.key
+        try:
+            run = open_run(path)
+        except RunFileError as error:
+            self.notice.emit(Problem(str(error)))
+            return None
+        for note in run.notes:
+            self.notice.emit(Problem(f"{path.name}: {note}", severity="warning"))
+        return self._add(run)
+
+    def close_run(self, key: str) -> None:
+        """Take a run out of the window; its file stays. A run that is training stays, too."""
+        if key == self.active_key:
+            self.notice.emit(Problem("This run is still training; stop it before you close it.", severity="warning"))
+            return
+        if self.runs.pop(key, None) is not None:
+            self.run_removed.emit(key)
+
+    def set_visible(self, key: str, visible: bool) -> None:
+        self.runs[key].visible = visible
+        self.run_changed.emit(key)
+
+    def set_colour(self, key: str, colour_index: int) -> None:
+        self.runs[key].colour_index = colour_index
+        self.run_changed.emit(key)
+
+    def rename(self, key: str, name: str) -> None:
+        """The name in the window; the library keeps names across sessions."""
+        self.runs[key].name = name
+        self.run_changed.emit(key)
+
+    # Training
+
+    def warm_up(self) -> None:
+        """Start a child process that imports torch now, so that the next run begins at once."""
+        if self._warm is None and self._when_shut is None:
+            self._warm = self._new_thread()
+
+    def start(self, config: RunConfig) -> None:
+        """Run now, or after the runs that are before it."""
+        self.queue.append(config)
+        self.queue_changed.emit()
+        self._next()
+
+    def unqueue(self, index: int) -> None:
+        """Take a waiting run out of the queue."""
+        del self.queue[index]
+        self.queue_changed.emit()
+
+    def stop(self, key: str | None = None) -> None:
+        """Stop the active run (or `key`, if that is the one)."""
+        if self._thread is not None and key in (None, self.active_key):
+            self._thread.stop()
+
+    @property
+    def is_training(self) -> bool:
+        return self._thread is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._thread is not None and self._thread.stopping
+
+    def progress(self) -> Progress | None:
+        """Of the active run; None when nothing runs."""
+        if self.active_key is None:
+            return None
+        run = self.runs[self.active_key].run
+        steps, times = run.series("loss")[0], run.series("loss", "time_s")[0]
+        if self.is_stopping:
+            return Progress(len(steps), run.total_steps, None, "stopping")
+        if not len(steps):
+            return Progress(0, run.total_steps, None, "starting the engine")
+        recent = min(len(steps) - 1, RATE_STEPS)
+        rate = (times[-1] - times[-1 - recent]) / recent if recent else None
+        left = None if rate is None else rate * (run.total_steps - int(steps[-1]))
+        return Progress(int(steps[-1]), run.total_steps, left, "training")
+
+    def shutdown(self, done: Callable[[], None]) -> None:
+        """Stop everything, then call `done`. Runs that wait are dropped."""
+        self._when_shut = done
+        self.queue.clear()
+        self.stop()
+        if self._warm is not None:
+            self._warm.dismiss()
+            self._warm = None
+        self._finish_shutdown()
+
+    def _add(self, run: Run) -> str:
+        index = next(i for i in range(len(self.runs) + 1) if i not in self._indices())
+        key = run.run_id
+        while key in self.runs:  # the same run from a copied file
+            key += "'"
+        self.runs[key] = OpenRun(key, run, run.title, index % COLOURS, index % DASHES)
+        self.run_added.emit(key)
+        return key
+
+    def _indices(self) -> set[int]:
+        pairs = {(index % COLOURS, index % DASHES): index for index in range(COLOURS * DASHES)}
+        return {pairs[r.colour_index, r.dash_index] for r in self.runs.values()}
+
+    def _next(self) -> None:
+        if self._thread is not None or not self.queue:
+            return
+        config = self.queue.pop(0)
+        path = new_run_path(self._folder, config)
+        run = LiveRun(config, path=path)
+        self._thread, self._warm = self._warm or self._new_thread(), None
+        self._thread.begin_run(config, path, run.run_id)
+        self.active_key = self._add(run)
+        self.queue_changed.emit()
+        self._timer.start()
+
+    def _new_thread(self) -> RunThread:
+        thread = RunThread(self)
+        thread.finished.connect(lambda: self._on_thread_finished(thread))
+        self._leaving.add(thread)
+        thread.start()
+        return thread
+
+    def _drain(self) -> None:
+        """Take what the child said since the last tick."""
+        if self._thread is None or self.active_key is None or not self._thread.inbox:
+            return
+        run = self.runs[self.active_key].run
+        assert isinstance(run, LiveRun)
+        before = run.status
+        while self._thread.inbox:
+            run.extend(self._thread.inbox.popleft())
+        self.data_arrived.emit(self.active_key)
+        if run.status != before:
+            self.run_changed.emit(self.active_key)
+
+    def _on_thread_finished(self, thread: RunThread) -> None:
+        self._leaving.discard(thread)
+        if thread is self._thread:
+            self._run_finished()
+        elif thread is self._warm:  # it died while it waited, e.g. torch cannot be imported
+            self._warm = None
+        thread.deleteLater()
+        self._finish_shutdown()
+
+    def _run_finished(self) -> None:
+        self._drain()
+        self._timer.stop()
+        key, self._thread, self.active_key = self.active_key, None, None
+        assert key is not None
+        run = self.runs[key].run
+        assert isinstance(run, LiveRun)
+        if run.status == "failed":
+            self.notice.emit(Problem(f"{self.runs[key].name} failed: {run.end_message}", run.end_details))
+        self.run_changed.emit(key)
+        self.folder_changed.emit()
+        if self._when_shut is None:
+            self._next()
+        if self._thread is None:
+            self.idle.emit()
+        self.queue_changed.emit()
+
+    def _finish_shutdown(self) -> None:
+        if self._when_shut is not None and not self._leaving:
+            done, self._when_shut = self._when_shut, None
+            done()

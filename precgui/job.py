@@ -1,0 +1,154 @@
+"""One run from config to file in this process: the engine, the writer and the power sampler, joined by their events."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from precgui import __version__
+from precgui.config import RunConfig, build
+from precgui.events import Emit, Event, Incident, RunEnded
+from precgui.hardware.power import PowerSampler, SensorReport, sensors
+from precgui.hardware.summary import machine_summary
+from precgui.runs.errors import RunFileError
+from precgui.runs.writer import RunWriter
+
+if TYPE_CHECKING:
+    from precgui.child import Control
+
+_LIBRARIES = ("torch", "torchvision", "numpy", "h5py", "nvidia-ml-py")
+_MEMORY_CURE = "reduce data.batch_size or model.size, or choose a 16-bit precision"
+
+
+class Job:
+    """One run. `run` blocks until it has ended; `stop` and `abandon` may be called from other threads."""
+
+    def __init__(self, config: RunConfig, path: Path, listeners: Sequence[Emit] = (), run_id: str = "") -> None:
+        """Creates the run file. Raises RunFileError when it cannot be written."""
+        self.config, self.path = config, path
+        reports = sensors()
+        self._writer = RunWriter(
+            path,
+            config,
+            run_id=run_id or uuid.uuid4().hex,
+            created=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+            machine=machine_summary(),
+            environment=_environment(reports),
+            on_incident=self._emit_to(listeners),
+        )
+        self._emit_all = self._emit_to([self._writer, *listeners])
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self.ended: RunEnded | None = None
+        self._step = 0
+        self._start = 0.0
+
+    def run(self) -> RunEnded:
+        """Train to the end, whatever happens; what was recorded stays."""
+        self._start = time.perf_counter()
+        try:
+            with PowerSampler(self._emit, self._start):
+                self._train()
+        finally:
+            self._writer.close()
+        assert self.ended is not None
+        return self.ended
+
+    def stop(self) -> None:
+        """Ask the run to end after the present step."""
+        self._stop.set()
+
+    def abandon(self) -> None:
+        """End the record while the training thread is still inside a step. The process must exit next."""
+        self._end("stopped", f"stopped inside step {self._step + 1}, which did not end in time")
+        self._writer.close()
+
+    def _train(self) -> None:
+        import torch  # only where a run really starts
+
+        from precgui.engine.errors import EngineError
+        from precgui.engine.train import train
+
+        try:
+            train(self.config, self._emit, self._stop.is_set)
+        except EngineError as error:
+            self._fail(str(error))
+        except KeyboardInterrupt:
+            self._end("stopped", f"interrupted inside step {self._step + 1}")
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            self._fail(f"out of memory at step {self._step + 1}: {_first_line(error)}; {_MEMORY_CURE}")
+        except Exception as error:  # noqa: BLE001 - whatever a model raises ends its run, not the process
+            self._fail(f"{type(error).__name__} at step {self._step + 1}: {_first_line(error)}", traceback.format_exc())
+
+    def _fail(self, message: str, details: str = "") -> None:
+        self._emit(Incident(self._now(), self._step, "failure", "error", message))
+        self._end("failed", message, details)
+
+    def _end(self, status: Any, message: str, details: str = "") -> None:
+        self._emit(RunEnded(self._now(), status, message, details))
+
+    def _emit(self, event: Event) -> None:
+        """Hand an event to the writer and the listeners; nothing follows the end."""
+        with self._lock:
+            if self.ended is not None:
+                return
+            self._step = getattr(event, "step", self._step)
+            self._emit_all(event)
+            if isinstance(event, RunEnded):
+                self.ended = event
+
+    @staticmethod
+    def _emit_to(targets: Sequence[Emit]) -> Emit:
+        def emit(event: Event) -> None:
+            for target in targets:
+                target(event)
+
+        return emit
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._start
+
+
+def serve(emit: Emit, control: Control, *, config: Mapping[str, Any], path: str, run_id: str) -> None:
+    """One run as the task of a child process (see `precgui.child`)."""
+    try:
+        job = Job(build(config), Path(path), [emit], run_id)
+    except RunFileError as error:
+        emit(RunEnded(0.0, "failed", str(error)))
+        return
+    control.on_stop(job.stop)
+    control.on_stuck(job.abandon)
+    job.run()
+
+
+def _environment(reports: Sequence[SensorReport]) -> dict[str, Any]:
+    """What the run ran in, as far as it is known before torch is imported."""
+    return {
+        "precgui": __version__,
+        "python": platform.python_version(),
+        "libraries": {name: version for name in _LIBRARIES if (version := _version(name))},
+        "power_sensors": [
+            {"name": report.device or report.source, "found": report.found, "reason": report.message}
+            for report in reports
+        ],
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

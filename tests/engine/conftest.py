@@ -1,0 +1,25 @@
+"""Short runs for the engine's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from precgui import config
+from precgui.engine.train import train
+from precgui.events import Event
+
+Record = Callable[..., list[Event]]
+
+
+@pytest.fixture
+def record() -> Record:
+    """Train the default recipe on the CPU with the settings given; returns every event."""
+
+    def run(*settings: str, stopped: Callable[[], bool] = lambda: False) -> list[Event]:
+        events: list[Event] = []
+        train(config.load("digits-quick", ["device=cpu", "threads=1", *settings]), events.append, stopped)
+        return events
+
+    return run

@@ -1,0 +1,110 @@
+"""Emulated arithmetic against other implementations, and torch's switches."""
+
+from __future__ import annotations
+
+import gfloat
+import numpy as np
+import pytest
+import torch
+from gfloat.formats import format_info_tf32
+from torch import nn
+
+from precgui import config
+from precgui.engine.certificate import gemm_error
+from precgui.engine.emulate import EmulatedConv2d, emulate_matmuls, exact, to_fp16, to_tf32
+from precgui.engine.precision import FP16Amp, first_nonfinite, set_fp32_arithmetic
+
+CPU = torch.device("cpu")
+
+
+def test_that_tf32_rounding_equals_gfloat() -> None:
+    bits = np.random.default_rng(0).integers(0, 2**32, 20_000, dtype=np.uint64).astype(np.uint32)
+    values = bits.view(np.float32)
+    values = values[np.isfinite(values)]
+    expected = gfloat.round_ndarray(format_info_tf32, values.astype(np.float64)).astype(np.float32)
+    np.testing.assert_array_equal(to_tf32(torch.from_numpy(values)).numpy(), expected)
+
+
+def test_that_tf32_rounding_keeps_nan_and_inf() -> None:
+    special = torch.tensor([float("inf"), float("-inf"), float("nan"), -0.0])
+    rounded = to_tf32(special)
+    assert rounded[:2].tolist() == [float("inf"), float("-inf")]
+    assert rounded[2].isnan()
+    assert rounded[3].signbit()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_that_an_emulated_convolution_equals_autograd_on_rounded_operands(groups: int) -> None:
+    torch.manual_seed(0)
+    layer = nn.Conv2d(4, 6, 3, padding=1, stride=2, groups=groups)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(to_fp16(parameter))
+    x = to_fp16(torch.randn(2, 4, 9, 9)).requires_grad_()
+    grad = to_fp16(torch.randn(2, 6, 5, 5))
+    layer(x).backward(grad)
+    expected = [x.grad, layer.weight.grad, layer.bias.grad if layer.bias is not None else None]
+    x.grad, layer.weight.grad = None, None
+    layer.zero_grad()
+    assert emulate_matmuls(nn.Sequential(layer), operand=to_fp16, result=exact) == ["0"]
+    assert isinstance(layer, EmulatedConv2d)
+    layer(x).backward(grad)
+    for found, reference in zip([x.grad, layer.weight.grad, layer.bias.grad], expected, strict=True):
+        assert found is not None
+        assert reference is not None
+        torch.testing.assert_close(found, reference, rtol=1e-5, atol=1e-5)
+
+
+def test_that_emulated_fp16_agrees_with_torchs_own_fp16() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 16, 5))
+    x = torch.randn(4, 3, 6, 6)
+    with torch.autocast("cpu", dtype=torch.float16):
+        native = model(x)
+    native.float().square().sum().backward()
+    native_grads = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    emulated_model = FP16Amp(config.load("digits-quick"), CPU).convert(model)
+    with torch.autocast("cpu", dtype=torch.float16):
+        emulated = emulated_model(x)
+    emulated.float().square().sum().backward()
+    torch.testing.assert_close(emulated.float(), native.float(), rtol=2e-3, atol=2e-3)
+    for found, reference in zip(emulated_model.parameters(), native_grads, strict=True):
+        torch.testing.assert_close(found.grad, reference, rtol=2e-2, atol=2e-2)
+
+
+def test_that_emulated_fp16_overflows_like_fp16() -> None:
+    layer = nn.Sequential(nn.Linear(1, 1, bias=False))
+    nn.init.constant_(layer[0].weight, 300.0)
+    emulate_matmuls(layer, operand=to_fp16, result=to_fp16)
+    out = layer(torch.tensor([[300.0]]))
+    assert out.item() == float("inf")
+    (out.new_tensor(0.0) + layer(torch.tensor([[100.0]])) * 1000.0).backward()
+    assert layer[0].weight.grad is not None
+    assert layer[0].weight.grad.item() == float("inf")
+
+
+def test_that_the_switches_are_set_both_ways() -> None:
+    for tf32, word in ((True, "tf32"), (False, "ieee")):
+        set_fp32_arithmetic(tf32=tf32)
+        assert torch.backends.mkldnn.matmul.fp32_precision == word
+        assert torch.backends.cudnn.allow_tf32 is tf32
+        assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+
+
+def test_that_the_error_of_a_product_tells_the_format() -> None:
+    set_fp32_arithmetic(tf32=False)
+    assert gemm_error(CPU) < 1e-6
+    assert 1e-4 < gemm_error(CPU, torch.float16) < 1e-3
+    assert 1e-3 < gemm_error(CPU, torch.bfloat16) < 5e-3
+    assert gemm_error(CPU, torch.float64) == 0
+
+
+def test_that_the_first_bad_gradient_is_named() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    assert first_nonfinite(model.named_parameters()) == ""
+    assert model[1].bias.grad is not None
+    model[1].bias.grad[0] = float("inf")
+    assert first_nonfinite(model.named_parameters()) == "1.bias"

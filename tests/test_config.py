@@ -1,0 +1,71 @@
+"""The config: limits, sentences, TOML, recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from precgui import config
+
+
+@pytest.mark.parametrize("name", config.RECIPES)
+def test_that_a_recipe_survives_toml(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(config.to_toml(config.RECIPES[name][1]))
+    assert config.load(file) == config.load(name)
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("precision=fp99", "precision: 'fp99' is not one of 'fp32', 'tf32', 'bf16-amp' or 'fp16-amp'"),
+        ("optimizer.lr=-1", "optimizer.lr: -1 is too small, it must be above 0"),
+        ("optimizer.lr=nan", "optimizer.lr: nan is not a finite number"),
+        ("optimizer.lr=fast", "optimizer.lr: 'fast'"),
+        ("data.batch_size=0", "data.batch_size: 0 is too small, the least is 1"),
+        ("model.depth=3", "model.depth: unknown key"),
+        ("seed.x=3", "seed.x: unknown key"),
+        ("device=gpu", "device: 'gpu' is not a device"),
+        ("precision", "has no value"),
+    ],
+)
+def test_that_a_bad_setting_is_named_with_its_value_and_cure(setting: str, sentence: str) -> None:
+    with pytest.raises(config.ConfigError) as caught:
+        config.load("digits-quick", [setting])
+    assert sentence in str(caught.value)
+
+
+def test_that_every_fault_is_told_at_once() -> None:
+    with pytest.raises(config.ConfigError) as caught:
+        config.build({"precision": "x", "optimizer": {"lr": 0}, "nonsense": 1})
+    assert set(caught.value.faults) == {"precision", "optimizer.lr", "nonsense"}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"), [(b"precision = ", "not valid TOML"), (b"\xff\xfe", "cannot be read")]
+)
+def test_that_a_broken_file_is_one_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+    file = tmp_path / "broken.toml"
+    file.write_bytes(content)
+    with pytest.raises(config.ConfigError, match=sentence):
+        config.load(file)
+
+
+def test_that_a_name_that_is_neither_file_nor_recipe_lists_the_recipes() -> None:
+    with pytest.raises(config.ConfigError, match="neither a file nor a recipe; the recipes are digits-quick"):
+        config.load("digit-quick")
+
+
+def test_that_settings_take_toml_values_and_plain_words() -> None:
+    loaded = config.load(
+        "digits-quick", ["title=a run = mine", "train.max_steps=12", "train.clip_norm=", "optimizer.lr=1e-6"]
+    )
+    assert (loaded.title, loaded.train.max_steps, loaded.train.clip_norm) == ("a run = mine", 12, None)
+    assert loaded.optimizer.lr == 1e-6
+
+
+def test_that_every_key_is_explained() -> None:
+    table = config.key_table()
+    assert {"precision", "scaling.growth_interval", "optimizer.lr"} <= {path for path, _, _ in table}
+    assert all(description for _, description, _ in table)
