@@ -26,12 +26,20 @@ SIGNALS = STEP_SIGNALS + EVALUATION_SIGNALS + POWER_SIGNALS + DERIVED_SIGNALS
 class Run(Protocol):
     """A run as it is seen. Arrays are float64 and read-only by agreement; NaN and Inf are kept."""
 
-    run_id: str
-    path: Path | None
-    title: str
-    config: RunConfig
-    status: Status
-    created: str  # ISO 8601 with time zone
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def path(self) -> Path | None: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def config(self) -> RunConfig: ...
+    @property
+    def status(self) -> Status: ...
+    @property
+    def created(self) -> str:
+        """ISO 8601 with time zone."""
+        ...
 
     @property
     def environment(self) -> Mapping[str, Any]: ...
@@ -39,6 +47,8 @@ class Run(Protocol):
     def machine(self) -> Mapping[str, Any]: ...
     @property
     def total_steps(self) -> int: ...
+    @property
+    def steps_per_epoch(self) -> int: ...
 
     def series(self, name: str, over: Axis = "step") -> Series:
         """The signal as (x, value), both of length n. Power is placed on the step axis by its time.

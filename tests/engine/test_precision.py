@@ -6,7 +6,6 @@ import gfloat
 import numpy as np
 import pytest
 import torch
-from gfloat.formats import format_info_tf32
 from torch import nn
 
 from precgui import config
@@ -15,13 +14,25 @@ from precgui.engine.emulate import EmulatedConv2d, emulate_matmuls, exact, to_fp
 from precgui.engine.precision import FP16Amp, first_nonfinite, set_fp32_arithmetic
 
 CPU = torch.device("cpu")
+TF32 = gfloat.FormatInfo(
+    "tf32",
+    19,
+    11,
+    bias=127,
+    is_signed=True,
+    domain=gfloat.Domain.Extended,
+    has_nz=True,
+    num_high_nans=2**10 - 1,
+    has_subnormals=True,
+    is_twos_complement=False,
+)
 
 
 def test_that_tf32_rounding_equals_gfloat() -> None:
     bits = np.random.default_rng(0).integers(0, 2**32, 20_000, dtype=np.uint64).astype(np.uint32)
     values = bits.view(np.float32)
     values = values[np.isfinite(values)]
-    expected = gfloat.round_ndarray(format_info_tf32, values.astype(np.float64)).astype(np.float32)
+    expected = gfloat.round_ndarray(TF32, values.astype(np.float64)).astype(np.float32)
     np.testing.assert_array_equal(to_tf32(torch.from_numpy(values)).numpy(), expected)
 
 
