@@ -8,6 +8,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from precgui import __version__
 from precgui.config import RunConfig, build
-from precgui.events import Emit, Event, Incident, RunEnded
-from precgui.hardware.power import PowerSampler, SensorReport, sensors
+from precgui.events import Emit, Event, Incident, RunEnded, RunStarted
+from precgui.hardware.power import PowerSampler, SensorReport
 from precgui.hardware.summary import machine_summary
 from precgui.runs.errors import RunFileError
 from precgui.runs.writer import RunWriter
@@ -34,14 +35,14 @@ class Job:
     def __init__(self, config: RunConfig, path: Path, listeners: Sequence[Emit] = (), run_id: str = "") -> None:
         """Creates the run file. Raises RunFileError when it cannot be written."""
         self.config, self.path = config, path
-        reports = sensors()
+        self._environment = _environment(PowerSampler(self._emit, 0.0).sensors())
         self._writer = RunWriter(
             path,
             config,
             run_id=run_id or uuid.uuid4().hex,
             created=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
             machine=machine_summary(),
-            environment=_environment(reports),
+            environment=self._environment,
             on_incident=self._emit_to(listeners),
         )
         self._emit_all = self._emit_to([self._writer, *listeners])
@@ -101,6 +102,8 @@ class Job:
             if self.ended is not None:
                 return
             self._step = getattr(event, "step", self._step)
+            if isinstance(event, RunStarted):  # a listener in another process learns of the environment here
+                event = replace(event, engine={**self._environment, **event.engine})
             self._emit_all(event)
             if isinstance(event, RunEnded):
                 self.ended = event
