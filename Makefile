@@ -7,7 +7,7 @@ READY := $(VENV)/.installed
 LOCK := packaging/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 QUIET := $(if $(CI),-qq)
-SCREEN := $(if $(or $(DISPLAY),$(WAYLAND_DISPLAY)),window,offscreen)
+SCREEN := offscreen $(if $(DISPLAY),x11) $(if $(WAYLAND_DISPLAY),wayland)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check format bench constraints digits screenshots wheel clean

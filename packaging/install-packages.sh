@@ -33,7 +33,8 @@ for wanted in "$@"; do
     packages="$packages $(known "$wanted")"
 done
 # shellcheck disable=SC2086  # word splitting is wanted: one word for each package
-if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages; then
+if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    $packages >/dev/null; then
     echo "The installation failed; read the lines above, then run: apt-get install$packages" >&2
     exit 1
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install the system libraries that Qt needs and that are missing; silent when all are there.
-#   system-libraries.sh offscreen    for the tests and the command line
-#   system-libraries.sh window       for a window on X11 or Wayland as well
+#   system-libraries.sh [offscreen] [x11] [wayland]
+# offscreen is for the tests and the command line; x11 and wayland add what a window there needs.
 set -eu
 [ "$(uname -s)" = Linux ] || exit 0
 
@@ -16,19 +16,19 @@ offscreen libfontconfig.so.1     libfontconfig1               fontconfig        
 offscreen libfreetype.so.6       libfreetype6                 freetype              freetype2
 offscreen libglib-2.0.so.0       libglib2.0-0t64|libglib2.0-0 glib2                 glib2
 offscreen libdbus-1.so.3         libdbus-1-3                  dbus-libs             dbus
-window    libX11-xcb.so.1        libx11-xcb1                  libX11-xcb            libx11
-window    libxkbcommon-x11.so.0  libxkbcommon-x11-0           libxkbcommon-x11      libxkbcommon-x11
-window    libxcb-cursor.so.0     libxcb-cursor0               xcb-util-cursor       xcb-util-cursor
-window    libxcb-icccm.so.4      libxcb-icccm4                xcb-util-wm           xcb-util-wm
-window    libxcb-image.so.0      libxcb-image0                xcb-util-image        xcb-util-image
-window    libxcb-keysyms.so.1    libxcb-keysyms1              xcb-util-keysyms      xcb-util-keysyms
-window    libxcb-randr.so.0      libxcb-randr0                libxcb                libxcb
-window    libxcb-render-util.so.0 libxcb-render-util0         xcb-util-renderutil   xcb-util-renderutil
-window    libxcb-shape.so.0      libxcb-shape0                libxcb                libxcb
-window    libxcb-xkb.so.1        libxcb-xkb1                  libxcb                libxcb
-window    libwayland-client.so.0 libwayland-client0           libwayland-client     wayland
-window    libwayland-cursor.so.0 libwayland-cursor0           libwayland-cursor     wayland
-window    libwayland-egl.so.1    libwayland-egl1              libwayland-egl        wayland
+x11       libX11-xcb.so.1        libx11-xcb1                  libX11-xcb            libx11
+x11       libxkbcommon-x11.so.0  libxkbcommon-x11-0           libxkbcommon-x11      libxkbcommon-x11
+x11       libxcb-cursor.so.0     libxcb-cursor0               xcb-util-cursor       xcb-util-cursor
+x11       libxcb-icccm.so.4      libxcb-icccm4                xcb-util-wm           xcb-util-wm
+x11       libxcb-image.so.0      libxcb-image0                xcb-util-image        xcb-util-image
+x11       libxcb-keysyms.so.1    libxcb-keysyms1              xcb-util-keysyms      xcb-util-keysyms
+x11       libxcb-randr.so.0      libxcb-randr0                libxcb                libxcb
+x11       libxcb-render-util.so.0 libxcb-render-util0         xcb-util-renderutil   xcb-util-renderutil
+x11       libxcb-shape.so.0      libxcb-shape0                libxcb                libxcb
+x11       libxcb-xkb.so.1        libxcb-xkb1                  libxcb                libxcb
+wayland   libwayland-client.so.0 libwayland-client0           libwayland-client     wayland
+wayland   libwayland-cursor.so.0 libwayland-cursor0           libwayland-cursor     wayland
+wayland   libwayland-egl.so.1    libwayland-egl1              libwayland-egl        wayland
 TABLE
 }
 
@@ -43,13 +43,14 @@ font_is_there() {
 missing() {
     linked=$(PATH="$PATH:/usr/sbin:/sbin" ldconfig -p 2>/dev/null) || linked=""
     table | while read -r set library debian fedora arch; do
-        [ "$set" = offscreen ] || [ "$1" = window ] || continue
+        case " $wanted " in *" $set "*) ;; *) continue ;; esac
         case "$linked" in *"$library "*) ;; *) echo "$library $debian $fedora $arch" ;; esac
     done
     font_is_there || echo "a-font fonts-dejavu-core dejavu-sans-fonts ttf-dejavu"
 }
 
-rows=$(missing "${1:-window}")
+wanted="${*:-offscreen}"
+rows=$(missing)
 [ -n "$rows" ] || exit 0
 packages() { echo "$rows" | awk -v column="$1" '!seen[$column]++ { printf "%s ", $column }'; }
 

@@ -22,6 +22,7 @@ from precgui.paths import resources
 
 ROOT = Path(__file__).parent.parent
 DATA = resources() / "data"
+LIBRARY_ROW = re.compile(r"^(?:offscreen|x11|wayland) +(lib\S+)", re.MULTILINE)
 
 
 def test_that_the_bundled_digits_are_those_of_scikit_learn() -> None:
@@ -103,7 +104,7 @@ def test_that_the_lock_satisfies_the_bounds_of_the_project() -> None:
 def test_that_nothing_is_installed_or_asked_for_when_the_libraries_are_there(tmp_path: Path) -> None:
     """With a dynamic linker that knows every library, the script must not reach a package manager."""
     rows = (ROOT / "packaging" / "system-libraries.sh").read_text(encoding="utf-8")
-    libraries = re.findall(r"^(?:offscreen|window)\s+(\S+)", rows, re.MULTILINE)
+    libraries = LIBRARY_ROW.findall(rows)
     assert len(libraries) > 10
     result = _system_libraries(tmp_path, libraries)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
@@ -118,7 +119,7 @@ def test_that_nothing_is_installed_or_asked_for_when_the_libraries_are_there(tmp
 )
 def test_that_other_distributions_are_told_the_names(tmp_path: Path, manager: str, sentence: str) -> None:
     rows = (ROOT / "packaging" / "system-libraries.sh").read_text(encoding="utf-8")
-    libraries = re.findall(r"^(?:offscreen|window)\s+(\S+)", rows, re.MULTILINE)
+    libraries = LIBRARY_ROW.findall(rows)
     there = [name for name in libraries if name not in ("libEGL.so.1", "libxcb-icccm.so.4")]
     result = _system_libraries(tmp_path, there, manager)
     assert result.returncode == 0
@@ -141,7 +142,7 @@ def _system_libraries(folder: Path, there: list[str], *managers: str) -> subproc
     fonts.mkdir(parents=True)
     (fonts / "font.ttf").touch()
     return subprocess.run(
-        [str(ROOT / "packaging" / "system-libraries.sh"), "window"],
+        [str(ROOT / "packaging" / "system-libraries.sh"), "offscreen", "x11", "wayland"],
         env={"PATH": str(tools), "HOME": str(folder / "home")},
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
