@@ -1,0 +1,122 @@
+"""A job: events reach the file and the listeners alike, and every end leaves a readable file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from precgui import config, job
+from precgui.engine import tasks
+from precgui.engine.tasks import Batch, Digits
+from precgui.events import Event, Incident, RunEnded, RunStarted, StepDone
+from precgui.runs.errors import RunFileError
+from precgui.runs.reader import open_run
+
+
+def run_job(path: Path, *settings: str) -> tuple[RunEnded, list[Event]]:
+    events: list[Event] = []
+    wanted = config.load("digits-quick", ["device=cpu", "threads=1", "train.max_steps=30", *settings])
+    return job.Job(wanted, path, [events.append]).run(), events
+
+
+def test_that_file_and_listener_hold_the_same_run(tmp_path: Path) -> None:
+    ended, events = run_job(tmp_path / "a.h5", "precision=fp16-amp", "scaling.initial_scale=1e9")
+    steps = [event for event in events if isinstance(event, StepDone)]
+    with open_run(tmp_path / "a.h5") as saved:
+        assert saved.status == ended.status == "completed"
+        np.testing.assert_array_equal(saved.series("loss")[1], [s.loss for s in steps])
+        np.testing.assert_array_equal(saved.series("scale")[1], [s.scale for s in steps])
+        assert saved.events() == [event for event in events if isinstance(event, Incident)]
+        assert saved.config.precision == "fp16-amp"
+
+
+def test_that_the_listener_learns_which_sensors_were_looked_for(tmp_path: Path) -> None:
+    _, events = run_job(tmp_path / "a.h5")
+    started = next(event for event in events if isinstance(event, RunStarted))
+    assert {sensor["name"] for sensor in started.engine["power_sensors"]}
+    assert all(sensor["reason"] for sensor in started.engine["power_sensors"])
+
+
+class _BreaksAtStep3(Digits):
+    def train_batches(self) -> Iterable[Batch]:
+        for number, batch in enumerate(super().train_batches(), 1):
+            if number == 3:
+                raise RuntimeError("the third batch is cursed")
+            yield batch
+
+
+def test_that_an_exception_fails_the_run_and_keeps_what_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(tasks.TASKS, "digits", _BreaksAtStep3)
+    ended, _ = run_job(tmp_path / "a.h5")
+    assert ended.status == "failed"
+    assert ended.message == "RuntimeError at step 3: the third batch is cursed"
+    assert "_BreaksAtStep3" in ended.details or "train_batches" in ended.details
+    with open_run(tmp_path / "a.h5") as saved:
+        assert saved.status == "failed"
+        assert len(saved.series("loss")[0]) == 2
+        assert saved.events("failure")[0].message == ended.message
+
+
+class _TooLarge(Digits):
+    def model(self) -> nn.Module:
+        raise torch.OutOfMemoryError("tried to allocate 64.00 GiB\nmore text")
+
+
+def test_that_running_out_of_memory_names_cures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tasks.TASKS, "digits", _TooLarge)
+    ended, _ = run_job(tmp_path / "a.h5")
+    assert ended.message.startswith("out of memory at step 1: tried to allocate 64.00 GiB; reduce data.batch_size")
+
+
+def test_that_a_missing_device_fails_with_one_sentence_and_a_file(tmp_path: Path) -> None:
+    ended, _ = run_job(tmp_path / "a.h5", "device=cuda:9")
+    assert ended.status == "failed"
+    assert "device cuda:9 is not there" in ended.message
+    assert ended.details == ""
+    with open_run(tmp_path / "a.h5") as saved:
+        assert saved.status == "failed"
+
+
+def test_that_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
+    run_job(tmp_path / "a.h5")
+    before = (tmp_path / "a.h5").read_bytes()
+    with pytest.raises(RunFileError, match=r"a\.h5"):
+        run_job(tmp_path / "a.h5")
+    assert (tmp_path / "a.h5").read_bytes() == before
+
+
+class _Sleeps(Digits):
+    entered = threading.Event()
+    release = threading.Event()
+
+    def train_batches(self) -> Iterable[Batch]:
+        for number, batch in enumerate(super().train_batches(), 1):
+            if number == 3:
+                self.entered.set()
+                self.release.wait(30)
+            yield batch
+
+
+def test_that_an_abandoned_run_is_stopped_with_its_steps_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tasks.TASKS, "digits", _Sleeps)
+    one = job.Job(config.load("digits-quick", ["device=cpu", "threads=1"]), tmp_path / "a.h5")
+    thread = threading.Thread(target=one.run)
+    thread.start()
+    assert _Sleeps.entered.wait(30)
+    one.stop()
+    one.abandon()
+    with open_run(tmp_path / "a.h5") as saved:
+        assert saved.status == "stopped"
+        assert len(saved.series("loss")[0]) == 2
+    _Sleeps.release.set()
+    thread.join()
+    assert one.ended is not None
+    assert "inside step 3" in one.ended.message
