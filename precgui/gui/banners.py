@@ -142,6 +142,7 @@ class Banners(QWidget):
             banner.closed.connect(lambda: self._drop(key))
             self.banners[key] = banner
             self._layout.addWidget(banner)
+            banner.show()
             while len(self.banners) > SHOWN:
                 self._drop(next(iter(self.banners)))
         self._place()
@@ -156,7 +157,8 @@ class Banners(QWidget):
     def _place(self) -> None:
         self.setVisible(bool(self.banners))
         width = min(440, self._host.width() - 32)
-        height = min(self._layout.heightForWidth(width), self._host.height() - 16) if self.banners else 0
+        heights = [banner.heightForWidth(width) + self._layout.spacing() for banner in self.banners.values()]
+        height = min(sum(heights), self._host.height() - 16)
         self.setGeometry(self._host.width() - width - 16, self._host.height() - height - 16, width, height)
         self.raise_()
 

@@ -52,7 +52,7 @@ class Navigation(QFrame):
 
     def _button(self, spec: PanelSpec, key: int) -> QToolButton:
         button = QToolButton(self)
-        button.setText(spec.title)
+        button.setText(f"  {spec.title}")
         button.setAccessibleName(spec.title)
         button.setAccessibleDescription(spec.hint)
         button.setToolTip(f"{spec.title} (Ctrl+{key}): {spec.hint}")
@@ -71,6 +71,7 @@ class Navigation(QFrame):
 
     def choose(self, panel: str) -> None:
         self.buttons[panel].setChecked(True)
+        self.buttons[panel].setFocus()
 
     @property
     def narrow(self) -> bool:
@@ -83,7 +84,7 @@ class Navigation(QFrame):
         for button in self.buttons.values():
             button.setToolButtonStyle(style.ToolButtonIconOnly if narrow else style.ToolButtonTextBesideIcon)
         widest = max(self.fontMetrics().horizontalAdvance(spec.title) for spec in self._specs.values())
-        self.setFixedWidth(56 if narrow else widest + 92)
+        self.setFixedWidth(56 if narrow else widest + 84)
         told = "Show the names of the panels" if narrow else "Show icons only"
         self._fold.setToolTip(f"{told} (Ctrl+B)")
         self._fold.setAccessibleName(told)

@@ -36,6 +36,7 @@ class StatusLine(QStatusBar):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setSizeGripEnabled(False)
+        self.setContentsMargins(8, 0, 8, 0)
         self._state: State | None = None
         self._shown_mark = ""
         self._mark = QLabel(self)

@@ -242,6 +242,11 @@ QToolButton[kind="navigation"]:checked { background: @chosen@; color: @text@; }
 QFrame[kind="banner"] { background: @base@; border: 1px solid @edge@; border-left: 4px solid @info@; }
 QFrame[kind="banner"][severity="warning"] { border-left-color: @warning@; }
 QFrame[kind="banner"][severity="error"] { border-left-color: @error@; }
+QFrame[kind="choice"] { background: @base@; border: 1px solid @line@; border-radius: 8px; }
+QFrame[kind="choice"]:hover { border-color: @edge@; }
+QFrame[kind="choice"][chosen="true"] { background: @hover@; border-color: @accent@; }
+QFrame[kind="footer"] { background: @base@; border: none; border-top: 1px solid @line@; }
+QRadioButton[kind="heading"] { font-weight: 600; }
 QLabel[kind="title"] { font-size: 15pt; font-weight: 600; }
 QLabel[kind="heading"] { font-weight: 600; }
 QLabel[kind="muted"] { color: @muted@; }
