@@ -1,0 +1,64 @@
+"""The JSON texts inside a run file: strict JSON out, bounded and checked JSON in."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """The value in types JSON knows: non-finite floats become None, what JSON lacks becomes its text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def dump(value: Any) -> str:
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+
+
+def dump_within(document: Mapping[str, Any], size: int) -> str:
+    """The document as JSON of at most `size` bytes; the largest entries are replaced by None until it fits."""
+    kept = plain(document)
+    text = dump(kept)
+    while len(text.encode()) > size:
+        largest = max(kept, key=lambda key: len(dump(kept[key])))
+        if kept[largest] is None:
+            raise ValueError(f"a document with {len(kept)} keys does not fit into {size} bytes")
+        kept[largest] = None
+        text = dump(kept)
+    return text
+
+
+def load(text: str) -> dict[str, Any]:
+    """A JSON object. Raises ValueError for anything else, however deeply nested."""
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(document, dict):
+        raise ValueError("not a JSON object")
+    return document
+
+
+def cut(text: str, size: int) -> str:
+    """The text shortened to at most `size` bytes of UTF-8, never inside a character."""
+    encoded = text.encode(errors="replace")
+    return text if len(encoded) <= size else encoded[: max(size - 3, 0)].decode(errors="ignore") + "…"
+
+
+def cut_middle(text: str, size: int) -> str:
+    """The text shortened to about `size` bytes by leaving out its middle: a traceback's ends matter most."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= size:
+        return text
+    half = max(size // 2 - 8, 0)
+    return encoded[:half].decode(errors="ignore") + "\n…\n" + encoded[len(encoded) - half :].decode(errors="ignore")

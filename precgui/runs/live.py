@@ -1,0 +1,135 @@
+"""A live run: the events so far, as columns that plots read without copying."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from precgui.config import RunConfig
+from precgui.events import Evaluated, Event, Incident, PowerRead, RunEnded, RunStarted, Status, StepDone
+from precgui.runs import signals
+from precgui.runs.columns import (
+    EVALUATION_COLUMNS,
+    POWER_COLUMNS,
+    STEP_COLUMNS,
+    evaluation_matrix,
+    power_matrix,
+    step_matrix,
+)
+from precgui.runs.growing import Growing, Values
+from precgui.runs.run import Axis, Series
+
+_RESERVED_STEPS = 4_000_000
+
+
+class LiveRun:
+    """A run fed by `extend`, at 88 bytes a step. Not thread-safe: belongs to the thread that shows it."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        run_id: str,
+        created: str,
+        machine: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        path: Path | None = None,
+    ) -> None:
+        self.config = config
+        self.run_id = run_id
+        self.created = created
+        self.path = path
+        self.title = config.display_title
+        self.status: Status = "running"
+        self.machine = machine
+        self.environment = environment
+        self.started: RunStarted | None = None
+        self.ended: RunEnded | None = None
+        self._tables: dict[str, dict[str, Growing]] = {
+            "steps": {name: Growing() for name in STEP_COLUMNS},
+            "evaluation": {name: Growing() for name in EVALUATION_COLUMNS},
+        }
+        self._power: dict[str, dict[str, Growing]] = {}
+        self._incidents: list[Incident] = []
+
+    @property
+    def total_steps(self) -> int:
+        return self.started.total_steps if self.started else 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.started.steps_per_epoch if self.started else 0
+
+    @property
+    def device(self) -> str:
+        """The device that the run uses; empty before its start."""
+        return self.started.device if self.started else ""
+
+    @property
+    def steps(self) -> int:
+        return len(self._tables["steps"]["step"])
+
+    @property
+    def message(self) -> str:
+        """The last words of a run that has ended."""
+        return self.ended.message if self.ended else ""
+
+    @property
+    def details(self) -> str:
+        """The traceback of a failure, or the last words of a process."""
+        return self.ended.details if self.ended else ""
+
+    def extend(self, events: Sequence[Event]) -> None:
+        """Take in a batch of events, oldest first."""
+        of: defaultdict[type, list[Any]] = defaultdict(list)
+        for event in events:
+            of[type(event)].append(event)
+        for started in of[RunStarted]:
+            self._start(started)
+        if steps := of[StepDone]:
+            _append(self._tables["steps"], STEP_COLUMNS, step_matrix(steps))
+        if evaluations := of[Evaluated]:
+            _append(self._tables["evaluation"], EVALUATION_COLUMNS, evaluation_matrix(evaluations))
+        if readings := of[PowerRead]:
+            self._extend_power(readings)
+        self._incidents += of[Incident]
+        for ended in of[RunEnded]:
+            self.ended, self.status = ended, ended.status
+
+    def series(self, name: str, over: Axis = "step") -> Series:
+        return signals.series(self, name, over)
+
+    def column(self, table: str, name: str) -> Values:
+        """All rows so far of a column of `runs.schema.TABLES`, shape (rows,), not copied."""
+        return self._tables[table][name].view
+
+    def power_devices(self) -> list[str]:
+        return list(self._power)
+
+    def power_column(self, device: str, name: str) -> Values:
+        """The readings of one device, shape (readings,), not copied."""
+        return self._power[device][name].view
+
+    def events(self, kind: str | None = None) -> list[Incident]:
+        return [event for event in self._incidents if kind is None or event.kind == kind]
+
+    def _start(self, started: RunStarted) -> None:
+        self.started = started
+        self.environment = {**self.environment, **started.engine}
+        for column in self._tables["steps"].values():
+            column.reserve(min(started.total_steps, _RESERVED_STEPS))
+
+    def _extend_power(self, readings: list[PowerRead]) -> None:
+        of: defaultdict[str, list[PowerRead]] = defaultdict(list)
+        for reading in readings:
+            of[reading.device].append(reading)
+        for device, own in of.items():
+            columns = self._power.setdefault(device, {name: Growing() for name in POWER_COLUMNS})
+            _append(columns, POWER_COLUMNS, power_matrix(own))
+
+
+def _append(columns: Mapping[str, Growing], names: Sequence[str], matrix: Values) -> None:
+    for name, row in zip(names, matrix, strict=True):
+        columns[name].append(row)

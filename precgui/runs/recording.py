@@ -1,0 +1,117 @@
+"""What becomes of a batch of events in the file: rows, texts, the end, and a disk that fills up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import numpy as np
+
+from precgui.events import Evaluated, Event, Incident, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.runs import columns, disk, documents
+from precgui.runs.contents import Contents
+from precgui.runs.reader import SavedRun
+from precgui.runs.schema import TABLES
+from precgui.runs.summary import summarise
+from precgui.runs.tablefile import Columns, TableFile
+
+ABANDONED = "The recording was closed before the run had ended."
+
+
+class Recording:
+    """Stores batches of events in a TableFile; used by one thread at a time.
+
+    When the disk has less than `reserve_bytes` left, or refuses data all the same, recording stops for good;
+    the status of the run can still be written, because its place was reserved at the start.
+    """
+
+    def __init__(self, file: TableFile, reserve_bytes: int) -> None:
+        self._file = file
+        self._reserve_bytes = reserve_bytes
+        self._ballast = disk.Ballast(file.path.parent)
+        self._sensors: dict[str, int] = {}
+        self._last_time_s, self._last_step = 0.0, 0
+        self._recording, self._ended, self._lost = True, False, False
+
+    def keep(self, events: Sequence[Event]) -> Incident | None:
+        """Store events, oldest first; returns the incident when this made the recording stop."""
+        stopped = self._store(events) if self._recording and not self._ended else None
+        for event in events:
+            if isinstance(event, RunEnded) and not self._ended:
+                self._end(event)
+        return stopped
+
+    def close(self) -> None:
+        """Close the file; a run that has not ended is marked as failed."""
+        if not self._ended:
+            self._end(RunEnded(self._last_time_s, "failed", ABANDONED))
+        self._ballast.drop()
+        self._file.close()
+
+    def _store(self, events: Sequence[Event]) -> Incident | None:
+        batch = self._batch(events)
+        try:
+            free = disk.free_bytes(self._file.path.parent)
+            for event in events:
+                if isinstance(event, RunStarted):
+                    self._file.write_text("engine", asdict(event))
+            self._file.append(batch)
+        except (OSError, RuntimeError) as error:
+            return self._stop(f"the disk did not take the data ({error})", batch)
+        return self._stop(f"only {free >> 20} MB are left on the disk", {}) if free < self._reserve_bytes else None
+
+    def _stop(self, reason: str, batch: dict[str, Columns]) -> Incident:
+        """Make room with the ballast, write what is at hand and record nothing more."""
+        message = f"Recording stopped after step {self._last_step}: {reason}; the training goes on."
+        incident = Incident(self._last_time_s, self._last_step, "recording_stopped", "error", message)
+        self._recording = False
+        self._ballast.drop()
+        try:
+            self._file.append(batch)
+            self._file.append(self._events([incident]))
+        except (OSError, RuntimeError):
+            self._lost = True  # HDF5 may crash the process when a file is touched again after this
+        return incident
+
+    def _end(self, event: RunEnded) -> None:
+        self._ended = True
+        if self._lost:
+            return
+        end = asdict(event) | {"ended": datetime.now(UTC).isoformat(timespec="seconds")}
+        self._file.write_text("end", end)
+        run = SavedRun(self._file.path, Contents(self._file.file))
+        self._file.write_text("summary", summarise(run, event.status))
+        self._file.write_status(event.status)
+
+    def _batch(self, events: Sequence[Event]) -> dict[str, Columns]:
+        """The events as columns of the tables they belong to."""
+        steps = [event for event in events if isinstance(event, StepDone)]
+        evaluations = [event for event in events if isinstance(event, Evaluated)]
+        readings = [event for event in events if isinstance(event, PowerRead)]
+        incidents = [event for event in events if isinstance(event, Incident)]
+        batch: dict[str, Columns] = {}
+        if steps:
+            batch["steps"] = columns.step_columns(steps)
+            self._last_time_s, self._last_step = steps[-1].time_s, steps[-1].step
+        if evaluations:
+            batch["evaluation"] = columns.evaluation_columns(evaluations)
+        if readings:
+            batch |= self._power(readings)
+        return batch | self._events(incidents)
+
+    def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:
+        if not incidents:
+            return {}
+        rows, texts = columns.event_rows(incidents, self._file.rows["texts"])
+        return {"events": rows, "texts": texts}
+
+    def _power(self, readings: Sequence[PowerRead]) -> dict[str, Columns]:
+        known = len(self._sensors)
+        for reading in readings:
+            self._sensors.setdefault(reading.device, len(self._sensors))
+        device = np.array([self._sensors[reading.device] for reading in readings], "<i4")
+        names = list(self._sensors)[known:]
+        kind = TABLES["sensors"].columns[""].dtype
+        sensors = np.array([documents.cut(name, kind.itemsize).encode() for name in names], kind)
+        return {"power": {"device": device, **columns.power_columns(readings)}, "sensors": {"": sensors}}

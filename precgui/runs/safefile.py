@@ -1,0 +1,169 @@
+"""Guarded reading of an HDF5 file that anyone may have made, cut or overwritten.
+
+Nothing outside the file is reached: soft and external links, external and virtual storage, references and
+filters that HDF5 would load from plugins are refused, and so are claims of more rows than the file can hold.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5z
+from numpy.typing import NDArray
+
+from precgui.runs.errors import RunFileError
+
+# What h5py raises for damaged or strange files; HDF5's own errors come as any of these.
+FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, AttributeError)
+
+_FILTERS = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
+_DEFLATE_RATIO = 1100  # deflate packs at most 1032 : 1
+_LARGEST_TEXT = 16 << 20
+_LARGEST_READ = 8 << 30
+_SALVAGE_ROWS = 2048
+
+
+class Unusable(Exception):
+    """A part of a file cannot be used; the message is a phrase that says why."""
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """What tells a file from every other on this machine. Raises RunFileError when it is not there."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be opened: {error.strerror}; choose a run file (.h5).") from None
+    return status.st_dev, status.st_ino
+
+
+def open_file(path: Path) -> h5py.File:
+    """Open for reading only, also while another process writes. Raises RunFileError."""
+    if not path.is_file():
+        raise RunFileError(f"{path} is not a file; choose a run file (.h5).")
+    reasons = []
+    for swmr in (True, False):  # a killed writer's file opens only with SWMR, a foreign one perhaps only without
+        try:
+            return h5py.File(path, "r", swmr=swmr, locking=False, rdcc_nbytes=0)
+        except FAULTS as error:
+            reasons.append(str(error))
+    raise RunFileError(_why_not_opened(path, reasons[-1]))
+
+
+def _why_not_opened(path: Path, reason: str) -> str:
+    try:
+        if path.stat().st_size and not h5py.is_hdf5(path):
+            return f"{path} is not an HDF5 file or its head is damaged; choose a run file (.h5) or restore a copy."
+        if not path.stat().st_size:
+            return f"{path} is empty; restore a copy."
+        path.open("rb").close()
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}; check its permissions."
+    return f"{path} is cut short or damaged ({reason}); restore a copy."
+
+
+def dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """The dataset at a path of plain links. Raises Unusable."""
+    item: Any = file
+    for part in name.split("/"):
+        if not isinstance(item, h5py.Group):
+            raise Unusable("is not where it should be")
+        try:
+            link = item.get(part, getlink=True)
+            if link is None:
+                raise Unusable("is missing")
+            if not isinstance(link, h5py.HardLink):
+                raise Unusable("is a link to another place, which is never followed")
+            item = item[part]
+        except FAULTS as error:
+            raise Unusable(f"is damaged ({error})") from None
+    return _plain(item)
+
+
+def _plain(item: Any) -> h5py.Dataset:
+    if not isinstance(item, h5py.Dataset):
+        raise Unusable("is not a dataset")
+    try:
+        creation = item.id.get_create_plist()
+        filters = {creation.get_filter(index)[0] for index in range(creation.get_nfilters())}
+        if item.is_virtual or creation.get_external_count():
+            raise Unusable("keeps its data in another file, which is never opened")
+        if not filters <= _FILTERS:
+            raise Unusable("is compressed in a way that precgui does not read")
+        if item.dtype.hasobject or item.shape is None:
+            raise Unusable("has a type that a run file does not have")
+    except FAULTS as error:
+        raise Unusable(f"is damaged ({error})") from None
+    return item
+
+
+def text(item: h5py.Dataset) -> str:
+    """A scalar fixed-length string. Raises Unusable."""
+    if item.shape != () or item.dtype.kind != "S" or item.dtype.itemsize > _LARGEST_TEXT:
+        raise Unusable("is not a text")
+    try:
+        _look_again(item)
+        return bytes(item[()]).rstrip(b"\0").decode(errors="replace")
+    except FAULTS as error:
+        raise Unusable(f"is damaged ({error})") from None
+
+
+def _look_again(item: h5py.Dataset) -> None:
+    """See what another process has written since; a dataset of our own writing is seen as it is."""
+    if item.file.mode == "r":
+        item.refresh()  # also forgets the shape that h5py keeps
+
+
+def attribute(file: h5py.File | h5py.Dataset, name: str) -> NDArray[Any] | None:
+    """An attribute of fixed-size type and at most 64 KB, None when there is none such."""
+    try:
+        identifier = file.attrs.get_id(name)
+        if identifier.dtype.hasobject or identifier.get_storage_size() > 1 << 16:
+            return None
+        return np.asarray(file.attrs[name])
+    except FAULTS:
+        return None
+
+
+def length(item: h5py.Dataset) -> int:
+    """Rows of a dataset as of now, also of one that another process extends; 0 when it has none."""
+    try:
+        _look_again(item)
+        return int(item.shape[0]) if item.shape else 0
+    except FAULTS:
+        return 0
+
+
+def rows(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
+    """Rows start..stop, or as many of them from the start on as can be read. Raises Unusable."""
+    _check_size(item, stop - start)
+    try:
+        return np.asarray(item[start:stop])
+    except FAULTS:
+        return _salvage(item, start, stop)
+
+
+def _check_size(item: h5py.Dataset, count: int) -> None:
+    try:
+        claimed = count * int(np.prod(item.shape[1:], dtype=object)) * item.dtype.itemsize
+        stored = item.id.get_storage_size()
+    except FAULTS as error:
+        raise Unusable(f"is damaged ({error})") from None
+    ratio = _DEFLATE_RATIO if item.compression else 1
+    if claimed > min(stored * ratio, _LARGEST_READ):
+        raise Unusable("claims more rows than the file holds")
+
+
+def _salvage(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
+    """Block by block up to the first that cannot be read."""
+    blocks = []
+    for at in range(start, stop, _SALVAGE_ROWS):
+        try:
+            blocks.append(np.asarray(item[at : min(at + _SALVAGE_ROWS, stop)]))
+        except FAULTS:
+            break
+    if not blocks:
+        raise Unusable("is damaged")
+    return np.concatenate(blocks)

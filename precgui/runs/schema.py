@@ -1,0 +1,127 @@
+"""Schema 1 of the run file as data: texts, growing tables and their types. `docs/run-file.md` explains it.
+
+Everything is created before the first step, because nothing may be created once SWMR has begun:
+texts are fixed-length strings with room to spare, tables are datasets that only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+
+from precgui.runs.run import POWER_SIGNALS, STEP_SIGNALS
+
+SCHEMA = 1
+
+# Root attributes, written once. Attributes cannot change under SWMR, so the status is a dataset.
+ATTRIBUTES = ("schema", "precgui_version", "run_id", "title", "created")
+
+# JSON texts known when the file is made, and those filled in later with the bytes reserved for them.
+FIXED_TEXTS = ("config", "machine", "environment")
+RESERVED_TEXTS = {"engine": 1 << 16, "end": 1 << 16, "summary": 1 << 13}
+STATUS_BYTES = 16
+
+ROWS_VALID = "rows_valid"  # int64, one counter per table in the order of TABLES, written after the rows
+STATUS = "status"
+
+EXPONENT_BINS = 256
+TENSOR_KINDS = ("gradient", "weight", "update", "optimizer", "activation", "activation_gradient")
+TENSOR_STATS = (
+    "amax", "amin_nonzero", "mean", "rms", "l2", "zeros", "nan", "pos_inf", "neg_inf", "count",
+    "changed", "lost_bf16", "lost_fp16", "lost_tf32", "lost_e4m3fn", "lost_e5m2",
+)  # fmt: skip
+
+
+def text_type(size: int) -> np.dtype[np.bytes_]:
+    """A fixed-length UTF-8 string of at most `size` bytes."""
+    return h5py.string_dtype("utf-8", size)  # type: ignore[no-any-return]
+
+
+_F8: np.dtype[Any] = np.dtype("<f8")
+_I8: np.dtype[Any] = np.dtype("<i8")
+_U1: np.dtype[Any] = np.dtype("u1")
+
+EVENT_ROW = np.dtype(
+    [
+        ("time_s", _F8),
+        ("step", _I8),
+        ("kind", text_type(24)),
+        ("severity", text_type(8)),
+        ("module", text_type(96)),
+        ("message", text_type(160)),
+        ("text_start", _I8),  # where the whole message lies in `texts` when it is longer than the field
+        ("text_length", _I8),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One dataset of a table. `row` is the shape of one row, 0 for the tensor axis, which grows, too."""
+
+    dtype: np.dtype[Any]
+    row: tuple[int, ...] = ()
+    compressed: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Datasets of equal length that grow together. A column without a name is the dataset at the path itself."""
+
+    columns: Mapping[str, Column]
+    chunk_rows: int = 2048
+    chunk_tensors: int = field(default=64, kw_only=True)
+
+    def dataset_path(self, path: str, column: str) -> str:
+        return f"{path}/{column}" if column else path
+
+    def chunk(self, column: Column) -> tuple[int, ...]:
+        return (self.chunk_rows, *(size or self.chunk_tensors for size in column.row))
+
+
+def _one(dtype: np.dtype[Any], chunk_rows: int) -> Table:
+    return Table({"": Column(dtype)}, chunk_rows)
+
+
+def _tensor_table() -> Table:
+    return Table(
+        {
+            "step": Column(_I8),
+            "stride": Column(_I8),  # 1 when every element was looked at, k when each k-th
+            "stats": Column(_F8, (0, len(TENSOR_STATS)), compressed=True),
+            "exponents": Column(np.dtype("<u4"), (0, EXPONENT_BINS), compressed=True),
+        },
+        chunk_rows=1,
+    )
+
+
+_STEP_TYPES = {"skipped": _U1, "samples": _I8}
+
+TABLES: dict[str, Table] = {
+    "steps": Table(
+        {"step": Column(_I8), "time_s": Column(_F8)}
+        | {name: Column(_STEP_TYPES.get(name, _F8)) for name in STEP_SIGNALS}
+    ),
+    "evaluation": Table(
+        {
+            "step": Column(_I8),
+            "epoch": Column(_I8),
+            "time_s": Column(_F8),
+            "loss": Column(_F8),
+            "accuracy": Column(_F8),
+        },
+        chunk_rows=256,
+    ),
+    "power": Table(
+        {"device": Column(np.dtype("<i4")), "time_s": Column(_F8)} | {name: Column(_F8) for name in POWER_SIGNALS}
+    ),
+    "sensors": _one(text_type(128), 8),  # the names that `power/device` counts
+    "events": _one(EVENT_ROW, 64),
+    "texts": _one(_U1, 4096),  # messages too long for their row
+    "tensors/names": _one(text_type(200), 64),
+    **{f"tensors/{kind}": _tensor_table() for kind in TENSOR_KINDS},
+}

@@ -1,0 +1,59 @@
+"""Signals out of columns: one rule for live and saved runs of what `Run.series` returns."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from precgui.runs.growing import Values
+from precgui.runs.run import EVALUATION_SIGNALS, POWER_SIGNALS, SIGNALS, Axis, Series
+
+
+class Source(Protocol):
+    """Where columns come from; each call returns all rows so far as float64."""
+
+    def column(self, table: str, name: str) -> Values: ...
+    def power_devices(self) -> list[str]: ...
+    def power_column(self, device: str, name: str) -> Values: ...
+
+
+def series(source: Source, name: str, over: Axis = "step") -> Series:
+    """The signal as (x, value). Raises KeyError for an unknown signal or power device."""
+    signal, _, device = name.partition(":")
+    if signal in POWER_SIGNALS:
+        return _power(source, signal, device, over)
+    if device or signal not in SIGNALS:
+        raise KeyError(name)
+    if signal in EVALUATION_SIGNALS:
+        return source.column("evaluation", over), source.column("evaluation", signal.removeprefix("val_"))
+    x = source.column("steps", over)
+    if signal == "samples_per_s":
+        return x, _rate(source)
+    return x, source.column("steps", signal)
+
+
+def _power(source: Source, signal: str, device: str, over: Axis) -> Series:
+    devices = source.power_devices()
+    if not device and not devices:
+        return np.empty(0), np.empty(0)
+    if device and device not in devices:
+        raise KeyError(f"{signal}:{device}")
+    device = device or devices[0]
+    time_s, values = source.power_column(device, "time_s"), source.power_column(device, signal)
+    return (time_s if over == "time_s" else _step_at(source, time_s)), values
+
+
+def _step_at(source: Source, time_s: Values) -> Values:
+    """The step under way at each time, between steps by linear interpolation; 0 while there is none."""
+    step_time_s = source.column("steps", "time_s")
+    if not len(step_time_s):
+        return np.zeros_like(time_s)
+    return np.interp(time_s, step_time_s, source.column("steps", "step"))
+
+
+def _rate(source: Source) -> Values:
+    """Samples per second of each step, data loading included; Inf where the clock saw no time pass."""
+    busy_s = source.column("steps", "step_s") + source.column("steps", "data_s")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return source.column("steps", "samples") / busy_s

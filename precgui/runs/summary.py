@@ -1,0 +1,95 @@
+"""The summary of a run: the figures that lists, comparisons and `precgui run --json` show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.events import Status
+from precgui.runs.run import Run
+
+NONFINITE_KINDS = ("nonfinite_loss", "nonfinite_gradient")
+
+
+def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
+    """The figures of a run from what was recorded; None stands for "not measured" and for a value not finite.
+
+    `train_loss` is the mean over the last epoch's steps whose loss is finite, None when the last loss is not.
+    `samples_per_s` counts data loading; `energy_j` adds up the sensors.
+    """
+    steps = len(run.series("loss")[1])
+    return {
+        "status": status or run.status,
+        "precision": run.config.precision,
+        "steps": steps,
+        "final": {
+            "train_loss": _final_loss(run),
+            "val_loss": _last(run.series("val_loss")[1]),
+            "val_accuracy": _last(run.series("val_accuracy")[1]),
+        },
+        "time_s": _duration_s(run),
+        "step_s_median": _median(run.series("step_s")[1]),
+        "samples_per_s": _samples_per_s(run),
+        "memory_peak_bytes": _peak_bytes(run.series("memory_bytes")[1]),
+        "energy_j": energy_j(run),
+        "skipped_steps": int(np.count_nonzero(run.series("skipped")[1])),
+        "nonfinite_events": sum(len(run.events(kind)) for kind in NONFINITE_KINDS),
+    }
+
+
+def energy_j(run: Run) -> float | None:
+    """Energy of all sensors over the run: of each its counter, or else the integral of its power."""
+    parts = [_sensor_energy_j(run, device) for device in run.power_devices()]
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
+
+
+def _sensor_energy_j(run: Run, device: str) -> float | None:
+    counted = _finite(run.series(f"energy_j:{device}", "time_s")[1])
+    if len(counted):
+        return float(counted[-1])
+    time_s, power_w = run.series(f"power_w:{device}", "time_s")
+    read = np.isfinite(power_w) & np.isfinite(time_s)
+    if np.count_nonzero(read) < 2:
+        return None
+    power_w, time_s = power_w[read], time_s[read]
+    return float(np.sum((power_w[1:] + power_w[:-1]) / 2 * np.diff(time_s)))
+
+
+def _final_loss(run: Run) -> float | None:
+    loss = run.series("loss")[1]
+    if not len(loss) or not np.isfinite(loss[-1]):
+        return None
+    return float(_finite(loss[-max(run.steps_per_epoch, 1) :]).mean())
+
+
+def _duration_s(run: Run) -> float | None:
+    """From the start of the run to its last step or evaluation."""
+    ends = np.concatenate([run.series(name, "time_s")[0] for name in ("loss", "val_loss")])
+    return float(ends.max()) if len(ends) else None
+
+
+def _samples_per_s(run: Run) -> float | None:
+    samples = run.series("samples")[1].sum()
+    busy_s = run.series("step_s")[1].sum() + run.series("data_s")[1].sum()
+    return float(samples / busy_s) if busy_s > 0 else None
+
+
+def _peak_bytes(memory_bytes: NDArray[np.float64]) -> int | None:
+    measured = _finite(memory_bytes)
+    return int(measured.max()) if len(measured) else None
+
+
+def _median(values: NDArray[np.float64]) -> float | None:
+    measured = _finite(values)
+    return float(np.median(measured)) if len(measured) else None
+
+
+def _last(values: NDArray[np.float64]) -> float | None:
+    return float(values[-1]) if len(values) and np.isfinite(values[-1]) else None
+
+
+def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return values[np.isfinite(values)]

@@ -1,0 +1,98 @@
+"""The writer of a run: one more `emit`, called from any thread, that keeps every event in the run file."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from precgui.config import RunConfig
+from precgui.events import Event, Incident, RunEnded
+from precgui.runs import disk, documents, process
+from precgui.runs.recording import Recording
+from precgui.runs.tablefile import TableFile
+
+FLUSH_S = 0.4
+
+
+class RunWriter:
+    """Keeps a run in a new file while it goes on: `writer(event)` for every event, then `writer.close()`.
+
+    Events are buffered and reach the operating system at least every FLUSH_S seconds, so a kill loses less
+    than the last second. `RunEnded` is written at once, with status and summary; what comes after it is
+    ignored. When the disk has less than `reserve_bytes` left, recording stops: `on_incident` gets one Incident
+    of kind `recording_stopped` (in the thread that noticed), later events are swallowed, the file stays readable.
+    Raises RunFileError when the file exists or the folder is missing, full or not writable.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: RunConfig,
+        *,
+        run_id: str,
+        created: str,
+        machine: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        on_incident: Callable[[Incident], None] | None = None,
+        reserve_bytes: int = disk.RESERVE_BYTES,
+    ) -> None:
+        self.path = Path(path)
+        disk.require_room(self.path.parent, reserve_bytes)
+        file = TableFile(
+            self.path,
+            attributes={"run_id": run_id, "title": config.display_title, "created": created},
+            texts={
+                "config": documents.dump(config.model_dump(mode="json")),
+                "machine": documents.dump(machine),
+                "environment": documents.dump({**environment, "writer": process.this_process()}),
+            },
+        )
+        self._recording = Recording(file, reserve_bytes)
+        self._on_incident = on_incident
+        self._pending: list[Event] = []
+        self._pending_lock, self._file_lock = threading.Lock(), threading.Lock()
+        self._closed = False
+        self._closing = threading.Event()
+        self._flusher = threading.Thread(target=self._flush_regularly, name="run-file-flush", daemon=True)
+        self._flusher.start()
+        atexit.register(self.close)
+
+    def __call__(self, event: Event) -> None:
+        with self._pending_lock:
+            self._pending.append(event)
+        if isinstance(event, RunEnded):
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything emitted so far to the operating system."""
+        with self._file_lock:
+            with self._pending_lock:
+                events, self._pending = self._pending, []
+            stopped = self._recording.keep(events) if events and not self._closed else None
+        if stopped is not None and self._on_incident is not None:
+            self._on_incident(stopped)
+
+    def close(self) -> None:
+        """Write what is left and close the file; a run that has not ended is marked as failed. Idempotent."""
+        self._closing.set()
+        if threading.current_thread() is not self._flusher:
+            self._flusher.join()
+        self.flush()
+        with self._file_lock:
+            if not self._closed:
+                self._closed = True
+                self._recording.close()
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _flush_regularly(self) -> None:
+        while not self._closing.wait(FLUSH_S):
+            self.flush()
