@@ -1,0 +1,116 @@
+"""Axes with ticks that people read: powers of two, decades, steps with grouped thousands, clock times."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import pyqtgraph as pg
+from PySide6.QtCore import QRectF
+
+from precgui.gui.plots.signals import Scale, from_plot, grouped, number, power_label
+
+Kind = Scale | Literal["step", "time_s"]
+Ticks = list[tuple[float, list[float]]]
+
+_CLOCK_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
+_SHORT_S = 120.0  # below this range a time axis counts in plain seconds
+_BEYOND_PX = 10
+_DECADE = (1.0, 2.0, 5.0)
+
+
+class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
+    """An axis of one kind: linear, log2 or log10 values (the data are logarithms already), steps, or seconds."""
+
+    def __init__(self, orientation: str, kind: Kind = "linear") -> None:
+        super().__init__(orientation, maxTickLength=4)
+        self._kind: Kind = kind
+        self.enableAutoSIPrefix(False)
+        self.setStyle(maxTickLevel=0, tickTextOffset=5, autoExpandTextSpace=False, hideOverlappingLabels=False)
+
+    def set_kind(self, kind: Kind) -> None:
+        self._kind = kind
+        self.picture = None
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        """With room for the texts of ticks at the very ends, which stand out over the plot."""
+        beyond = (0, _BEYOND_PX) if self.orientation == "left" else (3 * _BEYOND_PX, 0)
+        rect: QRectF = super().boundingRect()
+        return rect.adjusted(-beyond[0], -beyond[1], beyond[0], beyond[1])
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> Ticks:
+        if self._kind == "log2":
+            return self._log_ticks(minVal, maxVal, size, 2)
+        if self._kind == "log10":
+            return self._log_ticks(minVal, maxVal, size, 10)
+        if self._kind == "time_s" and maxVal - minVal > _SHORT_S:
+            return _even_ticks(minVal, maxVal, _clock_spacing((maxVal - minVal) / max(size / 110, 2)))
+        ticks: Ticks = super().tickValues(minVal, maxVal, size)
+        if self._kind == "step":
+            return [(spacing, [v for v in values if v == round(v)]) for spacing, values in ticks]
+        return ticks
+
+    def _log_ticks(self, low: float, high: float, size: float, base: int) -> Ticks:
+        """Whole powers while a few of them are in view, then 1-2-5 between them, then even values."""
+        wanted = max(size / 28, 2)
+        powers = _even_ticks(low, high, max(1, math.ceil((high - low) / wanted)))
+        if len(powers[0][1]) >= 3 or high - low > 300:
+            return powers
+        if base == 10:
+            first, last = math.floor(low), math.ceil(high)
+            between = [e + math.log10(m) for e in range(first, last + 1) for m in _DECADE]
+            between = [v for v in between if low <= v <= high]
+            if 3 <= len(between) <= 2 * wanted:
+                return [(0.0, between)]
+        scale: Scale = "log2" if base == 2 else "log10"
+        even: Ticks = super().tickValues(from_plot(low, scale), from_plot(high, scale), size)
+        shown = [math.log(v, base) for _, values in even for v in values if v > 0]
+        return [(0.0, shown)] if len(shown) > len(powers[0][1]) else powers
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        if self._kind == "step":
+            return [grouped(v) for v in values]
+        if self._kind == "time_s":
+            return [_clock(v) for v in values] if spacing > _SHORT_S / 10 else [number(v, 6) for v in values]
+        if self._kind == "log2":
+            return [_power(v, 2) for v in values]
+        if self._kind == "log10":
+            return [_power(v, 10) for v in values]
+        return [_plain(v, spacing) for v in values]
+
+
+def _even_ticks(low: float, high: float, spacing: float) -> Ticks:
+    first, last = math.ceil(low / spacing), math.floor(high / spacing)
+    return [(spacing, [i * spacing for i in range(first, last + 1)])]
+
+
+def _clock_spacing(least: float) -> float:
+    return next((s for s in _CLOCK_S if s >= least), 86400.0 * math.ceil(least / 86400))
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 0:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _power(exponent: float, base: int) -> str:
+    """2¹⁶, 10⁻³; small powers of ten and what lies between as plain numbers."""
+    whole = round(exponent)
+    is_power = math.isclose(exponent, whole, abs_tol=1e-9)
+    if is_power and (base == 2 or not -4 < whole < 4):
+        return power_label(whole, base)
+    return number(from_plot(exponent, "log2" if base == 2 else "log10"), 6)
+
+
+def _plain(value: float, spacing: float) -> str:
+    """With just the decimals that the spacing needs; far from 1 in scientific form."""
+    size = max(abs(value), spacing)
+    if size >= 1e5 or size < 1e-3:
+        digits = max(1, math.ceil(math.log10(size / spacing)) + 1) if spacing > 0 else 3
+        return "0" if abs(value) < spacing / 1e6 else number(value, digits)
+    places = max(0, math.ceil(-math.log10(spacing) - 1e-9)) if spacing > 0 else 3
+    return f"{value:.{places}f}".replace("-", "−")

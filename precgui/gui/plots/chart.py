@@ -1,0 +1,249 @@
+"""What every linked plot has in common: axes of equal width, theme, mouse, cursor line and readout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, QPointF, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetrics
+from PySide6.QtWidgets import QLabel
+
+from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.signals import Scale, place_text
+from precgui.gui.plots.signals import Signal as PlotSignal
+from precgui.gui.plots.view import PlotView
+from precgui.gui.theme import DASHES, themes
+from precgui.runs.run import Axis
+
+if TYPE_CHECKING:
+    from precgui.gui.state import OpenRun
+
+LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
+AXIS_NAMES: Mapping[Axis, str] = {"step": "Step", "time_s": "Time"}
+READOUT_LINES = 8
+_READOUT_NAME_PX = 190
+_BEHIND = -200.0  # grid lines lie under the curves
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One line of the readout: what a run recorded nearest to the cursor, and where."""
+
+    colour: str
+    name: str
+    text: str
+    x: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One recorded value for the CSV file."""
+
+    run: str
+    signal: str
+    step: float
+    time_s: float
+    value: float | str
+
+
+def colour_of(run: OpenRun) -> str:
+    colours = themes().theme.runs
+    return colours[run.colour_index % len(colours)]
+
+
+def dash_of(run: OpenRun) -> tuple[float, ...]:
+    return DASHES[run.dash_index % len(DASHES)]
+
+
+class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
+    """A plot of one signal over the runs. The linked plots decide when it pulls data and when it draws.
+
+    `moved(x, y)`: a person changed a range; `reset`: they want the whole picture back; `hovered(x)`: the mouse is
+    over x; `left`: it is not over the plot any more.
+    """
+
+    moved = Signal(bool, bool)
+    reset = Signal()
+    hovered = Signal(float)
+    left = Signal()
+
+    def __init__(self, signal: PlotSignal) -> None:
+        self.view = PlotView()
+        self.value_axis, self.run_axis = ValueAxis("left", signal.scale), ValueAxis("bottom", "step")
+        super().__init__(viewBox=self.view, axisItems={"left": self.value_axis, "bottom": self.run_axis})
+        self.signal = signal
+        self.scale: Scale = signal.scale
+        self.over: Axis = "step"
+        self.auto_y = True
+        self.runs: list[OpenRun] = []
+        self.note = ""
+        self._corner = pg.LabelItem("", justify="right")
+        self.plotItem.layout.addItem(self._corner, 3, 0)
+        self.cursor_line = pg.InfiniteLine(angle=90, movable=False)
+        self.cursor_line.setZValue(5)
+        self.cursor_line.hide()
+        self.plotItem.addItem(self.cursor_line, ignoreBounds=True)
+        self.readout = QLabel(self)
+        self.readout.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.readout.setTextFormat(Qt.TextFormat.RichText)
+        self.readout.hide()
+        self._arrange()
+        self._connect()
+
+    def _arrange(self) -> None:
+        self.plotItem.hideButtons()
+        self.plotItem.setContentsMargins(0, 6, 14, 0)
+        self.setMinimumHeight(112)
+        self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
+        self.setAccessibleName(self.signal.title)
+        metrics = QFontMetrics(self.font())
+        self.value_axis.setWidth(metrics.horizontalAdvance(LEFT_AXIS_TEXT) + 16)
+        self.run_axis.setHeight(metrics.height() + 8)
+        if self.signal.axis:
+            self.value_axis.setLabel(self.signal.axis)
+        for axis in (self.value_axis, self.run_axis):
+            axis.setStyle(tickFont=self.font())
+            axis.setGrid(255)
+            axis.setZValue(_BEHIND)
+
+    def _connect(self) -> None:
+        self.view.moved.connect(self._on_moved)
+        self.view.reset.connect(self.reset)
+        self.scene().sigMouseMoved.connect(self._on_mouse)
+
+    def _on_moved(self, x: bool, y: bool) -> None:
+        self.auto_y = self.auto_y and not y
+        self.moved.emit(x, y)
+
+    def _on_mouse(self, place: QPointF) -> None:
+        if self.view.sceneBoundingRect().contains(place):
+            self.point_at(place)
+            self.hovered.emit(self.view.mapSceneToView(place).x())
+        else:
+            self.left.emit()
+
+    def point_at(self, place: QPointF) -> None:
+        """The mouse is at this place of the scene; a chart may answer with a tool tip."""
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.left.emit()
+
+    # What kinds of charts differ in
+
+    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+        raise NotImplementedError
+
+    def pull(self) -> bool:
+        """Take over new data of the runs. True when there is something new to draw."""
+        raise NotImplementedError
+
+    def draw(self) -> None:
+        raise NotImplementedError
+
+    def is_empty(self) -> bool:
+        """Nothing to draw, so `empty_sentence` is shown in its place."""
+        raise NotImplementedError
+
+    def empty_sentence(self) -> str:
+        """Why there is nothing to draw."""
+        raise NotImplementedError
+
+    def last_x(self) -> float | None:
+        raise NotImplementedError
+
+    def readings(self, x: float) -> list[Reading]:
+        raise NotImplementedError
+
+    def rows(self) -> Iterator[Row]:
+        """Every recorded value of the visible runs, as recorded."""
+        raise NotImplementedError
+
+    # The same for all
+
+    def visible_runs(self) -> list[OpenRun]:
+        return [run for run in self.runs if run.visible]
+
+    def x_range(self) -> tuple[float, float]:
+        (low, high), _ = self.view.viewRange()
+        return float(low), float(high)
+
+    def show_x_range(self, low: float, high: float) -> None:
+        self.view.setXRange(low, high, padding=0)
+
+    def width_px(self) -> int:
+        return max(int(self.view.width()), 1)
+
+    def set_over(self, over: Axis) -> None:
+        """Plot over steps or over time; the data come with the next pull."""
+        self.over = over
+        self.run_axis.set_kind(over)
+        self._name_axis()
+
+    def set_scale(self, scale: Scale) -> None:
+        self.scale = scale
+        self.value_axis.set_kind(scale)
+        self.auto_y = True
+
+    def restyle(self) -> None:
+        """Take the colours of the present theme."""
+        theme = themes().theme
+        self.setBackground(theme.base)
+        for axis in (self.value_axis, self.run_axis):
+            axis.setPen(theme.line)
+            axis.setTickPen(theme.line)
+            axis.setTextPen(theme.muted)
+        self._name_axis()
+        self.cursor_line.setPen(pg.mkPen(theme.muted, width=1))
+        self.readout.setStyleSheet(
+            f"QLabel {{ background: {theme.window}; color: {theme.text}; border: 1px solid {theme.line};"
+            " border-radius: 4px; padding: 4px 6px; }"
+        )
+        self.view.rbScaleBox.setPen(pg.mkPen(theme.accent))
+        tint = QColor(theme.accent)
+        tint.setAlpha(40)
+        self.view.rbScaleBox.setBrush(tint)
+
+    def _name_axis(self) -> None:
+        self._corner.setText(AXIS_NAMES[self.over], color=themes().theme.muted)
+
+    def show_cursor(self, x: float) -> None:
+        """Draw the cursor line at x and the readout beside it."""
+        self.cursor_line.setPos(x)
+        self.cursor_line.show()
+        readings = self.readings(x)
+        self.readout.setVisible(bool(readings))
+        if not readings:
+            return
+        self.readout.setText(self._readout_html(x, readings))
+        self.readout.adjustSize()
+        inside = self.view.sceneBoundingRect()
+        at_right = self.view.mapViewToScene(QPointF(x, 0)).x() < inside.center().x()
+        left = inside.right() - self.readout.width() - 4 if at_right else inside.left() + 4
+        self.readout.move(int(left), int(inside.top()) + 2)
+
+    def hide_cursor(self) -> None:
+        self.cursor_line.hide()
+        self.readout.hide()
+
+    def contextMenuEvent(self, event: Any) -> None:
+        event.ignore()  # the frame around the plot has the menu
+
+    def _readout_html(self, x: float, readings: Sequence[Reading]) -> str:
+        heading = place_text(x, self.over)
+        lines = [f"<b>{heading[:1].upper()}{heading[1:]}</b>"]
+        metrics = QFontMetrics(self.readout.font())
+        for reading in readings[:READOUT_LINES]:
+            name = metrics.elidedText(reading.name, Qt.TextElideMode.ElideMiddle, _READOUT_NAME_PX)
+            elsewhere = "" if reading.x == x else f" at {place_text(reading.x, self.over)}"
+            lines.append(
+                f"<span style='color:{reading.colour}'>■</span> {escape(name)}&nbsp; "
+                f"<b>{escape(reading.text)}</b>{elsewhere}"
+            )
+        if len(readings) > READOUT_LINES:
+            lines.append(f"and {len(readings) - READOUT_LINES} more")
+        return "<br>".join(lines)

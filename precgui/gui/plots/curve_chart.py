@@ -1,0 +1,249 @@
+"""A plot of a recorded signal: lines of all visible runs, drawn from pyramids, with marks for NaN, Inf and skips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyqtgraph as pg
+from numpy.typing import NDArray
+
+from precgui.gui.plots.chart import Chart, Reading, Row, colour_of, dash_of
+from precgui.gui.plots.curve import Curve
+from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
+from precgui.gui.plots.signals import Signal, shown_value
+from precgui.gui.theme import themes
+from precgui.runs.run import Run
+
+if TYPE_CHECKING:
+    from precgui.gui.state import OpenRun
+
+MARGIN = 0.07  # of the value range, above and below
+_LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks
+_LEAST_OCTAVES = 2.0
+SKIPPED = ("skipped_step",)
+
+
+class _RunCurves:
+    """All that a chart draws of one run."""
+
+    def __init__(self, opened: OpenRun, curves: list[Curve], track: Track | None) -> None:
+        self.opened, self.curves, self.track = opened, curves, track
+        self.edge, self.skips = scatter(), scatter()
+
+    def items(self) -> list[pg.GraphicsObject]:
+        return [*(item for curve in self.curves for item in curve.items()), self.edge, self.skips]
+
+
+class CurveChart(Chart):
+    """The chart of every signal that has a value at each step, epoch or reading."""
+
+    def __init__(self, signal: Signal) -> None:
+        super().__init__(signal)
+        self._drawn: dict[str, _RunCurves] = {}
+
+    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+        self.runs = list(runs)
+        wanted = {opened.key: opened for opened in runs}
+        for key in [key for key in self._drawn if key not in wanted]:
+            self._forget(key)
+        for opened in runs:
+            self._refresh(opened)
+        self.restyle_runs()
+
+    def _refresh(self, opened: OpenRun) -> None:
+        """Make the curves of a run; again when a power sensor has joined."""
+        names = self._series(opened.run)
+        known = self._drawn.get(opened.key)
+        if known is not None and [curve.name for curve in known.curves] == [name for name, _ in names]:
+            return
+        self._forget(opened.key)
+        curves = [
+            Curve(opened.run, name, label, self.signal.factor, dotted=name.startswith("val_")) for name, label in names
+        ]
+        track = Track(opened.run) if self.signal.key == "scale" else None
+        made = self._drawn[opened.key] = _RunCurves(opened, curves, track)
+        for item in made.items():
+            self.plotItem.addItem(item, ignoreBounds=True)
+
+    def _forget(self, key: str) -> None:
+        if (known := self._drawn.pop(key, None)) is not None:
+            for item in known.items():
+                self.plotItem.removeItem(item)
+
+    def _series(self, run: Run) -> list[tuple[str, str]]:
+        """(name for Run.series, label) of each line of a run."""
+        if self.signal.key == "power":
+            devices = run.power_devices()
+            return [(f"power_w:{device}", device) for device in devices]
+        return list(zip(self.signal.series, self.signal.labels, strict=True))
+
+    def restyle(self) -> None:
+        super().restyle()
+        self.restyle_runs()
+
+    def restyle_runs(self) -> None:
+        base = themes().theme.base
+        for part in self._drawn.values():
+            colour, dash = colour_of(part.opened), dash_of(part.opened)
+            for curve in part.curves:
+                curve.set_style(colour, dash, base)
+            for item in part.items():
+                item.setVisible(part.opened.visible)
+            paint(part.edge, colour, base)
+            paint(part.skips, colour, base)
+
+    def pull(self) -> bool:
+        fresh = False
+        for opened in self.runs:
+            known = self._drawn[opened.key]
+            if self.signal.key == "power" and len(known.curves) != len(opened.run.power_devices()):
+                self._refresh(opened)
+                self.restyle_runs()
+            part = self._drawn[opened.key]
+            for curve in part.curves:
+                fresh |= curve.pull(self.scale, self.over)
+            if part.track is not None:
+                fresh |= part.track.pull()
+        return fresh
+
+    def draw(self) -> None:
+        x0, x1 = self.x_range()
+        parts = self._visible()
+        if self.auto_y:
+            self._fit([curve for part in parts for curve in part.curves], x0, x1)
+        exact = True
+        for part in parts:
+            for curve in part.curves:
+                exact &= curve.draw(x0, x1, self.width_px())
+        self._draw_marks(parts, x0, x1)
+        self.note = "exact" if exact else "min/max of each pixel"
+
+    def _visible(self) -> list[_RunCurves]:
+        return [self._drawn[opened.key] for opened in self.visible_runs()]
+
+    def _fit(self, curves: Sequence[Curve], x0: float, x1: float) -> None:
+        """Show all finite values in view; keep the range while they fill it well, so that the picture is calm."""
+        found = [bounds for curve in curves if (bounds := curve.bounds(x0, x1)) is not None]
+        if not found:
+            return
+        low, high = min(b[0] for b in found), max(b[1] for b in found)
+        least = self._least_span(low, high)
+        if high - low < least:
+            low, high = (low + high - least) / 2, (low + high + least) / 2
+        bottom, top = self.view.viewRange()[1]
+        if bottom <= low and high <= top and high - low >= _LEAST_FILL * (top - bottom):
+            return
+        margin = MARGIN * (high - low)
+        self.view.setYRange(low - margin, high + margin, padding=0)
+
+    def _least_span(self, low: float, high: float) -> float:
+        if self.scale == "log2":
+            return _LEAST_OCTAVES
+        if self.scale == "log10":
+            return 0.3
+        return 0.1 * max(abs(low), abs(high)) if low == high and low != 0 else 1e-9 * max(abs(low), abs(high)) or 1.0
+
+    def _draw_marks(self, parts: Sequence[_RunCurves], x0: float, x1: float) -> None:
+        bottom, top = self.view.viewRange()[1]
+        pixel = (top - bottom) / max(self.view.height(), 1.0)
+        for place, part in enumerate(parts):
+            edge_y = top - pixel * (SYMBOL_PX * (0.5 + place) + 2)
+            x, y, symbols = self._edge_marks(part, x0, x1, edge_y)
+            part.edge.setData(x, y, symbol=symbols)
+            if part.track is not None:
+                part.skips.setData(*self._skips(part, x0, x1), symbol="d")
+
+    def _edge_marks(
+        self, part: _RunCurves, x0: float, x1: float, y: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
+        places, symbols = [np.empty(0)], []
+        for curve in part.curves:
+            if self._unmeasured(curve):
+                continue
+            bad = curve.nonfinite
+            chosen = one_per_pixel(bad.x, x0, x1, self.width_px())
+            places.append(bad.x[chosen])
+            symbols += [symbol_of(value) for value in bad.value[chosen]]
+        x = np.concatenate(places)
+        return x, np.full(len(x), y), symbols
+
+    def _skips(self, part: _RunCurves, x0: float, x1: float) -> tuple[list[float], list[float]]:
+        """Skipped steps, at the loss scale that they were skipped with."""
+        track, curve = part.track, part.curves[0]
+        assert track is not None
+        x = track.places(self.over)[track.of_kind(SKIPPED)]
+        shown = x[one_per_pixel(x, x0, x1, self.width_px())]
+        points = [curve.drawn_point(i) for place in shown if (i := curve.nearest(float(place))) is not None]
+        return [p[0] for p in points], [p[1] for p in points]
+
+    @staticmethod
+    def _unmeasured(curve: Curve) -> bool:
+        """NaN throughout: the signal was not recorded, which is not the same as having become NaN."""
+        return len(curve.y) > 0 and len(curve.nonfinite) == len(curve.y) and bool(np.isnan(curve.nonfinite.value).all())
+
+    def is_empty(self) -> bool:
+        curves = [curve for part in self._visible() for curve in part.curves]
+        if self.signal.key == "loss":
+            return not any(len(curve.y) for curve in curves)
+        return all(len(curve.y) == 0 or self._unmeasured(curve) for curve in curves)
+
+    def empty_sentence(self) -> str:
+        runs = self.visible_runs()
+        if not runs:
+            return "All runs are hidden: tick one in the list of runs."
+        if self.signal.key == "power":
+            return power_sentences(runs)
+        waiting = all(len(curve.y) == 0 for part in self._visible() for curve in part.curves)
+        if waiting and runs[-1].run.status == "running":
+            return "Waiting for the first value."
+        return self.signal.absent
+
+    def last_x(self) -> float | None:
+        ends = [float(c.x[-1]) for part in self._visible() for c in part.curves if len(c.x)]
+        return max(ends, default=None)
+
+    def readings(self, x: float) -> list[Reading]:
+        found = []
+        for part in self._visible():
+            for curve in part.curves:
+                index = curve.nearest(x)
+                if index is None or self._unmeasured(curve):
+                    continue
+                name = f"{part.opened.name} {curve.label}" if curve.label else part.opened.name
+                text = shown_value(float(curve.y[index]), self.signal)
+                found.append(Reading(colour_of(part.opened), name, text, float(curve.x[index])))
+        return found
+
+    def neighbour(self, x: float, by: int) -> float | None:
+        """The place of the recorded point `by` points away from the one nearest to x, in the first run with points."""
+        for part in self._visible():
+            for curve in part.curves:
+                if (index := curve.nearest(x)) is not None:
+                    return float(curve.x[min(max(index + by, 0), len(curve.x) - 1)])
+        return None
+
+    def rows(self) -> Iterator[Row]:
+        for part in self._visible():
+            run = part.opened.run
+            for curve in part.curves:
+                steps, values = run.series(curve.name, "step")
+                times = run.series(curve.name, "time_s")[0]
+                triples = zip(steps.tolist(), times.tolist(), values.tolist(), strict=True)
+                for step, time_s, value in triples:
+                    yield Row(part.opened.name, curve.name, step, time_s, value)
+
+
+def power_sentences(runs: Sequence[OpenRun]) -> str:
+    """Which power sensors were looked for in these runs, and why there is none."""
+    lines: list[str] = []
+    for opened in runs:
+        for sensor in opened.run.environment.get("power_sensors") or ():
+            line = f"{sensor.get('name', 'sensor')}: {sensor.get('reason') or 'no reading yet'}"
+            if line not in lines:
+                lines.append(line)
+    if not lines:
+        running = any(opened.run.status == "running" for opened in runs)
+        return "Looking for power sensors." if running else "The file does not say which power sensors were looked for."
+    return "\n".join(["No power was measured. These sensors were looked for:", *lines])

@@ -1,0 +1,171 @@
+"""The time line of what happened: one row for each kind of event, a mark for each event, the message on hover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PySide6.QtCore import QPointF
+from PySide6.QtWidgets import QToolTip
+
+from precgui.events import Incident
+from precgui.gui.plots.chart import Chart, Reading, Row, colour_of
+from precgui.gui.plots.marks import Track, one_per_pixel, paint, scatter
+from precgui.gui.plots.signals import Signal, grouped
+from precgui.gui.theme import themes
+
+if TYPE_CHECKING:
+    from precgui.gui.state import OpenRun
+
+NEAR_PX = 7
+TOLD = 4  # messages in a tool tip
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row of the time line."""
+
+    title: str
+    symbol: str
+    kinds: tuple[str, ...]
+
+
+LANES = (
+    Lane("Loss NaN/Inf", "x", ("nonfinite_loss",)),
+    Lane("Grad. NaN/Inf", "t", ("nonfinite_gradient",)),
+    Lane("Skipped step", "d", ("skipped_step",)),
+    Lane("Scale change", "o", ("scale_change",)),
+    Lane("Other", "s", ("failure", "recording_stopped", "sensor", "emulated", "note")),
+)
+
+
+class _RunMarks:
+    """The marks of one run: one scatter item for each row."""
+
+    def __init__(self, opened: OpenRun) -> None:
+        self.opened, self.track = opened, Track(opened.run)
+        self.rows = [scatter() for _ in LANES]
+
+
+class EventChart(Chart):
+    """Marks come from the events alone, never from a curve. Runs share a row, each at its own height."""
+
+    def __init__(self, signal: Signal) -> None:
+        super().__init__(signal)
+        self._marks: dict[str, _RunMarks] = {}
+        self.auto_y = False
+        self.value_axis.setTicks([[(-row, lane.title) for row, lane in enumerate(LANES)]])
+        self.value_axis.setStyle(tickLength=0)
+        self._whole_height()
+
+    def _whole_height(self) -> None:
+        self.view.setYRange(-len(LANES) + 0.4, 0.6, padding=0)
+        self.view.setMouseEnabled(x=True, y=False)
+
+    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+        self.runs = list(runs)
+        wanted = {opened.key for opened in runs}
+        for key in [key for key in self._marks if key not in wanted]:
+            for item in self._marks.pop(key).rows:
+                self.plotItem.removeItem(item)
+        for opened in runs:
+            if opened.key not in self._marks:
+                made = self._marks[opened.key] = _RunMarks(opened)
+                for item in made.rows:
+                    self.plotItem.addItem(item, ignoreBounds=True)
+        self.restyle()
+
+    def restyle(self) -> None:
+        super().restyle()
+        for marks in self._marks.values():
+            for item in marks.rows:
+                item.setVisible(marks.opened.visible)
+                paint(item, colour_of(marks.opened), themes().theme.base)
+
+    def pull(self) -> bool:
+        fresh = [marks.track.pull() for marks in self._marks.values()]
+        return any(fresh)
+
+    def draw(self) -> None:
+        x0, x1 = self.x_range()
+        shown = self._visible()
+        count = 0
+        for place, marks in enumerate(shown):
+            x = marks.track.places(self.over)
+            count += int(((x >= x0) & (x <= x1)).sum())
+            for row, (lane, item) in enumerate(zip(LANES, marks.rows, strict=True)):
+                places = x[marks.track.of_kind(lane.kinds)]
+                places = places[one_per_pixel(places, x0, x1, self.width_px())]
+                item.setData(places, np.full(len(places), _height(row, place, len(shown))), symbol=lane.symbol)
+        self.note = "no events in view" if not count else f"{grouped(count)} event{'s' if count != 1 else ''} in view"
+
+    def _visible(self) -> list[_RunMarks]:
+        return [self._marks[opened.key] for opened in self.visible_runs()]
+
+    def is_empty(self) -> bool:
+        return not self._visible()
+
+    def empty_sentence(self) -> str:
+        return "All runs are hidden: tick one in the list of runs."
+
+    def last_x(self) -> float | None:
+        ends = [float(x[-1]) for marks in self._visible() if len(x := marks.track.places(self.over))]
+        return max(ends, default=None)
+
+    def readings(self, x: float) -> list[Reading]:
+        """The events at exactly this place."""
+        found = []
+        for marks in self._visible():
+            for index in np.flatnonzero(marks.track.places(self.over) == x):
+                incident = marks.track.incidents[index]
+                found.append(Reading(colour_of(marks.opened), marks.opened.name, _told(incident), x))
+        return found
+
+    def point_at(self, place: QPointF) -> None:
+        """Tell the messages of the events under the mouse."""
+        told = self.messages_at(place)
+        if not told:
+            QToolTip.hideText()
+            return
+        shown = told[:TOLD] + ([f"and {len(told) - TOLD} more here"] if len(told) > TOLD else [])
+        QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), "\n".join(shown), self)
+
+    def messages_at(self, place: QPointF) -> list[str]:
+        """What the events within a few pixels of a place of the scene say."""
+        shown, told = self._visible(), []
+        for position, marks in enumerate(shown):
+            for row, lane in enumerate(LANES):
+                level = QPointF(0.0, _height(row, position, len(shown)))
+                if abs(self.view.mapViewToScene(level).y() - place.y()) > NEAR_PX:
+                    continue
+                told += [f"{marks.opened.name}: {_told(incident)}" for incident in self._near(marks, lane, place)]
+        return told
+
+    def _near(self, marks: _RunMarks, lane: Lane, place: QPointF) -> list[Incident]:
+        index = marks.track.of_kind(lane.kinds)
+        x: NDArray[np.float64] = marks.track.places(self.over)[index]
+        low, high = self.x_range()
+        reach = NEAR_PX * (high - low) / self.width_px()
+        centre = self.view.mapSceneToView(place).x()
+        return [marks.track.incidents[i] for i in index[np.abs(x - centre) <= reach]]
+
+    def rows(self) -> Iterator[Row]:
+        for marks in self._visible():
+            for incident in marks.opened.run.events():
+                told = f"{incident.severity}: {incident.message}"
+                where = f"{told} [{incident.module}]" if incident.module else told
+                yield Row(marks.opened.name, incident.kind, float(incident.step), incident.time_s, where)
+
+
+def _height(row: int, position: int, runs: int) -> float:
+    """Runs stand side by side within their row, the first on top."""
+    return -row + (0.0 if runs == 1 else 0.32 - 0.64 * position / (runs - 1))
+
+
+def _told(incident: Incident) -> str:
+    words = incident.kind.replace("_", " ")
+    message = f"step {grouped(incident.step)}, {words}: {incident.message}"
+    return f"{message} ({incident.module})" if incident.module else message

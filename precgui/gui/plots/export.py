@@ -1,0 +1,158 @@
+"""A plot to take away: a picture (PNG, SVG, clipboard) with title and legend, and the recorded values as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QByteArray, QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QImage, QImageWriter, QPainter, QPen
+from PySide6.QtSvg import QSvgGenerator
+
+from precgui.gui.plots.chart import Chart, Row, colour_of, dash_of
+from precgui.gui.plots.signals import EVENTS
+from precgui.gui.theme import themes
+
+if TYPE_CHECKING:
+    from precgui.gui.state import OpenRun
+
+PIXEL_RATIO = 2.0
+CSV_CHUNK = 4000  # rows written between two looks at the event loop
+_SWATCH_PX, _GAP_PX = 26, 16
+
+
+def _legend_rows(runs: list[OpenRun], width: float, metrics: QFontMetrics) -> list[list[OpenRun]]:
+    """The runs broken into lines that fit the width."""
+    lines: list[list[OpenRun]] = [[]]
+    used = 0.0
+    for run in runs:
+        needed = _entry_width(run, width, metrics)
+        if lines[-1] and used + needed > width:
+            lines.append([])
+            used = 0.0
+        lines[-1].append(run)
+        used += needed
+    return lines
+
+
+def _entry_width(run: OpenRun, width: float, metrics: QFontMetrics) -> float:
+    text = metrics.elidedText(run.name, Qt.TextElideMode.ElideMiddle, int(width) - _SWATCH_PX - 8)
+    return _SWATCH_PX + 6 + metrics.horizontalAdvance(text) + _GAP_PX
+
+
+class _Figure:
+    """Title, legend and plot, arranged for a painter of any kind."""
+
+    def __init__(self, chart: Chart) -> None:
+        self._chart = chart
+        self._title_font = QFont(chart.font())
+        self._title_font.setBold(True)
+        self._metrics = QFontMetrics(chart.font())
+        self._lines = _legend_rows(chart.visible_runs(), chart.width() - 24, self._metrics)
+        self._line_px = self._metrics.height() + 4
+        self._head_px = self._line_px * (1 + len(self._lines)) + 12
+        self.size = QSize(chart.width(), chart.height() + self._head_px)
+
+    def paint(self, painter: QPainter) -> None:
+        theme = themes().theme
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillRect(QRectF(QPointF(0, 0), self.size), QColor(theme.base))
+        painter.setFont(self._title_font)
+        painter.setPen(QColor(theme.text))
+        baseline = 6.0 + self._metrics.ascent()
+        painter.drawText(QPointF(12, baseline), self._chart.signal.title)
+        painter.setFont(self._chart.font())
+        for line in self._lines:
+            baseline += self._line_px
+            self._paint_line(painter, line, baseline)
+        target = QRectF(0, self._head_px, self._chart.width(), self._chart.height())
+        self._chart.render(painter, target, self._chart.viewport().rect())
+
+    def _paint_line(self, painter: QPainter, line: list[OpenRun], baseline: float) -> None:
+        left, width = 12.0, self._chart.width() - 24
+        for run in line:
+            painter.setPen(swatch_pen(run, 2.0))
+            middle = baseline - self._metrics.ascent() / 2 + 1
+            painter.drawLine(QPointF(left, middle), QPointF(left + _SWATCH_PX, middle))
+            painter.setPen(QColor(themes().theme.text))
+            text = self._metrics.elidedText(run.name, Qt.TextElideMode.ElideMiddle, width - _SWATCH_PX - 8)
+            painter.drawText(QPointF(left + _SWATCH_PX + 6, baseline), text)
+            left += _entry_width(run, width, self._metrics)
+
+
+def swatch_pen(run: OpenRun, width: float) -> QPen:
+    """The pen of a run's line, at a width that a legend needs."""
+    pen = QPen(QColor(colour_of(run)), width)
+    pen.setCapStyle(Qt.PenCapStyle.FlatCap)
+    if dash := dash_of(run):
+        pen.setDashPattern(dash)
+    return pen
+
+
+def image(chart: Chart) -> QImage:
+    """The plot as it is on the screen, with title and legend, at twice the resolution."""
+    figure = _Figure(chart)
+    made = QImage(figure.size * PIXEL_RATIO, QImage.Format.Format_RGB32)
+    made.setDevicePixelRatio(PIXEL_RATIO)
+    painter = QPainter(made)
+    figure.paint(painter)
+    painter.end()
+    return made
+
+
+def save_png(chart: Chart, path: Path) -> None:
+    """Raises OSError when the file cannot be written."""
+    writer = QImageWriter(str(path), QByteArray(b"png"))
+    if not writer.write(image(chart)):
+        raise OSError(f"{path} could not be written ({writer.errorString()}); choose another folder")
+
+
+def save_svg(chart: Chart, path: Path) -> None:
+    """The plot as vectors: the points that are drawn, not the pixels. Raises OSError when it cannot be written."""
+    figure = _Figure(chart)
+    generator = QSvgGenerator()
+    generator.setFileName(str(path))
+    generator.setSize(figure.size)
+    generator.setViewBox(QRectF(QPointF(0, 0), figure.size))
+    generator.setTitle(chart.signal.title)
+    painter = QPainter()
+    if not painter.begin(generator):
+        raise OSError(f"{path} could not be written; choose another folder")
+    figure.paint(painter)
+    painter.end()
+
+
+def copy_image(chart: Chart) -> None:
+    QGuiApplication.clipboard().setImage(image(chart))
+
+
+def write_csv(chart: Chart, path: Path) -> Iterator[int]:
+    """Write every recorded value of the visible runs; yields the number of rows after each chunk.
+
+    Long format: run, signal, step, time_s, value (events: severity and message). Floats are written so that they read
+    back exactly, NaN and Inf as nan and inf. The file appears under its name only when it is complete.
+    Raises OSError when it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.part")
+    rows, written = chart.rows(), 0
+    try:
+        with partial.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            what = "event" if chart.signal.key == EVENTS else "value"
+            writer.writerow(("run", "signal", "step", "time_s", what))
+            while chunk := list(islice(rows, CSV_CHUNK)):
+                writer.writerows(_fields(row) for row in chunk)
+                written += len(chunk)
+                yield written
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _fields(row: Row) -> tuple[str, str, str, str, str]:
+    value = row.value if isinstance(row.value, str) else repr(row.value)
+    step = f"{row.step:.0f}" if row.step.is_integer() else repr(row.step)
+    return row.run, row.signal, step, repr(row.time_s), value

@@ -1,0 +1,184 @@
+"""The frame around a plot: which signal, how it is drawn, logarithmic or not, save; or why there is nothing to see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QFontMetrics
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QMenu,
+    QStackedWidget,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.plots import export
+from precgui.gui.plots.chart import Chart
+from precgui.gui.plots.curve_chart import CurveChart
+from precgui.gui.plots.event_chart import EventChart
+from precgui.gui.plots.saving import FORMS, Saver
+from precgui.gui.plots.signals import EVENTS, SIGNALS
+
+if TYPE_CHECKING:
+    from precgui.gui.state import OpenRun
+
+_TOLD_MS = 4000
+
+
+class PlotFrame(QFrame):
+    """One of the linked plots. `chart_replaced`: another signal was chosen; `scale_changed`: linear or logarithmic."""
+
+    chart_replaced = Signal()
+    scale_changed = Signal()
+    failed = Signal(str)
+
+    def __init__(self, key: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "card")
+        self.chooser = QComboBox(self)
+        self.note = QLabel(self)
+        self.log_button = QToolButton(self)
+        self.save_button = QToolButton(self)
+        self.message = QLabel(self)
+        self.body = QStackedWidget(self)
+        self.saver = Saver(self)
+        self._told = QTimer(self, interval=_TOLD_MS, singleShot=True)
+        self._arrange()
+        self._fill(key)
+        self.chart = self._make_chart(key)
+        self._connect()
+
+    def _arrange(self) -> None:
+        head = QHBoxLayout()
+        head.setContentsMargins(8, 6, 8, 0)
+        head.setSpacing(8)
+        head.addWidget(self.chooser)
+        head.addWidget(self.note, 1)
+        head.addWidget(self.log_button)
+        head.addWidget(self.save_button)
+        self.note.setProperty("kind", "muted")
+        self.note.setMinimumWidth(0)
+        self.message.setProperty("kind", "muted")
+        self.message.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.message.setWordWrap(True)
+        self.message.setContentsMargins(24, 8, 24, 8)
+        self.message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.body.addWidget(self.message)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(1, 1, 1, 4)
+        layout.setSpacing(0)
+        layout.addLayout(head)
+        layout.addWidget(self.body, 1)
+
+    def _fill(self, key: str) -> None:
+        for signal in SIGNALS.values():
+            self.chooser.addItem(signal.title, signal.key)
+        self.chooser.setCurrentIndex(self.chooser.findData(key))
+        self.chooser.setAccessibleName("Signal of this plot")
+        self.chooser.setToolTip("Choose what this plot shows")
+        self.log_button.setText("log")
+        self.log_button.setCheckable(True)
+        self.log_button.setToolTip("Logarithmic value axis")
+        self.log_button.setAccessibleName("Logarithmic value axis")
+        self.save_button.setText("Save")
+        self.save_button.setToolTip("Save or copy this plot or its recorded values")
+        self.save_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.save_button.setMenu(self._save_menu())
+        for button in (self.log_button, self.save_button):
+            button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+    def _save_menu(self) -> QMenu:
+        menu = QMenu(self)
+        for form, wanted in FORMS.items():
+            menu.addAction(wanted.text, partial(self._ask, form))
+        menu.addSeparator()
+        menu.addAction("Copy picture", self.copy_image)
+        return menu
+
+    def _ask(self, form: str) -> None:
+        self.saver.ask(self.chart, form)
+
+    def _connect(self) -> None:
+        self.chooser.currentIndexChanged.connect(self._on_chosen)
+        self.log_button.toggled.connect(self._on_log)
+        self.saver.told.connect(self.tell)
+        self.saver.failed.connect(self.failed)
+        self._told.timeout.connect(self.show_note)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.customContextMenuRequested.connect(self._on_context_menu)
+
+    def _on_context_menu(self, place: QPoint) -> None:
+        self.save_button.menu().popup(self.mapToGlobal(place))
+
+    def _make_chart(self, key: str) -> Chart:
+        signal = SIGNALS[key]
+        chart: Chart = EventChart(signal) if key == EVENTS else CurveChart(signal)
+        chart.restyle()
+        self.body.addWidget(chart)
+        self.body.setCurrentWidget(chart)
+        self.log_button.setVisible(key != EVENTS)
+        self.log_button.blockSignals(True)
+        self.log_button.setChecked(signal.scale != "linear")
+        self.log_button.blockSignals(False)
+        return chart
+
+    def _on_chosen(self) -> None:
+        self.show_signal(self.chooser.currentData())
+
+    def show_signal(self, key: str) -> None:
+        """Show another signal, in a chart of its own."""
+        if key == self.chart.signal.key:
+            return
+        self.chooser.setCurrentIndex(self.chooser.findData(key))
+        if key == self.chart.signal.key:
+            return
+        old = self.chart
+        self.chart = self._make_chart(key)
+        self.body.removeWidget(old)
+        old.close()
+        old.deleteLater()
+        self.chart_replaced.emit()
+
+    def _on_log(self, wanted: bool) -> None:
+        self.chart.set_scale(self.chart.signal.log if wanted else "linear")
+        self.scale_changed.emit()
+
+    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+        self.chart.set_runs(runs)
+
+    def draw(self) -> None:
+        """Draw what the chart has, or say why there is nothing."""
+        empty = self.chart.is_empty()
+        if empty:
+            self.message.setText(self.chart.empty_sentence())
+        else:
+            self.chart.draw()
+        wanted: QWidget = self.message if empty else self.chart
+        if self.body.currentWidget() is not wanted:
+            self.body.setCurrentWidget(wanted)
+        self.show_note()
+
+    def show_note(self) -> None:
+        """How the plot is drawn, unless something else is being told."""
+        if self._told.isActive() or self.saver.is_busy:
+            return
+        text = "" if self.body.currentWidget() is self.message else self.chart.note
+        if text != self.note.text():
+            self.note.setText(text)
+
+    def tell(self, text: str) -> None:
+        """Say something beside the chooser for a few seconds."""
+        self.note.setText(QFontMetrics(self.note.font()).elidedText(text, Qt.TextElideMode.ElideMiddle, 400))
+        self._told.start()
+
+    def copy_image(self) -> None:
+        export.copy_image(self.chart)
+        self.tell("Copied")

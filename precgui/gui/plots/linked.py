@@ -1,0 +1,324 @@
+"""Four plots over one x axis: one timer, one redraw a tick, one cursor, follow, pause, zoom and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
+
+from precgui.gui.plots.chart import Chart
+from precgui.gui.plots.curve_chart import CurveChart
+from precgui.gui.plots.frame import PlotFrame
+from precgui.gui.plots.signals import DEFAULT_SIGNALS
+from precgui.gui.theme import themes
+from precgui.runs.run import Axis
+
+if TYPE_CHECKING:
+    from precgui.gui.state import OpenRun
+
+TICK_MS = 33
+GROWTH = 1.10  # the x range grows in steps of a tenth while it follows a run
+_ROOM = 1.01  # of a run that has ended
+_TWO_COLUMNS_PX = 1150
+_ZOOM, _PAN = 1.25, 0.1
+_JUMP_POINTS = 50.0  # shown on each side of a place that was jumped to
+
+
+class LinkedPlots(QScrollArea):
+    """The plots of a session of runs. New data mark plots as stale; each tick of the timer renews one of them.
+
+    `view_changed`: following, paused or zoomed; `failed(sentence)`: a file could not be saved.
+    """
+
+    view_changed = Signal()
+    failed = Signal(str)
+
+    def __init__(self, signals: Sequence[str] = DEFAULT_SIGNALS, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.over: Axis = "step"
+        self.following, self.paused = True, False
+        self.paused_at: float | None = None
+        self._range = (0.0, 10.0)
+        self._runs: list[OpenRun] = []
+        self._stale: list[PlotFrame] = []
+        self._pointed: tuple[Chart, float] | None = None
+        self._cursor: float | None = None
+        self._body = QWidget(self)
+        self.frames = [PlotFrame(key, self._body) for key in signals]
+        self._timer = QTimer(self, interval=TICK_MS)
+        self._timer.timeout.connect(self._tick)
+        self._arrange()
+        for frame in self.frames:
+            self._connect_frame(frame)
+        themes().changed.connect(self._restyle)
+
+    def _arrange(self) -> None:
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAccessibleName("Plots")
+        self._grid = QGridLayout(self._body)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setSpacing(6)
+        self._columns = 0
+        self._place(1)
+        self.setWidget(self._body)
+
+    def _place(self, columns: int) -> None:
+        if columns == self._columns:
+            return
+        self._columns = columns
+        for index, frame in enumerate(self.frames):
+            self._grid.addWidget(frame, index // columns, index % columns)
+        for column in range(2):
+            self._grid.setColumnStretch(column, 1 if column < columns else 0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place(2 if event.size().width() >= _TWO_COLUMNS_PX else 1)
+        self.refresh()
+
+    def _connect_frame(self, frame: PlotFrame) -> None:
+        frame.chart_replaced.connect(lambda: self._adopt(frame))
+        frame.scale_changed.connect(lambda: self._mark(frame))
+        frame.failed.connect(self.failed)
+        self._connect_chart(frame)
+
+    def _connect_chart(self, frame: PlotFrame) -> None:
+        chart = frame.chart
+        chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        chart.moved.connect(lambda x, y: self._on_moved(frame, x, y))
+        chart.reset.connect(self.follow)
+        chart.hovered.connect(lambda x: self._on_hovered(chart, x))
+        chart.left.connect(self._on_left)
+
+    def _adopt(self, frame: PlotFrame) -> None:
+        """A frame has a new chart: give it runs, range and data."""
+        self._connect_chart(frame)
+        frame.chart.set_over(self.over)
+        frame.chart.show_x_range(*self._range)
+        frame.set_runs(self._runs)
+        frame.chart.pull()
+        self._mark(frame)
+
+    # Data
+
+    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+        """The runs to draw, in this order; call it again when name, colour or visibility has changed."""
+        self._runs = list(runs)
+        for frame in self.frames:
+            frame.set_runs(self._runs)
+            if not self.paused:
+                frame.chart.pull()
+        self._keep_up(exactly=True)
+        self.refresh()
+
+    def data_arrived(self) -> None:
+        """Some run has more to show."""
+        if not self.paused:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Renew every plot, one a tick."""
+        for frame in self.frames:
+            self._mark(frame)
+
+    def _mark(self, frame: PlotFrame) -> None:
+        if frame not in self._stale:
+            self._stale.append(frame)
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def _tick(self) -> None:
+        if self._pointed is not None:
+            self._show_pointed()
+        if not self._stale:
+            self._timer.stop()
+            return
+        self._renew(self._stale.pop(0))
+
+    def _renew(self, frame: PlotFrame) -> None:
+        if not self.paused:
+            frame.chart.pull()
+            self._keep_up()
+        self._apply_range(frame.chart)
+        frame.draw()
+
+    def settle(self) -> None:
+        """Draw everything that waits, now."""
+        while self._stale:
+            self._renew(self._stale.pop(0))
+
+    # The x range
+
+    @property
+    def x_range(self) -> tuple[float, float]:
+        return self._range
+
+    def last_x(self) -> float | None:
+        ends = [end for frame in self.frames if (end := frame.chart.last_x()) is not None]
+        return max(ends, default=None)
+
+    def _keep_up(self, exactly: bool = False) -> None:
+        """While following: make room for what has come, a tenth at a time."""
+        end = self.last_x()
+        if not self.following or self.paused or end is None or end <= 0:
+            return
+        running = [opened.run for opened in self._runs if opened.visible and opened.run.status == "running"]
+        if not running:
+            self._set_range(0.0, end * _ROOM)
+        elif exactly or end > self._range[1]:
+            high = end * GROWTH
+            if self.over == "step" and end <= (planned := max(run.total_steps for run in running)):
+                high = min(high, float(planned))
+            self._set_range(0.0, max(high, 1.0))
+
+    def _set_range(self, low: float, high: float) -> None:
+        if (low, high) != self._range:
+            self._range = (low, high)
+            self.refresh()
+
+    def _apply_range(self, chart: Chart) -> None:
+        if chart.x_range() != self._range:
+            chart.show_x_range(*self._range)
+
+    def _on_moved(self, frame: PlotFrame, x: bool, y: bool) -> None:
+        """A person zoomed or panned one plot: the others go along at once."""
+        if x:
+            self.show_range(*frame.chart.x_range())
+        if y:
+            self._mark(frame)
+        self.view_changed.emit()
+
+    def show_range(self, low: float, high: float) -> None:
+        """Show this part of the x axis in every plot and stop following."""
+        self.following = False
+        self._set_range(low, high)
+        for frame in self.frames:
+            self._apply_range(frame.chart)
+        self.view_changed.emit()
+
+    def jump_to(self, x: float) -> None:
+        """Show the surroundings of x, with the cursor on it."""
+        index_span = _JUMP_POINTS
+        if self.over == "time_s" and (end := self.last_x()):
+            index_span = max(end * 0.01, 1e-3)
+        self.show_range(x - index_span, x + index_span)
+        self._set_cursor(x)
+
+    # View
+
+    def follow(self) -> None:
+        """Back to the whole of every run, growing with the data."""
+        self.following = True
+        self._keep_up(exactly=True)
+        self.autoscale()
+
+    def autoscale(self) -> None:
+        """Fit every value axis to the finite values in view."""
+        for frame in self.frames:
+            if isinstance(frame.chart, CurveChart):
+                frame.chart.auto_y = True
+        self.refresh()
+        self.view_changed.emit()
+
+    def set_paused(self, paused: bool) -> None:
+        """Freeze the picture; the runs go on and their data are kept."""
+        self.paused = paused
+        self.paused_at = self.last_x() if paused else None
+        if not paused:
+            self.refresh()
+        self.view_changed.emit()
+
+    def set_over(self, over: Axis) -> None:
+        """Plot over steps or over time."""
+        if over == self.over:
+            return
+        self.over = over
+        self.hide_cursor()
+        for frame in self.frames:
+            frame.chart.set_over(over)
+            frame.chart.pull()
+        self.follow()
+
+    def _restyle(self) -> None:
+        for frame in self.frames:
+            frame.chart.restyle()
+        self.refresh()
+
+    # Cursor
+
+    def _on_hovered(self, chart: Chart, x: float) -> None:
+        self._pointed = (chart, x)
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def _on_left(self) -> None:
+        self._pointed = None
+        self.hide_cursor()
+
+    def _show_pointed(self) -> None:
+        assert self._pointed is not None
+        (chart, x), self._pointed = self._pointed, None
+        near = self._recorded_near(x, [chart]) or self._recorded_near(x, [frame.chart for frame in self.frames])
+        if near:
+            self._set_cursor(min(near, key=lambda place: abs(place - x)))
+
+    @staticmethod
+    def _recorded_near(x: float, charts: Sequence[Chart]) -> list[float]:
+        return [reading.x for chart in charts for reading in chart.readings(x)]
+
+    def _set_cursor(self, x: float) -> None:
+        self._cursor = x
+        for frame in self.frames:
+            frame.chart.show_cursor(x)
+
+    def hide_cursor(self) -> None:
+        self._cursor = None
+        for frame in self.frames:
+            frame.chart.hide_cursor()
+
+    def move_cursor(self, by: int) -> None:
+        """To the next recorded point of the first run in view, or the one before."""
+        low, high = self._range
+        for frame in self.frames:
+            if isinstance(frame.chart, CurveChart):
+                start = (low + high) / 2 if self._cursor is None else self._cursor
+                if (place := frame.chart.neighbour(start, by)) is not None:
+                    self._set_cursor(place)
+                    return
+
+    # Keys
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        low, high = self._range
+        shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        match event.key():
+            case Qt.Key.Key_Left | Qt.Key.Key_Right as key:
+                way = 1 if key == Qt.Key.Key_Right else -1
+                if shift:
+                    self.move_cursor(way)
+                else:
+                    self.show_range(low + way * _PAN * (high - low), high + way * _PAN * (high - low))
+            case Qt.Key.Key_Plus | Qt.Key.Key_Equal:
+                self._zoom(1 / _ZOOM)
+            case Qt.Key.Key_Minus:
+                self._zoom(_ZOOM)
+            case Qt.Key.Key_F | Qt.Key.Key_Home:
+                self.follow()
+            case Qt.Key.Key_A:
+                self.autoscale()
+            case Qt.Key.Key_Space:
+                self.set_paused(not self.paused)
+            case Qt.Key.Key_Escape:
+                self.hide_cursor()
+            case _:
+                super().keyPressEvent(event)
+
+    def _zoom(self, factor: float) -> None:
+        low, high = self._range
+        centre = self._cursor if self._cursor is not None and low <= self._cursor <= high else (low + high) / 2
+        self.show_range(centre - (centre - low) * factor, centre + (high - centre) * factor)

@@ -1,0 +1,103 @@
+"""Saving a plot: the file dialog, the chosen form, and progress while a long record is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from precgui.gui.plots import export
+from precgui.gui.plots.chart import Chart
+from precgui.gui.plots.signals import grouped
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to save a plot."""
+
+    text: str
+    suffix: str
+    filter: str
+
+
+FORMS: Mapping[str, Form] = {
+    "png": Form("Save as PNG...", ".png", "PNG picture (*.png)"),
+    "svg": Form("Save as SVG...", ".svg", "SVG drawing (*.svg)"),
+    "csv": Form("Save values as CSV...", ".csv", "Comma-separated values (*.csv)"),
+}
+
+
+class Saver(QObject):
+    """Saves one chart at a time. `told` carries progress and success, `failed` one sentence that says what to do."""
+
+    told = Signal(str)
+    failed = Signal(str)
+    folder = Path.home()  # where the last plot went; the next dialog starts there
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._widget = parent
+        self._chunks: Iterator[int] | None = None
+        self._timer = QTimer(self, interval=0)
+        self._timer.timeout.connect(self._next_chunk)
+
+    def ask(self, chart: Chart, form: str) -> QFileDialog:
+        """Open the dialog for a form; the file is written when a person accepts it."""
+        wanted = FORMS[form]
+        dialog = QFileDialog(self._widget, wanted.text.rstrip("."), str(Saver.folder), wanted.filter)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(wanted.suffix)
+        dialog.selectFile(_file_name(chart) + wanted.suffix)
+        dialog.fileSelected.connect(lambda name: self.save(chart, form, Path(name)))
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+        return dialog
+
+    def save(self, chart: Chart, form: str, path: Path) -> None:
+        """Write the file; a long record is written bit by bit while the window goes on."""
+        Saver.folder = path.parent
+        if form == "csv":
+            self._chunks = export.write_csv(chart, path)
+            self._path = path
+            self._timer.start()
+            return
+        write: Callable[[Chart, Path], None] = export.save_png if form == "png" else export.save_svg
+        try:
+            write(chart, path)
+        except OSError as error:
+            self.failed.emit(f"The plot was not saved: {error}")
+        else:
+            self.told.emit(f"Saved {path.name}")
+
+    @property
+    def is_busy(self) -> bool:
+        return self._chunks is not None
+
+    def _next_chunk(self) -> None:
+        assert self._chunks is not None
+        try:
+            rows = next(self._chunks, None)
+        except OSError as error:
+            self._finish()
+            self.failed.emit(f"The values were not saved: {error}")
+            return
+        if rows is None:
+            self._finish()
+            self.told.emit(f"Saved {self._path.name}")
+        else:
+            self.told.emit(f"{grouped(rows)} rows written")
+
+    def _finish(self) -> None:
+        self._timer.stop()
+        self._chunks = None
+
+
+def _file_name(chart: Chart) -> str:
+    """A name for the file: the run when there is one, and the signal."""
+    runs = chart.visible_runs()
+    parts = ([runs[0].name] if len(runs) == 1 else []) + [chart.signal.key]
+    return re.sub(r"[^\w.-]+", "-", "-".join(parts)).strip("-.") or "plot"

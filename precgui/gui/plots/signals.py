@@ -1,0 +1,113 @@
+"""What can be plotted: each signal with its words, unit, axis, and what to say when it was not measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.runs.run import Axis
+
+Scale = Literal["linear", "log2", "log10"]
+_BASES: dict[Scale, float] = {"log2": 2.0, "log10": 10.0}
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One choice of a plot. `series` are names for `Run.series`, the main one first; `factor` turns the recorded
+    unit into the shown one; `log` is the logarithmic scale that suits it."""
+
+    key: str
+    title: str
+    axis: str
+    series: tuple[str, ...]
+    labels: tuple[str, ...] = ("",)
+    unit: str = ""
+    factor: float = 1.0
+    scale: Scale = "linear"
+    log: Scale = "log10"
+    absent: str = "No run has recorded this signal yet."
+
+
+EVENTS = "events"
+SIGNALS: dict[str, Signal] = {
+    signal.key: signal
+    for signal in (
+        Signal("loss", "Loss", "Loss", ("loss", "val_loss"), ("training", "validation")),
+        Signal("scale", "Loss scale", "Loss scale", ("scale",), scale="log2", log="log2"),
+        Signal(EVENTS, "Events: NaN, Inf, skipped steps", "", ()),
+        Signal("power", "Power", "Power (W)", ("power_w",), unit="W"),
+        Signal("lr", "Learning rate", "Learning rate", ("lr",)),
+        Signal("grad_norm", "Gradient norm", "Gradient norm", ("grad_norm",), scale="log10",
+               absent="The gradient norm was not recorded in these runs."),
+        Signal("throughput", "Throughput", "Samples/s", ("samples_per_s",), unit="samples/s"),
+        Signal("memory", "Peak memory", "Memory (MiB)", ("memory_bytes",), unit="MiB", factor=2.0**-20,
+               absent="Memory was not measured: the device of these runs does not count its peak memory."),
+        Signal("step_time", "Step time", "Step (ms)", ("step_s",), unit="ms", factor=1e3),
+        Signal("val_accuracy", "Validation accuracy", "Accuracy (%)", ("val_accuracy",), unit="%", factor=100.0,
+               absent="No validation yet: the first accuracy comes at the end of the first epoch."),
+    )
+}  # fmt: skip
+DEFAULT_SIGNALS = ("loss", "scale", EVENTS, "power")
+
+
+def to_plot(values: NDArray[np.float64], factor: float, scale: Scale) -> NDArray[np.float64]:
+    """Recorded values in the coordinates of the plot; what has no logarithm becomes NaN."""
+    shown = values if factor == 1.0 else values * factor
+    if scale == "linear":
+        return shown
+    positive = np.where(shown > 0, shown, np.nan)
+    return np.asarray(np.log2(positive) if scale == "log2" else np.log10(positive))
+
+
+def from_plot(value: float, scale: Scale) -> float:
+    """A coordinate of the plot in the shown unit; Inf where a float does not reach."""
+    try:
+        return value if scale == "linear" else float(_BASES[scale] ** value)
+    except OverflowError:
+        return math.inf
+
+
+def number(value: float, digits: int = 7) -> str:
+    """A value for people: `digits` significant digits, NaN and Inf in words, a true minus sign."""
+    if math.isnan(value):
+        return "NaN"
+    text = "Inf" if math.isinf(value) else f"{abs(value):.{digits}g}"
+    return f"−{text}" if value < 0 else text
+
+
+def grouped(value: float) -> str:
+    """A whole number with thin spaces between thousands."""
+    return f"{value:,.0f}".replace(",", "\u2009").replace("-", "−")
+
+
+def power_label(exponent: int, base: int) -> str:
+    return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
+
+
+def shown_value(value: float, signal: Signal) -> str:
+    """A recorded value as the readout shows it: in the unit of the plot, a loss scale also as a power of two."""
+    text = number(value * signal.factor)
+    if signal.key == "scale" and value > 0 and math.isfinite(value) and math.frexp(value)[0] == 0.5:
+        return f"{text} = {power_label(math.frexp(value)[1] - 1, 2)}"
+    return f"{text} {signal.unit}".rstrip()
+
+
+def duration(seconds: float) -> str:
+    """Seconds as `12.5 s`, `3:07` or `1:02:45`."""
+    if abs(seconds) < 60:
+        return f"{seconds:.4g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def place_text(x: float, over: Axis) -> str:
+    """A place on the x axis in words: `step 1 200` or `time 3:07`."""
+    if over == "time_s":
+        return f"time {duration(x)}"
+    return f"step {grouped(x)}" if x == round(x) else f"step {x:.1f}"

@@ -1,0 +1,91 @@
+"""A run made of arrays, for the tests of the plots: it grows, breaks and reports what a test tells it to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from precgui.config import RunConfig
+from precgui.events import Incident, Status
+from precgui.runs.run import EVALUATION_SIGNALS, SIGNALS, STEP_SIGNALS, Axis, Series
+
+
+@dataclass
+class ArrayRun:
+    """Implements `Run`. `values` holds whole columns by signal; time goes by 0.01 s a step."""
+
+    run_id: str = "run"
+    title: str = "a run"
+    status: Status = "completed"
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    incidents: list[Incident] = field(default_factory=list)
+    power: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    total_steps: int = 1000
+    config: RunConfig = field(default_factory=RunConfig)
+    path: Path | None = None
+    created: str = "2026-01-01T00:00:00+00:00"
+    epoch_steps: int = 50
+
+    @property
+    def steps(self) -> np.ndarray:
+        return np.arange(1.0, len(self.values.get("loss", ())) + 1)
+
+    def series(self, name: str, over: Axis = "step") -> Series:
+        signal, _, device = name.partition(":")
+        if signal not in SIGNALS:
+            raise KeyError(name)
+        if signal == "power_w":
+            if not self.power:
+                return np.empty(0), np.empty(0)
+            time_s, watts = self.power[device] if device else next(iter(self.power.values()))
+            return (time_s if over == "time_s" else np.minimum(time_s / 0.01, len(self.steps))), watts
+        y = self.values.get(signal, np.full(len(self.steps) if signal in STEP_SIGNALS else 0, np.nan))
+        x = self.steps if signal not in EVALUATION_SIGNALS else np.arange(1.0, len(y) + 1) * self.epoch_steps
+        return (x if over == "step" else x * 0.01), y
+
+    def power_devices(self) -> list[str]:
+        return list(self.power)
+
+    def events(self, kind: str | None = None) -> list[Incident]:
+        return [incident for incident in self.incidents if kind in (None, incident.kind)]
+
+
+@dataclass
+class Opened:
+    """What the state of the window knows about a run."""
+
+    key: str
+    run: ArrayRun
+    name: str
+    colour_index: int = 0
+    dash_index: int = 0
+    visible: bool = True
+
+
+def opened(run: ArrayRun, index: int = 0, name: str = "") -> Opened:
+    return Opened(run.run_id, run, name or run.title, index % 7, index % 4)
+
+
+def training_run(run_id: str, count: int = 1000, seed: int = 0, scaled: bool = True, **more: Any) -> ArrayRun:
+    """A run with the shape of a real one: falling noisy loss, a loss scale that grows and backs off."""
+    rng = np.random.default_rng(seed)
+    step = np.arange(count)
+    loss = 2.3 * np.exp(-step / (count / 5)) + 0.05 + np.abs(rng.normal(0, 0.06, count))
+    scale = 2.0 ** (16 + step // 300 % 3) if scaled else np.ones(count)
+    values = {
+        "loss": loss,
+        "scale": scale,
+        "lr": 0.05 * np.cos(np.pi * step / count / 2),
+        "grad_norm": np.exp(rng.normal(0, 0.6, count)) * loss,
+        "step_s": 0.009 + np.abs(rng.normal(0, 0.0005, count)),
+        "samples_per_s": 64 / (0.009 + np.abs(rng.normal(0, 0.0005, count))),
+        "val_loss": 2.3 * np.exp(-np.arange(1, count // 50 + 1) / 4) + 0.1,
+        "val_accuracy": 1 - np.exp(-np.arange(1, count // 50 + 1) / 3),
+    }
+    return ArrayRun(run_id=run_id, values=values, total_steps=count, **more)
