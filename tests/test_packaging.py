@@ -146,3 +146,17 @@ def _system_libraries(folder: Path, there: list[str], *managers: str) -> subproc
         env={"PATH": str(tools), "HOME": str(folder / "home")},
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
+
+
+def test_that_an_old_python_is_named_in_one_sentence(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2\n', encoding="utf-8")
+    old.chmod(0o755)
+    result = subprocess.run(
+        [str(ROOT / "packaging" / "make-environment.sh"), str(tmp_path / "environment")],
+        env={**os.environ, "PYTHON": str(old)},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert re.fullmatch(r"precgui needs Python 3\.11.* found Python 3\.9\.2; .*\n", result.stderr)

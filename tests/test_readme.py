@@ -1,0 +1,88 @@
+"""What the README tells a stranger to type really works, and what it points at is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from precgui import config
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language, in their order."""
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def command_lines(*start: str) -> list[list[str]]:
+    """The lines of the shell blocks that begin with these words, without their comments."""
+    lines = [shlex.split(line, comments=True) for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if line[: len(start)] == list(start)]
+
+
+def typed(line: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "precgui.cli.main", *line[1:]]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the training commands of the README were typed, cut to one epoch."""
+    place = tmp_path_factory.mktemp("readme")
+    lines = [line for line in command_lines("precgui", "run") if "-o" in line]
+    assert len(lines) == 2
+    for line in lines:
+        result = typed([*line, "--set", "train.epochs=1"], place)
+        assert result.returncode == 0, result.stderr
+        if "--json" in line:
+            assert json.loads(result.stdout)["status"] == "completed"
+    return place
+
+
+def test_that_the_runs_can_be_compared(folder: Path) -> None:
+    (line,) = command_lines("precgui", "compare")
+    result = typed(line, folder)
+    assert result.returncode == 0, result.stderr
+    assert all(Path(name).stem in result.stdout for name in line[2:])
+
+
+def test_that_the_run_file_is_read_without_precgui(folder: Path) -> None:
+    (program,) = blocks("python")
+    assert "precgui" not in re.sub(r"#.*", "", program)
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"bf16-amp \d+ steps, \d+ skipped, accuracy 0\.\d+\n", result.stdout)
+
+
+def test_that_the_keys_are_listed(tmp_path: Path) -> None:
+    (line,) = [line for line in command_lines("precgui", "run") if "--keys" in line]
+    result = typed(line, tmp_path)
+    assert result.returncode == 0
+    assert "optimizer.lr" in result.stdout
+
+
+def test_that_the_example_config_is_valid(tmp_path: Path) -> None:
+    (text,) = blocks("toml")
+    path = tmp_path / "example.toml"
+    path.write_text(text, encoding="utf-8")
+    assert config.load(path).scaling.initial_scale == 1024
+
+
+def test_that_every_make_command_and_every_link_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    asked = set(re.findall(r"\bmake ([a-z]+)\b", TEXT))
+    assert asked >= {"run", "test"}
+    assert {target for target in asked if not re.search(rf"^{target}:", makefile, re.MULTILINE)} == set()
+    links = re.findall(r"\]\(([^)#:]+)\)", TEXT)
+    assert len(links) > 3
+    assert [link for link in links if not (ROOT / link).exists()] == []
