@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence
@@ -15,7 +17,7 @@ from precgui.gui.theme import themes
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """One action. `callback`, `enabled` and `checked` name methods of the target, called with `arguments`.
+    """One action. `callback`, `enabled` and `checked` name methods of the window, called with `arguments`.
 
     `menu` is a path (`View/Theme`); an action whose text ends in `...` asks something before it acts.
     """
@@ -33,9 +35,9 @@ class ActionSpec:
 
 
 ACTIONS: tuple[ActionSpec, ...] = (
-    ActionSpec("file.open", "&Open...", "&File", "open_files", "Ctrl+O", icon="open"),
-    ActionSpec("file.recent", "Open &recent", "&File", "fill_recent"),
-    ActionSpec("file.runs_folder", "Show runs &folder", "&File", "show_runs_folder", "Ctrl+Shift+O"),
+    ActionSpec("file.open", "&Open...", "&File", "files.ask", "Ctrl+O", icon="open"),
+    ActionSpec("file.recent", "Open &recent", "&File", "files.fill_recent"),
+    ActionSpec("file.runs_folder", "Show runs &folder", "&File", "files.show_folder", "Ctrl+Shift+O"),
     ActionSpec("file.quit", "&Quit", "&File", "close", "Ctrl+Q", separator=True),
     ActionSpec("run.new", "&New run", "&Run", "new_run", "Ctrl+N", icon="setup"),
     ActionSpec("run.start", "&Start", "&Run", "start_run", "Ctrl+R", enabled="can_start", icon="start"),
@@ -88,7 +90,7 @@ class Actions(QObject):
         if spec.id in SUBMENUS:
             submenu = menu.addMenu(spec.text)
             submenu.setToolTipsVisible(True)
-            submenu.aboutToShow.connect(lambda: getattr(self._window, spec.callback)(submenu))
+            submenu.aboutToShow.connect(lambda: self._method(spec.callback)(submenu))
             return
         action = QAction(spec.text, self._window)
         action.setObjectName(spec.id)
@@ -99,8 +101,12 @@ class Actions(QObject):
         menu.addAction(action)
         self.by_id[spec.id] = action
 
+    def _method(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = attrgetter(name)(self._window)
+        return method
+
     def _trigger(self, spec: ActionSpec) -> None:
-        getattr(self._window, spec.callback)(*spec.arguments)
+        self._method(spec.callback)(*spec.arguments)
         self.refresh()
 
     def refresh(self) -> None:
@@ -108,9 +114,9 @@ class Actions(QObject):
         for name, action in self.by_id.items():
             spec = self.specs[name]
             if spec.enabled:
-                action.setEnabled(getattr(self._window, spec.enabled)(*spec.arguments))
+                action.setEnabled(self._method(spec.enabled)(*spec.arguments))
             if spec.checked:
-                action.setChecked(getattr(self._window, spec.checked)(*spec.arguments))
+                action.setChecked(self._method(spec.checked)(*spec.arguments))
 
     def _recolour(self) -> None:
         for name, action in self.by_id.items():

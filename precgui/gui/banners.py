@@ -27,7 +27,8 @@ from precgui.gui.icons import icon, pixmap
 from precgui.gui.notices import Entry, Notice, Notices
 from precgui.gui.theme import themes
 
-SHOWN = 3
+SHOWN = 3  # fewer in a low window
+LOWEST = 64  # pixels kept free below: the buttons of a panel are there
 INFO_SHOWN_MS = 8000
 WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
 
@@ -72,26 +73,25 @@ class Banner(QFrame):
         head.addWidget(self._mark)
         head.addWidget(self._word)
         head.addStretch(1)
+        for label, remedy in self.notice.remedies:
+            head.addWidget(self._button(label, remedy, closes=True))
+        if self.notice.details:
+            head.addWidget(self._button("Details", lambda: show_details(self.notice), closes=False))
         head.addWidget(self._close)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(12, 8, 8, 12)
         layout.setSpacing(4)
         layout.addLayout(head)
         layout.addWidget(self.text)
-        buttons = QHBoxLayout()
-        buttons.setContentsMargins(0, 4, 0, 0)
-        buttons.addStretch(1)
-        for label, remedy in self.notice.remedies:
-            button = QPushButton(label, self)
-            button.clicked.connect(remedy)
+
+    def _button(self, label: str, act: Callable[[], object], *, closes: bool) -> QToolButton:
+        button = QToolButton(self)
+        button.setText(label)
+        button.setProperty("kind", "link")
+        button.clicked.connect(act)
+        if closes:
             button.clicked.connect(self.closed)
-            buttons.addWidget(button)
-        if self.notice.details:
-            details = QPushButton("Details", self)
-            details.clicked.connect(lambda: show_details(self.notice))
-            buttons.addWidget(details)
-        if buttons.count() > 1:
-            layout.addLayout(buttons)
+        return button
 
     def update_entry(self, entry: Entry) -> None:
         """Show how often the cause has come; a note goes by itself after some seconds."""
@@ -143,7 +143,7 @@ class Banners(QWidget):
             self.banners[key] = banner
             self._layout.addWidget(banner)
             banner.show()
-            while len(self.banners) > SHOWN:
+            while len(self.banners) > max(1, min(SHOWN, self._host.height() // 240)):
                 self._drop(next(iter(self.banners)))
         self._place()
 
@@ -158,8 +158,8 @@ class Banners(QWidget):
         self.setVisible(bool(self.banners))
         width = min(440, self._host.width() - 32)
         heights = [banner.heightForWidth(width) + self._layout.spacing() for banner in self.banners.values()]
-        height = min(sum(heights), self._host.height() - 16)
-        self.setGeometry(self._host.width() - width - 16, self._host.height() - height - 16, width, height)
+        height = min(sum(heights), self._host.height() - LOWEST)
+        self.setGeometry(self._host.width() - width - 16, self._host.height() - height - LOWEST, width, height)
         self.raise_()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

@@ -22,7 +22,7 @@ class EmptyState(QWidget):
         self.heading = QLabel(heading, self)
         self.heading.setProperty("kind", "heading")
         self.heading.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.text = QLabel(text, self)
+        self.text = QLabel(self)
         self.text.setProperty("kind", "muted")
         self.text.setWordWrap(True)
         self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
@@ -36,8 +36,15 @@ class EmptyState(QWidget):
         for part in (self._icon, self.heading, self.text, self.button):
             layout.addWidget(part, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(3)
+        self.set_text(text)
         themes().changed.connect(self._recolour)
         self._recolour()
+
+    def set_text(self, text: str) -> None:
+        """Change the sentences; a label of fixed width does not find its height by itself."""
+        self.text.setText(text)
+        self.text.ensurePolished()
+        self.text.setFixedHeight(self.text.heightForWidth(TEXT_WIDTH))
 
     def _recolour(self) -> None:
         theme = themes().theme

@@ -72,17 +72,23 @@ class Row:
         self.widget.setAccessibleName(title)
         self.widget.setToolTip(f"{info.description or title}\n{path}")
         self.label.setToolTip(self.widget.toolTip())
-        if not isinstance(self.widget, FlagEditor):
-            self.widget.setFixedWidth(EDITOR_WIDTH)
+        if isinstance(self.widget, FlagEditor):
+            return
+        self.widget.setMinimumWidth(EDITOR_WIDTH)
+        if info.annotation is not str:
+            self.widget.setMaximumWidth(EDITOR_WIDTH)
 
     def add_to(self, grid: QGridLayout, row: int) -> None:
         below = QHBoxLayout()
         below.setSpacing(6)
+        below.setContentsMargins(0, 0, 0, 10)
         below.addWidget(self.mark, 0, Qt.AlignmentFlag.AlignTop)
         below.addWidget(self.told, 1)
         grid.addWidget(self.label, row, 0)
-        grid.addWidget(self.widget, row, 1)
-        grid.addWidget(self.unit, row, 2)
+        wide = self.info.annotation is str
+        grid.addWidget(self.widget, row, 1, 1, 2 if wide else 1)
+        if not wide:
+            grid.addWidget(self.unit, row, 2)
         grid.addWidget(self.reset, row, 3)
         grid.addLayout(below, row + 1, 1, 1, 3)
 
@@ -184,6 +190,7 @@ class Form(QWidget, Generic[M]):
         heading = QLabel(title, card)
         heading.setProperty("kind", "heading")
         grid.addWidget(heading, 0, 0, 1, 4)
+        grid.setRowMinimumHeight(0, 28)
         for n, (path, info) in enumerate(fields.items()):
             row = Row(path, info, card)
             row.reset.clicked.connect(lambda _=False, path=path: self.reset(path))

@@ -97,7 +97,7 @@ class Start(QObject):
         if self._files or self._tracing:
             self._window.show_panel("live")
         self._window.attach(state)
-        self._window.open_paths(self._files)
+        self._window.files.open(self._files)
         if self._tracing:
             self._watch_plots()
         _soon(self._load_next)

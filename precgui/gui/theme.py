@@ -172,6 +172,7 @@ def palette(theme: Theme) -> QPalette:
 def style_sheet(theme: Theme) -> str:
     """The shapes that a palette cannot say: corners, padding, focus lines. Sizes are multiples of 4 pixels."""
     colours = {
+        "name": theme.name,
         "window": theme.window,
         "base": theme.base,
         "text": theme.text,
@@ -222,6 +223,7 @@ QToolButton { padding: 4px; border: 1px solid transparent; border-radius: 5px; }
 QToolButton:hover { background: @hover@; }
 QToolButton:checked, QToolButton:pressed { background: @chosen@; }
 QToolButton:focus { border-color: @accent@; }
+QToolButton[kind="link"] { color: @accent@; padding: 2px 6px; }
 QToolButton:disabled { color: @faint@; }
 QLineEdit, QPlainTextEdit, QTextEdit, QComboBox {
   background: @base@; color: @text@; border: 1px solid @edge@; border-radius: 5px; padding: 4px 7px;
@@ -232,6 +234,17 @@ QLineEdit[faulty="true"] { border-color: @error@; }
 QComboBox::drop-down { border: none; width: 24px; }
 QComboBox::down-arrow { image: url("@icons@/chevron-down.svg"); width: 12px; height: 12px; }
 QComboBox QAbstractItemView { background: @base@; border: 1px solid @line@; outline: none; padding: 2px; }
+QRadioButton, QCheckBox { spacing: 8px; }
+QRadioButton::indicator, QCheckBox::indicator {
+  width: 14px; height: 14px; border: 1px solid @edge@; background: @base@; }
+QRadioButton::indicator { border-radius: 8px; }
+QCheckBox::indicator { border-radius: 4px; }
+QRadioButton::indicator:checked { width: 6px; height: 6px; border: 5px solid @accent@; background: @on_accent@; }
+QCheckBox::indicator:checked {
+  border-color: @accent@; background: @accent@; image: url("@icons@/check-@name@.svg"); }
+QRadioButton::indicator:hover, QCheckBox::indicator:hover { border-color: @accent@; }
+QCheckBox::indicator:focus { border: 2px solid @accent@; width: 12px; height: 12px; }
+QCheckBox::indicator:disabled, QRadioButton::indicator:disabled { border-color: @line@; background: @window@; }
 QGroupBox { background: @base@; border: 1px solid @line@; border-radius: 8px; margin-top: 28px; padding: 12px; }
 QGroupBox::title { subcontrol-origin: margin; subcontrol-position: top left; left: 2px; padding: 4px 0; }
 QFrame[kind="card"] { background: @base@; border: 1px solid @line@; border-radius: 8px; }

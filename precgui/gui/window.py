@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from PySide6.QtCore import QByteArray, Qt, QTimer, QUrl, Signal
-from PySide6.QtGui import QAction, QCloseEvent, QDesktopServices, QDragEnterEvent, QDropEvent, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QMenu, QMessageBox, QPushButton, QWidget
+from PySide6.QtCore import QByteArray, Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
 from precgui import __version__
 from precgui.gui.actions import ACTIONS, Actions, ActionSpec
 from precgui.gui.banners import Banners
+from precgui.gui.closing import Closing
+from precgui.gui.files import Files, dropped
 from precgui.gui.icons import app_icon
 from precgui.gui.navigation import Navigation, PanelSpec
 from precgui.gui.notices import Entry, Notice, Notices
@@ -20,7 +21,6 @@ from precgui.gui.panelhost import PanelHost
 from precgui.gui.settings import Settings
 from precgui.gui.statusline import StatusLine
 from precgui.gui.theme import Mode, themes
-from precgui.paths import runs_dir
 
 if TYPE_CHECKING:
     from precgui.events import Severity
@@ -63,8 +63,10 @@ class Window(QMainWindow):
         self.setAcceptDrops(True)
         self.settings, self.notices = settings, notices
         self.state: State | None = None
-        self._painted = self._stopped = False
-        self._asked: QMessageBox | None = None
+        self._painted = False
+        self.files = Files(self, settings, notices)
+        self.closing = Closing(self)
+        self.closing.ready.connect(self.close)
         self.navigation = Navigation(PANELS, self)
         self.host = PanelHost(PANELS, self)
         self.line = StatusLine(self)
@@ -82,6 +84,8 @@ class Window(QMainWindow):
         self.navigation.narrow_wanted.connect(self._set_narrow)
         self.line.bell_clicked.connect(self.show_notices)
         self.banners.came.connect(self._on_notice)
+        self.host.loaded.connect(self.banners.raise_)
+        self.host.currentChanged.connect(self.banners.raise_)
         self._restore()
 
     # What is remembered ------------------------------------------------------------------------------------
@@ -119,8 +123,9 @@ class Window(QMainWindow):
         state.notice.connect(self._on_problem)
         state.panel_wanted.connect(self.show_panel)
         state.queue_changed.connect(self.actions_.refresh)
-        state.run_added.connect(self._on_run_added)
+        state.run_added.connect(lambda _: self.actions_.refresh())
         state.run_changed.connect(lambda _: self.actions_.refresh())
+        self.files.attach(state)
         self.line.attach(state)
         self.host.attach(state)
         self.actions_.refresh()
@@ -184,54 +189,13 @@ class Window(QMainWindow):
         if self.state is not None:
             self.state.stop()
 
-    # Files -------------------------------------------------------------------------------------------------
-
-    def open_paths(self, paths: list[Path]) -> None:
-        """Open run files and show them; a file that cannot be opened becomes a notice."""
-        if self.state is None:
-            return
-        for path in paths:
-            self.state.open_file(path)
-        if paths:
-            self.show_panel("live")
-
-    def open_files(self) -> None:
-        folder = self.settings["files/last_folder"] or str(runs_dir())
-        dialog = QFileDialog(self, "Open runs", folder, "Run files (*.h5 *.hdf5);;All files (*)")
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.filesSelected.connect(lambda names: self.open_paths([Path(name) for name in names]))
-        dialog.open()
-
-    def fill_recent(self, menu: QMenu) -> None:
-        menu.clear()
-        for entry in self.settings["files/recent"]:
-            path = Path(entry)
-            action = QAction(path.name.replace("&", "&&"), menu)
-            action.setToolTip(entry)
-            action.setEnabled(path.is_file())
-            action.triggered.connect(lambda _=False, path=path: self.open_paths([path]))
-            menu.addAction(action)
-        if menu.isEmpty():
-            menu.addAction("No run has been opened yet").setEnabled(False)
-
-    def _on_run_added(self, key: str) -> None:
-        self.actions_.refresh()
-        if self.state is not None and (path := self.state.runs[key].run.path) is not None:
-            self.settings.remember_file(path)
-
-    def show_runs_folder(self) -> None:
-        folder = Path(self.settings["files/runs_folder"] or runs_dir())
-        if not QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder))):
-            self.notices.post(Notice("info", f"No file manager could be started; the runs are in {folder}"))
-
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if any(url.isLocalFile() for url in event.mimeData().urls()):
+        if dropped(event.mimeData()):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
         event.acceptProposedAction()
-        self.open_paths([Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()])
+        self.files.open(dropped(event.mimeData()))
 
     # Notices, help, theme ----------------------------------------------------------------------------------
 
@@ -270,47 +234,10 @@ class Window(QMainWindow):
     # The end -----------------------------------------------------------------------------------------------
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Ask when a run is active, then stop cleanly; the window goes when the state says that all has ended."""
-        if self.state is None or self._stopped:
-            self._remember()
-            self.banners.detach()
-            event.accept()
+        """Close when nothing runs; otherwise `closing` asks, stops, and closes again."""
+        if not self.closing.allows(self.state):
+            event.ignore()
             return
-        event.ignore()
-        if self.can_stop():
-            self._ask_to_stop()
-        else:
-            self._shut_down()
-
-    def _ask_to_stop(self) -> None:
-        if self._asked is not None:
-            self._asked.raise_()
-            return
-        state = cast("State", self.state)
-        waiting = f" {len(state.queue)} queued runs will not start." if state.queue else ""
-        box = QMessageBox(self)
-        box.setWindowTitle("A run is active")
-        box.setText("<b>A run is active.</b>")
-        box.setInformativeText(f"Stopping ends it after the present step; what was recorded is kept.{waiting}")
-        stop = QPushButton("Stop and close", box)
-        box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
-        keep = box.addButton("Keep running", QMessageBox.ButtonRole.RejectRole)
-        box.setDefaultButton(keep)
-        box.setEscapeButton(keep)
-        stop.clicked.connect(self._shut_down)
-        box.finished.connect(self._on_answered)
-        self._asked = box
-        box.open()
-
-    def _on_answered(self) -> None:
-        if self._asked is not None:
-            self._asked.deleteLater()
-            self._asked = None
-
-    def _shut_down(self) -> None:
-        self.setEnabled(False)
-        cast("State", self.state).shutdown(self._on_stopped)
-
-    def _on_stopped(self) -> None:
-        self._stopped = True
-        self.close()
+        self._remember()
+        self.banners.detach()
+        event.accept()

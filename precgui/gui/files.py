@@ -1,0 +1,79 @@
+"""Run files on their way into the window: the dialog, the recent ones, what is dropped, the folder of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QMimeData, QObject, Qt, QUrl
+from PySide6.QtGui import QAction, QDesktopServices
+from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
+
+from precgui.gui.notices import Notice, Notices
+from precgui.gui.settings import Settings
+from precgui.paths import runs_dir
+
+if TYPE_CHECKING:
+    from precgui.gui.state import State
+
+
+class Files(QObject):
+    """Opens run files through the state, which tells what is wrong with one that cannot be opened."""
+
+    def __init__(self, window: QWidget, settings: Settings, notices: Notices) -> None:
+        super().__init__(window)
+        self._window, self._settings, self._notices = window, settings, notices
+        self._state: State | None = None
+
+    def attach(self, state: State) -> None:
+        self._state = state
+        state.run_added.connect(self._remember)
+
+    def open(self, paths: Sequence[Path]) -> None:
+        """Open the files, and show the runs if any could be opened."""
+        if self._state is None:
+            return
+        opened = [self._state.open_file(path) for path in paths]
+        if any(opened):
+            self._state.panel_wanted.emit("live")
+
+    def ask(self) -> None:
+        folder = self._settings["files/last_folder"] or str(self._folder())
+        dialog = QFileDialog(self._window, "Open runs", folder, "Run files (*.h5 *.hdf5);;All files (*)")
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.filesSelected.connect(lambda names: self.open([Path(name) for name in names]))
+        dialog.open()
+
+    def fill_recent(self, menu: QMenu) -> None:
+        """One entry a recent file; one that is gone is shown, but cannot be chosen."""
+        menu.clear()
+        for entry in self._settings["files/recent"]:
+            path = Path(entry)
+            action = QAction(path.name.replace("&", "&&"), menu)
+            action.setToolTip(entry)
+            action.setEnabled(path.is_file())
+            action.triggered.connect(lambda _=False, path=path: self.open([path]))
+            menu.addAction(action)
+        if menu.isEmpty():
+            menu.addAction("No run has been opened yet").setEnabled(False)
+
+    def _remember(self, key: str) -> None:
+        if self._state is not None and (path := self._state.runs[key].run.path) is not None:
+            self._settings.remember_file(path)
+
+    def show_folder(self) -> None:
+        folder = self._folder()
+        if not folder.is_dir():
+            self._notices.post(Notice("info", f"There are no runs yet; they will be kept in {folder}"))
+        elif not QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder))):
+            self._notices.post(Notice("info", f"No file manager could be started; the runs are in {folder}"))
+
+    def _folder(self) -> Path:
+        return self._state.folder if self._state is not None else runs_dir()
+
+
+def dropped(data: QMimeData) -> list[Path]:
+    """The local files among what is dragged."""
+    return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]

@@ -1,0 +1,90 @@
+"""Fixtures for everything that is tested in a window: no screen, fresh folders, nothing left running."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+import pytest
+from PySide6.QtCore import QCoreApplication, QEvent, QThread
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.notices import Notices
+from precgui.gui.settings import Settings
+from precgui.gui.theme import themes
+from precgui.gui.window import Window
+
+GRACE_MS = 5000
+
+
+@pytest.fixture(autouse=True)
+def fresh_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings, logs and runs of a test live in its own folder."""
+    monkeypatch.setenv("PRECGUI_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PRECGUI_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.fixture(autouse=True)
+def light_theme(qapp: QApplication) -> None:
+    """A test that pins a theme must not change the next one."""
+    qapp.setStyle("Fusion")
+    themes().set_mode("system")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test that leaves a thread behind, naming where it was started."""
+    started: list[QThread] = []
+    start = QThread.start
+
+    def remember(thread: QThread, *priority: QThread.Priority) -> None:
+        started.append(thread)
+        start(thread, *priority)
+
+    monkeypatch.setattr(QThread, "start", remember)
+    before = set(threading.enumerate())
+    yield
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    left: list[object] = [thread for thread in started if _alive(thread) and not thread.wait(GRACE_MS)]
+    for other in set(threading.enumerate()) - before:
+        if not isinstance(other, threading._DummyThread):  # a QThread that has run Python code
+            other.join(GRACE_MS / 1000)
+            left += [other] if other.is_alive() else []
+    assert not left, f"threads left running: {left}"
+
+
+def _alive(thread: QThread) -> bool:
+    try:
+        return thread.isRunning()
+    except RuntimeError:  # its C++ object is gone, so it has ended
+        return False
+
+
+@pytest.fixture
+def notices() -> Notices:
+    return Notices()
+
+
+@pytest.fixture
+def window(qtbot: QtBot, notices: Notices) -> Iterator[Window]:
+    """The window before its second stage: shown, without a state. Closed and deleted at the end."""
+    made = Window(Settings(), notices)
+    made.show()
+    qtbot.waitExposed(made)
+    yield made
+    close_window(qtbot, made)
+
+
+def close_window(qtbot: QtBot, window: Window) -> None:
+    """Close as the user does, wait until all has stopped, delete."""
+    window.close()
+    if window.state is not None and window.closing.question is not None:
+        window.closing.stop(window.state)
+    qtbot.waitUntil(lambda: not window.isVisible(), timeout=GRACE_MS)
+    window.deleteLater()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
