@@ -1,0 +1,126 @@
+"""Colours are measured: contrast by WCAG 2.2, distance by CIELAB under simulated colour blindness."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+import precgui.gui
+from precgui.gui.theme import DARK, DASHES, LIGHT, Theme, palette, style_sheet, themes
+
+BOTH = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+# Machado, Oliveira, Fernandes 2009, severity 1.0, on linear RGB.
+SIGHTS = {
+    "normal": np.eye(3),
+    "protanopia": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
+    "deuteranopia": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
+    "tritanopia": np.array([[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]),
+}  # fmt: skip
+TO_XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]])  # fmt: skip
+WHITE = np.array([0.95047, 1.0, 1.08883])
+
+
+def linear(colour: str) -> NDArray[np.float64]:
+    coded = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted(float(linear(colour) @ TO_XYZ[1]) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(rgb: NDArray[np.float64]) -> NDArray[np.float64]:
+    ratio = TO_XYZ @ np.clip(rgb, 0, 1) / WHITE
+    f = np.where(ratio > (6 / 29) ** 3, np.cbrt(ratio), ratio / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_that_black_on_white_has_the_contrast_of_the_standard() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)  # the known grey just below 4.5
+
+
+@BOTH
+def test_that_every_run_colour_can_be_seen_on_the_plot(theme: Theme) -> None:
+    assert len(theme.runs) == 7
+    assert min(contrast(colour, theme.base) for colour in theme.runs) >= 3.0
+
+
+@BOTH
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_that_run_colours_stay_apart_for_every_kind_of_sight(theme: Theme, sight: str) -> None:
+    seen = [lab(SIGHTS[sight] @ linear(colour)) for colour in theme.runs]
+    assert min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2)) >= 23
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["text", "muted", "accent", "info", "warning", "error", "ok"])
+def test_that_text_is_legible_on_both_surfaces(theme: Theme, name: str) -> None:
+    colour = getattr(theme, name)
+    assert min(contrast(colour, theme.window), contrast(colour, theme.base)) >= 4.5
+
+
+@BOTH
+def test_that_text_on_the_accent_is_legible(theme: Theme) -> None:
+    assert contrast(theme.on_accent, theme.accent) >= 4.5
+
+
+@BOTH
+def test_that_the_sheet_has_no_name_left_open(theme: Theme) -> None:
+    assert not re.findall(r"@\w+@", style_sheet(theme))
+
+
+@BOTH
+def test_that_drawings_named_in_the_sheet_exist(theme: Theme) -> None:
+    named = re.findall(r'url\("([^"]+)"\)', style_sheet(theme))
+    assert named and all(Path(path).is_file() for path in named)
+
+
+def test_that_a_run_is_told_apart_by_dash_too() -> None:
+    assert len(set(DASHES)) == len(DASHES) >= 4
+    assert DASHES[0] == ()
+
+
+def test_that_pinning_changes_the_palette_once(qapp: QApplication, qtbot: QtBot) -> None:
+    followed = themes()
+    followed.set_mode("light")
+    with qtbot.waitSignal(followed.changed):
+        followed.set_mode("dark")
+    assert qapp.palette().color(QPalette.ColorRole.Base).name() == DARK.base
+    with qtbot.assertNotEmitted(followed.changed):
+        followed.set_mode("dark")
+
+
+def test_that_there_is_one_theme_an_application(qapp: QApplication) -> None:
+    assert themes() is themes()
+
+
+def test_that_an_unknown_mode_is_refused(qapp: QApplication) -> None:
+    with pytest.raises(ValueError, match="'blue' is not a theme mode"):
+        themes().set_mode("blue")  # type: ignore[arg-type]
+
+
+def test_that_disabled_text_differs_from_enabled_text() -> None:
+    made = palette(LIGHT)
+    group = QPalette.ColorGroup
+    assert made.color(group.Disabled, QPalette.ColorRole.Text) != made.color(group.Active, QPalette.ColorRole.Text)
+
+
+def test_that_colours_are_named_in_the_theme_alone() -> None:
+    room = Path(precgui.gui.__file__).parent
+    named = {
+        path.relative_to(room).as_posix(): found
+        for path in room.rglob("*.py")
+        if path.name != "theme.py"
+        and (found := re.findall(r"[\"']#[0-9a-fA-F]{3,8}[\"']", path.read_text(encoding="utf-8")))
+    }
+    assert not named
