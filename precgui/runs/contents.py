@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from precgui.runs import documents, safefile
 from precgui.runs.safefile import Unusable
-from precgui.runs.schema import EVENT_ROW, ROWS_VALID, TABLES
+from precgui.runs.schema import EVENT_ROW, ROWS_VALID, TABLES, Column
 
 
 class Contents:
@@ -104,7 +104,7 @@ class Contents:
         if item is not None:
             try:
                 found = safefile.rows(item, start, stop)
-                values = _typed(found, spec.dtype)
+                values = _checked(found, spec)
             except Unusable as reason:
                 self.note(f"/{path} {reason}.")
         if len(values) < stop - start:
@@ -142,11 +142,13 @@ def decoded(name: bytes) -> str:
     return bytes(name).decode(errors="replace")
 
 
-def _typed(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The values in the type of the schema, when that is a matter of width only. Raises Unusable."""
-    found = values.dtype
-    if dtype == EVENT_ROW and not set(EVENT_ROW.names or ()) <= set(found.names or ()):
+def _checked(values: NDArray[Any], spec: Column) -> NDArray[Any]:
+    """The values, when shape and type are those of the schema; numbers may differ in width. Raises Unusable."""
+    found, wanted = values.dtype, spec.dtype
+    if wanted == EVENT_ROW and found != EVENT_ROW:
         raise Unusable("has other fields than an event")
-    if found.kind != dtype.kind and not (found.kind in "iuf" and dtype.kind in "iuf"):
+    if found.kind != wanted.kind and not (found.kind in "iuf" and wanted.kind in "iuf"):
         raise Unusable("has a type that a run file does not have")
+    if values.ndim != 1 + len(spec.row) or any(b and a != b for a, b in zip(values.shape[1:], spec.row, strict=True)):
+        raise Unusable("has a shape that a run file does not have")
     return values

@@ -1,0 +1,114 @@
+"""`precgui compare`: the figures of several runs beside those of a baseline."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from precgui.cli.errors import UserError
+
+if TYPE_CHECKING:
+    from precgui.runs.compare import Compared, Comparison
+
+_NOT_MEASURABLE = "not measurable"
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `compare` to the command line."""
+    parser = subparsers.add_parser("compare", help="put the figures of runs beside those of a baseline")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.h5", help="run files")
+    parser.add_argument(
+        "--baseline", metavar="NAME", help="file name, title or precision of the baseline (default: the first fp32 run)"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    form.add_argument("--csv", type=Path, metavar="FILE", help="write the table to a new CSV file")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare and report. Raises UserError for a file that is no run and a baseline that is none of them."""
+    comparison = _compared(args.runs, args.baseline)
+    if args.json:
+        print(json.dumps(asdict(comparison), allow_nan=False))
+    elif args.csv:
+        _write_csv(comparison, args.csv)
+    else:
+        Console().print(_table(comparison))
+    return 0
+
+
+def _compared(paths: list[Path], baseline: str | None) -> Comparison:
+    from precgui.runs.compare import UnknownBaseline, compare
+    from precgui.runs.errors import RunFileError
+    from precgui.runs.reader import open_run
+
+    with ExitStack() as stack:
+        try:
+            return compare([stack.enter_context(open_run(path)) for path in paths], baseline)
+        except (RunFileError, UnknownBaseline) as error:
+            raise UserError(str(error)) from None
+
+
+def _write_csv(comparison: Comparison, path: Path) -> None:
+    rows = [asdict(compared) for compared in comparison.runs]
+    try:
+        with path.open("x", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["baseline", *rows[0]])
+            writer.writeheader()
+            writer.writerows({"baseline": comparison.baseline, **_worded(row)} for row in rows)
+    except FileExistsError:
+        raise UserError(f"{path} already exists; choose another name or delete it first.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}; choose another place.") from None
+
+
+def _worded(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: _NOT_MEASURABLE if value is None else value for key, value in row.items()}
+
+
+_ROWS: tuple[tuple[str, Callable[[Compared], str]], ...] = (
+    ("precision", lambda run: run.precision),
+    ("status", lambda run: run.status),
+    ("steps", lambda run: f"{run.steps}"),
+    ("train loss", lambda run: "not finite" if run.train_loss is None and run.steps else _number(run.train_loss)),
+    ("validation loss", lambda run: _number(run.val_loss)),
+    ("validation accuracy", lambda run: _number(run.val_accuracy, ".2%")),
+    ("accuracy against baseline", lambda run: _number(run.accuracy_delta, "+.2%")),
+    ("time", lambda run: _number(run.time_s, ".1f", " s")),
+    ("median step", lambda run: _number(run.step_s_median, ".3f", " ms", 1e3)),
+    ("samples per second", lambda run: _number(run.samples_per_s, ".0f")),
+    ("speed-up", lambda run: _number(run.speedup, ".2f", "x")),
+    ("memory peak", lambda run: _number(run.memory_peak_bytes, ".1f", " MiB", 2**-20)),
+    ("memory against baseline", lambda run: _number(run.memory_ratio, ".2f", "x")),
+    ("energy", lambda run: _number(run.energy_j, ".1f", " J")),
+    ("energy against baseline", lambda run: _number(run.energy_ratio, ".2f", "x")),
+    ("skipped steps", lambda run: f"{run.skipped_steps}"),
+    ("non-finite events", lambda run: f"{run.nonfinite_events}"),
+)
+
+
+def _table(comparison: Comparison) -> Table:
+    """Runs as columns, so that the figures to compare stand side by side."""
+    table = Table("", *(_heading(run, comparison.baseline) for run in comparison.runs))
+    for name, shown in _ROWS:
+        table.add_row(name, *(escape(shown(run)) for run in comparison.runs))
+    return table
+
+
+def _heading(run: Compared, baseline: str) -> str:
+    return f"{escape(run.run)}\n{'baseline' if run.run == baseline else ''}"
+
+
+def _number(value: float | None, form: str = ".4g", unit: str = "", factor: float = 1) -> str:
+    return _NOT_MEASURABLE if value is None else f"{value * factor:{form}}{unit}"

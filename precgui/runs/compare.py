@@ -1,0 +1,135 @@
+"""Runs side by side: each figure beside that of a baseline."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from precgui.runs.run import Run
+from precgui.runs.summary import summarise
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One run of a comparison. None stands for "not measurable"; ratios are to the baseline.
+
+    `speedup`: samples per second of median steps over the baseline's, above 1 is faster.
+    `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less.
+    `accuracy_delta`: a share of 1, above 0 is better.
+    """
+
+    run: str
+    title: str
+    path: str | None
+    precision: str
+    status: str
+    steps: int
+    train_loss: float | None
+    val_loss: float | None
+    val_accuracy: float | None
+    time_s: float | None
+    step_s_median: float | None
+    samples_per_s: float | None
+    memory_peak_bytes: int | None
+    energy_j: float | None
+    skipped_steps: int
+    nonfinite_events: int
+    speedup: float | None
+    memory_ratio: float | None
+    energy_ratio: float | None
+    accuracy_delta: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`baseline` is the name of one of the runs."""
+
+    baseline: str
+    runs: tuple[Compared, ...]
+
+
+class UnknownBaseline(ValueError):
+    """No run has the name that was given; the message lists the names."""
+
+
+def names(runs: Sequence[Run]) -> list[str]:
+    """A short unique name for each run: file name, else title, numbered where two are the same."""
+    wanted = [run.path.stem if run.path else run.title for run in runs]
+    seen: Counter[str] = Counter()
+    unique = []
+    for name in wanted:
+        seen[name] += 1
+        unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return unique
+
+
+def compare(runs: Sequence[Run], baseline: str | None = None) -> Comparison:
+    """Compare runs with a baseline named by file name, title or precision; the first FP32 run by default.
+
+    Raises UnknownBaseline, and ValueError when there are no runs.
+    """
+    if not runs:
+        raise ValueError("there is no run to compare")
+    called = names(runs)
+    at = _baseline_index(runs, called, baseline)
+    figures = [_figures(run) for run in runs]
+    rows = [_compared(name, run, own, figures[at]) for name, run, own in zip(called, runs, figures, strict=True)]
+    return Comparison(called[at], tuple(rows))
+
+
+def _baseline_index(runs: Sequence[Run], called: Sequence[str], wanted: str | None) -> int:
+    if wanted is None:
+        return next((i for i, run in enumerate(runs) if run.config.precision == "fp32"), 0)
+    for keys in (
+        called,
+        [run.title for run in runs],
+        [run.config.precision for run in runs],
+        [str(r.path) for r in runs],
+    ):
+        if wanted in keys:
+            return list(keys).index(wanted)
+    raise UnknownBaseline(f"no run is called {wanted}; the names are {', '.join(called)}")
+
+
+def _figures(run: Run) -> dict[str, Any]:
+    """The summary, flat, with the rate of median steps; computed anew, so that unfinished runs have one, too."""
+    summary = summarise(run)
+    final = summary.pop("final")
+    samples = run.series("samples")[1]
+    step_s = summary["step_s_median"]
+    rate = float(np.median(samples)) / step_s if len(samples) and step_s else None
+    return {**summary, **final, "rate": rate}
+
+
+def _compared(name: str, run: Run, own: dict[str, Any], base: dict[str, Any]) -> Compared:
+    figures = {key: value for key, value in own.items() if key != "rate"}
+    return Compared(
+        run=name,
+        title=run.title,
+        path=str(run.path) if run.path else None,
+        speedup=_ratio(own["rate"], base["rate"]),
+        memory_ratio=_ratio(own["memory_peak_bytes"], base["memory_peak_bytes"]),
+        energy_ratio=_ratio(_per_step(own, "energy_j"), _per_step(base, "energy_j")),
+        accuracy_delta=_difference(own["val_accuracy"], base["val_accuracy"]),
+        **figures,
+    )
+
+
+def _per_step(figures: dict[str, Any], key: str) -> float | None:
+    value = figures[key]
+    return value / figures["steps"] if value is not None and figures["steps"] else None
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    if value is None or not base or not math.isfinite(value / base):
+        return None
+    return value / base
+
+
+def _difference(value: float | None, base: float | None) -> float | None:
+    return None if value is None or base is None else value - base

@@ -1,0 +1,153 @@
+"""A folder of runs: a list with the figures of each, and what a user does with it. No column is read for it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from precgui.config import RunConfig
+from precgui.events import Status
+from precgui.runs.errors import RunFileError
+from precgui.runs.notes import Notes, notes_path, read_notes, write_notes
+from precgui.runs.reader import SavedRun, open_run
+
+_SUFFIX = ".h5"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a list. `error` is the sentence for a file that cannot be read; all else is then unknown.
+
+    `final_loss` is NaN when the run ended on a loss that is not finite, None while the run has no end.
+    """
+
+    path: Path
+    title: str
+    precision: str = ""
+    status: Status | None = None
+    final_loss: float | None = None
+    val_accuracy: float | None = None
+    created: str = ""
+    steps: int = 0
+    note: str = ""
+    error: str = ""
+
+
+class Library:
+    """The runs of one folder; files that have not changed since the last look are not opened again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[Path, tuple[tuple[int, ...], Entry]] = {}
+
+    def entries(self) -> list[Entry]:
+        """All runs, newest first; none when the folder does not exist. Raises RunFileError when it cannot be read."""
+        try:
+            paths = sorted(self.folder.glob(f"*{_SUFFIX}")) if self.folder.is_dir() else []
+        except OSError as error:
+            raise RunFileError(f"{self.folder} cannot be read: {error.strerror}; check its permissions.") from None
+        self._known = {path: self._look(path) for path in paths if not path.name.startswith(".")}
+        return sorted((entry for _, entry in self._known.values()), key=_age, reverse=True)
+
+    def _look(self, path: Path) -> tuple[tuple[int, ...], Entry]:
+        state = _state(path) + _state(notes_path(path))
+        known = self._known.get(path)
+        if known is not None and known[0] == state and known[1].status != "running":
+            return known
+        return state, read_entry(path)
+
+
+def read_entry(path: Path) -> Entry:
+    """The figures of one run file; never raises for a bad file."""
+    try:
+        with open_run(path) as run:
+            return _entry(path, run)
+    except RunFileError as error:
+        return Entry(path, path.stem, note=read_notes(path).note, error=str(error))
+
+
+def rename(path: Path, title: str) -> None:
+    """Give a run another title, or its own one back with an empty text. Raises RunFileError."""
+    write_notes(path, Notes(" ".join(title.split()), read_notes(path).note))
+
+
+def annotate(path: Path, note: str) -> None:
+    """Keep a note on a run. Raises RunFileError."""
+    write_notes(path, Notes(read_notes(path).title, note.strip()))
+
+
+def delete(path: Path) -> None:
+    """Move a run and its notes to the bin of the system. Raises RunFileError."""
+    from send2trash import TrashPermissionError, send2trash  # slow to import, rarely needed
+
+    try:
+        send2trash(path)
+        if notes_path(path).exists():
+            send2trash(notes_path(path))
+    except (OSError, TrashPermissionError) as error:
+        raise RunFileError(f"{path} cannot be moved to the bin: {error}; delete it in the file manager.") from None
+
+
+def new_run_path(folder: Path, config: RunConfig) -> Path:
+    """A readable name that is still free in the folder: date, time, title or task, precision.
+
+    The folder is made when it is missing; where that fails, the writer of the run says why.
+    """
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    words = [config.title or config.task, config.precision]
+    name = "-".join([datetime.now().strftime("%Y%m%d-%H%M%S"), *(_slug(word) for word in words)])
+    candidates = (folder / f"{name}{number}{_SUFFIX}" for number in ("", *(f"-{n}" for n in range(2, 10_000))))
+    return next(path for path in candidates if not path.exists())
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w.]+", "-", text, flags=re.UNICODE).strip("-.").lower()[:60] or "run"
+
+
+def _entry(path: Path, run: SavedRun) -> Entry:
+    final = run.summary.get("final")
+    figures: Mapping[str, Any] = final if isinstance(final, dict) else {}
+    return Entry(
+        path=path,
+        title=run.title,
+        precision=run.config.precision,
+        status=run.status,
+        final_loss=_final_loss(run, figures),
+        val_accuracy=_number(figures.get("val_accuracy")),
+        created=run.created,
+        steps=run.steps,
+        note=read_notes(path).note,
+    )
+
+
+def _final_loss(run: SavedRun, figures: Mapping[str, Any]) -> float | None:
+    loss = _number(figures.get("train_loss"))
+    return nan if loss is None and figures and run.steps else loss
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes when a file is replaced or written."""
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _age(entry: Entry) -> tuple[float, str]:
+    """By creation; the files that say none by their own date."""
+    try:
+        return datetime.fromisoformat(entry.created).timestamp(), entry.path.name
+    except ValueError:
+        return _state(entry.path)[1] / 1e9, entry.path.name
