@@ -1,0 +1,122 @@
+"""Affine quantisation to integers: value = scale x (code - zero point), per tensor, per channel or per group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from precgui.formats.arrays import Floats, quantize_array
+from precgui.formats.model import IntFormat
+from precgui.formats.rounding import Convention, Rounding
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A quantised tensor; `codes` and `values` have its shape, `scale` and `zero_point` one entry for each group."""
+
+    codes: NDArray[np.int_]
+    values: Floats
+    scale: Floats
+    zero_point: NDArray[np.int_]
+    clipped: NDArray[np.bool_]
+    zeroed: NDArray[np.bool_]
+
+
+def code_range(fmt: IntFormat, *, narrow: bool = False) -> tuple[int, int]:
+    """The least and the largest code; `narrow` gives up the least one of a signed format, so that -max exists."""
+    low, high = fmt.min_ordinal, fmt.max_ordinal
+    return (low + 1 if narrow and fmt.signed and high > 0 else low), high
+
+
+def choose_scale(
+    low: ArrayLike, high: ArrayLike, fmt: IntFormat, *, symmetric: bool, narrow: bool = False
+) -> tuple[Floats, NDArray[np.int_]]:
+    """Scale and zero point that map [low, high], widened to hold 0, onto the codes (Jacob et al. 2018, 2.1)."""
+    first, last = code_range(fmt, narrow=narrow)
+    least, largest = np.minimum(np.asarray(low, float), 0.0), np.maximum(np.asarray(high, float), 0.0)
+    if symmetric:
+        peak = np.maximum(-least, largest)
+        centre = 0 if fmt.signed else (last + 1) // 2
+        scale = peak / max(last - centre, 1)
+        return np.where(scale > 0, scale, 1.0), np.full(np.shape(scale), centre)
+    scale = (largest - least) / (last - first)
+    scale = np.where(scale > 0, scale, 1.0)
+    zero_point = np.clip(np.rint(first - least / scale), first, last)
+    return scale, zero_point.astype(np.int_)
+
+
+def quantize_affine(
+    values: ArrayLike, fmt: IntFormat, *, symmetric: bool = True, narrow: bool = False,
+    axis: int | None = None, group: int | None = None, scale: ArrayLike | None = None,
+    zero_point: ArrayLike | None = None, rounding: Rounding = "nearest_even", seed: int = 0,
+) -> Affine:  # fmt: skip
+    """Quantise and dequantise an array of finite values.
+
+    One scale for the tensor, or for each index of `axis`, or for each `group` neighbours along the last axis. A given
+    `scale` and `zero_point` replace the ones computed from minimum and maximum. NaN becomes 0. Raises ValueError for a
+    group that does not divide the last axis.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    lines = _lines(array, axis, group)
+    finite = np.where(np.isfinite(lines), lines, 0.0)
+    found, centre = choose_scale(
+        finite.min(axis=1, initial=0.0), finite.max(axis=1, initial=0.0), fmt, symmetric=symmetric, narrow=narrow
+    )
+    chosen = found if scale is None else np.broadcast_to(np.asarray(scale, float), found.shape)
+    offset = centre if zero_point is None else np.broadcast_to(np.asarray(zero_point, np.int_), centre.shape)
+    first, last = code_range(fmt, narrow=narrow)
+    wanted = np.nan_to_num(lines / chosen[:, None], nan=0.0) + 0.0
+    whole = _round(wanted, rounding, seed) + offset[:, None]
+    codes = np.clip(whole, first, last)
+    result = (codes - offset[:, None]) * chosen[:, None]
+
+    def back(part: NDArray) -> NDArray:  # type: ignore[type-arg]
+        return _unlines(part, array, axis, group)
+
+    zeroed = (result == 0) & (lines != 0)
+    return Affine(
+        back(codes).astype(np.int_), back(result), chosen, np.asarray(offset), back(codes != whole), back(zeroed)
+    )
+
+
+_WIDE = IntFormat("int64", "", 52)
+
+
+def _round(wanted: Floats, rounding: Rounding, seed: int) -> Floats:
+    return quantize_array(wanted, _WIDE, Convention(rounding), seed)
+
+
+def _lines(array: Floats, axis: int | None, group: int | None) -> Floats:
+    if group is not None:
+        if group < 1 or array.shape[-1] % group:
+            raise ValueError(f"a group of {group} does not divide the last axis of {array.shape[-1]} values")
+        return array.reshape(-1, group)
+    if axis is not None:
+        return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+    return array.reshape(1, -1)
+
+
+def _unlines(lines: NDArray, array: Floats, axis: int | None, group: int | None) -> NDArray:  # type: ignore[type-arg]
+    if group is None and axis is not None:
+        moved = np.moveaxis(array, axis, 0).shape
+        return np.moveaxis(lines.reshape(moved), 0, axis)
+    return lines.reshape(array.shape)
+
+
+def quantize_sign(values: ArrayLike) -> tuple[Floats, float]:
+    """Binary weights: sign(x) x mean |x| (Rastegari et al. 2016, XNOR-Net); zero counts as positive."""
+    array = np.asarray(values, dtype=np.float64)
+    scale = float(np.mean(np.abs(array))) if array.size else 0.0
+    return np.where(array < 0, -scale, scale), scale
+
+
+def quantize_ternary(values: ArrayLike) -> tuple[Floats, float]:
+    """Ternary weights: round(x / mean |x|) clipped to -1, 0, 1 (Ma et al. 2024, BitNet b1.58)."""
+    array = np.asarray(values, dtype=np.float64)
+    scale = float(np.mean(np.abs(array))) if array.size else 0.0
+    if scale == 0:
+        return np.zeros_like(array), 0.0
+    ternary: Floats = np.clip(np.rint(array / scale), -1, 1) * scale
+    return ternary, scale

@@ -1,0 +1,184 @@
+"""Whole NumPy arrays rounded to a format: the same answers as the exact form, a million values at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from precgui.formats.codec import decode, encode
+from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
+from precgui.formats.real import nan
+from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, Convention, keeps_finite, stream_keys
+
+Floats = NDArray[np.float64]
+_DEFAULT = Convention()
+_WIDEST_MANTISSA, _LOWEST_QUANTUM, _HIGHEST = 52, -1074, 1023
+
+
+def quantize_array(values: ArrayLike, fmt: Format, convention: Convention = _DEFAULT, seed: int = 0) -> Floats:
+    """Each double rounded to `fmt`, as doubles of the same shape.
+
+    Stochastic rounding takes the draw of the element's place in the flattened array. Raises ValueError for a format
+    with values that a double cannot hold.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if isinstance(fmt, CodeBook):
+        return _to_codebook(array, fmt, convention, seed)
+    if isinstance(fmt, IntFormat):
+        return _to_integer(array, fmt, convention, seed)
+    _check_width(fmt)
+    return _to_float(array, fmt, convention, seed)
+
+
+def _check_width(fmt: FloatFormat) -> None:
+    quantum = fmt.emin - fmt.mantissa_bits
+    if fmt.mantissa_bits > _WIDEST_MANTISSA or quantum < _LOWEST_QUANTUM or fmt.emax > _HIGHEST:
+        raise ValueError(f"{fmt.name} has values that FP64 cannot hold; use the exact form for single values")
+
+
+def draws(seed: int, count: int) -> NDArray[np.uint32]:
+    """The random integers of elements 0 ... count-1, as `rounding.draw` gives them one by one."""
+    index = np.arange(count, dtype=np.uint64)
+    out = np.empty(count, dtype=np.uint32)
+    for block in range(-(-count >> 32)):
+        piece = slice(block << 32, (block + 1) << 32)
+        first, second = (np.uint32(key) for key in stream_keys(seed, block))
+        word = index[piece].astype(np.uint32) ^ first
+        word = (word ^ (word >> np.uint32(16))) * np.uint32(MIX_A) + second
+        word = (word ^ (word >> np.uint32(15))) * np.uint32(MIX_B)
+        out[piece] = (word ^ (word >> np.uint32(15))) >> np.uint32(32 - DRAW_BITS)
+    return out
+
+
+def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: Convention, seed: int) -> Floats:
+    """Magnitudes in units of their last place, rounded to integers."""
+    whole: Floats = np.floor(scaled)
+    rest: Floats = scaled - whole
+    match convention.rounding:
+        case "nearest_even":
+            away = (rest > 0.5) | ((rest == 0.5) & (whole % 2 == 1))
+        case "nearest_away":
+            away = rest >= 0.5
+        case "toward_zero":
+            return whole
+        case "up":
+            away = (rest > 0) & ~negative
+        case "down":
+            away = (rest > 0) & negative
+        case "to_odd":
+            away = (rest > 0) & (whole % 2 == 0)
+        case _:
+            away = rest >= (draws(seed, scaled.size).reshape(scaled.shape) + 1.0) / (1 << DRAW_BITS)
+    return whole + away
+
+
+def _to_float(array: Floats, fmt: FloatFormat, convention: Convention, seed: int) -> Floats:
+    negative = np.signbit(array)
+    magnitude = np.abs(array)
+    is_finite = np.isfinite(array)
+    safe = np.where(is_finite, magnitude, 0.0)
+    exponent = np.maximum(np.frexp(safe)[1] - 1, fmt.emin)
+    if not fmt.has_zero:
+        safe = np.maximum(safe, float(fmt.min_positive))
+    quantum = exponent - fmt.mantissa_bits
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = np.ldexp(_goes_away(np.ldexp(safe, -quantum), negative, convention, seed), quantum)
+    result = _past_the_end(rounded, array, fmt, convention, negative)
+    if not fmt.has_negative_zero:
+        result = np.where(result == 0, 0.0, result)
+    return _nan_and_sign(result, array, fmt, convention)
+
+
+def _past_the_end(
+    rounded: Floats, array: Floats, fmt: FloatFormat, convention: Convention, negative: NDArray[np.bool_]
+) -> Floats:
+    largest = float(fmt.max_finite)
+    is_inf = np.isinf(array)
+    limit = np.array([_limit(fmt, convention, negative=False), _limit(fmt, convention, negative=True)])
+    from_inf = Convention("nearest_even", convention.overflow, convention.nan)
+    limit_inf = np.array([_limit(fmt, from_inf, negative=False), _limit(fmt, from_inf, negative=True)])
+    side = negative.astype(np.intp)
+    result = np.where(rounded > largest, limit[side], rounded)
+    return np.copysign(np.where(is_inf, limit_inf[side], result), array)
+
+
+def _limit(fmt: FloatFormat, convention: Convention, *, negative: bool) -> float:
+    largest = float(fmt.max_finite)
+    if convention.overflow == "saturate":
+        return largest
+    if convention.overflow == "nan":
+        return np.nan if fmt.has_nan else largest
+    if keeps_finite(convention.rounding, negative=negative):
+        return largest
+    return np.inf if fmt.has_inf else np.nan if fmt.has_nan else largest
+
+
+def _nan_and_sign(result: Floats, array: Floats, fmt: FloatFormat, convention: Convention) -> Floats:
+    if not fmt.signed:
+        outside = (result < 0) if fmt.has_zero else (array <= 0)
+        below = 0.0 if fmt.has_zero else float(fmt.min_positive)
+        result = np.where(outside, below if convention.overflow == "saturate" else np.nan, result)
+    stand_in = np.nan if fmt.has_nan else _nan_stand_in(fmt, convention)
+    final: Floats = np.where(np.isnan(array), stand_in, result)
+    return final
+
+
+def _nan_stand_in(fmt: FloatFormat, convention: Convention) -> float:
+    if convention.nan == "max":
+        return float(fmt.max_finite)
+    return -0.0 if convention.nan == "negative_zero" and fmt.has_negative_zero else 0.0
+
+
+def _to_integer(array: Floats, fmt: IntFormat, convention: Convention, seed: int) -> Floats:
+    step = float(fmt.step)
+    scaled = np.nan_to_num(array, nan=0.0, posinf=np.inf, neginf=-np.inf) / step
+    clipped = np.clip(scaled, fmt.min_ordinal - 1.0, fmt.max_ordinal + 1.0)
+    magnitude = _goes_away(np.abs(clipped), np.signbit(clipped), convention, seed)
+    result: Floats = np.clip(np.copysign(magnitude, clipped), fmt.min_ordinal, fmt.max_ordinal) * step + 0.0
+    return result
+
+
+def _to_codebook(array: Floats, fmt: CodeBook, convention: Convention, seed: int) -> Floats:
+    book = np.array([float(value) for value in fmt.values])
+    clipped = np.clip(np.nan_to_num(array, nan=0.0), book[0], book[-1])
+    low = np.clip(np.searchsorted(book, clipped, side="right") - 1, 0, len(book) - 2)
+    below, above = book[low], book[low + 1]
+    share = (clipped - below) / (above - below)
+    negative = clipped <= 0
+    match convention.rounding:
+        case "nearest_even":
+            middle = below + above
+            up = (2 * clipped > middle) | ((2 * clipped == middle) & (low % 2 == 1))
+        case "nearest_away":
+            up = np.where(negative, share > 0.5, share >= 0.5)
+        case "toward_zero":
+            up = (share > 0) & negative
+        case "up":
+            up = share > 0
+        case "down":
+            up = share >= 1
+        case "to_odd":
+            up = (share > 0) & (low % 2 == 0)
+        case _:
+            threshold = (draws(seed, array.size).reshape(array.shape) + 1.0) / (1 << DRAW_BITS)
+            up = np.where(negative, 1 - share < threshold, share >= threshold)
+    nearest_to_zero = float(decode(encode(nan(), fmt), fmt).real.value)
+    result: Floats = np.where(np.isnan(array), nearest_to_zero, book[low + (up | (share >= 1))])
+    return result
+
+
+def values_of(fmt: Format) -> Floats:
+    """Every finite value in ascending order; for formats of 16 bits or fewer."""
+    if fmt.bits > 16:
+        raise ValueError(f"{fmt.name} has too many values to list; {fmt.bits} bits, the most is 16")
+    return np.array([float(fmt.value(n)) for n in range(fmt.min_ordinal, fmt.max_ordinal + 1)])
+
+
+def decode_table(fmt: Format) -> Floats:
+    """The value of each code, NaN and infinities included; for formats of 16 bits or fewer."""
+    if fmt.bits > 16:
+        raise ValueError(f"{fmt.name} has too many codes to list; {fmt.bits} bits, the most is 16")
+    count = fmt.finite_values if isinstance(fmt, CodeBook) else 1 << fmt.bits
+    reals = (decode(code, fmt).real for code in range(count))
+    return np.array([np.nan if r.kind == "nan" else (-np.inf if r.negative else np.inf) if r.kind == "inf"
+                     else (-0.0 if r.is_zero and r.negative else float(r.value)) for r in reals])  # fmt: skip

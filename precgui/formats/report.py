@@ -1,0 +1,170 @@
+"""What one format makes of one number: code, fields, exact value, neighbours, rounding interval and error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from precgui.formats import text
+from precgui.formats.codec import Decoded, decode, encode, ordinal_of, step
+from precgui.formats.model import CodeBook, FloatFormat, Format
+from precgui.formats.real import Real, to_float
+from precgui.formats.rounding import Convention, Interval, probability_up, rounding_interval
+
+
+@dataclass(frozen=True)
+class Report:
+    """A number in a format. `wanted` is what was typed, `stored` what the bits say."""
+
+    wanted: Real
+    stored: Decoded
+    convention: Convention
+
+    @property
+    def format(self) -> Format:
+        return self.stored.format
+
+    @property
+    def error(self) -> Fraction | None:
+        """Stored minus wanted, exact; None where either is not finite."""
+        if self.wanted.is_finite and self.stored.real.is_finite:
+            return self.stored.real.value - self.wanted.value
+        return None
+
+    @property
+    def relative_error(self) -> Fraction | None:
+        """Error over the wanted value; None for zero."""
+        error = self.error
+        return None if error is None or self.wanted.value == 0 else error / abs(self.wanted.value)
+
+    @property
+    def error_ulp(self) -> Fraction | None:
+        """Error in units of the last place of the stored value."""
+        error, unit = self.error, self.ulp
+        return None if error is None or not unit else error / unit
+
+    @cached_property
+    def ulp(self) -> Fraction | None:
+        """Distance from the stored value to the next larger in magnitude; None for NaN and infinity."""
+        ordinal = self.stored.ordinal
+        if ordinal is None:
+            return None
+        fmt = self.format
+        if isinstance(fmt, CodeBook):
+            gaps = [abs(fmt.value(ordinal + way) - fmt.value(ordinal)) for way in (-1, 1)]
+            return max(gaps)
+        away = ordinal - 1 if ordinal < 0 else ordinal + 1
+        return abs(fmt.value(away) - fmt.value(ordinal))
+
+    def neighbour(self, steps: int) -> Decoded | None:
+        """The value `steps` places away; None past the end or from a NaN."""
+        code = step(self.format, self.stored.code, steps)
+        return None if code == self.stored.code else decode(code, self.format)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The reals that round to the stored value under this rounding; None for NaN and infinity."""
+        ordinal = ordinal_of(self.format, self.stored.code)
+        return None if ordinal is None else rounding_interval(self.format, ordinal, self.convention.rounding)
+
+    @property
+    def probability_up(self) -> Fraction | None:
+        """The chance that stochastic rounding would take the upper neighbour of the wanted value."""
+        if not self.wanted.is_finite or (not self.format.has_zero and self.wanted.value <= 0):
+            return None
+        return probability_up(self.wanted.value, self.format)
+
+    @property
+    def bits(self) -> str:
+        """The code in hexadecimal, zero-padded to the width of the format."""
+        return f"0x{self.stored.code:0{(self.format.bits + 3) // 4}x}"
+
+    @property
+    def binary(self) -> str:
+        return f"{self.stored.code:0{self.format.bits}b}"
+
+    @property
+    def note(self) -> str:
+        """What a reader must be told about this result; empty when it is an ordinary one."""
+        return _note(self)
+
+    def row(self) -> dict[str, object]:
+        """The result as plain data for JSON; the keys are a promise to other programs."""
+        error, relative, ulps = self.error, self.relative_error, self.error_ulp
+        value = to_float(self.stored.real)
+        fields = self.stored
+        return {
+            "format": self.format.name,
+            "bits": self.bits,
+            "binary": self.binary,
+            "sign": fields.sign,
+            "exponent": fields.exponent,
+            "mantissa": fields.mantissa,
+            "value": value if abs(value) < float("inf") else None,
+            "exact": text.exact(self.stored.real),
+            "error": None if error is None else self._error_text(error),
+            "ulp": None if self.ulp is None else text.exact_fraction(self.ulp),
+            "class": self.stored.category,
+            "error_relative": None if relative is None else _double(relative),
+            "error_ulp": None if ulps is None else _double(ulps),
+            "note": self.note,
+        }
+
+    def _error_text(self, error: Fraction) -> str:
+        if self.wanted.exact:
+            return text.exact_fraction(error)
+        return text.approximate(error, 40)
+
+
+def _double(value: Fraction) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _note(report: Report) -> str:
+    wanted, stored, name = report.wanted, report.stored, report.format.name
+    if wanted.kind == "nan" and stored.real.kind != "nan":
+        return f"{name} has no NaN: stored as {text.exact(stored.real)}"
+    if wanted.is_finite and stored.real.kind == "inf":
+        return "overflow: becomes infinity"
+    if wanted.kind != "nan" and stored.real.kind == "nan":
+        return _nan_note(report)
+    if wanted.kind == "inf" and stored.real.is_finite:
+        return f"infinity becomes the largest value of {name}"
+    if wanted.is_finite and report.error and _out_of_range(wanted.value, report.format):
+        return "overflow: becomes the last value"
+    if wanted.is_finite and not wanted.is_zero and stored.real.is_zero:
+        return "underflow: becomes zero"
+    if stored.category == "subnormal" and report.error:
+        return "subnormal: fewer significant bits"
+    return ""
+
+
+def _out_of_range(value: Fraction, fmt: Format) -> bool:
+    return not fmt.value(fmt.min_ordinal) <= value <= fmt.max_finite
+
+
+def _nan_note(report: Report) -> str:
+    fmt, wanted = report.format, report.wanted
+    if isinstance(fmt, FloatFormat) and wanted.is_finite:
+        if not fmt.signed and wanted.value < 0:
+            return f"{fmt.name} has no sign: becomes NaN"
+        if not fmt.has_zero and wanted.value == 0:
+            return f"{fmt.name} has no zero: becomes NaN"
+    what = "infinity" if wanted.kind == "inf" else "overflow"
+    return f"{what}: {fmt.name} has no infinity, becomes NaN" if not fmt.has_inf else f"{what}: becomes NaN"
+
+
+def report(real: Real, fmt: Format, convention: Convention | None = None, random: int | None = None) -> Report:
+    """Encode `real` in `fmt` and say everything about the result."""
+    chosen = convention or Convention()
+    return Report(real, decode(encode(real, fmt, chosen, random), fmt), chosen)
+
+
+def report_code(code: int, fmt: Format, wanted: Real | None = None, convention: Convention | None = None) -> Report:
+    """The same for bits that are already there; without `wanted` the error is zero."""
+    stored = decode(code, fmt)
+    return Report(stored.real if wanted is None else wanted, stored, convention or Convention())

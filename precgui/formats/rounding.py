@@ -1,0 +1,155 @@
+"""How a real number finds its place among the values of a format: rounding, and what happens beyond the ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, get_args
+
+from precgui.formats.model import CodeBook, FloatFormat, Format
+
+Rounding = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "to_odd", "stochastic"]
+Overflow = Literal["ieee", "saturate", "nan"]
+NanPolicy = Literal["negative_zero", "zero", "max"]
+ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
+OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
+
+DRAW_BITS = 24
+MIX_A, MIX_B = 0x21F0AAAD, 0x735A2D97
+_MASK32, _MASK64 = (1 << 32) - 1, (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Convention:
+    """The switches that libraries disagree on.
+
+    overflow: `ieee` gives infinity, else NaN, else the largest value, whichever the format has, and keeps the
+    largest finite value where the rounding direction asks for it (IEEE 754, 7.4); `saturate` gives the largest
+    value, for infinity, too; `nan` gives NaN, for infinity, too. nan: what stands for NaN in a format without one.
+    """
+
+    rounding: Rounding = "nearest_even"
+    overflow: Overflow = "ieee"
+    nan: NanPolicy = "negative_zero"
+
+
+def stream_keys(seed: int, block: int) -> tuple[int, int]:
+    """Two 32-bit keys for the elements block * 2^32 ... of a tensor (splitmix64, Steele et al. 2014)."""
+    word = (seed + (block + 1) * 0x9E3779B97F4A7C15) & _MASK64
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK64
+    word ^= word >> 31
+    return word & _MASK32, word >> 32
+
+
+def draw(seed: int, index: int) -> int:
+    """The random integer in [0, 2^24) that stochastic rounding uses for element `index` under `seed`.
+
+    A keyed counter hash (the 32-bit mixer of C. Wellons' lowbias32 family), so that a result depends on the seed
+    and the place alone, never on the number of threads or on what was rounded before.
+    """
+    first, second = stream_keys(seed, index >> 32)
+    word = (index & _MASK32) ^ first
+    word = ((word ^ (word >> 16)) * MIX_A + second) & _MASK32
+    word = ((word ^ (word >> 15)) * MIX_B) & _MASK32
+    return (word ^ (word >> 15)) >> (32 - DRAW_BITS)
+
+
+def round_ordinal(value: Fraction, fmt: Format, rounding: Rounding, random: int | None = None) -> int:
+    """The ordinal that `value` rounds to, the exponent unbounded above; `random` is needed for stochastic rounding."""
+    low = fmt.floor_ordinal(value)
+    below = fmt.value(low)
+    if value <= below or (isinstance(fmt, CodeBook) and low == fmt.max_ordinal):
+        return low
+    above = fmt.value(low + 1)
+    toward_zero = low if value > 0 else low + 1
+    away = low + 1 if value > 0 else low
+    match rounding:
+        case "toward_zero":
+            return toward_zero
+        case "up":
+            return low + 1
+        case "down":
+            return low
+        case "to_odd":
+            return away if fmt.is_even(toward_zero) else toward_zero
+        case "stochastic":
+            if random is None:
+                raise ValueError("stochastic rounding needs a random number; give a seed")
+            share = abs(value - fmt.value(toward_zero)) / (above - below)
+            return away if share * (1 << DRAW_BITS) >= random + 1 else toward_zero
+        case _:
+            return _nearest(value, fmt, toward_zero, away, rounding)
+
+
+def _nearest(value: Fraction, fmt: Format, inner: int, outer: int, rounding: Rounding) -> int:
+    doubled, middle = 2 * value, fmt.value(inner) + fmt.value(outer)
+    if doubled == middle:
+        return outer if rounding == "nearest_away" or not fmt.is_even(inner) else inner
+    return outer if abs(doubled) > abs(middle) else inner
+
+
+@dataclass(frozen=True)
+class Interval:
+    """From `low` to `high`, each end belonging to it or not."""
+
+    low: Fraction
+    high: Fraction
+    low_closed: bool
+    high_closed: bool
+
+    def __contains__(self, value: Fraction) -> bool:
+        above = value >= self.low if self.low_closed else value > self.low
+        return above and (value <= self.high if self.high_closed else value < self.high)
+
+
+def rounding_interval(fmt: Format, ordinal: int, rounding: Rounding) -> Interval:
+    """The real numbers that round to `ordinal`; for stochastic rounding, those that can."""
+    value = fmt.value(ordinal)
+    below, above = _around(fmt, ordinal)
+    if rounding in ("nearest_even", "nearest_away"):
+        low, high = (value + below) / 2, (value + above) / 2
+        if rounding == "nearest_even":
+            return Interval(low, high, fmt.is_even(ordinal), fmt.is_even(ordinal))
+        return Interval(low, high, value > 0, value < 0)
+    if rounding == "to_odd":
+        odd = not fmt.is_even(ordinal)
+        return Interval(below, above, False, False) if odd else Interval(value, value, True, True)
+    goes_down = rounding == "down" or (rounding == "toward_zero" and value > 0)
+    goes_up = rounding == "up" or (rounding == "toward_zero" and value < 0)
+    if goes_down:
+        return Interval(value, above, True, False)
+    if goes_up:
+        return Interval(below, value, False, True)
+    return Interval(below, above, False, False)
+
+
+def _around(fmt: Format, ordinal: int) -> tuple[Fraction, Fraction]:
+    below, above = fmt.value(ordinal - 1), fmt.value(ordinal + 1)
+    if isinstance(fmt, FloatFormat) and ordinal == fmt.min_ordinal and not fmt.signed:
+        below = Fraction(0)
+    return below, above
+
+
+def probability_up(value: Fraction, fmt: Format) -> Fraction:
+    """The chance that stochastic rounding takes the upper neighbour: the distance from the lower one in ulps."""
+    low = fmt.floor_ordinal(value)
+    below = fmt.value(low)
+    gap = fmt.value(low + 1) - below
+    return (value - below) / gap if gap and value > below else Fraction(0)
+
+
+def beyond(fmt: Format, ordinal: int) -> bool:
+    """Whether a rounded ordinal lies past the finite values."""
+    return not fmt.min_ordinal <= ordinal <= fmt.max_ordinal
+
+
+def keeps_finite(rounding: Rounding, *, negative: bool) -> bool:
+    """Whether a rounding direction turns overflow into the largest finite value (IEEE 754-2019, 7.4)."""
+    if rounding in ("toward_zero", "to_odd"):
+        return True
+    return rounding == ("up" if negative else "down")
+
+
+def clip(fmt: Format, ordinal: int) -> int:
+    return min(max(ordinal, fmt.min_ordinal), fmt.max_ordinal)

@@ -1,0 +1,128 @@
+"""The full account of a number in a format, the stacks' conventions and numbers as text."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precgui.formats import text
+from precgui.formats.conventions import PRESETS, library_table
+from precgui.formats.parse import parse
+from precgui.formats.real import Real, from_float
+from precgui.formats.registry import formats, get
+from precgui.formats.report import report, report_code
+from precgui.formats.rounding import Convention
+
+KEYS = {"format", "bits", "binary", "sign", "exponent", "mantissa", "value", "exact", "error", "ulp", "class"}
+
+
+def test_that_a_tenth_in_fp16_is_described_exactly() -> None:
+    row = report(parse("0.1"), get("fp16")).row()
+    assert row["bits"] == "0x2e66"
+    assert row["exact"] == "0.0999755859375"
+    assert row["error"] == "-0.0000244140625"
+    assert row["ulp"] == "0.00006103515625"
+    assert row["error_ulp"] == -0.4
+    assert (row["sign"], row["exponent"], row["mantissa"], row["class"]) == (0, 11, 0x266, "normal")
+
+
+def test_that_the_error_of_a_third_is_a_fraction() -> None:
+    assert report(parse("1/3"), get("fp16")).row()["error"] == "-1/12288"
+
+
+def test_that_the_error_of_pi_is_given_to_forty_digits() -> None:
+    assert str(report(parse("pi"), get("bf16")).row()["error"]).startswith("-0.00096765358979323846264338327950288419")
+
+
+@pytest.mark.parametrize(
+    "value", ["3.14159265", "65536", "1e-7", "1e40", "0.1", "-0", "nan", "464", "465", "pi", "-inf"]
+)
+def test_that_every_format_gives_a_complete_row_of_strict_json(value: str) -> None:
+    for fmt in formats().values():
+        row = report(parse(value), fmt).row()
+        assert row.keys() >= KEYS
+        json.dumps(row, allow_nan=False)
+
+
+def test_that_neighbours_interval_and_probability_fit_together() -> None:
+    result = report(parse("465"), get("e4m3fn"), Convention("nearest_even", "saturate"))
+    assert result.stored.real.value == 448
+    assert result.neighbour(1) is None
+    below = result.neighbour(-1)
+    assert below is not None
+    assert below.real.value == 416
+    assert result.interval is not None
+    assert (result.interval.low, result.interval.high) == (432, 464)
+    assert report(parse("1.03125"), get("e4m3fn")).probability_up == Fraction(1, 4)
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "words"),
+    [("65520", "fp16", "infinity"), ("1e-8", "fp16", "underflow"), ("nan", "e2m1", "no NaN"),
+     ("500", "e4m3fn", "no infinity"),
+     ("-1", "ue4m3", "no sign"), ("0", "e8m0", "no zero"), ("inf", "int8", "largest"), ("1000", "int8", "overflow"),
+     ("1e-7", "fp16", "subnormal"), ("1", "fp16", "")],
+)  # fmt: skip
+def test_that_a_reader_is_told_what_happened(value: str, name: str, words: str) -> None:
+    note = report(parse(value), get(name)).note
+    assert words in note
+    assert bool(words) == bool(note)
+
+
+def test_that_bits_that_are_already_there_have_no_error() -> None:
+    assert report_code(0x3C01, get("fp16")).error == 0
+
+
+def test_that_the_stacks_disagree_where_they_are_known_to() -> None:
+    by_stack = {row.stack: text.exact(row.report.stored.real) for row in library_table(parse("500"), get("e4m3fn"))}
+    assert by_stack["torch >= 2.12"] == "448"
+    assert by_stack["torch <= 2.11"] == "nan"
+    assert by_stack["OCP saturating"] == "448"
+    e5m2 = {row.stack: text.exact(row.report.stored.real) for row in library_table(parse("1e6"), get("e5m2"))}
+    assert (e5m2["torch >= 2.12"], e5m2["OCP saturating"]) == ("inf", "57344")
+    fp4 = {row.stack: text.exact(row.report.stored.real) for row in library_table(parse("nan"), get("e2m1"))}
+    assert (fp4["CUDA satfinite"], fp4["IEEE 754 / ml_dtypes"]) == ("6", "-0")
+    assert len({p.name for p in PRESETS}) == len(PRESETS)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_that_exact_text_agrees_with_numpy(value: float) -> None:
+    ours = text.exact(from_float(value))
+    assert float(ours) == value
+    assert ours == np.format_float_positional(value, unique=False, precision=1100, trim="-")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(Fraction(7, 8), "7*2^-3"), (Fraction(1), "1"), (Fraction(448), "7*2^6"), (Fraction(-1, 4), "-2^-2"),
+     (Fraction(0), "0"),
+     (Fraction(1, 3), "1/3")],
+)  # fmt: skip
+def test_that_powers_of_two_are_written_with_odd_factors(value: Fraction, expected: str) -> None:
+    assert text.times_power_of_two(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1e40", "1e+40"),
+        ("0.1", "0.1"),
+        ("1/3", "0.333333333"),
+        ("-0", "-0"),
+        ("nan", "nan"),
+        ("2**-149", "1.40129846e-45"),
+    ],
+)
+def test_that_short_text_is_short(value: str, expected: str) -> None:
+    assert text.short(parse(value)) == expected
+
+
+def test_that_hexadecimal_text_is_that_of_python() -> None:
+    assert float.fromhex(text.hex_float(Fraction(0.1))) == 0.1
+    assert text.hex_float(Fraction(12)) == "0x1.8p+3"
+    assert text.exact(Real("inf", negative=True)) == "-inf"
