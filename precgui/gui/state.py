@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -200,7 +202,8 @@ class State(QObject):
             return
         config = self.queue.pop(0)
         path = new_run_path(self._folder, config)
-        run = LiveRun(config, path=path)
+        created = datetime.now(UTC).astimezone().isoformat(timespec="seconds")
+        run = LiveRun(config, run_id=uuid.uuid4().hex, created=created, machine={}, environment={}, path=path)
         self._thread, self._warm = self._warm or self._new_thread(), None
         self._thread.begin_run(config, path, run.run_id)
         self.active_key = self._add(run)
@@ -244,7 +247,7 @@ class State(QObject):
         run = self.runs[key].run
         assert isinstance(run, LiveRun)
         if run.status == "failed":
-            self.notice.emit(Problem(f"{self.runs[key].name} failed: {run.end_message}", run.end_details))
+            self.notice.emit(Problem(f"{self.runs[key].name} failed: {run.message}", run.details))
         self.run_changed.emit(key)
         self.folder_changed.emit()
         if self._when_shut is None:

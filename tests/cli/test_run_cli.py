@@ -1,0 +1,111 @@
+"""`precgui run` as a user and as a script see it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precgui.cli.main import main
+from precgui.runs.errors import RunFileError
+from precgui.runs.reader import open_run
+
+SHORT = ["--set", "train.max_steps=10", "--set", "device=cpu", "--set", "threads=1"]
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = main(["run", *arguments, *SHORT, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_that_json_has_the_promised_keys_and_nothing_else_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.h5"
+    code, report = run_json(capsys, "digits-quick", "-o", str(path), "--set", "precision=bf16-amp")
+    assert code == 0
+    assert set(report) == {
+        "run", "status", "precision", "steps", "final", "time_s", "step_s_median", "samples_per_s",
+        "memory_peak_bytes", "energy_j", "skipped_steps", "nonfinite_events",
+    }  # fmt: skip
+    assert (report["run"], report["status"], report["precision"], report["steps"]) == (
+        str(path), "completed", "bf16-amp", 10,
+    )  # fmt: skip
+    assert set(report["final"]) == {"train_loss", "val_loss", "val_accuracy"}
+
+
+def test_that_without_output_the_run_goes_to_the_runs_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, report = run_json(capsys)
+    assert Path(report["run"]).parent == tmp_path / "runs"
+
+
+def test_that_a_person_sees_the_end_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-o", str(tmp_path / "a.h5"), *SHORT, "--set", "precision=fp16-amp"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "validation" in shown.err
+    assert "FP16 is emulated" in " ".join(shown.err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["digits-quik"], "neither a file nor a recipe"),
+        (["--set", "precision=fp99"], "precision: 'fp99' is not one of"),
+        (["-o", "missing/folder/a.h5"], "missing/folder"),
+        (["-o", "/proc/a.h5"], "/proc"),
+    ],
+)
+def test_that_bad_input_is_one_line_and_exit_code_two(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert main(["run", *arguments, *SHORT]) == 2
+    shown = capsys.readouterr()
+    assert sentence in shown.err
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+
+
+def test_that_a_failed_run_exits_with_one_and_leaves_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.h5"
+    assert main(["run", "-o", str(path), *SHORT, "--set", "device=cuda:7", "--json"]) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["status"] == "failed"
+    assert "cuda:7 is not there" in shown.err
+    with open_run(path) as saved:
+        assert saved.status == "failed"
+
+
+def test_that_an_interrupt_stops_cleanly_and_keeps_the_steps(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    command = [sys.executable, "-m", "precgui.cli.main", "run", "digits-long", "-o", str(path), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            _wait_for_steps(path)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    report = json.loads(out)
+    assert process.returncode == 0
+    assert (report["status"], report["steps"] > 0) == ("stopped", True)
+    assert "stopped after step" in err
+
+
+def _wait_for_steps(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(RunFileError), open_run(path) as saved:  # not there yet, or just being made
+            if len(saved.series("loss")[0]):
+                return
+        time.sleep(0.1)
+    raise AssertionError("no step was recorded in a minute")
