@@ -97,8 +97,11 @@ class Gallery:
         self._until(last_is_half_done, RUN_LIMIT_S)
 
     def take(self, panels: Sequence[str]) -> None:
-        """Save NAME-light.png and NAME-dark.png of each panel, and NAME-small.png of a small window."""
-        for name in panels:
+        """Save NAME-light.png and NAME-dark.png of each panel, and NAME-small.png of a small window.
+
+        Live comes first, while the last run is still going on.
+        """
+        for name in sorted(panels, key=lambda name: name != "live"):
             self._window.show_panel(name)
             self._picture(f"{name}-light", "light", LARGE)
             self._picture(f"{name}-small", "light", SMALL)

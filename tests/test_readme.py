@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from precgui import config
+from precgui.paths import runs_dir
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -62,6 +63,14 @@ def test_that_the_run_file_is_read_without_precgui(folder: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(r"bf16-amp \d+ steps, \d+ skipped, accuracy 0\.\d+\n", result.stdout)
+
+
+def test_that_a_first_run_goes_to_the_folder_of_runs(tmp_path: Path) -> None:
+    place = runs_dir()
+    assert not place.exists()
+    result = typed(["precgui", "run", "--set", "train.max_steps=2", "--json"], tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert [path.suffix for path in place.iterdir()] == [".h5"]
 
 
 def test_that_the_keys_are_listed(tmp_path: Path) -> None:
