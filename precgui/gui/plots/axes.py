@@ -9,6 +9,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import QRectF
 
 from precgui.gui.plots.signals import Scale, from_plot, grouped, number, power_label
+from precgui.runs.run import Axis
 
 Kind = Scale | Literal["step", "time_s"]
 Ticks = list[tuple[float, list[float]]]
@@ -16,6 +17,8 @@ Ticks = list[tuple[float, list[float]]]
 _CLOCK_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 _SHORT_S = 120.0  # below this range a time axis counts in plain seconds
 _BEYOND_PX = 10
+_TICK_PX, _TEXT_GAP_PX = 4, 5
+TICK_TEXT_TOP_PX = _TICK_PX + _TEXT_GAP_PX  # of a bottom axis, from its upper edge
 _DECADE = (1.0, 2.0, 5.0)
 
 
@@ -23,10 +26,12 @@ class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
     """An axis of one kind: linear, log2 or log10 values (the data are logarithms already), steps, or seconds."""
 
     def __init__(self, orientation: str, kind: Kind = "linear") -> None:
-        super().__init__(orientation, maxTickLength=4)
+        super().__init__(orientation, maxTickLength=_TICK_PX)
         self._kind: Kind = kind
         self.enableAutoSIPrefix(False)
-        self.setStyle(maxTickLevel=0, tickTextOffset=5, autoExpandTextSpace=False, hideOverlappingLabels=False)
+        self.setStyle(
+            maxTickLevel=0, tickTextOffset=_TEXT_GAP_PX, autoExpandTextSpace=False, hideOverlappingLabels=False
+        )
 
     def set_kind(self, kind: Kind) -> None:
         self._kind = kind
@@ -54,7 +59,7 @@ class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
     def _log_ticks(self, low: float, high: float, size: float, base: int) -> Ticks:
         """Whole powers while a few of them are in view, then 1-2-5 between them, then even values."""
         wanted = max(size / 28, 2)
-        powers = _even_ticks(low, high, max(1, math.ceil((high - low) / wanted)))
+        powers = _even_ticks(low, high, _power_spacing((high - low) / wanted, base))
         if len(powers[0][1]) >= 3 or high - low > 300:
             return powers
         if base == 10:
@@ -80,9 +85,22 @@ class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
         return [_plain(v, spacing) for v in values]
 
 
+def axis_name(over: Axis, span: float) -> str:
+    """The name of the x axis with its unit, as its ticks are written over that span."""
+    if over == "step":
+        return "Step"
+    return "Time (s)" if span <= _SHORT_S else "Time (h:mm:ss)" if span >= 3600 else "Time (m:ss)"
+
+
 def _even_ticks(low: float, high: float, spacing: float) -> Ticks:
     first, last = math.ceil(low / spacing), math.floor(high / spacing)
     return [(spacing, [i * spacing for i in range(first, last + 1)])]
+
+
+def _power_spacing(least: float, base: int) -> int:
+    """Between labelled exponents: powers of two themselves for base 2; 1, 2, 3, 5, 10 ... for base 10."""
+    steps = (1, 2, 4, 8, 16, 32, 64, 128, 256) if base == 2 else (1, 2, 3, 5, 10, 20, 50, 100, 200)
+    return next((s for s in steps if s >= least), math.ceil(least))
 
 
 def _clock_spacing(least: float) -> float:

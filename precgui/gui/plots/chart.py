@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics
-from PySide6.QtWidgets import QLabel
+from PySide6.QtWidgets import QGraphicsSimpleTextItem, QLabel
 
-from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, axis_name
 from precgui.gui.plots.signals import Scale, place_text
 from precgui.gui.plots.signals import Signal as PlotSignal
 from precgui.gui.plots.view import PlotView
@@ -23,20 +23,28 @@ if TYPE_CHECKING:
     from precgui.gui.state import OpenRun
 
 LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
-AXIS_NAMES: Mapping[Axis, str] = {"step": "Step", "time_s": "Time"}
 READOUT_LINES = 8
 _READOUT_NAME_PX = 190
+_RIGHT_PX = 30  # half of the widest tick text of the x axis
 _BEHIND = -200.0  # grid lines lie under the curves
 
 
 @dataclass(frozen=True, slots=True)
+class Value:
+    """What was recorded nearest to the cursor, and where."""
+
+    text: str
+    x: float
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
-    """One line of the readout: what a run recorded nearest to the cursor, and where."""
+    """One line of the readout: a run and its values."""
 
     colour: str
     name: str
-    text: str
-    x: float
+    values: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +89,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.auto_y = True
         self.runs: list[OpenRun] = []
         self.note = ""
-        self._corner = pg.LabelItem("", justify="right")
-        self.plotItem.layout.addItem(self._corner, 3, 0)
+        self._axis_name = QGraphicsSimpleTextItem(self.run_axis)
         self.cursor_line = pg.InfiniteLine(angle=90, movable=False)
         self.cursor_line.setZValue(5)
         self.cursor_line.hide()
@@ -96,12 +103,15 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def _arrange(self) -> None:
         self.plotItem.hideButtons()
-        self.plotItem.setContentsMargins(0, 6, 14, 0)
+        self.plotItem.setContentsMargins(0, 6, _RIGHT_PX, 0)
         self.setMinimumHeight(112)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.setAccessibleName(self.signal.title)
         metrics = QFontMetrics(self.font())
-        self.value_axis.setWidth(metrics.horizontalAdvance(LEFT_AXIS_TEXT) + 16)
+        left_px = metrics.horizontalAdvance(LEFT_AXIS_TEXT) + 16
+        self.value_axis.setWidth(left_px)
+        self._axis_name.setFont(self.font())
+        self._axis_name.setPos(6 - left_px, TICK_TEXT_TOP_PX)
         self.run_axis.setHeight(metrics.height() + 8)
         if self.signal.axis:
             self.value_axis.setLabel(self.signal.axis)
@@ -174,6 +184,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def show_x_range(self, low: float, high: float) -> None:
         self.view.setXRange(low, high, padding=0)
+        self._name_axis()
 
     def width_px(self) -> int:
         return max(int(self.view.width()), 1)
@@ -197,10 +208,10 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             axis.setPen(theme.line)
             axis.setTickPen(theme.line)
             axis.setTextPen(theme.muted)
-        self._name_axis()
+        self._axis_name.setBrush(QColor(theme.muted))
         self.cursor_line.setPen(pg.mkPen(theme.muted, width=1))
         self.readout.setStyleSheet(
-            f"QLabel {{ background: {theme.window}; color: {theme.text}; border: 1px solid {theme.line};"
+            f"QLabel {{ background: {_translucent(theme.window)}; color: {theme.text}; border: 1px solid {theme.line};"
             " border-radius: 4px; padding: 4px 6px; }"
         )
         self.view.rbScaleBox.setPen(pg.mkPen(theme.accent))
@@ -209,17 +220,18 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.view.rbScaleBox.setBrush(tint)
 
     def _name_axis(self) -> None:
-        self._corner.setText(AXIS_NAMES[self.over], color=themes().theme.muted)
+        low, high = self.x_range()
+        self._axis_name.setText(axis_name(self.over, high - low))
 
-    def show_cursor(self, x: float) -> None:
-        """Draw the cursor line at x and the readout beside it."""
+    def show_cursor(self, x: float, headed: bool) -> None:
+        """Draw the cursor line at x and the readout beside it; `headed`: the readout names the place."""
         self.cursor_line.setPos(x)
         self.cursor_line.show()
         readings = self.readings(x)
         self.readout.setVisible(bool(readings))
         if not readings:
             return
-        self.readout.setText(self._readout_html(x, readings))
+        self.readout.setText(self._readout_html(x, readings, headed))
         self.readout.adjustSize()
         inside = self.view.sceneBoundingRect()
         at_right = self.view.mapViewToScene(QPointF(x, 0)).x() < inside.center().x()
@@ -233,17 +245,23 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     def contextMenuEvent(self, event: Any) -> None:
         event.ignore()  # the frame around the plot has the menu
 
-    def _readout_html(self, x: float, readings: Sequence[Reading]) -> str:
+    def _readout_html(self, x: float, readings: Sequence[Reading], headed: bool) -> str:
         heading = place_text(x, self.over)
-        lines = [f"<b>{heading[:1].upper()}{heading[1:]}</b>"]
+        lines = [f"<b>{heading[:1].upper()}{heading[1:]}</b>"] if headed else []
         metrics = QFontMetrics(self.readout.font())
         for reading in readings[:READOUT_LINES]:
             name = metrics.elidedText(reading.name, Qt.TextElideMode.ElideMiddle, _READOUT_NAME_PX)
-            elsewhere = "" if reading.x == x else f" at {place_text(reading.x, self.over)}"
-            lines.append(
-                f"<span style='color:{reading.colour}'>■</span> {escape(name)}&nbsp; "
-                f"<b>{escape(reading.text)}</b>{elsewhere}"
+            values = ", ".join(
+                f"{escape(value.label)} <b>{escape(value.text)}</b>"
+                + ("" if value.x == x else f" at {place_text(value.x, self.over)}")
+                for value in reading.values
             )
+            lines.append(f"<span style='color:{reading.colour}'>■</span> {escape(name)}&nbsp; {values}")
         if len(readings) > READOUT_LINES:
             lines.append(f"and {len(readings) - READOUT_LINES} more")
         return "<br>".join(lines)
+
+
+def _translucent(colour: str) -> str:
+    made = QColor(colour)
+    return f"rgba({made.red()}, {made.green()}, {made.blue()}, 225)"

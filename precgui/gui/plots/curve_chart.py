@@ -9,7 +9,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 
-from precgui.gui.plots.chart import Chart, Reading, Row, colour_of, dash_of
+from precgui.gui.plots.chart import Chart, Reading, Row, Value, colour_of, dash_of
 from precgui.gui.plots.curve import Curve
 from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
 from precgui.gui.plots.signals import Signal, shown_value
@@ -207,13 +207,15 @@ class CurveChart(Chart):
     def readings(self, x: float) -> list[Reading]:
         found = []
         for part in self._visible():
+            values = []
             for curve in part.curves:
                 index = curve.nearest(x)
-                if index is None or self._unmeasured(curve):
-                    continue
-                name = f"{part.opened.name} {curve.label}" if curve.label else part.opened.name
-                text = shown_value(float(curve.y[index]), self.signal)
-                found.append(Reading(colour_of(part.opened), name, text, float(curve.x[index])))
+                if index is not None and not self._unmeasured(curve):
+                    label = "" if curve is part.curves[0] and self.signal.key != "power" else curve.label
+                    text = shown_value(float(curve.y[index]), self.signal)
+                    values.append(Value(text, float(curve.x[index]), label))
+            if values:
+                found.append(Reading(colour_of(part.opened), part.opened.name, tuple(values)))
         return found
 
     def neighbour(self, x: float, by: int) -> float | None:

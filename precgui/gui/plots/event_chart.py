@@ -12,7 +12,7 @@ from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QToolTip
 
 from precgui.events import Incident
-from precgui.gui.plots.chart import Chart, Reading, Row, colour_of
+from precgui.gui.plots.chart import Chart, Reading, Row, Value, colour_of
 from precgui.gui.plots.marks import Track, one_per_pixel, paint, scatter
 from precgui.gui.plots.signals import Signal, grouped
 from precgui.gui.theme import themes
@@ -62,7 +62,7 @@ class EventChart(Chart):
         self._whole_height()
 
     def _whole_height(self) -> None:
-        self.view.setYRange(-len(LANES) + 0.4, 0.6, padding=0)
+        self.view.setYRange(-len(LANES) + 0.4, 0.8, padding=0)
         self.view.setMouseEnabled(x=True, y=False)
 
     def set_runs(self, runs: Sequence[OpenRun]) -> None:
@@ -121,7 +121,8 @@ class EventChart(Chart):
         for marks in self._visible():
             for index in np.flatnonzero(marks.track.places(self.over) == x):
                 incident = marks.track.incidents[index]
-                found.append(Reading(colour_of(marks.opened), marks.opened.name, _told(incident), x))
+                value = Value(_what(incident), x)
+                found.append(Reading(colour_of(marks.opened), marks.opened.name, (value,)))
         return found
 
     def point_at(self, place: QPointF) -> None:
@@ -165,7 +166,10 @@ def _height(row: int, position: int, runs: int) -> float:
     return -row + (0.0 if runs == 1 else 0.32 - 0.64 * position / (runs - 1))
 
 
-def _told(incident: Incident) -> str:
-    words = incident.kind.replace("_", " ")
-    message = f"step {grouped(incident.step)}, {words}: {incident.message}"
+def _what(incident: Incident) -> str:
+    message = f"{incident.kind.replace('_', ' ')}: {incident.message}"
     return f"{message} ({incident.module})" if incident.module else message
+
+
+def _told(incident: Incident) -> str:
+    return f"step {grouped(incident.step)}, {_what(incident)}"

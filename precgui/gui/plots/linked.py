@@ -61,7 +61,7 @@ class LinkedPlots(QScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Plots")
         self._grid = QGridLayout(self._body)
-        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setContentsMargins(0, 0, 6, 0)
         self._grid.setSpacing(6)
         self._columns = 0
         self._place(1)
@@ -265,16 +265,18 @@ class LinkedPlots(QScrollArea):
         (chart, x), self._pointed = self._pointed, None
         near = self._recorded_near(x, [chart]) or self._recorded_near(x, [frame.chart for frame in self.frames])
         if near:
-            self._set_cursor(min(near, key=lambda place: abs(place - x)))
+            self._set_cursor(min(near, key=lambda place: abs(place - x)), chart)
 
     @staticmethod
     def _recorded_near(x: float, charts: Sequence[Chart]) -> list[float]:
-        return [reading.x for chart in charts for reading in chart.readings(x)]
+        return [value.x for chart in charts for reading in chart.readings(x) for value in reading.values]
 
-    def _set_cursor(self, x: float) -> None:
+    def _set_cursor(self, x: float, under: Chart | None = None) -> None:
+        """Put the cursor at x in every plot; the readout of the plot under the mouse names the place."""
         self._cursor = x
+        headed = under or self.frames[0].chart
         for frame in self.frames:
-            frame.chart.show_cursor(x)
+            frame.chart.show_cursor(x, frame.chart is headed)
 
     def hide_cursor(self) -> None:
         self._cursor = None
