@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from precgui.events import Event, Incident, RunEnded, Status
+from precgui.runs import disk
 from precgui.runs.contents import Contents
 from precgui.runs.errors import RunFileError
 from precgui.runs.reader import SavedRun
@@ -59,6 +60,7 @@ def _last_events(run: SavedRun, status: Status, message: str, details: str) -> l
 def _replace(path: Path, dead: Contents, last: list[Event]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        ballast = disk.Ballast(path.parent)
         file = TableFile(
             draft,
             attributes={name: dead.attribute(name) for name in ATTRIBUTES if name not in ("schema", "precgui_version")},
@@ -67,7 +69,7 @@ def _replace(path: Path, dead: Contents, last: list[Event]) -> None:
         file.write_text("engine", dead.document("engine"))
         for table in TABLES:
             _copy_rows(dead, file, table)
-        recording = Recording(file, reserve_bytes=0)
+        recording = Recording(file, ballast, reserve_bytes=0)
         recording.keep(last)
         recording.close()
         with draft.open("rb+") as written:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -26,13 +28,13 @@ class Recording:
     the status of the run can still be written, because its place was reserved at the start.
     """
 
-    def __init__(self, file: TableFile, reserve_bytes: int) -> None:
+    def __init__(self, file: TableFile, ballast: disk.Ballast, reserve_bytes: int) -> None:
         self._file = file
         self._reserve_bytes = reserve_bytes
-        self._ballast = disk.Ballast(file.path.parent)
+        self._ballast = ballast
         self._sensors: dict[str, int] = {}
         self._last_time_s, self._last_step = 0.0, 0
-        self._recording, self._ended, self._lost = True, False, False
+        self._recording, self._ended = True, False
 
     def keep(self, events: Sequence[Event]) -> Incident | None:
         """Store events, oldest first; returns the incident when this made the recording stop."""
@@ -58,7 +60,7 @@ class Recording:
                     self._file.write_text("engine", asdict(event))
             self._file.append(batch)
         except (OSError, RuntimeError) as error:
-            return self._stop(f"the disk did not take the data ({error})", batch)
+            return self._stop(f"the disk did not take the data ({_reason(error)})", batch)
         return self._stop(f"only {free >> 20} MB are left on the disk", {}) if free < self._reserve_bytes else None
 
     def _stop(self, reason: str, batch: dict[str, Columns]) -> Incident:
@@ -71,17 +73,16 @@ class Recording:
             self._file.append(batch)
             self._file.append(self._events([incident]))
         except (OSError, RuntimeError):
-            self._lost = True  # HDF5 may crash the process when a file is touched again after this
+            self._file.abandon()
         return incident
 
     def _end(self, event: RunEnded) -> None:
         self._ended = True
-        if self._lost:
-            return
         end = asdict(event) | {"ended": datetime.now(UTC).isoformat(timespec="seconds")}
         self._file.write_text("end", end)
-        run = SavedRun(self._file.path, Contents(self._file.file))
-        self._file.write_text("summary", summarise(run, event.status))
+        if not self._file.abandoned:
+            run = SavedRun(self._file.path, Contents(self._file.file))
+            self._file.write_text("summary", summarise(run, event.status))
         self._file.write_status(event.status)
 
     def _batch(self, events: Sequence[Event]) -> dict[str, Columns]:
@@ -115,3 +116,9 @@ class Recording:
         kind = TABLES["sensors"].columns[""].dtype
         sensors = np.array([documents.cut(name, kind.itemsize).encode() for name in names], kind)
         return {"power": {"device": device, **columns.power_columns(readings)}, "sensors": {"": sensors}}
+
+
+def _reason(error: Exception) -> str:
+    """The system's words for the error; HDF5 buries the number in a long text."""
+    number = re.search(r"errno = (\d+)", str(error))
+    return os.strerror(int(number[1])) if number else str(error).splitlines()[0]

@@ -146,6 +146,8 @@ def rows(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
 
 
 def _check_size(item: h5py.Dataset, count: int) -> None:
+    if item.file.mode != "r":
+        return  # of our own writing, and not all of it stored yet
     try:
         claimed = count * int(np.prod(item.shape[1:], dtype=object)) * item.dtype.itemsize
         stored = item.id.get_storage_size()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,8 @@ Batch = Mapping[str, Columns]
 # Formats of HDF5 1.10: what SWMR needs, and what every reader in use understands.
 _LIBVER = ("v110", "v110")
 
+_LATE = (*RESERVED_TEXTS, STATUS)
+
 
 class TableFile:
     """A new file of schema 1, open for writing under SWMR: readers may follow, a kill leaves it readable.
@@ -44,12 +49,14 @@ class TableFile:
         self.path = path
         self.file = _create(path)
         self.rows = dict.fromkeys(TABLES, 0)
+        self.abandoned = False
         try:
             self._make_texts(attributes, texts)
             self._datasets = {name: _make_table(self.file, name, table) for name, table in TABLES.items()}
             self._rows_valid = self.file.create_dataset(ROWS_VALID, data=np.zeros(len(TABLES), "<i8"))
             self._rows_valid.attrs["tables"] = np.array(list(TABLES), text_type(64))
             self.file.flush()
+            self._places = {name: (self.file[name].id.get_offset(), self.file[name].dtype) for name in _LATE}
             self.file.swmr_mode = True
         except (OSError, RuntimeError) as error:
             self.file.close()
@@ -83,17 +90,39 @@ class TableFile:
 
     def write_text(self, name: str, document: Mapping[str, Any]) -> None:
         """Fill one of the RESERVED_TEXTS; entries too large for the room are left out (null)."""
-        text = documents.dump_within(document, RESERVED_TEXTS[name])
-        self.file[name][()] = np.array(text.encode(), self.file[name].dtype)
-        self.file.flush()
+        self._write_in_place(name, documents.dump_within(document, RESERVED_TEXTS[name]))
 
     def write_status(self, status: str) -> None:
         """The last word: written after everything else, in one small piece."""
-        self.file[STATUS][()] = np.array(status.encode(), self.file[STATUS].dtype)
-        self.file.flush()
+        self._write_in_place(STATUS, status)
+
+    def abandon(self) -> None:
+        """Take the file out of HDF5's hands after it failed to write: what is on the disk stays as it is.
+
+        HDF5 crashes the process when it closes a file that it cannot flush, so its writes are led to nowhere.
+        Texts can still be written: their places are known, and overwriting needs no room.
+        """
+        self.abandoned = True
+        nowhere = os.memfd_create("abandoned") if hasattr(os, "memfd_create") else tempfile.mkstemp()[0]
+        os.dup2(nowhere, self.file.id.get_vfd_handle())
+        os.close(nowhere)
 
     def close(self) -> None:
-        self.file.close()
+        if self.abandoned:
+            with contextlib.suppress(OSError, RuntimeError):  # of reading back what went nowhere
+                self.file.close()
+        else:
+            self.file.close()
+
+    def _write_in_place(self, name: str, text: str) -> None:
+        offset, dtype = self._places[name]
+        if self.abandoned:
+            with self.path.open("r+b") as file:
+                file.seek(offset)
+                file.write(text.encode().ljust(dtype.itemsize, b"\0"))
+        else:
+            self.file[name][()] = np.array(text.encode(), dtype)
+            self.file.flush()
 
 
 def _create(path: Path) -> h5py.File:

@@ -41,6 +41,7 @@ class RunWriter:
     ) -> None:
         self.path = Path(path)
         disk.require_room(self.path.parent, reserve_bytes)
+        ballast = disk.Ballast(self.path.parent)
         file = TableFile(
             self.path,
             attributes={"run_id": run_id, "title": config.display_title, "created": created},
@@ -50,7 +51,7 @@ class RunWriter:
                 "environment": documents.dump({**environment, "writer": process.this_process()}),
             },
         )
-        self._recording = Recording(file, reserve_bytes)
+        self._recording = Recording(file, ballast, reserve_bytes)
         self._on_incident = on_incident
         self._pending: list[Event] = []
         self._pending_lock, self._file_lock = threading.Lock(), threading.Lock()
