@@ -29,6 +29,7 @@ class Files(QObject):
     def attach(self, state: State) -> None:
         self._state = state
         state.run_added.connect(self._remember)
+        state.folder_changed.connect(self._remember_folder)
 
     def open(self, paths: Sequence[Path]) -> None:
         """Open the files, and show the runs if any could be opened."""
@@ -62,6 +63,11 @@ class Files(QObject):
     def _remember(self, key: str) -> None:
         if self._state is not None and (path := self._state.runs[key].run.path) is not None:
             self._settings.remember_file(path)
+
+    def _remember_folder(self) -> None:
+        """The chosen folder; nothing while it is the usual one, which may move."""
+        folder = self._folder()
+        self._settings["files/runs_folder"] = "" if folder == runs_dir() else str(folder)
 
     def show_folder(self) -> None:
         folder = self._folder()

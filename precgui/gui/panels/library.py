@@ -1,0 +1,297 @@
+"""Runs: the folder of runs as a table; open, rename, note, show in folder, delete to the bin."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QFileSystemWatcher, QItemSelectionModel, Qt, QTimer, QUrl
+from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
+from PySide6.QtWidgets import (
+    QFileDialog,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.background import Background
+from precgui.gui.empty import EmptyState
+from precgui.gui.icons import icon
+from precgui.gui.panels.library_table import NOTE, TITLE, RunFilter, RunTable
+from precgui.gui.panels.library_view import AskBar, RunsView, tool
+from precgui.gui.state import Problem, State
+from precgui.gui.theme import themes
+from precgui.runs.errors import RunFileError
+from precgui.runs.library import Entry, Library, annotate, delete, rename
+
+DEBOUNCE_MS = 300
+NOTE_FROM_WIDTH = 900
+ON_RUNS = ("open", "rename", "note", "library", "bin")
+
+
+class LibraryPanel(QWidget):
+    """The runs of `state.folder`. Reading happens in a thread; a change in the folder is seen by itself."""
+
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state = state
+        self._library = Library(state.folder)
+        self._scan: Background | None = None
+        self._scan_again = False
+        self._doomed: list[Entry] = []
+        self.actions_ = self._make_actions()
+        self.table = RunTable(self._edit, self)
+        self.filtered = RunFilter(self)
+        self.filtered.setSourceModel(self.table)
+        self.view = RunsView(self.filtered, [self.actions_[name] for name in ON_RUNS], self)
+        self.bar = AskBar([self.actions_[name] for name in ON_RUNS], "Move to the bin", "Keep", self)
+        self.search = QLineEdit(self)
+        self.folder = QLabel(self)
+        self.told = QLabel(self)
+        self.empty = EmptyState("library", "No runs yet", "", "Set up a run", self)
+        self._watcher = QFileSystemWatcher(self)
+        self._debounce = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
+        self._lay_out()
+        self._connect()
+        self._recolour()
+        self._use_folder()
+
+    def _make_actions(self) -> dict[str, QAction]:
+        made: dict[str, QAction] = {}
+        for name, text, keys, act in (
+            ("open", "Open", "", self.open_selected),
+            ("rename", "Rename", "F2", partial(self._edit_cell, TITLE)),
+            ("note", "Note", "Ctrl+E", partial(self._edit_cell, NOTE)),
+            ("library", "Show in folder", "", self.show_in_folder),
+            ("bin", "Delete", "Del", self.ask_to_delete),
+            ("refresh", "Refresh", "F5", self.refresh),
+        ):
+            action = QAction(text, self)
+            action.setToolTip(f"{text} ({keys})" if keys else text)
+            action.setShortcut(QKeySequence(keys))
+            action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+            action.triggered.connect(lambda _=False, act=act: act())
+            self.addAction(action)
+            made[name] = action
+        return made
+
+    def _lay_out(self) -> None:
+        self.search.setPlaceholderText("Filter by any word")
+        self.search.setClearButtonEnabled(True)
+        self.search.setAccessibleName("Filter the runs")
+        self.search.setFixedWidth(200)
+        for label in (self.folder, self.told):
+            label.setProperty("kind", "muted")
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.told.setWordWrap(True)
+        self.told.setFixedHeight(2 * self.fontMetrics().height() + 8)
+        self.told.setAlignment(Qt.AlignmentFlag.AlignTop)
+        page = QWidget(self)
+        column = QVBoxLayout(page)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        column.addWidget(self.bar)
+        column.addWidget(self.view, 1)
+        column.addWidget(self.told)
+        self.pages = QStackedWidget(self)
+        self.pages.addWidget(page)
+        self.pages.addWidget(self.empty)
+        title = QLabel("Runs", self)
+        title.setProperty("kind", "title")
+        self.choose = QPushButton("Choose folder...", self)
+        header = QHBoxLayout()
+        header.setSpacing(8)
+        header.addWidget(title)
+        header.addStretch(1)
+        header.addWidget(self.search)
+        header.addWidget(tool(self.actions_["refresh"], self, with_text=False))
+        header.addWidget(self.choose)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(24, 16, 24, 8)
+        layout.setSpacing(8)
+        layout.addLayout(header)
+        layout.addWidget(self.folder)
+        layout.addWidget(self.pages, 1)
+
+    def _connect(self) -> None:
+        self.search.textChanged.connect(self.filtered.set_words)
+        self.view.activated.connect(self.open_selected)
+        self.view.selectionModel().selectionChanged.connect(self._on_selection)
+        self.filtered.modelReset.connect(self._on_selection)
+        self.bar.agreed.connect(self._delete_doomed)
+        self.choose.clicked.connect(self.ask_for_folder)
+        self.empty.button.clicked.connect(lambda: self._state.panel_wanted.emit("setup"))
+        self._watcher.directoryChanged.connect(lambda _: self._debounce.start())
+        self._debounce.timeout.connect(self.refresh)
+        self._state.folder_changed.connect(self._use_folder)
+        self._state.run_added.connect(lambda _: self._debounce.start())
+        themes().changed.connect(self._recolour)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.view.setColumnHidden(NOTE, self.width() < NOTE_FROM_WIDTH)
+
+    def _recolour(self) -> None:
+        for name, action in self.actions_.items():
+            action.setIcon(icon(name, themes().theme.muted, 18))
+        self.table.recolour()
+
+    # Reading the folder ------------------------------------------------------------------------------------
+
+    def _use_folder(self) -> None:
+        if self._library.folder != self._state.folder:
+            self._library = Library(self._state.folder)
+        self.folder.setText(str(self._state.folder))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the folder again, in a thread; a wish that comes meanwhile is met by one more reading."""
+        if self._scan is not None:
+            self._scan_again = True
+            return
+        if self.view.is_editing():
+            self._debounce.start()
+            return
+        if self._library.folder.is_dir() and not self._watcher.directories():
+            self._watcher.addPath(str(self._library.folder))
+        self._scan = Background(partial(_read, self._library))
+        self._scan.answered.connect(self._show)
+        self._scan.begin()
+
+    def _show(self, answer: list[Entry] | RunFileError) -> None:
+        self._scan = None
+        if isinstance(answer, RunFileError):
+            self._state.notice.emit(Problem(str(answer)))
+        entries = [] if isinstance(answer, RunFileError) else answer
+        chosen = {entry.path for entry in self.selected()}
+        self.table.show_entries(entries)
+        self._select(chosen)
+        self.empty.set_text(
+            f"Every run is kept as a file in {self._state.folder}. Start one, or choose a folder that holds runs."
+        )
+        self.pages.setCurrentIndex(0 if entries else 1)
+        if self._scan_again:
+            self._scan_again = False
+            self.refresh()
+
+    # The selection -----------------------------------------------------------------------------------------
+
+    def selected(self) -> list[Entry]:
+        """The chosen runs, in the order of the table."""
+        rows = sorted(self.view.selectionModel().selectedRows(), key=lambda index: index.row())
+        return [self.table.entry(self.filtered.mapToSource(index).row()) for index in rows]
+
+    def _select(self, paths: set[Path]) -> None:
+        flags = QItemSelectionModel.SelectionFlag
+        for path in paths:
+            if (row := self.table.row_of(path)) is not None:
+                index = self.filtered.mapFromSource(self.table.index(row, TITLE))
+                self.view.selectionModel().select(index, flags.Select | flags.Rows)
+
+    def _on_selection(self) -> None:
+        chosen = self.selected()
+        self.bar.drop()
+        single = len(chosen) == 1 and not chosen[0].error
+        for name in ("open", "library", "bin"):
+            self.actions_[name].setEnabled(bool(chosen))
+        for name in ("rename", "note"):
+            self.actions_[name].setEnabled(single)
+        shown, total = self.filtered.rowCount(), self.table.rowCount()
+        if len(chosen) == 1:
+            entry = chosen[0]
+            told = entry.error or "\n".join(part for part in (entry.path.name, entry.note) if part)
+        else:
+            told = f"{len(chosen)} of {total} runs selected" if chosen else f"{total} runs"
+            told += f", {total - shown} hidden by the filter" if shown < total else ""
+        self.told.setText(told)
+
+    # What a user does with runs ----------------------------------------------------------------------------
+
+    def open_selected(self) -> None:
+        """Open the chosen runs and look at them."""
+        opened = [self._state.open_file(entry.path) for entry in self.selected()]
+        if any(opened):
+            self._state.panel_wanted.emit("live")
+
+    def _edit_cell(self, column: int) -> None:
+        rows = self.view.selectionModel().selectedRows()
+        if len(rows) == 1:
+            self.view.setColumnHidden(column, False)
+            index = self.filtered.index(rows[0].row(), column)
+            self.view.scrollTo(index)
+            self.view.setCurrentIndex(index)
+            self.view.edit(index)
+
+    def _edit(self, entry: Entry, column: int, text: str) -> bool:
+        try:
+            rename(entry.path, text) if column == TITLE else annotate(entry.path, text)
+        except RunFileError as error:
+            self._state.notice.emit(Problem(str(error)))
+            return False
+        if column == TITLE and text.strip():
+            for key in self._keys_of([entry]):
+                self._state.rename(key, text.strip())
+        self._debounce.start()
+        return True
+
+    def _keys_of(self, entries: list[Entry]) -> list[str]:
+        """The keys under which these runs are open in the window."""
+        paths = {entry.path.absolute() for entry in entries}
+        return [k for k, opened in self._state.runs.items() if opened.run.path and opened.run.path.absolute() in paths]
+
+    def show_in_folder(self) -> None:
+        for folder in {entry.path.parent for entry in self.selected()}:
+            QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))
+
+    def ask_to_delete(self) -> None:
+        """Ask in the place of the buttons; the run that is training cannot be deleted."""
+        self._doomed = self.selected()
+        if self._state.active_key in self._keys_of(self._doomed):
+            text = "A run that is still training cannot be deleted; stop it first."
+            self._state.notice.emit(Problem(text, severity="warning"))
+        elif self._doomed:
+            what = f"“{self._doomed[0].title}”" if len(self._doomed) == 1 else f"these {len(self._doomed)} runs"
+            self.bar.ask(f"Move {what} to the bin?")
+
+    def _delete_doomed(self) -> None:
+        doomed, self._doomed = self._doomed, []
+        for key in self._keys_of(doomed):
+            self._state.close_run(key)
+        task = Background(partial(_delete, [entry.path for entry in doomed]))
+        task.answered.connect(self._on_deleted)
+        task.begin()
+
+    def _on_deleted(self, faults: list[str]) -> None:
+        for fault in faults:
+            self._state.notice.emit(Problem(fault))
+        self.refresh()
+
+    def ask_for_folder(self) -> None:
+        dialog = QFileDialog(self, "Choose the folder of runs", str(self._state.folder))
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(lambda name: self._state.set_folder(Path(name)))
+        dialog.open()
+
+
+def _read(library: Library) -> list[Entry] | RunFileError:
+    try:
+        return library.entries()
+    except RunFileError as error:
+        return error
+
+
+def _delete(paths: list[Path]) -> list[str]:
+    """Move files to the bin; what could not be moved, as sentences."""
+    faults = []
+    for path in paths:
+        try:
+            delete(path)
+        except RunFileError as error:
+            faults.append(str(error))
+    return faults
