@@ -69,7 +69,8 @@ def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: Conventi
             away = (rest > 0) & (whole % 2 == 0)
         case _:
             away = rest >= (draws(seed, scaled.size).reshape(scaled.shape) + 1.0) / (1 << DRAW_BITS)
-    return whole + away
+    result: Floats = whole + away
+    return result
 
 
 def _to_float(array: Floats, fmt: FloatFormat, convention: Convention, seed: int) -> Floats:

@@ -10,7 +10,7 @@ from precgui.formats import text
 from precgui.formats.codec import Decoded, decode, encode, ordinal_of, step
 from precgui.formats.model import CodeBook, FloatFormat, Format
 from precgui.formats.real import Real, to_float
-from precgui.formats.rounding import Convention, Interval, probability_up, rounding_interval
+from precgui.formats.rounding import Convention, Interval, beyond, probability_up, round_ordinal, rounding_interval
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,12 @@ class Report:
         return f"{self.stored.code:0{self.format.bits}b}"
 
     @property
+    def shown(self) -> str:
+        """The stored value with enough digits to tell it from its neighbours."""
+        digits = min(max(9, int(self.format.decimal_digits) + 2), 40)
+        return text.short(self.stored.real, digits)
+
+    @property
     def note(self) -> str:
         """What a reader must be told about this result; empty when it is an ordinary one."""
         return _note(self)
@@ -134,7 +140,7 @@ def _note(report: Report) -> str:
         return _nan_note(report)
     if wanted.kind == "inf" and stored.real.is_finite:
         return f"infinity becomes the largest value of {name}"
-    if wanted.is_finite and report.error and _out_of_range(wanted.value, report.format):
+    if wanted.is_finite and _overflows(wanted.value, report.format):
         return "overflow: becomes the last value"
     if wanted.is_finite and not wanted.is_zero and stored.real.is_zero:
         return "underflow: becomes zero"
@@ -143,8 +149,10 @@ def _note(report: Report) -> str:
     return ""
 
 
-def _out_of_range(value: Fraction, fmt: Format) -> bool:
-    return not fmt.value(fmt.min_ordinal) <= value <= fmt.max_finite
+def _overflows(value: Fraction, fmt: Format) -> bool:
+    if isinstance(fmt, CodeBook):
+        return not fmt.values[0] <= value <= fmt.values[-1]
+    return (fmt.has_zero or value > 0) and beyond(fmt, round_ordinal(value, fmt, "nearest_even"))
 
 
 def _nan_note(report: Report) -> str:

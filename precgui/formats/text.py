@@ -89,7 +89,7 @@ def approximate(value: Fraction, digits: int = 9) -> str:
     context = Context(prec=digits, Emax=MAX_EMAX, Emin=MIN_EMIN)
     quotient = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context)
     exponent = quotient.adjusted()
-    if -5 <= exponent < digits + 3:
+    if -5 <= exponent < digits:
         return format(quotient, "f")
     mantissa = format(quotient.scaleb(-exponent, context), "f")
     return f"{mantissa}e{exponent:+03d}"
@@ -101,6 +101,12 @@ def short(real: Real, digits: int = 9) -> str:
         return exact(real)
     full = terminating(real.value)
     return full if full is not None and len(full) <= LONGEST_PLAIN else approximate(real.value, digits)
+
+
+def brief(value: Fraction, digits: int = 5, longest: int = 8) -> str:
+    """A value for a narrow column: exact where that takes no more than `longest` characters."""
+    full = terminating(value)
+    return full if full is not None and len(full) <= longest else approximate(value, digits)
 
 
 def nan_text(real: Real) -> str:

@@ -1,0 +1,113 @@
+"""`precgui formats`, `encode` and `decode` as a user and as another program meet them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from precgui.cli.main import main
+
+ROW_KEYS = {"format", "bits", "binary", "sign", "exponent", "mantissa", "value", "exact", "error", "ulp", "class"}
+
+
+def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_that_encode_prints_one_document_with_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    document = _json(capsys, "encode", "3.14159265")
+    assert document["input"] == "3.14159265"
+    by_name = {row["format"]: row for row in document["results"]}
+    assert {"fp64", "fp32", "tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1", "int8", "nf4"} <= by_name.keys()
+    assert all(row.keys() >= ROW_KEYS for row in by_name.values())
+    assert by_name["bf16"]["exact"] == "3.140625"
+    assert by_name["bf16"]["error"] == "-0.00096765"
+    assert by_name["fp16"]["bits"] == "0x4248"
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "bits", "exact"),
+    [("-0", "fp16", "0x8000", "-0"), ("-inf", "bf16", "0xff80", "-inf"), ("-1/3", "e5m2", "0xb5", "-0.3125"),
+     ("-1e5", "fp16", "0xfc00", "-inf"), ("nan", "e4m3fn", "0x7f", "nan"), ("464", "e4m3fn", "0x7e", "448"),
+     ("465", "e4m3fn", "0x7f", "nan"), ("1e40", "fp32", "0x7f800000", "inf"),
+     ("fp16:0x3c01", "fp16", "0x3c01", "1.0009765625")],
+)  # fmt: skip
+def test_that_any_value_can_be_typed(
+    capsys: pytest.CaptureFixture[str], value: str, name: str, bits: str, exact: str
+) -> None:
+    (row,) = _json(capsys, "encode", value, "--format", name)["results"]
+    assert (row["bits"], row["exact"]) == (bits, exact)
+
+
+def test_that_rounding_overflow_and_stack_are_switches(capsys: pytest.CaptureFixture[str]) -> None:
+    def exact(*options: str) -> str:
+        return str(_json(capsys, "encode", *options)["results"][0]["exact"])
+
+    assert exact("0.1", "--format", "e5m2", "--rounding", "up") == "0.109375"
+    assert exact("0.1", "--format", "e5m2", "--rounding", "down") == "0.09375"
+    assert exact("1e9", "--format", "fp16", "--rounding", "toward_zero") == "65504"
+    assert exact("1e9", "--format", "e4m3fn", "--overflow", "saturate") == "448"
+    assert exact("1e9", "--format", "fp16", "--overflow", "nan") == "nan"
+    assert exact("inf", "--format", "e4m3fn", "--stack", "torch >= 2.12") == "448"
+    drawn = {exact("1.05", "--format", "e4m3fn", "--rounding", "stochastic", "--seed", str(s)) for s in range(12)}
+    assert drawn == {"1", "1.125"}
+
+
+def test_that_bits_are_read_as_those_of_the_named_format(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = _json(capsys, "encode", "0x3c00", "--from", "fp16", "--format", "bf16")["results"]
+    assert row["exact"] == "1"
+
+
+def test_that_decode_reads_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = _json(capsys, "decode", "0x7fc1", "--format", "bf16")["results"]
+    assert (row["class"], row["value"], row["exact"]) == ("quiet nan", None, "nan")
+    (row,) = _json(capsys, "decode", "0b01111110", "--format", "fp8_e4m3fn")["results"]
+    assert (row["format"], row["exact"]) == ("e4m3fn", "448")
+
+
+def test_that_the_table_of_formats_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {(row["name"], row["kind"]): row for row in _json(capsys, "formats")["formats"]}
+    assert rows["fp16", "float"]["max_finite"] == "65504"
+    assert rows["fp16", "float"]["min_subnormal"] == "0.000000059604644775390625"
+    assert rows["nvfp4", "block"]["bits"] == 4.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["encode", "1/0"], "division by zero"), (["encode", "1", "--format", "fp17"], "no number format"),
+     (["encode", "😀"], "not part of a number"), (["decode", "12", "--format", "fp16"], "bit pattern"),
+     (["decode", "0x1ff", "--format", "e5m2"], "does not fit"), (["encode", "1", "--stack", "tape"], "no stack"),
+     (["encode", "1", "--format", "mxfp4"], "block format")],
+)  # fmt: skip
+def test_that_bad_input_is_one_line_and_exit_code_two(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["formats"], "65504"), (["encode", "0.1"], "0x2e66"), (["encode", "500", "--format", "e4m3fn"], "torch >= 2.12"),
+     (["encode", "1e-7", "--format", "fp16"], "subnormal"), (["decode", "0x7e01", "--format", "fp16"], "nan(0x1)"),
+     (["encode", "nan"], "no NaN")],
+)  # fmt: skip
+def test_that_people_get_a_table(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    assert main(arguments) == 0
+    assert words in capsys.readouterr().out
+
+
+def test_that_encoding_loads_neither_torch_nor_qt() -> None:
+    code = (
+        "import sys; from precgui.cli.main import main; main(['encode', '0.1', '--json']); "
+        "sys.exit(any(m in sys.modules for m in ('torch', 'PySide6', 'numba')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
