@@ -47,13 +47,13 @@ class Gpu:
     """One GPU of an open session."""
 
     def __init__(self, library: ModuleType, index: int, handle: Any) -> None:
-        self._library = library
+        self.library = library
         self.index = index
         self.handle = handle
 
     def ask(self, function: str, *arguments: Any) -> Maybe[Any]:
         """The answer of `pynvml.<function>(handle, *arguments)`, in NVML's own units."""
-        return _call(self._library, function, self.handle, *arguments)
+        return _call(self.library, function, self.handle, *arguments)
 
     def name(self) -> str:
         """As NVML spells it; `NVIDIA GPU` where it tells no name."""

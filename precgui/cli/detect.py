@@ -1,0 +1,127 @@
+"""`precgui detect`: what this machine can do with each number format, and which precision to use on it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from precgui.hardware import measured
+from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advice_json, advise
+from precgui.hardware.detect import Machine, detect
+from precgui.hardware.device import Device, device_json
+from precgui.hardware.readings import Absent, Maybe
+
+_STYLE = {"native": "green", "slow": "yellow", "emulated": "yellow", "none": "red", "unknown": "dim"}
+_MARK = {"native": "●", "slow": "◐", "emulated": "○", "none": "✕", "unknown": "?"}
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `detect` to the command line."""
+    parser = subparsers.add_parser("detect", help="what this machine can do with each number format, and advice")
+    parser.add_argument("--task", choices=list(TASKS), default="classification", help="what the advice is for")
+    parser.add_argument("--size", choices=list(SIZES), default="large", help="how large the model is")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Detect and print. Returns 0."""
+    facts, problem = ask_torch()
+    machine = detect(facts)
+    results = measured.kept()
+    advices = {
+        device.id: advise(Situation(device, args.task, args.size, measured.gain(device.name, results)))
+        for device in machine.devices
+    }
+    if args.json:
+        print(json.dumps(document(machine, advices, problem), indent=1))
+    else:
+        _print(Console(), machine, advices, problem, f"{args.size} {args.task}")
+    return 0
+
+
+def ask_torch() -> tuple[dict[str, Any] | None, str]:
+    """(what torch tells, "") or (None, why it cannot be asked): the rest of the machine is worth showing without it."""
+    try:
+        from precgui.engine.torch_facts import torch_facts
+    except (ImportError, OSError) as error:
+        return None, f"torch cannot be imported: {error}"
+    return torch_facts(), ""
+
+
+def document(machine: Machine, advices: dict[str, Advice], problem: str) -> dict[str, Any]:
+    """The JSON document of `precgui detect --json`."""
+    return {
+        "devices": [{**device_json(d), "advice": advice_json(advices[d.id])} for d in machine.devices],
+        "host": {
+            **machine.host,
+            "sensors": [{"source": s.source, "device": s.device, "found": s.found, "message": s.message}
+                        for s in machine.sensors],
+        },
+        "torch": {"problem": problem} if machine.torch is None else dict(machine.torch),
+    }  # fmt: skip
+
+
+def _print(console: Console, machine: Machine, advices: dict[str, Advice], problem: str, situation: str) -> None:
+    for device in machine.devices:
+        _print_device(console, device)
+        _print_advice(console, advices[device.id], situation)
+    host = machine.host
+    console.rule("[bold]Machine", align="left")
+    console.print(f"{escape(host['os'])}, Python {host['python']}, {host['memory_bytes'] / 2**30:.1f} GiB of memory")
+    for sensor in machine.sensors:
+        console.print(f"{'[green]●' if sensor.found else '[dim]○'}[/] {escape(sensor.message)}")
+    if machine.torch is None:
+        console.print(f"[red]{escape(problem)}")
+        return
+    facts = machine.torch
+    built = f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}" if facts["hip"] else "CPU only"
+    console.print(f"torch {facts['version']}, built for {built}, {facts['threads']} CPU threads")
+    table = Table("Switch of torch", "Now", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for name, value in facts["switches"].items():
+        table.add_row(escape(name), escape(str(value)))
+    console.print(table)
+
+
+def _print_device(console: Console, device: Device) -> None:
+    what = " ".join(part for part in (device.architecture, device.capability) if part)
+    console.rule(f"[bold]{escape(device.id)}  {escape(device.name)}[/]  [dim]{escape(what)}", align="left")
+    if device.problem:
+        console.print(f"[red]{escape(device.problem)}")
+    facts = [("Memory", _gibibytes(device.memory_bytes)), ("Bandwidth", _bandwidth(device)), *device.details]
+    console.print("   ".join(f"[dim]{escape(label)}[/] {escape(_value(value))}" for label, value in facts))
+    table = Table("Format", "Support", "Peak 10¹²/s", "Why", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for name, cell in device.formats.items():
+        peak = "" if isinstance(cell.peak, Absent) else f"{cell.peak.tops:.4g}"
+        mark = Text(f"{_MARK[cell.support]} {cell.support}", style=_STYLE[cell.support])
+        table.add_row(name, mark, Text(peak, justify="right"), escape(cell.reason))
+    console.print(table)
+
+
+def _print_advice(console: Console, advice: Advice, situation: str) -> None:
+    then = f", then try {advice.then}" if advice.then else ""
+    console.print(f"\n[bold]Use {advice.precision}[/]{then} for: {escape(situation)}. {escape(advice.reason)}")
+    for step in advice.path:
+        console.print(f"  {escape(step.question)} [bold]{escape(step.answer)}[/]  [dim]{escape(step.why)}")
+    for line in advice.watch:
+        console.print(f"  [yellow]![/] {escape(line)}")
+    console.print()
+
+
+def _value(value: Maybe[str]) -> str:
+    return str(value)
+
+
+def _gibibytes(count: Maybe[int]) -> Maybe[str]:
+    return count if isinstance(count, Absent) else f"{count / 2**30:.1f} GiB"
+
+
+def _bandwidth(device: Device) -> Maybe[str]:
+    rate = device.bandwidth_gbs
+    return rate if isinstance(rate, Absent) else f"{rate:.0f} GB/s"

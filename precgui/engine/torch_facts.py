@@ -1,0 +1,141 @@
+"""What the installed torch says about itself and the devices it sees, as built-in types only."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+
+# Switches of the new API, read by attribute: the legacy getters raise once one of these has been written.
+_SWITCHES = (
+    "backends.fp32_precision",
+    "backends.cuda.matmul.fp32_precision",
+    "backends.cudnn.fp32_precision",
+    "backends.cudnn.conv.fp32_precision",
+    "backends.cudnn.rnn.fp32_precision",
+    "backends.mkldnn.matmul.fp32_precision",
+    "backends.mkldnn.conv.fp32_precision",
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_fp16_accumulation",
+    "backends.cudnn.enabled",
+    "backends.cudnn.benchmark",
+    "backends.cudnn.deterministic",
+)
+_TF32_OVERRIDE = "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
+
+
+class _Stoppable(Protocol):
+    def stopped(self) -> bool: ...
+
+
+def serve(emit: Callable[[Any], None], control: _Stoppable) -> None:
+    """Task of a child process: emits the facts once."""
+    if not control.stopped():
+        emit(torch_facts())
+
+
+def torch_facts() -> dict[str, Any]:
+    """Version, build, switches, threads, CPU features and devices of this torch; JSON-able. Raises nothing."""
+    return {
+        "version": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+        "onednn": _onednn(),
+        "architectures": torch.cuda.get_arch_list() if torch.version.cuda else [],
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cpu_features": _cpu_features(),
+        "threads": torch.get_num_threads(),
+        "switches": switches(),
+        "devices": devices(),
+    }
+
+
+def switches() -> dict[str, Any]:
+    """Each precision switch with its present value, or the sentence with which torch refuses to tell it."""
+    found = {name: _switch(name) for name in _SWITCHES}
+    found["get_float32_matmul_precision()"] = _told(torch.get_float32_matmul_precision)
+    if _TF32_OVERRIDE in os.environ:
+        found[f"${_TF32_OVERRIDE}"] = os.environ[_TF32_OVERRIDE]
+    return found
+
+
+def _switch(path: str) -> Any:
+    def read() -> Any:
+        value: Any = torch
+        for part in path.split("."):
+            value = getattr(value, part)
+        return value
+
+    return _told(read)
+
+
+def _told(read: Callable[[], Any]) -> Any:
+    try:
+        value = read()
+    except AttributeError:
+        return "not in this version of torch"
+    except RuntimeError as error:
+        return f"torch refuses to tell: {str(error)[:80]}…"
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def _onednn() -> str | None:
+    found = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
+    return found.group(1) if found else None
+
+
+def _cpu_features() -> dict[str, bool]:
+    """`torch.cpu.get_capabilities()` where this torch has it, its flags only."""
+    ask: Callable[[], Mapping[str, Any]] | None = getattr(torch.cpu, "get_capabilities", None)
+    return {key: value for key, value in sorted(ask().items()) if isinstance(value, bool)} if ask else {}
+
+
+def devices() -> list[dict[str, Any]]:
+    """Accelerators that torch can use: CUDA or ROCm, Intel XPU, Apple MPS. Empty where there is none."""
+    found: list[dict[str, Any]] = []
+    if torch.cuda.is_available():
+        found += [_cuda(index) for index in range(torch.cuda.device_count())]
+    if torch.xpu.is_available():
+        found += [_xpu(index) for index in range(torch.xpu.device_count())]
+    if torch.backends.mps.is_available():
+        found.append({"id": "mps:0", "kind": "mps", "name": "Apple GPU"})
+    return found
+
+
+def _cuda(index: int) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(index)
+    gfx = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
+    return {
+        "id": f"cuda:{index}",
+        "kind": "rocm" if torch.version.hip else "cuda",
+        "name": properties.name,
+        "capability": gfx if torch.version.hip else f"{properties.major}.{properties.minor}",
+        "sms": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "uuid": str(getattr(properties, "uuid", "")),
+        "kernels": torch.version.hip is not None or _has_kernels(properties.major, properties.minor),
+    }
+
+
+def _has_kernels(major: int, minor: int) -> bool:
+    """Whether this build of torch carries machine code for the card, or code that the driver can translate for it."""
+    built = [re.match(r"(sm|compute)_(\d+?)(\d)[a-z]?$", name) for name in torch.cuda.get_arch_list()]
+    parts = [(found[1], int(found[2]), int(found[3])) for found in built if found]
+    same_major = any(kind == "sm" and m == major and n <= minor for kind, m, n in parts)
+    return same_major or any(kind == "compute" and (m, n) <= (major, minor) for kind, m, n in parts)
+
+
+def _xpu(index: int) -> dict[str, Any]:
+    properties = torch.xpu.get_device_properties(index)
+    return {
+        "id": f"xpu:{index}",
+        "kind": "xpu",
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "fp64": bool(getattr(properties, "has_fp64", False)),
+    }

@@ -1,0 +1,201 @@
+"""Which precision to use on a device for a task: a decision tree as data, and the path that a situation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from precgui.hardware.advice_text import code, watch
+from precgui.hardware.device import Device
+from precgui.hardware.support import LEVEL_MEANING
+
+TASKS: dict[str, str] = {
+    "classification": "Image classification (CNN, ResNet, ViT)",
+    "detection": "Object detection",
+    "segmentation": "Segmentation",
+    "transformer": "Transformer language model",
+    "rnn": "RNN, LSTM, GRU",
+    "rl": "Reinforcement learning",
+    "gan": "GAN",
+}
+SIZES: dict[str, str] = {
+    "small": "Small: steps of a few milliseconds, launch and data time count",
+    "large": "Large: matrix multiplication fills the step",
+}
+PAYS_FROM = 1.1  # measured speed-up over FP32 from which a format is worth its casts
+_FEEDBACK = ("rnn", "rl", "gan")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A node with its branches: answer to the key of the next node."""
+
+    text: str
+    branches: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A leaf: the precision to start with and, where there is one, the precision to try after it."""
+
+    precision: str
+    reason: str
+    then: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is asked. `gain` is the measured rate of BF16 over that of FP32, None if not measured."""
+
+    device: Device
+    task: str
+    size: str
+    gain: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node on the path taken."""
+
+    node: str
+    question: str
+    answer: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The outcome, how it was reached, what to watch, and the code for torch."""
+
+    precision: str
+    reason: str
+    then: str
+    outcome: str
+    path: tuple[Step, ...]
+    watch: tuple[str, ...]
+    code: str
+
+
+START = "format"
+TREE: dict[str, Question | Outcome] = {
+    "format": Question(
+        "Which 16-bit format does the device multiply natively?",
+        {"BF16": "gain", "FP16 only": "matrix", "neither": "fp32-only"},
+    ),
+    "gain": Question(
+        "Is BF16 faster than FP32 here, as measured?",
+        {"yes": "size-bf16", "not measured": "size-bf16", "no": "fp32-measured"},
+    ),
+    "size-bf16": Question("Does matrix multiplication fill the step?", {"yes": "task-bf16", "no": "tf32"}),
+    "tf32": Question("Does the device have TF32?", {"yes": "tf32-small", "no": "fp32-small"}),
+    "task-bf16": Question(
+        "What do the numbers of this task do?",
+        {"well scaled": "bf16", "attention": "fp8", "feedback": "bf16-careful"},
+    ),
+    "fp8": Question("Does it multiply FP8 natively?", {"yes": "bf16-then-fp8", "no": "bf16"}),
+    "matrix": Question("On matrix units?", {"yes": "size-fp16", "no": "fp32-no-matrix"}),
+    "size-fp16": Question("Does matrix multiplication fill the step?", {"yes": "task-fp16", "no": "fp32-small"}),
+    "task-fp16": Question(
+        "What do the numbers of this task do?",
+        {"well scaled": "fp16", "attention": "fp16-careful", "feedback": "fp16-careful"},
+    ),
+    "fp32-only": Outcome("fp32", "No 16-bit format is multiplied natively: a lower precision would cost time."),
+    "fp32-measured": Outcome("fp32", "The bench on this machine found no gain in BF16."),
+    "fp32-small": Outcome("fp32", "Small steps are bound by launches and data: casts cost more than they save."),
+    "fp32-no-matrix": Outcome(
+        "fp32", "FP16 runs on the ordinary units only: it saves memory, and little or no time.", "fp16-amp"
+    ),
+    "tf32-small": Outcome("tf32", "TF32 needs no casts and no loss scaling, and takes the matrix units for free."),
+    "bf16": Outcome("bf16-amp", "BF16 has the range of FP32, so it needs no loss scaling, and runs natively here."),
+    "bf16-careful": Outcome(
+        "bf16-amp", "BF16 has the range of FP32; its 8 significant bits are what to watch where errors feed back."
+    ),
+    "bf16-then-fp8": Outcome(
+        "bf16-amp", "Get a BF16 run right first: it is the reference that an FP8 run is compared with.", "fp8"
+    ),
+    "fp16": Outcome("fp16-amp", "FP16 runs on the matrix units; dynamic loss scaling keeps gradients from underflow."),
+    "fp16-careful": Outcome(
+        "fp16-amp", "FP16 runs on the matrix units, but this task leaves its range easily: keep some parts in FP32."
+    ),
+}  # fmt: skip
+
+
+def advise(situation: Situation) -> Advice:
+    """Walk the tree. Raises KeyError for a task or size that is not in TASKS and SIZES."""
+    TASKS[situation.task], SIZES[situation.size]
+    key, path = START, []
+    while isinstance(node := TREE[key], Question):
+        answer, why = _ANSWERS[key](situation)
+        path.append(Step(key, node.text, answer, why))
+        key = node.branches[answer]
+    warnings = watch(node.precision, situation.task, situation.device)
+    return Advice(
+        node.precision, node.reason, node.then, key, tuple(path), warnings, code(node.precision, situation.device.kind)
+    )
+
+
+def advice_json(advice: Advice) -> dict[str, Any]:
+    """The advice in built-in types."""
+    return {**asdict(advice), "path": [asdict(step) for step in advice.path], "watch": list(advice.watch)}
+
+
+def _format(asked: Situation) -> tuple[str, str]:
+    formats = asked.device.formats
+    if formats["bf16"].support == "native":
+        return "BF16", formats["bf16"].reason
+    if formats["fp16"].support == "native":
+        return "FP16 only", f"BF16: {formats['bf16'].reason} FP16: {formats['fp16'].reason}"
+    return "neither", f"BF16: {formats['bf16'].reason} FP16: {formats['fp16'].reason}"
+
+
+def _gain(asked: Situation) -> tuple[str, str]:
+    if asked.gain is None:
+        return "not measured", "precgui bench measures it; until then the instructions decide."
+    answer = "yes" if asked.gain >= PAYS_FROM else "no"
+    return answer, f"The bench found {asked.gain:.2f} times the rate of FP32 in large matrix products."
+
+
+def _size(asked: Situation) -> tuple[str, str]:
+    return ("yes" if asked.size == "large" else "no"), SIZES[asked.size]
+
+
+def _tf32(asked: Situation) -> tuple[str, str]:
+    return _native(asked, "tf32")
+
+
+def _fp8(asked: Situation) -> tuple[str, str]:
+    return _native(asked, "e4m3fn")
+
+
+def _native(asked: Situation, name: str) -> tuple[str, str]:
+    found = asked.device.formats[name]
+    if found.support == "native":
+        return "yes", found.reason
+    return "no", f"{found.reason} {LEVEL_MEANING[found.support] if found.support == 'unknown' else ''}".strip()
+
+
+def _task(asked: Situation) -> tuple[str, str]:
+    if asked.task in _FEEDBACK:
+        why = "its own output or an opponent's comes back as input, so errors add up and gradients spread widely"
+        answer = "feedback"
+    elif asked.task == "transformer":
+        why = "softmax and residual sums make outliers; nearly all time is in large matrix products"
+        answer = "attention"
+    else:
+        why = "normalised activations and a bounded loss keep values in a few powers of two"
+        answer = "well scaled"
+    return answer, f"{TASKS[asked.task]}: {why}."
+
+
+def _matrix(asked: Situation) -> tuple[str, str]:
+    fp16, device = asked.device.formats["fp16"], asked.device
+    of_intel = device.kind == "xpu" and device.architecture != "Xe-LP"
+    has = fp16.unit.endswith(("_tc", "_matrix")) or of_intel or "Neural accelerators" in fp16.reason
+    return ("yes" if has else "no"), fp16.reason
+
+
+_ANSWERS: dict[str, Callable[[Situation], tuple[str, str]]] = {
+    "format": _format, "gain": _gain, "size-bf16": _size, "size-fp16": _size, "tf32": _tf32, "fp8": _fp8,
+    "task-bf16": _task, "task-fp16": _task, "matrix": _matrix,
+}  # fmt: skip

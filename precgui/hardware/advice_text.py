@@ -1,0 +1,79 @@
+"""What to watch in a precision and a task, and the torch code that sets the precision up."""
+
+from __future__ import annotations
+
+from precgui.hardware.device import Device
+
+_BY_PRECISION: dict[str, tuple[str, ...]] = {
+    "fp32": (
+        "On CUDA, cuDNN convolutions use TF32 unless torch.backends.cudnn.conv.fp32_precision is 'ieee'.",
+    ),
+    "tf32": (
+        "Only matrix products and convolutions change: 10 mantissa bits instead of 23, the range stays that of FP32.",
+        "Matrix products are TF32 only when asked for; convolutions already are by default.",
+    ),
+    "bf16-amp": (
+        "No GradScaler: BF16 has the exponents of FP32.",
+        "8 significant bits: small updates of large weights are lost unless the weights stay FP32, as under autocast.",
+        "Sizes that are multiples of 8 (better 64) keep the matrix units full.",
+    ),
+    "fp16-amp": (
+        "GradScaler with dynamic scaling; unscale before clipping; skipped steps at the start are healthy.",
+        "Largest value 65 504: look at overflow in activations and in losses that sum over many elements.",
+        "Sizes that are multiples of 8 keep the matrix units full.",
+    ),
+}  # fmt: skip
+_BY_TASK: dict[str, str] = {
+    "classification": "Keep the last linear layer's loss in FP32; autocast does so for cross entropy.",
+    "detection": "Box regression and IoU subtract nearly equal numbers: compute them in FP32.",
+    "segmentation": "Dice and other sums over all pixels leave FP16's range and BF16's resolution: sum in FP32.",
+    "transformer": "Softmax, layer norm and the residual sum want FP32; on CPU autocast keeps them in BF16.",
+    "rnn": "The hidden state is rounded once per time step: compare long sequences with an FP32 run.",
+    "rl": "Advantages, log-probabilities and value targets in FP32; compare returns over several seeds.",
+    "gan": "Gradient penalty, spectral norm and the discriminator's last layer in FP32.",
+}
+_CODE: dict[str, str] = {
+    "fp32": """torch.backends.cuda.matmul.fp32_precision = "ieee"
+torch.backends.cudnn.conv.fp32_precision = "ieee"
+loss = criterion(model(x), y)
+loss.backward()
+optimizer.step()""",
+    "tf32": """torch.backends.cuda.matmul.fp32_precision = "tf32"
+torch.backends.cudnn.conv.fp32_precision = "tf32"
+loss = criterion(model(x), y)
+loss.backward()
+optimizer.step()""",
+    "bf16-amp": """with torch.autocast("{device}", dtype=torch.bfloat16):
+    loss = criterion(model(x), y)
+loss.backward()
+optimizer.step()""",
+    "fp16-amp": """scaler = torch.amp.GradScaler("{device}")
+with torch.autocast("{device}", dtype=torch.float16):
+    loss = criterion(model(x), y)
+scaler.scale(loss).backward()
+scaler.unscale_(optimizer)
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+scaler.step(optimizer)
+scaler.update()""",
+}
+
+
+def watch(precision: str, task: str, device: Device) -> tuple[str, ...]:
+    """Sentences about what goes wrong most often in this precision, this task and on this device."""
+    lines = [*_BY_PRECISION[precision]]
+    if precision.endswith("-amp"):
+        lines.append(_BY_TASK[task])
+    if device.kind == "cpu" and precision.endswith("-amp"):
+        lines.append("Autocast on the CPU keeps layer norm, softmax and sums in the low precision, unlike CUDA.")
+    if device.kind == "cuda" and precision == "bf16-amp":
+        lines.append("Name the dtype: autocast on CUDA takes FP16 unless told otherwise.")
+    return tuple(lines)
+
+
+def code(precision: str, kind: str) -> str:
+    """A training step in plain torch for this precision; `kind` is the device's kind."""
+    device = {"rocm": "cuda"}.get(kind, kind)
+    lines = _CODE[precision].format(device=device).splitlines()
+    if device != "cuda":
+        lines = [line for line in lines if not line.startswith("torch.backends")]
+    return "\n".join(["optimizer.zero_grad()", *lines])

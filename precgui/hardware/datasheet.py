@@ -1,0 +1,53 @@
+"""Devices that are not in this machine, from their datasheets: what would a V100 do?"""
+
+from __future__ import annotations
+
+from precgui.hardware import support, tables
+from precgui.hardware.device import Device, Kind
+from precgui.hardware.peak import with_peaks
+from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.support import Support
+from precgui.hardware.tables import Card
+
+_NOT_GIVEN = Absent("the datasheet does not give it")
+
+
+def datasheet_devices() -> list[Device]:
+    """Every card of the table as a device, oldest first; ids begin with `card:`."""
+    return [device_of_card(card) for card in tables.cards()]
+
+
+def device_of_card(card: Card) -> Device:
+    """The device that a card would be, with the peaks of its datasheet."""
+    kind, architecture, row = _row(card)
+    memory: Maybe[int] = _NOT_GIVEN if card.memory_gb is None else int(card.memory_gb * 10**9)
+    bandwidth: Maybe[float] = _NOT_GIVEN if card.bandwidth_gbs is None else float(card.bandwidth_gbs)
+    details = (
+        ("SMs", _number(card.sms, "")),
+        ("Boost clock", _number(card.boost_mhz, "MHz")),
+        ("Power (TDP)", _number(card.tdp_w, "W")),
+    )
+    return Device(f"card:{card.name}", kind, card.name, architecture, card.capability, row, memory, bandwidth, details)
+
+
+def _row(card: Card) -> tuple[Kind, str, dict[str, Support]]:
+    """(kind, architecture's name, matrix with datasheet peaks)."""
+    if card.capability.startswith("gfx"):
+        kind: Kind = "rocm"
+        architecture = tables.by_capability("amd", card.capability)
+        row = support.amd(architecture) if architecture else None
+    elif card.capability:
+        kind = "cuda"
+        architecture = tables.by_capability("nvidia", card.capability)
+        row = support.nvidia(architecture, card.name) if architecture else None
+    else:
+        kind = "xpu"
+        architecture = tables.by_name("intel", card.name)
+        row = support.by_list(architecture) if architecture else None
+    if architecture is None or row is None:
+        return kind, "", support.unknown("No table knows this architecture.")
+    return kind, architecture.name, with_peaks(row, architecture, "", _NOT_GIVEN, _NOT_GIVEN, card)
+
+
+def _number(value: float | None, unit: str) -> Maybe[str]:
+    return _NOT_GIVEN if value is None else f"{value:g} {unit}".strip()

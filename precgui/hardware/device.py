@@ -1,0 +1,67 @@
+"""One computing device: what it is and what it does with each format, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.support import Support
+
+Kind = Literal["cpu", "cuda", "rocm", "xpu", "mps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """`id` is torch's name where torch can use it (`cpu`, `cuda:0`); `details` are rows for people, in order.
+
+    `problem` is a sentence when something keeps the device from being used, empty otherwise.
+    """
+
+    id: str
+    kind: Kind
+    name: str
+    architecture: str
+    capability: str
+    formats: Mapping[str, Support]
+    memory_bytes: Maybe[int] = field(default_factory=lambda: Absent("not told"))
+    bandwidth_gbs: Maybe[float] = field(default_factory=lambda: Absent("not told"))
+    details: tuple[tuple[str, Maybe[str]], ...] = ()
+    problem: str = ""
+    uuid: str = ""
+
+    def level(self, name: str) -> str:
+        """The support of a format; `none` for a format that is not in the matrix."""
+        return self.formats[name].support if name in self.formats else "none"
+
+
+def device_json(device: Device) -> dict[str, Any]:
+    """The device in built-in types; absent values are null, with their reason in `not_available`."""
+    missing = {label: value.reason for label, value in device.details if isinstance(value, Absent)}
+    return {
+        "id": device.id,
+        "kind": device.kind,
+        "name": device.name,
+        "architecture": device.architecture,
+        "capability": device.capability,
+        "memory_bytes": None if isinstance(device.memory_bytes, Absent) else device.memory_bytes,
+        "bandwidth_gbs": None if isinstance(device.bandwidth_gbs, Absent) else round(device.bandwidth_gbs, 1),
+        "problem": device.problem or None,
+        "uuid": device.uuid or None,
+        "details": {label: None if isinstance(value, Absent) else value for label, value in device.details},
+        "not_available": missing,
+        "formats": {name: support_json(support) for name, support in device.formats.items()},
+    }
+
+
+def support_json(support: Support) -> dict[str, Any]:
+    """One cell of the matrix; `peak_tops` in 10^12 dense operations a second, null when unknown."""
+    cell: dict[str, Any] = {"support": support.support, "reason": support.reason, "source": support.source}
+    if isinstance(support.peak, Absent):
+        return cell | {"peak_tops": None, "peak_reason": support.peak.reason}
+    return cell | {
+        "peak_tops": round(support.peak.tops, 3),
+        "peak_formula": support.peak.formula,
+        "datasheet_tops": support.peak.datasheet_tops,
+    }

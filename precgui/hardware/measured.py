@@ -1,0 +1,67 @@
+"""Measured rates kept from one day to the next: one JSON file per bench under the state folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from precgui import paths
+
+SCHEMA = 1
+_FOLDER = "bench"
+
+
+def folder() -> Path:
+    """Where results are kept. Not created here."""
+    return paths.state_dir() / _FOLDER
+
+
+def keep(result: Mapping[str, Any]) -> Path:
+    """Write a result (engine.bench) to a file of its own, named after its time. Raises OSError."""
+    where = folder()
+    where.mkdir(parents=True, exist_ok=True)
+    stamp = str(result["started"]).replace(":", "").replace("-", "").split(".")[0].split("+")[0]
+    path = where / f"{stamp}-{str(result['device']['id']).replace(':', '')}.json"
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(json.dumps(result, indent=1, allow_nan=False), encoding="utf-8")
+    unfinished.replace(path)
+    return path
+
+
+def kept() -> list[dict[str, Any]]:
+    """Every readable result, newest first; a file that is damaged or of another schema is left out."""
+    found = []
+    for path in sorted(folder().glob("*.json"), reverse=True):
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(result, dict) and result.get("schema") == SCHEMA:
+            found.append(result)
+    return found
+
+
+def of_device(name: str, results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The results measured on a device of this name, in the given order."""
+    return [result for result in results if result["device"]["name"] == name]
+
+
+def best_tops(result: Mapping[str, Any]) -> dict[str, float]:
+    """The best matrix-multiply rate of each format, in 10^12 operations a second."""
+    best: dict[str, float] = {}
+    for row in result["gemm"]:
+        if row.get("tops") is not None:
+            best[row["format"]] = max(best.get(row["format"], 0.0), row["tops"])
+    return best
+
+
+def gain(name: str, results: Sequence[Mapping[str, Any]], fmt: str = "bf16") -> float | None:
+    """Newest measured rate of `fmt` over FP32 on a device of this name, at the largest common size; None without one."""
+    for result in of_device(name, results):
+        rates = {(row["format"], row["m"]): row["tops"] for row in result["gemm"] if row.get("tops") is not None}
+        sizes = [size for kind, size in rates if kind == fmt and ("fp32", size) in rates]
+        if sizes:
+            return float(rates[fmt, max(sizes)] / rates["fp32", max(sizes)])
+    return None

@@ -1,0 +1,186 @@
+"""NVIDIA devices, from the driver and, where it is silent, from torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from precgui.hardware import nvml, support, tables
+from precgui.hardware.device import Device
+from precgui.hardware.peak import with_peaks
+from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.support import Support
+from precgui.hardware.tables import Card
+
+_CLOCK_SM, _CLOCK_MEMORY = 1, 2
+_MOST_MIG_SLICES = 16
+
+TorchDevices = Sequence[Mapping[str, Any]]
+
+
+def nvidia_devices(opened: Maybe[nvml.Session], torch_devices: TorchDevices) -> list[Device]:
+    """Every NVIDIA GPU and MIG slice, then what torch sees beyond the driver's list."""
+    rows = [row for row in torch_devices if row["kind"] == "cuda"]
+    found: list[Device] = []
+    if not isinstance(opened, Absent):
+        for index, gpu in enumerate(opened.gpus()):
+            found += [_unreachable(index, gpu)] if isinstance(gpu, Absent) else _with_slices(gpu, opened, rows)
+    seen = {_bare(device.uuid) for device in found}
+    return found + [_from_torch(row) for row in rows if _bare(row["uuid"]) not in seen]
+
+
+def _unreachable(index: int, gpu: Absent) -> Device:
+    problem = f"The driver lists this GPU but cannot open it: {gpu.reason}."
+    row = support.unknown("The GPU does not answer.")
+    return Device(f"gpu:{index}", "cuda", f"NVIDIA GPU {index}", "", "", row, problem=problem)
+
+
+def _with_slices(gpu: nvml.Gpu, opened: nvml.Session, rows: TorchDevices) -> list[Device]:
+    parent = _from_driver(gpu, opened, rows)
+    mode = gpu.ask("nvmlDeviceGetMigMode")
+    if isinstance(mode, Absent) or not mode[0]:
+        return [parent]
+    slices = [found for index in range(_MOST_MIG_SLICES) if (found := _slice(gpu, index, rows))]
+    return [parent, *slices]
+
+
+def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices) -> Device | None:
+    handle = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
+    if isinstance(handle, Absent):
+        return None
+    part = nvml.Gpu(gpu.library, gpu.index, handle)
+    attributes = part.ask("nvmlDeviceGetAttributes")
+    sms: Maybe[int] = attributes if isinstance(attributes, Absent) else int(attributes.multiprocessorCount)
+    memory: Maybe[int] = attributes if isinstance(attributes, Absent) else int(attributes.memorySizeMB) << 20
+    capability = _capability(gpu)
+    row, architecture = _row(gpu.name(), capability, sms, _clock(gpu, _CLOCK_SM), None)
+    uuid = str(known(part.ask("nvmlDeviceGetUUID")) or "")
+    details = (("SMs", _text(sms)), ("Part of", gpu.name()))
+    return Device(
+        _torch_id(uuid, rows) or f"gpu:{gpu.index}/{index}", "cuda", part.name(), architecture,
+        known(capability) or "", row, memory, details=details, uuid=uuid,
+    )  # fmt: skip
+
+
+def _from_driver(gpu: nvml.Gpu, opened: nvml.Session, rows: TorchDevices) -> Device:
+    name, capability = gpu.name(), _capability(gpu)
+    uuid = str(known(gpu.ask("nvmlDeviceGetUUID")) or "")
+    sheet = tables.card(name)
+    sms, clock = _sms(gpu, capability, uuid, rows, sheet), _clock(gpu, _CLOCK_SM)
+    row, architecture = _row(name, capability, sms, clock, sheet)
+    memory = gpu.ask("nvmlDeviceGetMemoryInfo")
+    details = (
+        ("SMs", _text(sms)),
+        ("Highest SM clock", _text(clock, "MHz")),
+        ("Power limit", _text(_scaled(gpu.ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3), "W")),
+        ("ECC", _switch(gpu.ask("nvmlDeviceGetEccMode"))),
+        ("MIG", _switch(gpu.ask("nvmlDeviceGetMigMode"))),
+        ("Driver", _text(opened.ask("nvmlSystemGetDriverVersion"))),
+        ("CUDA of the driver", _cuda_version(opened)),
+    )
+    return Device(
+        _torch_id(uuid, rows) or f"gpu:{gpu.index}", "cuda", name, architecture, known(capability) or "", row,
+        memory if isinstance(memory, Absent) else int(memory.total),
+        _bandwidth(gpu, sheet), details, _problem(gpu, uuid, rows), uuid,
+    )  # fmt: skip
+
+
+def _row(
+    name: str, capability: Maybe[str], sms: Maybe[int], clock: Maybe[float], sheet: Card | None
+) -> tuple[dict[str, Support], str]:
+    """(matrix with peaks, name of the architecture); unknown cards get unknown rows, never another card's."""
+    if isinstance(capability, Absent):
+        return support.unknown(f"The compute capability is not known: {capability.reason}."), ""
+    architecture = tables.by_capability("nvidia", capability)
+    if architecture is None:
+        return support.unknown(f"No table knows compute capability {capability}; measure it with precgui bench."), ""
+    row = support.nvidia(architecture, name)
+    product_class = support.product_class(name, capability)
+    return with_peaks(row, architecture, product_class, sms, clock, sheet), architecture.name
+
+
+def _from_torch(row: Mapping[str, Any]) -> Device:
+    """A GPU that torch can use and the driver's library does not list (Jetson, or NVML out of order)."""
+    matrix, architecture = _row(
+        row["name"], row["capability"], row["sms"], Absent("NVML does not tell the clock"), tables.card(row["name"])
+    )
+    return Device(
+        row["id"], "cuda", row["name"], architecture, row["capability"], matrix, row["memory_bytes"],
+        details=(("SMs", str(row["sms"])),), problem=_no_kernels(row), uuid=row["uuid"],
+    )  # fmt: skip
+
+
+def _capability(gpu: nvml.Gpu) -> Maybe[str]:
+    found = gpu.ask("nvmlDeviceGetCudaComputeCapability")
+    return found if isinstance(found, Absent) else f"{found[0]}.{found[1]}"
+
+
+def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices, sheet: Card | None) -> Maybe[int]:
+    """From torch, else from the number of cores, else from the datasheet."""
+    told = next((row["sms"] for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
+    if told is not None:
+        return int(told)
+    cores = gpu.ask("nvmlDeviceGetNumGpuCores")
+    architecture = None if isinstance(capability, Absent) else tables.by_capability("nvidia", capability)
+    if not isinstance(cores, Absent) and architecture and architecture.fp32_per_sm:
+        return int(cores) // architecture.fp32_per_sm
+    if sheet and sheet.sms:
+        return sheet.sms
+    return cores if isinstance(cores, Absent) else Absent("cores per SM of this architecture are not known")
+
+
+def _clock(gpu: nvml.Gpu, kind: int) -> Maybe[float]:
+    found = gpu.ask("nvmlDeviceGetMaxClockInfo", kind)
+    return found if isinstance(found, Absent) else float(found)
+
+
+def _bandwidth(gpu: nvml.Gpu, sheet: Card | None) -> Maybe[float]:
+    """GB/s: two transfers per memory clock over the whole bus; the datasheet where the driver is silent."""
+    clock_mhz, bits = _clock(gpu, _CLOCK_MEMORY), gpu.ask("nvmlDeviceGetMemoryBusWidth")
+    if not isinstance(clock_mhz, Absent) and not isinstance(bits, Absent):
+        return 2 * clock_mhz * int(bits) / 8 * 1e-3
+    if sheet and sheet.bandwidth_gbs:
+        return float(sheet.bandwidth_gbs)
+    return Absent("the driver tells no memory clock or bus width")
+
+
+def _problem(gpu: nvml.Gpu, uuid: str, rows: TorchDevices) -> str:
+    mode = gpu.ask("nvmlDeviceGetMigMode")
+    if not isinstance(mode, Absent) and mode[0]:
+        return "This GPU is divided by MIG: programs use its slices, and all slices share one power reading."
+    row = next((row for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
+    return _no_kernels(row) if row else ""
+
+
+def _no_kernels(row: Mapping[str, Any]) -> str:
+    if row.get("kernels", True):
+        return ""
+    return f"The installed torch was not built for capability {row['capability']}: its kernels do not run on this GPU."
+
+
+def _torch_id(uuid: str, rows: TorchDevices) -> str:
+    return next((str(row["id"]) for row in rows if uuid and _bare(row["uuid"]) == _bare(uuid)), "")
+
+
+def _bare(uuid: str) -> str:
+    return uuid.removeprefix("GPU-").lower()
+
+
+def _cuda_version(opened: nvml.Session) -> Maybe[str]:
+    found = opened.ask("nvmlSystemGetCudaDriverVersion")
+    return found if isinstance(found, Absent) else f"{found // 1000}.{found % 1000 // 10}"
+
+
+def _scaled(value: Maybe[Any], factor: float) -> Maybe[float]:
+    return value if isinstance(value, Absent) else float(value) * factor
+
+
+def _switch(modes: Maybe[Any]) -> Maybe[str]:
+    """A pair (now, after the next reset) as on or off."""
+    return modes if isinstance(modes, Absent) else ("on" if modes[0] else "off")
+
+
+def _text(value: Maybe[Any], unit: str = "") -> Maybe[str]:
+    if isinstance(value, Absent):
+        return value
+    return f"{value:g} {unit}".strip() if isinstance(value, int | float) else str(value)

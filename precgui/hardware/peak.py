@@ -1,0 +1,71 @@
+"""The theoretical dense peak of a GPU: SMs x clock x operations per clock and SM. Unknown parts make it unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.support import Peak, Support
+from precgui.hardware.tables import Architecture, Card, Unit
+
+# Datasheet keys that belong to a unit's key.
+_SHEET = {"fp8_e4m3_tc": "fp8_tc", "fp8_e5m2_tc": "fp8_tc", "fp16_scalar": "fp16", "fp16_matrix": "fp16_matrix"}
+
+
+def with_peaks(
+    row: Mapping[str, Support],
+    architecture: Architecture,
+    product_class: str,
+    sms: Maybe[int],
+    clock_mhz: Maybe[float],
+    sheet: Card | None,
+) -> dict[str, Support]:
+    """The row with the peak of every format that the device computes natively or slowly.
+
+    `clock_mhz` is the highest clock that the board allows: then no measurement can pass the peak.
+    """
+    return {
+        name: replace(support, peak=_peak(support, architecture, product_class, sms, clock_mhz, sheet))
+        for name, support in row.items()
+    }
+
+
+def _peak(
+    support: Support,
+    architecture: Architecture,
+    product_class: str,
+    sms: Maybe[int],
+    clock_mhz: Maybe[float],
+    sheet: Card | None,
+) -> Maybe[Peak]:
+    if support.support not in ("native", "slow"):
+        return Absent("the hardware has no unit for it")
+    on_sheet = sheet.peak_tops.get(_SHEET.get(support.unit, support.unit)) if sheet else None
+    ops = _ops(support.unit, architecture.units, product_class)
+    if isinstance(ops, Absent) or isinstance(sms, Absent) or isinstance(clock_mhz, Absent):
+        if on_sheet is not None and sheet is not None:
+            return Peak(on_sheet, f"datasheet of {sheet.name}", on_sheet)
+        missing = next(part for part in (ops, sms, clock_mhz) if isinstance(part, Absent))
+        return Absent(f"peak unknown: {missing.reason}")
+    tops = sms * clock_mhz * ops * 1e-6
+    return Peak(
+        tops, f"{sms} SMs x {clock_mhz:.0f} MHz x {ops} operations per clock and SM = {tops:.4g} x 10^12/s", on_sheet
+    )
+
+
+def _ops(key: str, units: Mapping[str, Unit], product_class: str) -> Maybe[int]:
+    """Operations per clock and SM; for FP8 those of the fastest path, because cuBLASLt takes it."""
+    found = _class_ops(units.get(key), product_class)
+    if key.startswith("fp8_"):
+        faster = known(_class_ops(units.get("fp8_tc_f16acc"), product_class))
+        if faster is not None and not isinstance(found, Absent):
+            return max(found, faster)
+    return found
+
+
+def _class_ops(unit: Unit | None, product_class: str) -> Maybe[int]:
+    if unit is None or not unit.ops:
+        return Absent("no rate is known for this unit")
+    ops = unit.ops.get("all", unit.ops.get(product_class))
+    return Absent("it is not known whether this card runs at the full or the half rate") if ops is None else ops

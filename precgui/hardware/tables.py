@@ -1,0 +1,142 @@
+"""The fact tables: what each architecture does in hardware, and what the datasheets of cards promise."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from precgui.paths import resources
+
+# Words of a driver's name that do not tell one card from another. Anything else, such as Laptop or SUPER, does.
+_PLAIN_WORDS = {
+    "NVIDIA", "TESLA", "GEFORCE", "QUADRO", "RTX", "GPU", "GENERATION", "WORKSTATION", "SERVER", "EDITION", "AMD",
+    "INSTINCT", "RADEON", "RX", "AI", "PRO", "INTEL", "DATA", "CENTER", "GRAPHICS", "ARC",
+}  # fmt: skip
+_MEMORY_SIZE = re.compile(r"\d+GB")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One way in which an architecture computes a format. `ops` counts a multiply and an add as two, per clock and SM,
+    for all product classes (`all`) or by class (`geforce`, `pro`)."""
+
+    status: str
+    instruction: str = ""
+    note: str = ""
+    sources: tuple[str, ...] = ()
+    ops: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A line of the table. `capability` is "9.0" for NVIDIA, "gfx942" for AMD, empty elsewhere."""
+
+    name: str
+    capability: str
+    units: Mapping[str, Unit]
+    fp32_per_sm: int | None = None
+    fnuz: bool = False
+    match: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A datasheet: dense peaks in TFLOPS (TOPS for integers) at the boost clock, by the unit's name."""
+
+    name: str
+    match: tuple[str, ...]
+    capability: str
+    peak_tops: Mapping[str, float]
+    sms: int | None = None
+    boost_mhz: float | None = None
+    memory_gb: float | None = None
+    bandwidth_gbs: float | None = None
+    tdp_w: float | None = None
+
+
+@cache
+def _facts(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((resources() / "facts" / name).read_text(encoding="utf-8"))
+    return loaded
+
+
+@cache
+def architectures(vendor: str) -> tuple[Architecture, ...]:
+    """All architectures of `nvidia`, `amd`, `intel` or `apple`, oldest first."""
+    return tuple(_architecture(entry) for entry in _facts("architectures.json")[vendor])
+
+
+def _architecture(entry: Mapping[str, Any]) -> Architecture:
+    units = {key: Unit(**{**unit, "sources": tuple(unit["sources"])}) for key, unit in entry["units"].items()}
+    return Architecture(
+        entry["architecture"],
+        entry.get("capability", ""),
+        units,
+        entry.get("fp32_per_sm"),
+        entry.get("fnuz", False),
+        tuple(entry.get("match", ())),
+    )
+
+
+def by_capability(vendor: str, capability: str) -> Architecture | None:
+    """The architecture with exactly this capability. Nothing near counts: a newer one is no superset of an older."""
+    return next((a for a in architectures(vendor) if a.capability == capability), None)
+
+
+def by_name(vendor: str, name: str) -> Architecture | None:
+    """The first architecture one of whose `match` texts is in the device's name as whole words."""
+    plain = _plain(name)
+    for architecture in architectures(vendor):
+        if any(re.search(rf"\b{re.escape(_plain(text))}(?![A-Z])", plain) for text in architecture.match):
+            return architecture
+    return None
+
+
+def source_text(keys: tuple[str, ...]) -> str:
+    """Where a fact comes from, in words."""
+    sources = _facts("architectures.json")["sources"]
+    return "; ".join(sources[key] for key in keys if key in sources)
+
+
+def autocast_operations() -> dict[str, list[str]]:
+    """Operations by what CUDA autocast does: lower precision, fp32, an fp32 result, the widest operand's type."""
+    return {key: value for key, value in _facts("autocast_ops.json").items() if key != "about"}
+
+
+@cache
+def cards() -> tuple[Card, ...]:
+    """Every card of the table, oldest first."""
+    return tuple(Card(**{**entry, "match": tuple(entry["match"])}) for entry in _facts("gpus.json")["gpus"])
+
+
+def card(name: str) -> Card | None:
+    """The card of exactly this name as a driver spells it; None rather than a near one (Laptop, SUPER, Max-Q, A10G)."""
+    words = _words(name)
+    best: tuple[int, Card | None] = (0, None)
+    for known in cards():
+        for text in known.match:
+            wanted = _words(text)
+            if len(wanted) > best[0] and _contains(words, wanted):
+                best = (len(wanted), known)
+    return best[1]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\((R|TM|C)\)", "", name, flags=re.IGNORECASE).upper()
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[\s\-/]+", _plain(name)) if word]
+
+
+def _contains(words: list[str], wanted: list[str]) -> bool:
+    """`wanted` in one piece inside `words`, and around it only words that tell nothing apart."""
+    for start in range(len(words) - len(wanted) + 1):
+        if words[start : start + len(wanted)] == wanted:
+            rest = words[:start] + words[start + len(wanted) :]
+            return all(word in _PLAIN_WORDS or _MEMORY_SIZE.fullmatch(word) for word in rest)
+    return False
