@@ -58,7 +58,7 @@ def best_tops(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def gain(name: str, results: Sequence[Mapping[str, Any]], fmt: str = "bf16") -> float | None:
-    """Newest measured rate of `fmt` over FP32 on a device of this name, at the largest common size; None without one."""
+    """Newest measured rate of `fmt` over FP32 on a device of this name, at the largest common size, or None."""
     for result in of_device(name, results):
         rates = {(row["format"], row["m"]): row["tops"] for row in result["gemm"] if row.get("tops") is not None}
         sizes = [size for kind, size in rates if kind == fmt and ("fp32", size) in rates]

@@ -12,7 +12,6 @@ from precgui.hardware.datasheet import datasheet_devices, device_of_card
 from precgui.hardware.device import Device
 from precgui.hardware.readings import Absent
 
-
 NO_AMX = Absent("this processor has no AMX")
 
 

@@ -196,9 +196,11 @@ def test_that_computed_peaks_agree_with_the_datasheets():
         for name, cell in row.items():
             ops = architecture.units[cell.unit].ops if cell.unit in architecture.units else {}
             rate, sheet = ops.get("all", ops.get(kind)), card.peak_tops.get(cell.unit)
-            if rate and sheet and abs(card.sms * card.boost_mhz * rate * 1e-6 / sheet - 1) > 0.07:
+            if rate and sheet and abs(card.sms * card.boost_mhz * rate * 1e-6 / sheet - 1) > 0.05:
                 disagree.append((card.name, name))
-    assert {card for card, _ in disagree} <= {"L40"}  # its sheet prints half of the rate of the same chip elsewhere
+    # The L40's sheet prints half of what the same chip has elsewhere; the B200's clock is that of its tensor cores.
+    assert {card for card, _ in disagree} == {"L40", "B200 180GB"}
+    assert {name for card, name in disagree if card.startswith("B200")} == {"fp32", "fp64"}
 
 
 def test_that_every_card_of_the_table_can_be_asked_about():
