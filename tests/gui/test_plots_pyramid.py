@@ -42,12 +42,12 @@ def test_that_thousands_of_random_queries_lose_no_extreme_and_no_gap() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 700), max_size=12), st.integers(0, 2**32 - 1), st.integers(1, 40))
-def test_that_appending_in_any_portions_equals_building_at_once(portions: list[int], seed: int, pixels: int) -> None:
+def test_that_growing_in_any_portions_equals_building_at_once(portions: list[int], seed: int, pixels: int) -> None:
     rng = np.random.default_rng(seed)
     x, y = wild_series(rng, sum(portions))
     grown = Pyramid()
-    for part in np.split(np.arange(len(x)), np.cumsum(portions)):
-        grown.append(x[part], y[part])
+    for end in np.cumsum([0, *portions]):
+        grown.update(x[:end], y[:end])
     whole = Pyramid(x, y)
     x0, x1 = np.sort(rng.uniform(-1, x[-1] + 1 if len(x) else 1, 2))
     a, b = grown.query(x0, x1, pixels), whole.query(x0, x1, pixels)
@@ -89,6 +89,16 @@ def test_that_one_nan_among_a_million_breaks_the_line_and_hides_no_neighbour() -
     assert np.isnan(drawn.y).sum() == 1
     assert drawn.x[np.isnan(drawn.y)][0] == 500_000
     assert (np.nanmin(drawn.y), np.nanmax(drawn.y)) == (-7.0, 7.0)
+
+
+def test_that_a_changed_tail_replaces_what_was_known_of_it() -> None:
+    rng = np.random.default_rng(5)
+    x, y = np.arange(5000.0), rng.standard_normal(5000)
+    pyramid = Pyramid(x, y)
+    other = np.concatenate([y[:3210], rng.standard_normal(2500)])
+    pyramid.update(np.arange(5710.0), other, known=3210)
+    for low, high in ((0, 5710), (3000, 3400), (3209, 5709)):
+        assert_nothing_lost(np.arange(5710.0), other, pyramid, low, high, 20)
 
 
 def test_that_bounds_ignore_what_is_not_finite() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QIcon, QKeySequence, QPainter, QPixmap, QShortcut
 from PySide6.QtWidgets import (
@@ -164,8 +163,8 @@ class RunList(QWidget):
 
     def _refresh_value(self, key: str) -> None:
         run, item, bad = self._state.runs[key].run, self._items[key], self._nonfinite[key]
-        x, loss = run.series("loss")
-        bad.feed(x, loss)
+        loss = run.series("loss")[1]
+        bad.update(loss)
         parts = [str(run.status), f"loss {number(float(loss[-1]), 4)}" if len(loss) else "", bad.sentence()]
         self.tree.blockSignals(True)
         item.setData(0, DETAIL, " · ".join(part for part in parts if part))
@@ -232,8 +231,9 @@ class RunList(QWidget):
 
     def first_nonfinite(self, key: str) -> int | None:
         """The index of the first step of a run whose loss was not finite."""
-        bad = ~np.isfinite(self._state.runs[key].run.series("loss")[1])
-        return int(bad.argmax()) if bad.any() else None
+        bad = self._nonfinite[key]
+        bad.update(self._state.runs[key].run.series("loss")[1])
+        return int(bad.index[0]) if len(bad) else None
 
 
 def swatch_icon(opened: OpenRun) -> QIcon:

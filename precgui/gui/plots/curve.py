@@ -12,6 +12,7 @@ from PySide6.QtGui import QColor, QPen
 from precgui.gui.plots.marks import paint, scatter
 from precgui.gui.plots.pyramid import Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
+from precgui.runs.growing import Growing
 from precgui.runs.run import Axis, Run
 
 DOT_PX = 8
@@ -23,24 +24,22 @@ _EMPTY = np.empty(0)
 class NonFinite:
     """Where a growing series was NaN or infinite: every one of them, from the record and not from the picture."""
 
-    x: NDArray[np.float64] = field(default_factory=lambda: _EMPTY)
-    value: NDArray[np.float64] = field(default_factory=lambda: _EMPTY)
+    index: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    value: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     _seen: int = 0
 
     def __len__(self) -> int:
-        return len(self.x)
+        return len(self.index)
 
-    def feed(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
-        """Look at the part of the whole series (x, y) that has not been looked at yet."""
-        tail = slice(self._seen, len(y))
-        bad = ~np.isfinite(y[tail])
-        if bad.any():
-            self.x = np.concatenate([self.x, x[tail][bad]])
-            self.value = np.concatenate([self.value, y[tail][bad]])
+    def update(self, y: NDArray[np.float64], known: int | None = None) -> None:
+        """Take the whole series as it is now; its first `known` values (default: all seen) have not changed."""
+        known = min(self._seen, len(y)) if known is None else known
+        kept = self.index < known
+        found = known + np.flatnonzero(~np.isfinite(y[known:]))
+        if len(found) or not kept.all():
+            self.index = np.concatenate([self.index[kept], found])
+            self.value = y[self.index]
         self._seen = len(y)
-
-    def first(self) -> float | None:
-        return float(self.x[0]) if len(self.x) else None
 
     def sentence(self) -> str:
         """`2 NaN, 1 Inf`; empty when everything was finite."""
@@ -62,7 +61,7 @@ class Curve:
 
     def _restart(self, scale: Scale, over: Axis) -> None:
         self._scale, self._over = scale, over
-        self.pyramid, self.nonfinite = Pyramid(), NonFinite()
+        self.pyramid, self.nonfinite, self._shown = Pyramid(), NonFinite(), Growing()
 
     def set_style(self, colour: str, dash: tuple[float, ...], base: str) -> None:
         pen = QPen(QColor(colour))
@@ -86,21 +85,32 @@ class Curve:
         if (scale, over) != (self._scale, self._over):
             self._restart(scale, over)
         x, y = self.run.series(self.name, over)
-        known = len(self.pyramid)
-        if len(x) < known or (known and x[known - 1] != self.pyramid.x[-1]):
-            self._restart(scale, over)
-            known = 0
+        known, before = self._unchanged(x), len(self.pyramid)
         self.x, self.y = x, y
-        if len(x) == known:
+        if known == before == len(x):
             return False
-        self.pyramid.append(x[known:], to_plot(y[known:], self._factor, scale))
-        self.nonfinite.feed(x, y)
+        self.pyramid.update(x, self._to_plot(y, known), known)
+        self.nonfinite.update(y, known)
         return True
+
+    def _unchanged(self, x: NDArray[np.float64]) -> int:
+        """How many points are where they were: readings after the last step move when a further step is done."""
+        known, back = min(len(self.pyramid), len(x)), 1
+        while known > 0 and x[known - 1] != self.pyramid.x[known - 1]:
+            known, back = max(known - back, 0), 2 * back
+        return known
+
+    def _to_plot(self, y: NDArray[np.float64], known: int) -> NDArray[np.float64]:
+        if self._scale == "linear" and self._factor == 1.0:
+            return y
+        self._shown.truncate(known)
+        self._shown.append(to_plot(y[known:], self._factor, self._scale))
+        return self._shown.view
 
     def draw(self, x0: float, x1: float, pixels: int) -> bool:
         """Draw what lies between x0 and x1. True when every recorded point of it is drawn."""
         drawn = self.pyramid.query(x0, x1, pixels)
-        self.line.setData(drawn.x, drawn.y, connect="finite")
+        self.line.setData(drawn.x, drawn.y, connect="finite", antialias=drawn.exact)
         if self.dots is not None:
             few = drawn.exact and len(drawn.x) <= MOST_DOTS
             self.dots.setData(drawn.x if few else _EMPTY, drawn.y if few else _EMPTY)
@@ -119,8 +129,3 @@ class Curve:
         if after == len(self.x):
             return after - 1
         return after if self.x[after] - x < x - self.x[after - 1] else after - 1
-
-    def drawn_point(self, index: int) -> tuple[float, float]:
-        """Where the recorded point of that index lies in the plot; y is NaN when it cannot be drawn."""
-        value = float(self.pyramid.y[index])
-        return float(self.pyramid.x[index]), value if np.isfinite(value) else np.nan

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks
 _LEAST_OCTAVES = 2.0
-SKIPPED = ("skipped_step",)
 
 
 class _RunCurves:
@@ -162,21 +161,23 @@ class CurveChart(Chart):
         for curve in part.curves:
             if self._unmeasured(curve):
                 continue
-            bad = curve.nonfinite
-            chosen = one_per_pixel(bad.x, x0, x1, self.width_px())
-            places.append(bad.x[chosen])
+            bad, x = curve.nonfinite, curve.x[curve.nonfinite.index]
+            chosen = one_per_pixel(x, x0, x1, self.width_px())
+            places.append(x[chosen])
             symbols += [symbol_of(value) for value in bad.value[chosen]]
         x = np.concatenate(places)
         return x, np.full(len(x), y), symbols
 
-    def _skips(self, part: _RunCurves, x0: float, x1: float) -> tuple[list[float], list[float]]:
+    def _skips(self, part: _RunCurves, x0: float, x1: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Skipped steps, at the loss scale that they were skipped with."""
-        track, curve = part.track, part.curves[0]
+        track, pyramid = part.track, part.curves[0].pyramid
         assert track is not None
-        x = track.places(self.over)[track.of_kind(SKIPPED)]
-        shown = x[one_per_pixel(x, x0, x1, self.width_px())]
-        points = [curve.drawn_point(i) for place in shown if (i := curve.nearest(float(place))) is not None]
-        return [p[0] for p in points], [p[1] for p in points]
+        x = track.places("skipped_step", self.over)
+        x = x[one_per_pixel(x, x0, x1, self.width_px())]
+        index = np.searchsorted(pyramid.x, x)
+        x, index = x[index < len(pyramid)], index[index < len(pyramid)]
+        y = pyramid.y[index]
+        return x[np.isfinite(y)], y[np.isfinite(y)]
 
     @staticmethod
     def _unmeasured(curve: Curve) -> bool:

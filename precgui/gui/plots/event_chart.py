@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QToolTip
 
@@ -94,12 +93,11 @@ class EventChart(Chart):
         shown = self._visible()
         count = 0
         for place, marks in enumerate(shown):
-            x = marks.track.places(self.over)
-            count += int(((x >= x0) & (x <= x1)).sum())
             for row, (lane, item) in enumerate(zip(LANES, marks.rows, strict=True)):
-                places = x[marks.track.of_kind(lane.kinds)]
-                places = places[one_per_pixel(places, x0, x1, self.width_px())]
-                item.setData(places, np.full(len(places), _height(row, place, len(shown))), symbol=lane.symbol)
+                x = np.concatenate([marks.track.places(kind, self.over) for kind in lane.kinds])
+                count += int(((x >= x0) & (x <= x1)).sum())
+                x = x[one_per_pixel(x, x0, x1, self.width_px())]
+                item.setData(x, np.full(len(x), _height(row, place, len(shown))), symbol=lane.symbol)
         self.note = "no events in view" if not count else f"{grouped(count)} event{'s' if count != 1 else ''} in view"
 
     def _visible(self) -> list[_RunMarks]:
@@ -112,17 +110,22 @@ class EventChart(Chart):
         return "All runs are hidden: tick one in the list of runs."
 
     def last_x(self) -> float | None:
-        ends = [float(x[-1]) for marks in self._visible() if len(x := marks.track.places(self.over))]
+        ends = [
+            float(x[-1])
+            for marks in self._visible()
+            for kind in marks.track.kinds()
+            if len(x := marks.track.places(kind, self.over))
+        ]
         return max(ends, default=None)
 
     def readings(self, x: float) -> list[Reading]:
         """The events at exactly this place."""
         found = []
         for marks in self._visible():
-            for index in np.flatnonzero(marks.track.places(self.over) == x):
-                incident = marks.track.incidents[index]
-                value = Value(_what(incident), x)
-                found.append(Reading(colour_of(marks.opened), marks.opened.name, (value,)))
+            for kind in marks.track.kinds():
+                for index in np.flatnonzero(marks.track.places(kind, self.over) == x).tolist():
+                    value = Value(_what(marks.track.of_kind(kind)[index]), x)
+                    found.append(Reading(colour_of(marks.opened), marks.opened.name, (value,)))
         return found
 
     def point_at(self, place: QPointF) -> None:
@@ -146,12 +149,14 @@ class EventChart(Chart):
         return told
 
     def _near(self, marks: _RunMarks, lane: Lane, place: QPointF) -> list[Incident]:
-        index = marks.track.of_kind(lane.kinds)
-        x: NDArray[np.float64] = marks.track.places(self.over)[index]
         low, high = self.x_range()
         reach = NEAR_PX * (high - low) / self.width_px()
         centre = self.view.mapSceneToView(place).x()
-        return [marks.track.incidents[i] for i in index[np.abs(x - centre) <= reach]]
+        return [
+            marks.track.of_kind(kind)[i]
+            for kind in lane.kinds
+            for i in np.flatnonzero(np.abs(marks.track.places(kind, self.over) - centre) <= reach).tolist()
+        ]
 
     def rows(self) -> Iterator[Row]:
         for marks in self._visible():

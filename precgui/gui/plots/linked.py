@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from precgui.gui.state import OpenRun
 
 TICK_MS = 33
+_REST = 50.0  # times as long as the last pull took
 GROWTH = 1.10  # the x range grows in steps of a tenth while it follows a run
 _ROOM = 1.01  # of a run that has ended
 _TWO_COLUMNS_PX = 1150
@@ -44,6 +46,7 @@ class LinkedPlots(QScrollArea):
         self._range = (0.0, 10.0)
         self._runs: list[OpenRun] = []
         self._stale: list[PlotFrame] = []
+        self._rest_until: dict[PlotFrame, float] = {}
         self._pointed: tuple[Chart, float] | None = None
         self._cursor: float | None = None
         self._body = QWidget(self)
@@ -138,19 +141,33 @@ class LinkedPlots(QScrollArea):
         if not self._stale:
             self._timer.stop()
             return
-        self._renew(self._stale.pop(0))
+        now = time.perf_counter()
+        ready = next((frame for frame in self._stale if self._rest_until.get(frame, 0.0) <= now), None)
+        if ready is not None:
+            self._stale.remove(ready)
+            self._pull(ready)
+            QTimer.singleShot(0, self, lambda: self._draw(ready))  # lets other events in between
 
-    def _renew(self, frame: PlotFrame) -> None:
-        if not self.paused:
-            frame.chart.pull()
-            self._keep_up()
+    def _pull(self, frame: PlotFrame) -> None:
+        """Take over new data; a signal that is dear to compute is asked for less often."""
+        if self.paused:
+            return
+        start = time.perf_counter()
+        frame.chart.pull()
+        now = time.perf_counter()
+        self._rest_until[frame] = now + _REST * (now - start)
+        self._keep_up()
+
+    def _draw(self, frame: PlotFrame) -> None:
         self._apply_range(frame.chart)
         frame.draw()
 
     def settle(self) -> None:
         """Draw everything that waits, now."""
         while self._stale:
-            self._renew(self._stale.pop(0))
+            frame = self._stale.pop(0)
+            self._pull(frame)
+            self._draw(frame)
 
     # The x range
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 import pyqtgraph as pg
@@ -13,35 +13,43 @@ from PySide6.QtGui import QColor, QPen
 from precgui.events import Incident
 from precgui.runs.run import Axis, Run
 
+AXES: tuple[Axis, ...] = get_args(Axis)
 SYMBOL_PX = 10
 NAN, PLUS_INF, MINUS_INF = "x", "t1", "t"
 
 
-@dataclass(slots=True)
 class Track:
-    """The incidents of a run so far, with their places, taken over as they come."""
+    """The incidents of a run so far, sorted by kind, taken over as they come."""
 
-    run: Run
-    incidents: list[Incident] = field(default_factory=list)
-    _step: list[float] = field(default_factory=list)
-    _time_s: list[float] = field(default_factory=list)
-    _kinds: list[str] = field(default_factory=list)
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._count = 0
+        self._by_kind: dict[str, list[Incident]] = {}
+        self._places: dict[tuple[str, Axis], NDArray[np.float64]] = {}
 
     def pull(self) -> bool:
         """Take over new incidents. True when there were some."""
-        fresh = self.run.events()[len(self.incidents) :]
-        self.incidents += fresh
-        self._step += [float(incident.step) for incident in fresh]
-        self._time_s += [incident.time_s for incident in fresh]
-        self._kinds += [incident.kind for incident in fresh]
+        fresh = self._run.events()[self._count :]
+        self._count += len(fresh)
+        for incident in fresh:
+            self._by_kind.setdefault(incident.kind, []).append(incident)
+            for over in AXES:
+                self._places.pop((incident.kind, over), None)
         return bool(fresh)
 
-    def places(self, over: Axis) -> NDArray[np.float64]:
-        return np.array(self._step if over == "step" else self._time_s, np.float64)
+    def kinds(self) -> list[str]:
+        return list(self._by_kind)
 
-    def of_kind(self, kinds: Sequence[str]) -> NDArray[np.intp]:
-        """The indices of the incidents of these kinds, in the order of the run."""
-        return np.flatnonzero(np.isin(self._kinds, kinds)) if self._kinds else np.empty(0, np.intp)
+    def of_kind(self, kind: str) -> Sequence[Incident]:
+        return self._by_kind.get(kind, ())
+
+    def places(self, kind: str, over: Axis) -> NDArray[np.float64]:
+        """Where the incidents of a kind lie on the x axis, in the order of the run."""
+        if (kind, over) not in self._places:
+            incidents = self.of_kind(kind)
+            places = [float(i.step) for i in incidents] if over == "step" else [i.time_s for i in incidents]
+            self._places[kind, over] = np.array(places, np.float64)
+        return self._places[kind, over]
 
 
 def one_per_pixel(x: NDArray[np.float64], x0: float, x1: float, pixels: int) -> NDArray[np.intp]:

@@ -31,21 +31,21 @@ class Drawn:
     exact: bool
 
 
-class _Buffer:
-    """A one-dimensional array that grows at its end in amortised constant time."""
+class _Column:
+    """Indices that grow at the end in amortised constant time."""
 
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self._data: NDArray[Any] = np.empty(1024, dtype)
+    def __init__(self) -> None:
+        self._data: Indices = np.empty(1024, np.int32)
         self.size = 0
 
     @property
-    def values(self) -> NDArray[Any]:
+    def values(self) -> Indices:
         return self._data[: self.size]
 
-    def extend(self, values: NDArray[Any]) -> None:
+    def extend(self, values: NDArray[np.integer[Any]]) -> None:
         needed = self.size + len(values)
         if needed > len(self._data):
-            grown = np.empty(max(needed, 2 * len(self._data)), self._data.dtype)
+            grown = np.empty(max(needed, 2 * len(self._data)), np.int32)
             grown[: self.size] = self.values
             self._data = grown
         self._data[self.size : needed] = values
@@ -56,7 +56,7 @@ class _Level:
     """The complete blocks of one size: three indices a block."""
 
     def __init__(self) -> None:
-        self.low, self.high, self.gap = (_Buffer(np.int32) for _ in range(3))
+        self.low, self.high, self.gap = (_Column() for _ in range(3))
         self.has_gaps = False
 
     def __len__(self) -> int:
@@ -67,6 +67,10 @@ class _Level:
         self.high.extend(high)
         self.gap.extend(gap)
         self.has_gaps = self.has_gaps or bool((gap != _NONE).any())
+
+    def truncate(self, blocks: int) -> None:
+        for column in (self.low, self.high, self.gap):
+            column.size = min(column.size, blocks)
 
     def points(self, start: int, stop: int) -> Indices:
         """The indices that blocks start..stop contribute, ascending; a point may come twice."""
@@ -86,28 +90,27 @@ class Pyramid:
     """A series of (x, y) with x ascending, not necessarily uniform, that answers range queries in microseconds."""
 
     def __init__(self, x: ArrayLike = (), y: ArrayLike = ()) -> None:
-        self._x, self._y = _Buffer(np.float64), _Buffer(np.float64)
+        self.x: Floats = np.empty(0)
+        self.y: Floats = np.empty(0)
         self._levels: list[_Level] = []
-        self.append(x, y)
+        self.update(x, y)
 
     def __len__(self) -> int:
-        return self._x.size
+        return len(self.x)
 
-    @property
-    def x(self) -> Floats:
-        return self._x.values
+    def update(self, x: ArrayLike, y: ArrayLike, known: int | None = None) -> None:
+        """Take the whole series as it is now; x must not fall. The arrays are kept, not copied.
 
-    @property
-    def y(self) -> Floats:
-        return self._y.values
-
-    def append(self, x: ArrayLike, y: ArrayLike) -> None:
-        """Add points at the end; only the blocks that they complete are computed. x must not fall."""
+        The first `known` points (default: all that were there before) have not changed; only blocks beyond them
+        are computed. Raises ValueError when x and y are not equally long.
+        """
         x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
         if x.shape != y.shape or x.ndim != 1:
             raise ValueError(f"x and y must be two equally long lists, not of shapes {x.shape} and {y.shape}")
-        self._x.extend(x)
-        self._y.extend(y)
+        known = min(len(self), len(x)) if known is None else known
+        self.x, self.y = x, y
+        for power, level in enumerate(self._levels):
+            level.truncate(known // (FIRST_BLOCK << power))
         self._complete_blocks()
 
     def _complete_blocks(self) -> None:
