@@ -3,7 +3,7 @@
     screenshots.py FOLDER [RUN.h5 ...] [--panels live,setup] [--runs fp32,bf16-amp] [--recipe NAME]
 
 Without run files it trains in each precision first, through the window's own queue, and leaves the last run going
-while it takes the pictures. Without a display it draws offscreen, which gives the same pixels.
+while it takes the pictures of Live, with a logarithmic loss. It draws offscreen where there is no display.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from PySide6.QtWidgets import QApplication
 
 from precgui import config
 from precgui.gui.notices import Notices
+from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.settings import Settings
 from precgui.gui.startup import Start
 from precgui.gui.theme import themes
@@ -35,6 +36,7 @@ LARGE, SMALL = (1280, 800), (800, 560)
 SETTLE_S = 0.6  # redraws are staggered over some ticks
 RUN_LIMIT_S = 300
 PRECISIONS = "fp32,tf32,bf16-amp,fp16-amp"
+SETTINGS = ("scaling.mode=auto", "train.epochs=40")
 Mode = Literal["light", "dark"]
 
 
@@ -42,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as own:
-        os.environ["PRECGUI_STATE"] = f"{own}/state"
-        os.environ["PRECGUI_RUNS"] = f"{own}/runs"
+        os.environ.update(HOME=own, PRECGUI_STATE=f"{own}/state")
+        os.environ.pop("PRECGUI_RUNS", None)
         gallery = Gallery(asked.folder)
         gallery.open(asked.files)
         if not asked.files:
@@ -88,7 +90,7 @@ class Gallery:
         state = self._window.state
         assert state is not None
         for precision in precisions:
-            state.start(config.load(recipe, [f"precision={precision}"]))
+            state.start(config.load(recipe, [f"precision={precision}", *SETTINGS]))
 
         def last_is_half_done() -> bool:
             progress = state.progress()
@@ -103,9 +105,11 @@ class Gallery:
         """
         for name in sorted(panels, key=lambda name: name != "live"):
             self._window.show_panel(name)
+            for frame in self._window.host.panels[name].findChildren(PlotFrame)[:1]:
+                frame.log_button.setChecked(True)
+            self._picture(f"{name}-dark", "dark", LARGE)
             self._picture(f"{name}-light", "light", LARGE)
             self._picture(f"{name}-small", "light", SMALL)
-            self._picture(f"{name}-dark", "dark", LARGE)
 
     def close(self) -> None:
         state = self._window.state
