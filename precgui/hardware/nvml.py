@@ -35,12 +35,14 @@ _REASONS = {
 
 def _why(error: Exception) -> Absent:
     if isinstance(error, AttributeError):
-        return Absent("the installed nvidia-ml-py is too old to know it")
+        return Absent("the installed nvidia-ml-py is too old to know it", lasting=True)
     return _absent(getattr(error, "value", 0), str(error))
 
 
 def _absent(code: int, answer: str) -> Absent:
-    return Absent(_REASONS.get(code, f"NVML answers: {answer}"), lost=code in (_GPU_IS_LOST, _RESET_REQUIRED))
+    lost = code in (_GPU_IS_LOST, _RESET_REQUIRED)
+    lasting = code in (_NOT_SUPPORTED, _NO_PERMISSION, _FUNCTION_NOT_FOUND)
+    return Absent(_REASONS.get(code, f"NVML answers: {answer}"), lost, lasting)
 
 
 class Gpu:
@@ -53,7 +55,7 @@ class Gpu:
 
     def ask(self, function: str, *arguments: Any) -> Maybe[Any]:
         """The answer of `pynvml.<function>(handle, *arguments)`, in NVML's own units."""
-        return _call(self.library, function, self.handle, *arguments)
+        return call(self.library, function, self.handle, *arguments)
 
     def name(self) -> str:
         """As NVML spells it; `NVIDIA GPU` where it tells no name."""
@@ -81,7 +83,7 @@ class Session:
 
     def ask(self, function: str, *arguments: Any) -> Maybe[Any]:
         """The answer of `pynvml.<function>(*arguments)` for the system as a whole."""
-        return _call(self.library, function, *arguments)
+        return call(self.library, function, *arguments)
 
     def gpus(self) -> list[Maybe[Gpu]]:
         """Every GPU in NVML's order; one that cannot be opened stands as `Absent` in its place."""
@@ -133,7 +135,8 @@ def _why_no_session(error: Exception) -> str:
     return f"NVML does not start: {error}"
 
 
-def _call(library: ModuleType, function: str, *arguments: Any) -> Maybe[Any]:
+def call(library: ModuleType, function: str, *arguments: Any) -> Maybe[Any]:
+    """`library.function(*arguments)`, or why it failed."""
     try:
         return getattr(library, function)(*arguments)
     except _errors(library) as error:

@@ -10,10 +10,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Not available. `reason` is half a sentence that says why; `lost` means the device itself has gone."""
+    """Not available. `reason` is half a sentence that says why; `lost` means the device itself has gone, `lasting`
+    that asking again is no use."""
 
     reason: str
     lost: bool = False
+    lasting: bool = False
 
     def __str__(self) -> str:
         return f"not available: {self.reason}"

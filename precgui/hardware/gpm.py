@@ -1,0 +1,88 @@
+"""How busy the units of an NVIDIA GPU are (GPM): tensor cores by kind, vector units, memory. Hopper and newer.
+
+The driver compares two samples; the counters are those of DCGM, so both cannot measure at once. HMMA is FP16, BF16,
+TF32 and FP8 together: the hardware does not tell them apart.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from precgui.hardware import nvml
+from precgui.hardware.readings import Absent, Maybe
+
+METRICS = {
+    "sm": 2, "occupancy": 3, "tensor": 5, "tensor_fp64": 6, "tensor_half": 7, "tensor_int": 9, "dram": 10,
+    "fp64": 11, "fp32": 12, "fp16": 13,
+}  # fmt: skip
+LEAST_S = 0.1  # between two samples
+
+
+class GpmMeter:
+    """Two samples of one GPU, taken in turn. Close it: the driver holds the samples' memory."""
+
+    def __init__(self, gpu: nvml.Gpu) -> None:
+        self._gpu = gpu
+        self._samples: list[Any] = []
+        self._taken_s = 0.0
+        self.support = self._supported()
+
+    def _supported(self) -> Maybe[bool]:
+        asked = self._gpu.ask("nvmlGpmQueryDeviceSupport")
+        if isinstance(asked, Absent):
+            return asked
+        if not asked.isSupportedDevice:
+            return Absent("NVIDIA reports it from Hopper on, on GeForce from Blackwell on", lasting=True)
+        return True
+
+    def read(self) -> Maybe[dict[str, float]]:
+        """Percent of time since the last read, by METRICS; Absent at first and when asked sooner than LEAST_S."""
+        if isinstance(self.support, Absent):
+            return self.support
+        now = time.perf_counter()
+        if self._samples and now - self._taken_s < LEAST_S:
+            return Absent("two samples must be 0.1 s apart")
+        sample = self._take()
+        if isinstance(sample, Absent):
+            return sample
+        self._taken_s = now
+        self._samples.append(sample)
+        if len(self._samples) < 2:
+            return Absent("the first sample has just been taken")
+        before = self._samples.pop(0)
+        found = self._between(before, sample)
+        self._free(before)
+        return found
+
+    def close(self) -> None:
+        while self._samples:
+            self._free(self._samples.pop())
+
+    def _take(self) -> Maybe[Any]:
+        sample = nvml.call(self._gpu.library, "nvmlGpmSampleAlloc")
+        if isinstance(sample, Absent):
+            return sample
+        taken = self._gpu.ask("nvmlGpmSampleGet", sample)
+        if isinstance(taken, Absent):
+            self._free(sample)
+        return taken
+
+    def _free(self, sample: Any) -> None:
+        nvml.call(self._gpu.library, "nvmlGpmSampleFree", sample)
+
+    def _between(self, before: Any, after: Any) -> Maybe[dict[str, float]]:
+        library = self._gpu.library
+        request = nvml.call(library, "c_nvmlGpmMetricsGet_t")
+        if isinstance(request, Absent):
+            return request
+        request.version = library.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = len(METRICS)
+        request.sample1, request.sample2 = before, after
+        for place, number in enumerate(METRICS.values()):
+            request.metrics[place].metricId = number
+        answer = nvml.call(library, "nvmlGpmMetricsGet", request)
+        if isinstance(answer, Absent):
+            return answer
+        rows = zip(METRICS, request.metrics[: len(METRICS)], strict=True)
+        return {name: float(metric.value) for name, metric in rows if metric.nvmlReturn == 0}

@@ -1,0 +1,253 @@
+"""What the machine reads now: one snapshot per tick, from a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from precgui.hardware import nvml, power
+from precgui.hardware.gpm import GpmMeter
+from precgui.hardware.readings import Absent, Maybe
+
+SLOW_S = 0.5  # clocks, temperature, utilisation, memory
+CPU = "CPU"
+
+# quantity: (title, unit). Instant and average power are two readings of two clocks of the driver, not one.
+QUANTITIES: dict[str, tuple[str, str]] = {
+    "power_instant_w": ("Power, instant", "W"),
+    "power_average_w": ("Power, average", "W"),
+    "energy_j": ("Energy counter", "J"),
+    "sm_clock_mhz": ("SM clock", "MHz"),
+    "memory_clock_mhz": ("Memory clock", "MHz"),
+    "temperature_c": ("Temperature", "°C"),
+    "utilisation": ("Utilisation", "%"),
+    "memory_used_bytes": ("Memory used", "B"),
+    "tensor": ("Tensor cores busy", "%"),
+    "tensor_half": ("Tensor cores, FP16 to FP8", "%"),
+    "tensor_int": ("Tensor cores, INT8", "%"),
+    "tensor_fp64": ("Tensor cores, FP64", "%"),
+    "dram": ("Memory bandwidth used", "%"),
+}
+# Bits of nvmlDeviceGetCurrentClocksEventReasons: (word, sentence, worth a warning).
+REASONS: dict[int, tuple[str, str, bool]] = {
+    0x1: ("idle", "Nothing to do, so the clocks are low.", False),
+    0x2: ("application clocks", "Someone has fixed the clocks.", False),
+    0x4: ("power cap", "The power limit holds the clocks down.", True),
+    0x8: ("hardware slowdown", "Temperature or power brake: the hardware halves the clocks.", True),
+    0x10: ("sync boost", "The clocks follow another GPU of the group.", False),
+    0x20: ("thermal, software", "Too warm: the driver holds the clocks down.", True),
+    0x40: ("thermal, hardware", "Too hot: the hardware holds the clocks down.", True),
+    0x80: ("power brake", "The server's power supply asks for less.", True),
+    0x100: ("display clocks", "The display setting decides the clocks.", False),
+    0x200: ("board limit", "A limit of the board holds the clocks down.", True),
+    0x400: ("reliability", "The voltage limit holds the clocks down.", True),
+}
+_CLOCK_SM, _CLOCK_MEMORY = 1, 2
+_TEMPERATURE_GPU = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A program that computes on a GPU; `memory_bytes` is Absent where the driver does not tell (Windows)."""
+
+    pid: int
+    name: str
+    memory_bytes: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """One device at one moment. `values` holds the quantities that were asked for at this tick."""
+
+    device: str
+    values: Mapping[str, Maybe[float]]
+    reasons: Maybe[tuple[str, ...]]
+    processes: Maybe[tuple[Process, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All devices at `time_s` (seconds since the poller began). `full` tells a slow tick from a power-only one."""
+
+    time_s: float
+    full: bool
+    devices: tuple[DeviceReading, ...]
+
+
+class GpuReader:
+    """Reads one GPU. What the driver says it will never tell is asked once."""
+
+    def __init__(self, gpu: nvml.Gpu) -> None:
+        self.device = f"GPU {gpu.index} {gpu.name()}"
+        self._gpu = gpu
+        self._never: dict[tuple[Any, ...], Absent] = {}
+        self._meter = GpmMeter(gpu)
+
+    def close(self) -> None:
+        self._meter.close()
+
+    def power(self) -> dict[str, Maybe[float]]:
+        """Instant and average power in watts."""
+        average = self._field(nvml.FIELD_POWER_AVERAGE)
+        if isinstance(average, Absent) and not average.lost:
+            average = self._ask("nvmlDeviceGetPowerUsage")
+        instant = self._field(nvml.FIELD_POWER_INSTANT)
+        return {"power_instant_w": _scaled(instant, 1e-3), "power_average_w": _scaled(average, 1e-3)}
+
+    def everything(self) -> DeviceReading:
+        """All quantities, throttle reasons and processes."""
+        memory, busy = self._ask("nvmlDeviceGetMemoryInfo"), self._ask("nvmlDeviceGetUtilizationRates")
+        values: dict[str, Maybe[float]] = {
+            **self.power(),
+            "energy_j": _scaled(self._ask("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
+            "sm_clock_mhz": _scaled(self._ask("nvmlDeviceGetClockInfo", _CLOCK_SM)),
+            "memory_clock_mhz": _scaled(self._ask("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)),
+            "temperature_c": _scaled(self._temperature()),
+            "utilisation": busy if isinstance(busy, Absent) else float(busy.gpu),
+            "memory_used_bytes": memory if isinstance(memory, Absent) else float(memory.used),
+            **self._units(),
+        }
+        return DeviceReading(self.device, values, self.reasons(), self.processes())
+
+    def reasons(self) -> Maybe[tuple[str, ...]]:
+        """Why the clocks are not higher, as words of REASONS; empty when nothing holds them."""
+        bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if isinstance(bits, Absent) and not bits.lost:
+            bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # drivers before 535
+        if isinstance(bits, Absent):
+            return bits
+        return tuple(word for bit, (word, _, _) in REASONS.items() if bits & bit)
+
+    def processes(self) -> Maybe[tuple[Process, ...]]:
+        """Programs that compute here, the largest first."""
+        found = self._ask("nvmlDeviceGetComputeRunningProcesses")
+        if isinstance(found, Absent):
+            return found
+        listed = [Process(int(p.pid), _process_name(int(p.pid)), _used(p.usedGpuMemory)) for p in found]
+        return tuple(sorted(listed, key=lambda p: 0 if isinstance(p.memory_bytes, Absent) else -p.memory_bytes))
+
+    def _temperature(self) -> Maybe[Any]:
+        found = self._ask("nvmlDeviceGetTemperatureV", _TEMPERATURE_GPU)
+        if isinstance(found, Absent) and not found.lost:
+            return self._ask("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)  # drivers before CUDA 13
+        return found
+
+    def _units(self) -> dict[str, Maybe[float]]:
+        found = self._meter.read()
+        names = ("tensor", "tensor_half", "tensor_int", "tensor_fp64", "dram")
+        if isinstance(found, Absent):
+            return dict.fromkeys(names, found)
+        return {name: found.get(name, Absent("the driver leaves it out")) for name in names}
+
+    def _ask(self, function: str, *arguments: Any) -> Maybe[Any]:
+        return self._remembered((function, *arguments), lambda: self._gpu.ask(function, *arguments))
+
+    def _field(self, number: int) -> Maybe[float]:
+        return self._remembered((number,), lambda: self._gpu.field(number))
+
+    def _remembered(self, key: tuple[Any, ...], ask: Callable[[], Maybe[Any]]) -> Maybe[Any]:
+        if key in self._never:
+            return self._never[key]
+        answer = ask()
+        if isinstance(answer, Absent) and answer.lasting:
+            self._never[key] = answer
+        return answer
+
+
+class CpuReader:
+    """Load, clock and memory of the host. The first load is that since the reader was made."""
+
+    def __init__(self) -> None:
+        psutil.cpu_percent()
+
+    def everything(self) -> DeviceReading:
+        values: dict[str, Maybe[float]] = {
+            "utilisation": float(psutil.cpu_percent()),
+            "memory_used_bytes": float(psutil.virtual_memory().total - psutil.virtual_memory().available),
+        }
+        none: Maybe[Any] = Absent("the system does not tell")
+        return DeviceReading(CPU, values, none, none)
+
+
+class LivePoller:
+    """Sends snapshots from `start` to `stop`: power at half the period of its counter, the rest twice a second.
+
+    `emit` is called in the poller's thread. Polling keeps a sleeping laptop GPU awake: stop it when nobody looks.
+    """
+
+    def __init__(self, emit: Callable[[Snapshot], None]) -> None:
+        self._emit = emit
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._poll, name="live poller", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and wait for it; may be called again."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop.set()
+            thread.join()
+
+    def _poll(self) -> None:
+        with nvml.session() as opened:
+            gpus = [] if isinstance(opened, Absent) else opened.gpus()
+            readers = [GpuReader(gpu) for gpu in gpus if not isinstance(gpu, Absent)]
+            self._loop(readers, _rapl_sensors())
+            for reader in readers:
+                reader.close()
+
+    def _loop(self, readers: list[GpuReader], rapl: list[power.RaplSensor]) -> None:
+        cpu, start, slow_due = CpuReader(), time.perf_counter(), 0.0
+        period_s = power.PERIOD_S if readers or rapl else SLOW_S
+        due = start
+        while not self._stop.wait(max(0.0, due - time.perf_counter())):
+            now_s = time.perf_counter() - start
+            full = now_s >= slow_due
+            slow_due = now_s + SLOW_S if full else slow_due
+            gpus = [r.everything() if full else _only_power(r) for r in readers]
+            zones = [_zone(sensor, now_s) for sensor in rapl]
+            host = [cpu.everything()] if full else []
+            self._emit(Snapshot(now_s, full, (*gpus, *host, *zones)))
+            due = max(due + period_s, time.perf_counter())
+
+
+def _only_power(reader: GpuReader) -> DeviceReading:
+    none: Maybe[Any] = Absent("not asked at this tick")
+    return DeviceReading(reader.device, reader.power(), none, none)
+
+
+def _rapl_sensors() -> list[power.RaplSensor]:
+    sensors, _ = power.find_sensors(Absent("asked elsewhere"))
+    return [sensor for sensor in sensors if isinstance(sensor, power.RaplSensor)]
+
+
+def _zone(sensor: power.RaplSensor, now_s: float) -> DeviceReading:
+    found = sensor.read(now_s)
+    watts: Maybe[float] = found if isinstance(found, Absent) else found[0]
+    none: Maybe[Any] = Absent("RAPL does not tell")
+    return DeviceReading(sensor.device, {"power_average_w": watts}, none, none)
+
+
+def _scaled(value: Maybe[Any], factor: float = 1.0) -> Maybe[float]:
+    return value if isinstance(value, Absent) else float(value) * factor
+
+
+def _used(memory: int | None) -> Maybe[int]:
+    return Absent("the driver does not tell on Windows") if memory is None else int(memory)
+
+
+def _process_name(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
+        return "another user's process"
