@@ -44,7 +44,7 @@ class EmptyState(QWidget):
         """Change the sentences; a label of fixed width does not find its height by itself."""
         self.text.setText(text)
         self.text.ensurePolished()
-        self.text.setFixedHeight(self.text.heightForWidth(TEXT_WIDTH))
+        self.text.setFixedHeight(max(0, self.text.heightForWidth(TEXT_WIDTH)))
 
     def _recolour(self) -> None:
         theme = themes().theme

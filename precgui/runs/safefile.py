@@ -43,13 +43,29 @@ def open_file(path: Path) -> h5py.File:
     """Open for reading only, also while another process writes. Raises RunFileError."""
     if not path.is_file():
         raise RunFileError(f"{path} is not a file; choose a run file (.h5).")
+    if (missing := _missing_bytes(path)) > 0:
+        raise RunFileError(f"{path} is cut short: its last {missing} bytes are missing; restore a copy.")
     reasons = []
-    for swmr in (True, False):  # a killed writer's file opens only with SWMR, a foreign one perhaps only without
+    # A file that was closed well opens without SWMR; one that is being written, or was when its writer died, only with.
+    # SWMR comes second: where a checksum does not fit, it waits for a writer to mend it, ever longer, without end.
+    for swmr in (False, True):
         try:
             return h5py.File(path, "r", swmr=swmr, locking=False, rdcc_nbytes=0)
         except FAULTS as error:
             reasons.append(str(error))
     raise RunFileError(_why_not_opened(path, reasons[-1]))
+
+
+def _missing_bytes(path: Path) -> int:
+    """How much shorter the file is than its superblock says (HDF5 file format, version 2 and 3 of the superblock)."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(36)
+    except OSError:
+        return 0
+    if len(head) < 36 or head[:8] != b"\x89HDF\r\n\x1a\n" or head[8] not in (2, 3) or head[9] != 8:
+        return 0
+    return int.from_bytes(head[28:36], "little") - path.stat().st_size
 
 
 def _why_not_opened(path: Path, reason: str) -> str:
