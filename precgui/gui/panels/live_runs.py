@@ -247,7 +247,9 @@ def swatch_icon(opened: OpenRun) -> QIcon:
     middle = _SWATCH.height() / 2
     painter.drawLine(QPointF(1, middle), QPointF(_SWATCH.width() - 1, middle))
     painter.end()
-    return QIcon(image)
+    icon = QIcon(image)
+    icon.addPixmap(image, QIcon.Mode.Selected)  # Qt would tint the selected run, whose colour then is no longer its own
+    return icon
 
 
 def _tool_tip(opened: OpenRun) -> str:
