@@ -89,7 +89,7 @@ def approximate(value: Fraction, digits: int = 9) -> str:
     context = Context(prec=digits, Emax=MAX_EMAX, Emin=MIN_EMIN)
     quotient = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context)
     exponent = quotient.adjusted()
-    if -5 <= exponent < digits:
+    if -4 <= exponent < digits:
         return format(quotient, "f")
     mantissa = format(quotient.scaleb(-exponent, context), "f")
     return f"{mantissa}e{exponent:+03d}"

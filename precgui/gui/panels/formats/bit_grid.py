@@ -1,0 +1,321 @@
+"""Rows of bits, one row for each format: painted in one widget so that a toggle repaints in a few milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from precgui.formats import text
+from precgui.formats.model import FloatFormat
+from precgui.formats.report import Report
+from precgui.gui.panels.formats.bit_layout import Line, RowLayout, field_of, lay_out
+from precgui.gui.theme import Theme, themes
+
+Bit = tuple[str, int]
+
+
+class BitGrid(QWidget):
+    """Shows reports and asks for changes: it never changes a number itself.
+
+    Click or drag to set bits, arrows to move, space to flip, 0 and 1 to write, page up and down to step one ulp.
+    """
+
+    bit_set = Signal(str, int, bool, bool)  # format, bit, on, part of a drag that has begun
+    stepped = Signal(str, int)
+    selected = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._reports: dict[str, Report] = {}
+        self._layout: list[RowLayout] = []
+        self._cursor: Bit | None = None
+        self._drag: tuple[str, bool] | None = None
+        self._stale = False
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMouseTracking(True)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setAccessibleName("Bits")
+        themes().changed.connect(self.update)
+
+    # What is shown
+
+    def show_reports(self, reports: Sequence[Report]) -> None:
+        """Show these; the first of them becomes the chosen one when the chosen one is gone."""
+        same = [r.format.name for r in reports] == list(self._reports)
+        self._reports = {report.format.name: report for report in reports}
+        self._stale = False
+        if self._cursor is None or self._cursor[0] not in self._reports:
+            self._cursor = (reports[0].format.name, reports[0].format.bits - 1) if reports else None
+        if not same:
+            self._arrange()
+        self._describe()
+        self.update()
+
+    def show_stale(self, stale: bool) -> None:
+        """Fade the rows while what is typed is no number."""
+        if stale != self._stale:
+            self._stale = stale
+            self.update()
+
+    @property
+    def chosen(self) -> str | None:
+        return self._cursor[0] if self._cursor else None
+
+    @property
+    def cursor_bit(self) -> Bit | None:
+        return self._cursor
+
+    def cell_rect(self, name: str, bit: int) -> QRect:
+        """Where a bit is drawn. Raises KeyError for a format that is not shown."""
+        for row in self._layout:
+            if row.name == name:
+                return row.cells[bit]
+        raise KeyError(name)
+
+    def choose(self, name: str) -> None:
+        if name in self._reports and name != self.chosen:
+            self._move((name, self._reports[name].format.bits - 1))
+
+    # Geometry
+
+    def sizeHint(self) -> QSize:
+        return QSize(900, self._layout[-1].rect.bottom() + 6 if self._layout else 60)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(460, self.sizeHint().height())
+
+    def resizeEvent(self, event: QEvent) -> None:
+        self._arrange()
+
+    def changeEvent(self, event: QEvent) -> None:
+        if event.type() == QEvent.Type.FontChange:
+            self._arrange()
+
+    def _arrange(self) -> None:
+        self._layout = lay_out([r.format for r in self._reports.values()], self.width(), self.fontMetrics())
+        self.setFixedHeight(self.sizeHint().height())
+        self.updateGeometry()
+        self.update()
+
+    def _bit_at(self, point: QPoint) -> Bit | None:
+        for row in self._layout:
+            if row.rect.contains(point):
+                for bit, cell in row.cells.items():
+                    if cell.contains(point):
+                        return row.name, bit
+        return None
+
+    # Mouse
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        point = event.position().toPoint()
+        hit = self._bit_at(point)
+        if hit and event.button() == Qt.MouseButton.LeftButton:
+            name, bit = hit
+            on = not self._is_on(name, bit)
+            self._drag = (name, on)
+            self._move(hit)
+            self.bit_set.emit(name, bit, on, False)
+            return
+        for row in self._layout:
+            if row.rect.contains(point):
+                self.choose(row.name)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        hit = self._bit_at(event.position().toPoint())
+        self.setCursor(Qt.CursorShape.PointingHandCursor if hit else Qt.CursorShape.ArrowCursor)
+        if self._drag is None or hit is None or hit[0] != self._drag[0]:
+            return
+        if self._is_on(*hit) != self._drag[1]:
+            self._move(hit)
+            self.bit_set.emit(*hit, self._drag[1], True)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._drag = None
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip:
+            hit = self._bit_at(self.mapFromGlobal(event.globalPos()))  # type: ignore[attr-defined]
+            QToolTip.showText(event.globalPos(), self._tip(hit) if hit else "", self)  # type: ignore[attr-defined]
+            return True
+        return super().event(event)
+
+    def _tip(self, hit: Bit) -> str:
+        name, bit = hit
+        field, weight = field_of(self._reports[name].format, bit)
+        return f"{name}, bit {bit}: {field}{weight}"
+
+    # Keyboard
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if self._cursor is None:
+            return super().keyPressEvent(event)
+        name, bit = self._cursor
+        key = event.key()
+        last = self._reports[name].format.bits - 1
+        match key:
+            case Qt.Key.Key_Left:
+                self._move((name, min(bit + 1, last)))
+            case Qt.Key.Key_Right:
+                self._move((name, max(bit - 1, 0)))
+            case Qt.Key.Key_Home:
+                self._move((name, last))
+            case Qt.Key.Key_End:
+                self._move((name, 0))
+            case Qt.Key.Key_Up | Qt.Key.Key_Down:
+                self._move_row(-1 if key == Qt.Key.Key_Up else 1)
+            case Qt.Key.Key_Space | Qt.Key.Key_Return | Qt.Key.Key_Enter:
+                self.bit_set.emit(name, bit, not self._is_on(name, bit), False)
+            case Qt.Key.Key_0 | Qt.Key.Key_1:
+                self.bit_set.emit(name, bit, key == Qt.Key.Key_1, False)
+                self._move((name, max(bit - 1, 0)))
+            case Qt.Key.Key_PageUp | Qt.Key.Key_Plus:
+                self.stepped.emit(name, 1)
+            case Qt.Key.Key_PageDown | Qt.Key.Key_Minus:
+                self.stepped.emit(name, -1)
+            case _:
+                super().keyPressEvent(event)
+        return None
+
+    def _move_row(self, by: int) -> None:
+        assert self._cursor is not None
+        names = list(self._reports)
+        place = min(max(names.index(self._cursor[0]) + by, 0), len(names) - 1)
+        bits = self._reports[names[place]].format.bits
+        from_left = self._reports[self._cursor[0]].format.bits - 1 - self._cursor[1]
+        self._move((names[place], max(bits - 1 - from_left, 0)))
+
+    def _move(self, to: Bit) -> None:
+        before = self.chosen
+        self._cursor = to
+        self._describe()
+        self.update()
+        if to[0] != before:
+            self.selected.emit(to[0])
+
+    def _is_on(self, name: str, bit: int) -> bool:
+        return bool(self._reports[name].stored.code >> bit & 1)
+
+    def _describe(self) -> None:
+        if self._cursor is not None:
+            name, bit = self._cursor
+            state = "1" if self._is_on(name, bit) else "0"
+            self.setAccessibleDescription(f"{self._tip(self._cursor)} is {state}; {self._reports[name].shown}")
+
+    # Painting
+
+    def focusInEvent(self, event: QEvent) -> None:
+        self.update()
+
+    def focusOutEvent(self, event: QEvent) -> None:
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setOpacity(0.45 if self._stale else 1.0)
+        brush = _Brush(themes().theme, self.font())
+        for row in self._layout:
+            if row.rect.intersects(event.rect()):
+                self._paint_row(painter, row, brush)
+        painter.end()
+
+    def _paint_row(self, painter: QPainter, row: RowLayout, brush: _Brush) -> None:
+        report = self._reports[row.name]
+        if row.name == self.chosen:
+            painter.fillRect(row.rect, brush.chosen)
+        painter.setPen(brush.line)
+        painter.drawLine(row.rect.bottomLeft(), row.rect.bottomRight())
+        self._paint_cells(painter, row, report, brush)
+        for line in row.lines:
+            words = _words(line, report)
+            painter.setFont(brush.font(line))
+            painter.setPen(brush.pen(line, report))
+            shown = QFontMetrics(painter.font()).elidedText(words, Qt.TextElideMode.ElideRight, line.rect.width())
+            painter.drawText(line.rect, line.flags, shown)
+
+    def _paint_cells(self, painter: QPainter, row: RowLayout, report: Report, brush: _Brush) -> None:
+        painter.setFont(brush.mono)
+        code, fmt = report.stored.code, report.format
+        for bit, cell in row.cells.items():
+            colours = brush.field[field_of(fmt, bit)[0].split()[0]]
+            on = code >> bit & 1
+            inner = cell.adjusted(1, 0, -1, 0)
+            painter.fillRect(inner, colours[0 if on else 1])
+            painter.setPen(colours[2 if on else 3])
+            painter.drawText(inner, Qt.AlignmentFlag.AlignCenter, "1" if on else "0")
+        if self._cursor and self._cursor[0] == row.name and self.hasFocus():
+            painter.setPen(brush.cursor)
+            painter.drawRect(row.cells[self._cursor[1]].adjusted(0, -2, -1, 1))
+
+
+def _words(line: Line, report: Report) -> str:
+    match line.what:
+        case "name":
+            return report.format.name
+        case "layout":
+            fmt = report.format
+            if isinstance(fmt, FloatFormat):
+                return f"{fmt.sign_bits} + {fmt.exponent_bits} + {fmt.mantissa_bits}"
+            return f"{fmt.bits} bit" + ("s" if fmt.bits > 1 else "")
+        case "hex":
+            return report.bits
+        case "value":
+            return report.shown
+        case "error":
+            return error_words(report)
+        case _:
+            return report.note or report.stored.category.replace("nan", "NaN")
+
+
+def error_words(report: Report) -> str:
+    """The error for a narrow column: exact, or signed and in ulps."""
+    if report.error is None:
+        return ""
+    if report.error == 0:
+        return "exact"
+    assert report.error_ulp is not None
+    sign = "+" if report.error > 0 else ""
+    return f"{sign}{text.approximate(report.error, 3)}  ({sign}{text.approximate(report.error_ulp, 2)} ulp)"
+
+
+class _Brush:
+    """Colours and fonts of one paint."""
+
+    def __init__(self, theme: Theme, font: QFont) -> None:
+        self.theme = theme
+        self.chosen = QColor(theme.blend(theme.accent, 0.08))
+        self.line = QColor(theme.blend(theme.line, 0.7))
+        self.cursor = QColor(theme.text)
+        self.mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        self.mono.setPointSizeF(font.pointSizeF())
+        self.bold = QFont(font)
+        self.bold.setBold(True)
+        self.small = QFont(font)
+        self.small.setPointSizeF(font.pointSizeF() * 0.9)
+        self.field = {name: _shades(theme, colour) for name, colour in field_colours(theme).items()}
+
+    def font(self, line: Line) -> QFont:
+        if line.what == "name":
+            return self.bold
+        return self.mono if line.what in ("hex", "value") else self.small
+
+    def pen(self, line: Line, report: Report) -> QColor:
+        if line.what == "class" and report.note:
+            lost = report.stored.real.kind != "finite" or "overflow" in report.note or "underflow" in report.note
+            return QColor(self.theme.error if lost else self.theme.warning)
+        quiet = line.what in ("layout", "error", "class")
+        return QColor(self.theme.muted if quiet else self.theme.text)
+
+
+def _shades(theme: Theme, colour: str) -> tuple[QColor, QColor, QColor, QColor]:
+    """Background and text of a set bit and of a clear one."""
+    return (QColor(theme.blend(colour, 0.85)), QColor(theme.blend(colour, 0.14)), QColor(theme.base),
+            QColor(theme.blend(colour, 0.85)))  # fmt: skip
+
+
+def field_colours(theme: Theme) -> dict[str, str]:
+    """The colour of each field of a code."""
+    return {"sign": theme.error, "exponent": theme.ok, "mantissa": theme.info, "value": theme.accent}

@@ -1,0 +1,97 @@
+"""Where the bits and the words of each row of the bit grid go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from PySide6.QtCore import QRect, Qt
+from PySide6.QtGui import QFontMetrics
+
+from precgui.formats.model import FloatFormat, Format
+
+BITS_PER_LINE = 32
+NAME_WIDTH = 96
+GAP = 6
+LEFT = int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+RIGHT = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A piece of text: what it says, where it stands."""
+
+    what: str
+    rect: QRect
+    flags: int = LEFT
+
+
+@dataclass
+class RowLayout:
+    """One format: its rectangle, the cell of each bit, and its texts."""
+
+    name: str
+    rect: QRect
+    cells: dict[int, QRect] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+
+
+def lay_out(formats: Sequence[Format], width: int, metrics: QFontMetrics) -> list[RowLayout]:
+    """Rows from top to bottom. Texts stand beside the bits where there is room, else below them."""
+    line_height = metrics.height() + 4
+    cell_height = line_height + 4
+    cell_width = max(10, min(16, (width - NAME_WIDTH - 3 * GAP) // (BITS_PER_LINE + 2)))
+    bits_width = BITS_PER_LINE * cell_width + 3 * GAP
+    beside = width - NAME_WIDTH - bits_width >= 340
+    rows, top = [], 4
+    for fmt in formats:
+        bit_lines = -(-fmt.bits // BITS_PER_LINE)
+        height = max(bit_lines * (cell_height + 2), 2 * line_height) + 10
+        if not beside:
+            height = bit_lines * (cell_height + 2) + 2 * line_height + 10
+        row = RowLayout(fmt.name, QRect(0, top, width, height))
+        _place_cells(row, fmt, cell_width, cell_height)
+        words_left = NAME_WIDTH + bits_width if beside else NAME_WIDTH
+        words_top = top + 5 if beside else top + 5 + bit_lines * (cell_height + 2)
+        _place_words(row, QRect(words_left, words_top, width - words_left - 8, line_height))
+        rows.append(row)
+        top += height
+    return rows
+
+
+def _place_cells(row: RowLayout, fmt: Format, width: int, height: int) -> None:
+    x, y = NAME_WIDTH, row.rect.top() + 5
+    for place, bit in enumerate(range(fmt.bits - 1, -1, -1)):
+        if place and place % BITS_PER_LINE == 0:
+            x, y = NAME_WIDTH, y + height + 2
+        elif place and field_of(fmt, bit)[0].split()[0] != field_of(fmt, bit + 1)[0].split()[0]:
+            x += GAP
+        row.cells[bit] = QRect(x, y, width, height)
+        x += width
+
+
+def _place_words(row: RowLayout, first: QRect) -> None:
+    """Two lines: value and code above, error and remark below; the name at the left."""
+    height = first.height()
+    second = first.translated(0, height)
+    hex_width = min(150, first.width() // 2)
+    split = first.width() - hex_width
+    row.lines = [
+        Line("name", QRect(8, row.rect.top() + 5, NAME_WIDTH - 12, height)),
+        Line("layout", QRect(8, row.rect.top() + 5 + height, NAME_WIDTH - 12, height)),
+        Line("value", QRect(first.left(), first.top(), split - 8, height)),
+        Line("hex", QRect(first.left() + split, first.top(), hex_width, height), RIGHT),
+        Line("error", QRect(second.left(), second.top(), second.width() // 2 - 8, height)),
+        Line("class", QRect(second.left() + second.width() // 2, second.top(), second.width() // 2, height), RIGHT),
+    ]
+
+
+def field_of(fmt: Format, bit: int) -> tuple[str, str]:
+    """The field that a bit belongs to (`sign`, `exponent`, `mantissa`, `value`) and its weight, in words."""
+    if not isinstance(fmt, FloatFormat):
+        return "value", f", weight {'-' if fmt.signed and bit == fmt.bits - 1 else ''}2^{bit}"
+    if bit < fmt.mantissa_bits:
+        return "mantissa", f", weight 2^-{fmt.mantissa_bits - bit}"
+    if bit < fmt.mantissa_bits + fmt.exponent_bits:
+        return "exponent", f", weight {1 << (bit - fmt.mantissa_bits)}, bias {fmt.bias}"
+    return "sign", ""

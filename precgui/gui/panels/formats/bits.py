@@ -1,0 +1,297 @@
+"""One number in many formats: typed once, stored many times, each bit at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtGui import QAction, QFontDatabase, QKeySequence
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QMenu,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QSpinBox,
+    QSplitter,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.formats import text
+from precgui.formats.conventions import PRESETS
+from precgui.formats.explorer import Explorer, special_values
+from precgui.formats.parse import InputError
+from precgui.formats.registry import get
+from precgui.formats.rounding import ROUNDINGS
+from precgui.formats.snippets import copies
+from precgui.gui.panels.formats.bit_details import Details
+from precgui.gui.panels.formats.bit_grid import BitGrid
+from precgui.gui.panels.formats.choose import FormatMenu, copy_text
+
+NARROW = 980
+ROUNDING_WORDS = {
+    "nearest_even": "to nearest, ties to even", "nearest_away": "to nearest, ties away", "toward_zero": "toward zero",
+    "up": "up", "down": "down", "to_odd": "to odd", "stochastic": "stochastic",
+}  # fmt: skip
+
+
+class BitsTab(QWidget):
+    """The bit explorer. `explorer` holds the number; everything shown is made from it."""
+
+    changed = Signal()
+
+    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.explorer = Explorer()
+        self._typing = False
+        self._make_number_row()
+        self._make_options_row()
+        self.grid = BitGrid()
+        self.details = Details(self.explorer)
+        self._splitter = QSplitter(Qt.Orientation.Horizontal)
+        self._splitter.setChildrenCollapsible(False)
+        self._splitter.addWidget(_scrolled(self.grid, 420))
+        self._splitter.addWidget(_scrolled(self.details, 280))
+        self._splitter.setStretchFactor(0, 5)
+        self._splitter.setStretchFactor(1, 2)
+        self._splitter.setSizes([760, 340])
+        column = QVBoxLayout(self)
+        column.setContentsMargins(4, 12, 4, 4)
+        column.setSpacing(8)
+        column.addLayout(self._number_row)
+        column.addWidget(self.message)
+        column.addLayout(self._options_row)
+        column.addWidget(self._splitter, 1)
+        self.grid.bit_set.connect(self._set_bit)
+        self.grid.stepped.connect(self._step)
+        self.grid.selected.connect(self._show_details)
+        self.details.code_wanted.connect(self._store)
+        self._shortcuts()
+        self._show()
+
+    # Making the controls
+
+    def _make_number_row(self) -> None:
+        self.edit = QLineEdit(self.explorer.text)
+        mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        mono.setPointSizeF(self.font().pointSizeF() * 1.25)
+        self.edit.setFont(mono)
+        self.edit.setPlaceholderText("0.1, 1/3, 2**-14 + 2**-24, 0x1.8p3, fp16:0x3c00, nan(0x1), nextup(1, fp16)")
+        self.edit.setAccessibleName("Number")
+        self.edit.textEdited.connect(self._typed)
+        self.edit.editingFinished.connect(self._end_typing)
+        self.message = QLabel()
+        self.message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._special = _menu_button("Special values", self._fill_special)
+        self._copy = _menu_button("Copy", self._fill_copy)
+        self.down = _button("− 1 ulp", "one value down in the chosen format (Page down)", lambda: self._step_chosen(-1))
+        self.up = _button("+ 1 ulp", "one value up in the chosen format (Page up)", lambda: self._step_chosen(1))
+        self._number_row = QHBoxLayout()
+        label = QLabel("&Number")
+        label.setBuddy(self.edit)
+        for widget in (label, self.edit, self.down, self.up, self._special, self._copy):
+            self._number_row.addWidget(widget, 1 if widget is self.edit else 0)
+
+    def _make_options_row(self) -> None:
+        self.rounding = QComboBox()
+        for name in ROUNDINGS:
+            self.rounding.addItem(ROUNDING_WORDS[name], name)
+        self.rounding.currentIndexChanged.connect(self._options_changed)
+        self.stack = QComboBox()
+        for preset in PRESETS:
+            self.stack.addItem(preset.name)
+            self.stack.setItemData(self.stack.count() - 1, preset.about, Qt.ItemDataRole.ToolTipRole)
+        self.stack.currentIndexChanged.connect(self._options_changed)
+        self.seed = QSpinBox()
+        self.seed.setRange(0, 2**31 - 1)
+        self.seed.setPrefix("seed ")
+        self.seed.setToolTip("Stochastic rounding draws from this seed; another seed may give the other neighbour.")
+        self.seed.valueChanged.connect(self._options_changed)
+        self.menu = FormatMenu(self.explorer.names, self)
+        self.menu.changed.connect(self._formats_changed)
+        self._options_row = QHBoxLayout()
+        for caption, widget in (("&Rounding", self.rounding), ("&Overflow and NaN as in", self.stack)):
+            label = QLabel(caption)
+            label.setBuddy(widget)
+            self._options_row.addWidget(label)
+            self._options_row.addWidget(widget)
+        self._options_row.addWidget(self.seed)
+        self._options_row.addStretch(1)
+        self._options_row.addWidget(self.menu)
+        self.seed.hide()
+
+    def _shortcuts(self) -> None:
+        for keys, slot in (
+            (QKeySequence.StandardKey.Undo, self.undo),
+            (QKeySequence.StandardKey.Redo, self.redo),
+            (QKeySequence.StandardKey.Copy, self._copy_hex),
+        ):
+            action = QAction(self.grid)
+            action.setShortcut(QKeySequence(keys))
+            action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+            action.triggered.connect(slot)
+            self.grid.addAction(action)
+            if slot != self._copy_hex:
+                self.addAction(action)
+
+    # Changes
+
+    def _typed(self, words: str) -> None:
+        try:
+            self.explorer.type(words, joined=self._typing)
+        except InputError as error:
+            self._say(str(error), fault=True)
+            self.grid.show_stale(True)
+            return
+        self._typing = True
+        self._show(keep_text=True)
+
+    def _end_typing(self) -> None:
+        self._typing = False
+
+    def set_text(self, words: str) -> None:
+        """Show another number, as if it had been typed. Raises InputError."""
+        self.explorer.type(words)
+        self._show()
+
+    def _set_bit(self, name: str, bit: int, on: bool, joined: bool) -> None:
+        self._attempt(lambda: self.explorer.set_bit(name, bit, on, joined=joined))
+
+    def _store(self, name: str, code: int) -> None:
+        self._attempt(lambda: self.explorer.store(name, code))
+
+    def _step(self, name: str, steps: int) -> None:
+        self._attempt(lambda: self.explorer.step(name, steps))
+
+    def _step_chosen(self, steps: int) -> None:
+        if self.grid.chosen is not None:
+            self._step(self.grid.chosen, steps)
+
+    def _attempt(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except InputError as error:
+            self._say(str(error), fault=True)
+            return
+        self._show()
+
+    def undo(self) -> None:
+        self.explorer.undo()
+        self._show()
+
+    def redo(self) -> None:
+        self.explorer.redo()
+        self._show()
+
+    def _options_changed(self) -> None:
+        self.explorer.rounding = self.rounding.currentData()
+        self.explorer.stack = self.stack.currentText()
+        self.explorer.seed = self.seed.value()
+        self.seed.setVisible(self.explorer.rounding == "stochastic")
+        self._show()
+
+    def _formats_changed(self, names: list[str]) -> None:
+        self.explorer.names = tuple(names)
+        self._show()
+
+    # Showing
+
+    def _show(self, *, keep_text: bool = False) -> None:
+        if not keep_text and self.edit.text() != self.explorer.text:
+            self.edit.setText(self.explorer.text)
+        self._say(_meaning(self.explorer), fault=False)
+        self.grid.show_reports(self.explorer.reports())
+        self._show_details()
+        self.changed.emit()
+
+    def _show_details(self, _: str = "") -> None:
+        if self.grid.chosen is not None:
+            self.details.show_report(self.explorer.report(self.grid.chosen))
+
+    def _say(self, words: str, *, fault: bool) -> None:
+        self.message.setText(words)
+        self.message.setToolTip(words)
+        for widget, name, value in (
+            (self.message, "kind", "error" if fault else "muted"),
+            (self.edit, "faulty", fault),
+        ):
+            if widget.property(name) != value:
+                widget.setProperty(name, value)
+                widget.style().unpolish(widget)
+                widget.style().polish(widget)
+
+    def _fill_special(self, menu: QMenu) -> None:
+        name = self.grid.chosen
+        if name is None:
+            return
+        for words, code in special_values(get(name)):
+            menu.addAction(f"{words} of {name}", partial(self._store, name, code))
+        menu.addSeparator()
+        for words in ("pi", "1/3", "0.1", "1e40", "2**-14 + 2**-24", "nextup(1, fp32)", "65504", "464"):
+            menu.addAction(words, partial(self.set_text, words))
+
+    def _fill_copy(self, menu: QMenu) -> None:
+        if self.grid.chosen is None:
+            return
+        for form, words in copies(self.explorer.report(self.grid.chosen)).items():
+            menu.addAction(f"{form}:  {words if len(words) <= 48 else words[:45] + '…'}", partial(copy_text, words))
+
+    def _copy_hex(self) -> None:
+        if self.grid.chosen is not None:
+            copy_text(self.explorer.report(self.grid.chosen).bits)
+
+    def resizeEvent(self, event: QEvent) -> None:
+        narrow = self.width() < NARROW
+        self._splitter.setOrientation(Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal)
+
+
+def _meaning(explorer: Explorer) -> str:
+    """The typed number as it is held, exactly."""
+    real = explorer.real
+    if real.kind == "nan":
+        return f"= {text.nan_text(real)}"
+    words = text.exact(real) if real.exact else text.approximate(real.value, 40) + "…"
+    plain = explorer.text.strip().lower()
+    if words == plain:
+        return "taken exactly as typed, never through a double"
+    return f"= {words if len(words) <= 400 else words[:400] + '…'}" + (" exactly" if real.exact else "")
+
+
+def _scrolled(widget: QWidget, least: int) -> QScrollArea:
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setMinimumWidth(least)
+    holder = QWidget()
+    column = QVBoxLayout(holder)
+    column.setContentsMargins(0, 0, 4, 0)
+    column.addWidget(widget)
+    column.addStretch(1)
+    area.setWidget(holder)
+    return area
+
+
+def _button(words: str, tip: str, slot: Callable[[], None]) -> QPushButton:
+    button = QPushButton(words)
+    button.setToolTip(tip)
+    button.setAutoRepeat(True)
+    button.clicked.connect(slot)
+    return button
+
+
+def _menu_button(words: str, fill: Callable[[QMenu], None]) -> QToolButton:
+    """A button whose menu is filled anew each time it opens."""
+    button = QToolButton()
+    button.setText(words)
+    button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+    menu = QMenu(button)
+    menu.aboutToShow.connect(menu.clear)
+    menu.aboutToShow.connect(lambda: fill(menu))
+    button.setMenu(menu)
+    return button

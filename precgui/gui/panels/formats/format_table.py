@@ -1,0 +1,131 @@
+"""The formats as a sortable table model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+
+from precgui.formats import text
+from precgui.formats.catalogue import KINDS
+from precgui.formats.model import BlockFormat, FloatFormat, Format
+from precgui.formats.registry import blocks, formats, get
+
+Row = Format | BlockFormat
+Index = QModelIndex | QPersistentModelIndex
+SORT_ROLE = Qt.ItemDataRole.UserRole
+_ROOT = QModelIndex()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, the value to sort by, and the value as text; None is shown as a dash and sorted last."""
+
+    heading: str
+    tip: str
+    value: Callable[[Row], Any]
+    shown: Callable[[Any], str] = str
+
+
+def _brief(value: Fraction) -> str:
+    return text.brief(value, 5, 9)
+
+
+def _of_float(attribute: str) -> Callable[[Row], Any]:
+    return lambda row: getattr(row, attribute) if isinstance(row, FloatFormat) else None
+
+
+def _of_single(attribute: str) -> Callable[[Row], Any]:
+    return lambda row: None if isinstance(row, BlockFormat) else getattr(row, attribute)
+
+
+def _bits(row: Row) -> float:
+    return row.bits_per_value(get(row.element).bits) if isinstance(row, BlockFormat) else float(row.bits)
+
+
+def _layout(row: Row) -> str:
+    if isinstance(row, BlockFormat):
+        return f"{row.block} × {row.element}, scale {row.scale}"
+    return f"{row.sign_bits} + {row.exponent_bits} + {row.mantissa_bits}" if isinstance(row, FloatFormat) else ""
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("Format", "the name that precgui uses everywhere", lambda row: row.name),
+    Column("Kind", "float, integer, code book or block", lambda row: KINDS[type(row)]),
+    Column("Bits", "bits for each value, block scale included", _bits, lambda v: f"{v:g}"),
+    Column("Layout", "sign + exponent + mantissa bits", _layout),
+    Column("Bias", "subtracted from the exponent field", _of_float("bias")),
+    Column("Largest", "largest finite value", _of_single("max_finite"), _brief),
+    Column("Smallest normal", "smallest positive value with full precision", _of_float("min_normal"), _brief),
+    Column("Smallest", "smallest positive value", _of_float("min_positive"), _brief),
+    Column("Epsilon", "distance from 1 to the next value; the step of integers", _of_single("epsilon"), _brief),
+    Column("Digits", "significant decimal digits", _of_single("decimal_digits"), lambda v: f"{v:.1f}"),
+    Column("Values", "how many different finite values", _of_single("finite_values"), lambda v: _brief(Fraction(v))),
+    Column("Infinity", "", _of_single("has_inf"), _yes),
+    Column("NaN codes", "", _of_float("nan_count"), lambda v: _brief(Fraction(v))),
+    Column("−0", "whether zero has a sign", _of_single("has_negative_zero"), _yes),
+)
+
+
+class FormatTable(QAbstractTableModel):
+    """One row for each named format, single values first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Row] = [*formats().values(), *blocks().values()]
+
+    def rowCount(self, parent: Index = _ROOT) -> int:
+        return 0 if parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: Index = _ROOT) -> int:
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation == Qt.Orientation.Horizontal:
+            if role == Qt.ItemDataRole.DisplayRole:
+                return COLUMNS[section].heading
+            if role == Qt.ItemDataRole.ToolTipRole:
+                return COLUMNS[section].tip
+            if role == Qt.ItemDataRole.TextAlignmentRole:
+                return _alignment(section)
+        return None
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        row, column = self.rows[index.row()], COLUMNS[index.column()]
+        value = column.value(row)
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return "–" if value is None else column.shown(value)
+            case Qt.ItemDataRole.ToolTipRole:
+                return row.title
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return _alignment(index.column())
+            case _ if role == SORT_ROLE:
+                return _sort_key(value)
+        return None
+
+    def as_text(self) -> list[list[str]]:
+        """Headings and cells, for export."""
+        cells = [[str(self.data(self.index(r, c))) for c in range(len(COLUMNS))] for r in range(len(self.rows))]
+        return [[column.heading for column in COLUMNS], *cells]
+
+
+def _alignment(column: int) -> int:
+    side = Qt.AlignmentFlag.AlignLeft if column in (0, 1, 3) else Qt.AlignmentFlag.AlignRight
+    return int(side | Qt.AlignmentFlag.AlignVCenter)
+
+
+def _sort_key(value: Any) -> Any:
+    """Something that Qt can order: numbers as doubles, None below all others."""
+    if value is None:
+        return float("-inf")
+    return value if isinstance(value, str) else float(value)

@@ -1,0 +1,54 @@
+"""The tabs of the formats panel, each made when it is first looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
+
+from precgui.gui.panels.formats.bits import BitsTab
+from precgui.gui.panels.formats.reference import ReferenceTab
+
+TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
+    ("Bits", "one number in many formats, bit by bit", BitsTab),
+    ("Reference", "every format: structure, limits, use", ReferenceTab),
+)
+
+
+class FormatsPanel(QWidget):
+    """Formats of numbers, without a run and without torch."""
+
+    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.state = state
+        self.tabs = QTabWidget(self)
+        self.tabs.setDocumentMode(True)
+        self._pages: list[QVBoxLayout] = []
+        for title, tip, _ in TABS:
+            page = QWidget()
+            self._pages.append(QVBoxLayout(page))
+            self._pages[-1].setContentsMargins(0, 0, 0, 0)
+            self.tabs.setTabToolTip(self.tabs.addTab(page, title), tip)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 8, 12, 8)
+        column.addWidget(self.tabs)
+        self._made: dict[int, QWidget] = {}
+        self.tabs.currentChanged.connect(self.tab)
+        self.tab(0)
+
+    def tab(self, index: int) -> QWidget:
+        """The content of a tab, made now if it was not."""
+        if index not in self._made:
+            self._made[index] = made = TABS[index][2](self.state)
+            if isinstance(made, ReferenceTab):
+                made.number_wanted.connect(self.show_number)
+            self._pages[index].addWidget(self._made[index])
+        return self._made[index]
+
+    def show_number(self, number: str, names: list[str]) -> None:
+        """Show a number in these formats, in the first tab."""
+        bits = self.tab(0)
+        assert isinstance(bits, BitsTab)
+        bits.menu.choose(names)
+        bits.set_text(number)
+        self.tabs.setCurrentIndex(0)

@@ -1,0 +1,181 @@
+"""The table of all formats, what each is good for, and the wrong claims about them with the bits that refute them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+from PySide6.QtCore import QModelIndex, QSortFilterProxyModel, Qt, Signal
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QFileDialog,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.formats.catalogue import catalogue
+from precgui.formats.claims import CLAIMS, Claim
+from precgui.formats.model import BlockFormat
+from precgui.formats.registry import prose
+from precgui.gui.panels.formats.format_table import SORT_ROLE, FormatTable
+from precgui.gui.panels.formats.layout_bar import LayoutBar
+
+
+class ReferenceTab(QWidget):
+    """`number_wanted` asks for a number to be shown in some formats."""
+
+    number_wanted = Signal(str, list)
+
+    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.model = FormatTable()
+        self.proxy = QSortFilterProxyModel(self)
+        self.proxy.setSourceModel(self.model)
+        self.proxy.setSortRole(SORT_ROLE)
+        self.proxy.setFilterKeyColumn(-1)
+        self.proxy.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
+        self.table = self._make_table()
+        self._splitter = QSplitter(Qt.Orientation.Vertical)
+        self._splitter.setChildrenCollapsible(False)
+        self._splitter.addWidget(self.table)
+        self._splitter.addWidget(self._make_lower())
+        self._splitter.setSizes([420, 300])
+        column = QVBoxLayout(self)
+        column.setContentsMargins(4, 12, 4, 4)
+        column.addLayout(self._make_tools())
+        column.addWidget(self._splitter, 1)
+        self.table.selectRow(0)
+
+    def _make_tools(self) -> QHBoxLayout:
+        self.filter = QLineEdit()
+        self.filter.setPlaceholderText("Filter: fp8, block, 1 + 5 …")
+        self.filter.setClearButtonEnabled(True)
+        self.filter.setAccessibleName("Filter formats")
+        self.filter.textChanged.connect(self.proxy.setFilterFixedString)
+        export = QPushButton("Export…")
+        export.setToolTip("Save the table as CSV or, with all fields, as JSON")
+        export.clicked.connect(self._ask_export)
+        tools = QHBoxLayout()
+        tools.addWidget(self.filter, 1)
+        tools.addWidget(export)
+        return tools
+
+    def _make_table(self) -> QTableView:
+        table = QTableView()
+        table.setModel(self.proxy)
+        table.setSortingEnabled(True)
+        table.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
+        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        table.setTabKeyNavigation(False)
+        table.setShowGrid(False)
+        table.setWordWrap(False)
+        table.verticalHeader().hide()
+        table.verticalHeader().setDefaultSectionSize(26)
+        table.setMinimumHeight(160)
+        table.resizeColumnsToContents()
+        table.setAccessibleName("Formats")
+        table.selectionModel().currentRowChanged.connect(self._show_row)
+        return table
+
+    def _make_lower(self) -> QSplitter:
+        self.title = _label("heading")
+        self.bar = LayoutBar()
+        self.words = _label()
+        self.words.setTextFormat(Qt.TextFormat.RichText)
+        about = QWidget()
+        column = QVBoxLayout(about)
+        for widget in (self.title, self.bar, self.words):
+            column.addWidget(widget)
+        column.addStretch(1)
+        claims = QWidget()
+        list_column = QVBoxLayout(claims)
+        heading = _label("heading")
+        heading.setText("Claims that are wrong")
+        list_column.addWidget(heading)
+        for claim in CLAIMS:
+            list_column.addWidget(self._claim_view(claim))
+        list_column.addStretch(1)
+        lower = QSplitter(Qt.Orientation.Horizontal)
+        lower.setChildrenCollapsible(False)
+        lower.addWidget(_scroll(about))
+        lower.addWidget(_scroll(claims))
+        lower.setSizes([500, 500])
+        return lower
+
+    def _claim_view(self, claim: Claim) -> QWidget:
+        view = _label()
+        view.setTextFormat(Qt.TextFormat.RichText)
+        evidence = "".join(f"<br><code>{line}</code>" for line in claim.evidence())
+        link = '<br><a href="show">Show the bits</a>' if claim.number else ""
+        view.setText(f"<b><s>{claim.claim}</s></b><br>{claim.truth}{evidence}{link}")
+        view.setTextInteractionFlags(Qt.TextInteractionFlag.TextBrowserInteraction)
+        view.linkActivated.connect(lambda _: self.number_wanted.emit(claim.number, list(claim.formats)))
+        return view
+
+    def _show_row(self, current: QModelIndex, _: QModelIndex) -> None:
+        if not current.isValid():
+            return
+        row = self.model.rows[self.proxy.mapToSource(current).row()]
+        self.title.setText(f"{row.name}: {row.title}")
+        self.bar.show_format(row)
+        words = prose(row.name)
+        assert words is not None
+        lines = [("Strong", words.strengths), ("Weak", words.weaknesses), ("Used", words.used)]
+        if words.torch:
+            lines.append(("In torch", f"<code>{words.torch}</code>"))
+        if isinstance(row, BlockFormat):
+            scales = f"one {row.scale} scale for {row.block} values of {row.element}"
+            lines.insert(0, ("Block", scales + (", and one FP32 scale for the tensor" if row.two_level else "")))
+        elif row.aliases:
+            lines.append(("Also called", ", ".join(row.aliases)))
+        rows = "".join(f"<tr><td><b>{name}</b>&nbsp;&nbsp;</td><td>{said}</td></tr>" for name, said in lines)
+        self.words.setText(f"<table>{rows}</table>")
+
+    # Export
+
+    def _ask_export(self) -> None:
+        dialog = QFileDialog(self, "Export the table of formats", "formats.csv", "CSV (*.csv);;JSON (*.json)")
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.fileSelected.connect(lambda name: self.export(Path(name)))
+        dialog.open()
+
+    def export(self, path: Path) -> None:
+        """Write the table as CSV, or everything as JSON if the name ends so."""
+        if path.suffix.lower() == ".json":
+            words = json.dumps({"formats": catalogue()}, indent=1)
+        else:
+            buffer = io.StringIO()
+            csv.writer(buffer, lineterminator="\n").writerows(self.model.as_text())
+            words = buffer.getvalue()
+        try:
+            path.write_text(words, encoding="utf-8")
+        except OSError as error:
+            self.title.setText(f"{path} cannot be written: {error.strerror}")
+
+
+def _label(kind: str = "") -> QLabel:
+    label = QLabel()
+    label.setWordWrap(True)
+    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    if kind:
+        label.setProperty("kind", kind)
+    return label
+
+
+def _scroll(widget: QWidget) -> QScrollArea:
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setWidget(widget)
+    area.setMinimumSize(240, 120)
+    return area
