@@ -89,3 +89,10 @@ def training_run(run_id: str, count: int = 1000, seed: int = 0, scaled: bool = T
         "val_accuracy": 1 - np.exp(-np.arange(1, count // 50 + 1) / 3),
     }
     return ArrayRun(run_id=run_id, values=values, total_steps=count, **more)
+
+
+def first_steps(values: dict[str, np.ndarray], count: int, epoch_steps: int = 50) -> dict[str, np.ndarray]:
+    """The columns of a run as they were after `count` steps."""
+    return {
+        name: column[: count // epoch_steps if name in EVALUATION_SIGNALS else count] for name, column in values.items()
+    }

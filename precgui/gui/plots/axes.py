@@ -19,6 +19,7 @@ _SHORT_S = 120.0  # below this range a time axis counts in plain seconds
 _BEYOND_PX = 10
 _TICK_PX, _TEXT_GAP_PX = 4, 5
 TICK_TEXT_TOP_PX = _TICK_PX + _TEXT_GAP_PX  # of a bottom axis, from its upper edge
+_DENSITY = {"left": 1.5, "bottom": 1.0}
 _DECADE = (1.0, 2.0, 5.0)
 
 
@@ -29,6 +30,7 @@ class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
         super().__init__(orientation, maxTickLength=_TICK_PX)
         self._kind: Kind = kind
         self.enableAutoSIPrefix(False)
+        self.setTickDensity(_DENSITY[orientation])
         self.setStyle(
             maxTickLevel=0, tickTextOffset=_TEXT_GAP_PX, autoExpandTextSpace=False, hideOverlappingLabels=False
         )

@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QByteArray, QPointF, QRectF, QSize, Qt
+import pyqtgraph as pg
+from PySide6.QtCore import QBuffer, QByteArray, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QImage, QImageWriter, QPainter, QPen
 from PySide6.QtSvg import QSvgGenerator
 
@@ -69,7 +70,12 @@ class _Figure:
             baseline += self._line_px
             self._paint_line(painter, line, baseline)
         target = QRectF(0, self._head_px, self._chart.width(), self._chart.height())
+        marks = [item for item in self._chart.plotItem.items if isinstance(item, pg.ScatterPlotItem)]
+        for item in marks:  # as shapes, not as small pictures
+            item.setExportMode(True, {"antialias": True, "resolutionScale": 1.0})
         self._chart.render(painter, target, self._chart.viewport().rect())
+        for item in marks:
+            item.setExportMode(False)
 
     def _paint_line(self, painter: QPainter, line: list[OpenRun], baseline: float) -> None:
         left, width = 12.0, self._chart.width() - 24
@@ -113,16 +119,16 @@ def save_png(chart: Chart, path: Path) -> None:
 def save_svg(chart: Chart, path: Path) -> None:
     """The plot as vectors: the points that are drawn, not the pixels. Raises OSError when it cannot be written."""
     figure = _Figure(chart)
+    drawing = QBuffer()
     generator = QSvgGenerator()
-    generator.setFileName(str(path))
+    generator.setOutputDevice(drawing)
     generator.setSize(figure.size)
     generator.setViewBox(QRectF(QPointF(0, 0), figure.size))
     generator.setTitle(chart.signal.title)
-    painter = QPainter()
-    if not painter.begin(generator):
-        raise OSError(f"{path} could not be written; choose another folder")
+    painter = QPainter(generator)
     figure.paint(painter)
     painter.end()
+    path.write_bytes(drawing.data().data())
 
 
 def copy_image(chart: Chart) -> None:

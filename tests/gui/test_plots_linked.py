@@ -1,0 +1,389 @@
+"""The linked plots: what is drawn is what was recorded, and a person can steer the view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor
+from pytestqt.qtbot import QtBot
+
+from precgui.events import Incident
+from precgui.gui.plots.curve_chart import CurveChart
+from precgui.gui.plots.event_chart import LANES, EventChart
+from precgui.gui.plots.linked import LinkedPlots
+from precgui.gui.theme import themes
+from tests.gui.plotted import ArrayRun, Opened, first_steps, opened, training_run
+
+Show = Callable[..., LinkedPlots]
+LOSS, SCALE, EVENTS, POWER = range(4)
+
+
+@pytest.fixture
+def show(qtbot: QtBot) -> Iterator[Show]:
+    """Show runs in linked plots of 900 x 800 pixels, all drawn."""
+
+    def make(*runs: Opened) -> LinkedPlots:
+        plots = LinkedPlots()
+        qtbot.addWidget(plots)
+        plots.resize(900, 800)
+        plots.show()
+        qtbot.waitExposed(plots)
+        plots.set_runs(runs)
+        plots.settle()
+        return plots
+
+    yield make
+
+
+def curves(plots: LinkedPlots, frame: int, key: str = "run") -> list:
+    chart = plots.frames[frame].chart
+    assert isinstance(chart, CurveChart)
+    return chart._drawn[key].curves
+
+
+def drawn(plots: LinkedPlots, frame: int, key: str = "run") -> tuple[np.ndarray, np.ndarray]:
+    return curves(plots, frame, key)[0].line.getData()
+
+
+def test_that_points_drawn_equal_points_recorded(show: Show) -> None:
+    run = training_run("run", 500)
+    plots = show(opened(run))
+    x, y = drawn(plots, LOSS)
+    np.testing.assert_array_equal(x, run.steps)
+    np.testing.assert_array_equal(y, run.values["loss"])
+    x, y = drawn(plots, SCALE)
+    np.testing.assert_array_equal(y, np.log2(run.values["scale"]))
+    assert plots.frames[LOSS].note.text() == "exact"
+
+
+def test_that_the_validation_loss_is_drawn_with_dots_beside_the_loss(show: Show) -> None:
+    run = training_run("run", 500)
+    plots = show(opened(run))
+    validation = curves(plots, LOSS)[1]
+    x, y = validation.dots.getData()
+    np.testing.assert_array_equal(x, np.arange(1, 11) * 50)
+    np.testing.assert_array_equal(y, run.values["val_loss"])
+
+
+def test_that_a_million_points_are_decimated_and_keep_every_extreme(show: Show) -> None:
+    run = training_run("run", 1_000_000)
+    run.values["loss"][654_321] = 7.5
+    plots = show(opened(run))
+    x, y = drawn(plots, LOSS)
+    assert len(x) < 5 * plots.frames[LOSS].chart.width_px()
+    assert np.nanmax(y) == 7.5
+    assert np.nanmin(y) == run.values["loss"].min()
+    assert plots.frames[LOSS].note.text() == "min/max of each pixel"
+    plots.show_range(654_000, 654_700)
+    plots.settle()
+    x, y = drawn(plots, LOSS)
+    inside = (x >= 654_000) & (x <= 654_700)
+    np.testing.assert_array_equal(y[inside], run.values["loss"][653_999:654_700])
+    assert plots.frames[LOSS].note.text() == "exact"
+
+
+def test_that_nan_and_inf_leave_gaps_and_are_marked_at_the_top_edge(show: Show) -> None:
+    run = training_run("run", 300)
+    run.values["loss"][100], run.values["loss"][200], run.values["loss"][250] = np.nan, np.inf, -np.inf
+    plots = show(opened(run))
+    x, y = drawn(plots, LOSS)
+    np.testing.assert_array_equal(x[np.isnan(y)], [101, 201, 251])
+    chart = plots.frames[LOSS].chart
+    edge = chart._drawn["run"].edge
+    np.testing.assert_array_equal(edge.getData()[0], [101, 201, 251])
+    assert list(edge.data["symbol"]) == ["x", "t1", "t"]
+    bottom, top = chart.view.viewRange()[1]
+    assert ((edge.getData()[1] > top - 0.2 * (top - bottom)) & (edge.getData()[1] < top)).all()
+    finite = run.values["loss"][np.isfinite(run.values["loss"])]
+    assert bottom < finite.min() and finite.max() < top < 2 * finite.max()
+
+
+def test_that_skipped_steps_are_marked_on_the_loss_scale_from_the_events(show: Show) -> None:
+    run = training_run("run", 400)
+    run.incidents = [Incident(1.2, 120, "skipped_step", "info", "Gradients held Inf."),
+                     Incident(3.0, 305, "skipped_step", "info", "Gradients held Inf.")]  # fmt: skip
+    plots = show(opened(run))
+    x, y = plots.frames[SCALE].chart._drawn["run"].skips.getData()
+    np.testing.assert_array_equal(x, [120, 305])
+    np.testing.assert_array_equal(y, np.log2(run.values["scale"][[119, 304]]))
+
+
+def test_that_loss_scale_ticks_are_powers_of_two(show: Show) -> None:
+    plots = show(opened(training_run("run", 900)))
+    axis = plots.frames[SCALE].chart.value_axis
+    (spacing, values), *_ = axis.tickValues(*axis.range, 200)
+    assert set(axis.tickStrings(values, 1.0, spacing)) >= {"2¹⁶", "2¹⁷", "2¹⁸"}
+
+
+def test_that_the_time_line_marks_events_and_tells_their_message(show: Show) -> None:
+    run = training_run("run", 400)
+    run.incidents = [
+        Incident(0.5, 50, "nonfinite_gradient", "warning", "Inf in the gradient.", module="conv1"),
+        Incident(2.0, 200, "scale_change", "info", "The scale fell to 32768."),
+    ]
+    plots = show(opened(run))
+    chart = plots.frames[EVENTS].chart
+    assert isinstance(chart, EventChart)
+    marks = chart._marks["run"].rows
+    counts = [len(item.getData()[0]) for item in marks]
+    assert counts == [1 if {"nonfinite_gradient", "scale_change"} & set(lane.kinds) else 0 for lane in LANES]
+    assert len({lane.symbol for lane in LANES}) == len(LANES)
+    place = chart.view.mapViewToScene(QPointF(50, -1))
+    assert chart.messages_at(place) == ["a run: step 50, nonfinite gradient: Inf in the gradient. (conv1)"]
+    assert chart.messages_at(chart.view.mapViewToScene(QPointF(120, -1))) == []
+    assert plots.frames[EVENTS].note.text() == "2 events in view"
+
+
+def test_that_thousands_of_events_are_drawn_at_most_once_a_pixel(show: Show) -> None:
+    run = training_run("run", 50_000)
+    run.incidents = [Incident(i * 0.01, i, "skipped_step", "info", "") for i in range(1, 50_001)]
+    chart = show(opened(run)).frames[EVENTS].chart
+    x, _ = chart._marks["run"].rows[2].getData()
+    assert 0.9 * chart.width_px() < len(x) <= chart.width_px() + 1
+
+
+def test_that_runs_are_overlaid_each_with_its_colour_and_dash(show: Show) -> None:
+    runs = [opened(training_run(name, 200, seed), seed) for seed, name in enumerate("abc")]
+    plots = show(*runs)
+    pens = [curves(plots, LOSS, name)[0].line.opts["pen"] for name in "abc"]
+    assert len({(pen.color().name(), tuple(pen.dashPattern())) for pen in pens}) == 3
+    runs[1].visible = False
+    plots.set_runs(runs)
+    plots.settle()
+    assert [curves(plots, LOSS, name)[0].line.isVisible() for name in "abc"] == [True, False, True]
+    plots.set_runs(runs[:1])
+    assert set(plots.frames[LOSS].chart._drawn) == {"a"}
+
+
+def test_that_a_theme_change_recolours_the_plots_at_once(show: Show) -> None:
+    plots = show(opened(training_run("run", 100)))
+    for mode in ("dark", "light"):
+        themes().set_mode(mode)
+        theme, chart = themes().theme, plots.frames[LOSS].chart
+        assert chart.backgroundBrush().color() == QColor(theme.base)
+        assert curves(plots, LOSS)[0].line.opts["pen"].color() == QColor(theme.runs[0])
+        assert chart.value_axis.textPen().color() == QColor(theme.muted)
+
+
+def test_that_the_cursor_shows_the_exact_recorded_values_in_every_plot(show: Show) -> None:
+    run = training_run("run", 1_000_000, power={"GPU 0": (np.arange(0.0, 10_000.0, 10.0), np.full(1000, 212.25))})
+    plots = show(opened(run))
+    loss = plots.frames[LOSS].chart
+    loss.hovered.emit(345_678.4)
+    plots._tick()
+    assert plots.frames[LOSS].chart.cursor_line.value() == 345_678
+    assert all(frame.chart.cursor_line.isVisible() for frame in plots.frames)
+    assert f"{run.values['loss'][345_677]:.7g}" in loss.readout.text()
+    assert "345\u2009678" in loss.readout.text()
+    assert "212.25 W" in plots.frames[POWER].chart.readout.text()
+    assert "= 2" in plots.frames[SCALE].chart.readout.text()
+    loss.left.emit()
+    assert not loss.readout.isVisible()
+
+
+def test_that_the_readout_says_nan_where_the_loss_is_nan(show: Show) -> None:
+    run = training_run("run", 200)
+    run.values["loss"][99] = np.nan
+    plots = show(opened(run))
+    plots.jump_to(100.0)
+    assert "NaN" in plots.frames[LOSS].chart.readout.text()
+
+
+def test_that_new_points_appear_and_the_range_grows_in_steps_of_a_tenth(show: Show) -> None:
+    run = training_run("run", 1000)
+    whole = dict(run.values)
+    run.values = first_steps(whole, 500)
+    run.status, run.total_steps = "running", 100_000
+    plots = show(opened(run))
+    first = plots.x_range
+    assert first == (0.0, pytest.approx(550.0))
+    run.values = first_steps(whole, 540)
+    plots.data_arrived()
+    plots.settle()
+    assert plots.x_range == first
+    np.testing.assert_array_equal(drawn(plots, LOSS)[1], whole["loss"][:540])
+    run.values = first_steps(whole, 600)
+    plots.data_arrived()
+    plots.settle()
+    assert plots.x_range == (0.0, pytest.approx(660.0))
+
+
+def test_that_the_range_never_grows_beyond_the_planned_steps(show: Show) -> None:
+    run = training_run("run", 1000)
+    run.status, run.total_steps = "running", 1050
+    assert show(opened(run)).x_range == (0.0, 1050.0)
+
+
+def test_that_pause_freezes_the_picture_while_data_go_on(show: Show) -> None:
+    run = training_run("run", 1000)
+    whole = dict(run.values)
+    run.values = first_steps(whole, 500)
+    run.status = "running"
+    plots = show(opened(run))
+    plots.set_paused(True)
+    assert plots.paused_at == 500
+    run.values = whole
+    plots.data_arrived()
+    plots.settle()
+    assert len(drawn(plots, LOSS)[0]) == 500
+    plots.set_paused(False)
+    plots.settle()
+    assert len(drawn(plots, LOSS)[0]) == 1000
+
+
+def test_that_zooming_one_plot_moves_all_and_follow_brings_the_whole_back(show: Show) -> None:
+    plots = show(opened(training_run("run", 1000)))
+    whole = plots.x_range
+    view = plots.frames[LOSS].chart.view
+    view.zoom_to(QRectF(100, 5, 200, 60))
+    plots.settle()
+    ranges = {frame.chart.x_range() for frame in plots.frames}
+    assert ranges == {plots.x_range} and plots.x_range != whole
+    assert not plots.following
+    low, high = view.viewRange()[1]
+    plots.refresh()
+    plots.settle()
+    assert view.viewRange()[1] == [low, high]
+    plots.follow()
+    plots.settle()
+    assert plots.following and plots.x_range == whole
+    assert view.viewRange()[1][1] > run_maximum(plots)
+
+
+def run_maximum(plots: LinkedPlots) -> float:
+    return float(np.nanmax(curves(plots, LOSS)[0].y))
+
+
+def test_that_keys_zoom_pan_pause_and_follow(show: Show, qtbot: QtBot) -> None:
+    plots = show(opened(training_run("run", 1000)))
+    low, high = plots.x_range
+    qtbot.keyClick(plots, Qt.Key.Key_Plus)
+    assert plots.x_range[1] - plots.x_range[0] == pytest.approx((high - low) / 1.25)
+    before = plots.x_range
+    qtbot.keyClick(plots, Qt.Key.Key_Right)
+    assert plots.x_range[0] > before[0]
+    qtbot.keyClick(plots, Qt.Key.Key_F)
+    assert plots.x_range == (low, high)
+    qtbot.keyClick(plots, Qt.Key.Key_Space)
+    assert plots.paused
+    qtbot.keyClick(plots, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
+    first = plots.frames[LOSS].chart.cursor_line.value()
+    qtbot.keyClick(plots, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
+    assert plots.frames[LOSS].chart.cursor_line.value() == first + 1
+
+
+def test_that_the_x_axis_can_be_time(show: Show) -> None:
+    run = training_run("run", 300)
+    plots = show(opened(run))
+    plots.set_over("time_s")
+    plots.settle()
+    np.testing.assert_array_equal(drawn(plots, LOSS)[0], run.steps * 0.01)
+    assert plots.x_range[1] == pytest.approx(3.0, rel=0.02)
+
+
+def test_that_a_value_axis_can_be_logarithmic(show: Show) -> None:
+    run = training_run("run", 300)
+    run.values["loss"][10] = 0.0
+    plots = show(opened(run))
+    plots.frames[LOSS].log_button.click()
+    plots.settle()
+    x, y = drawn(plots, LOSS)
+    np.testing.assert_allclose(y[x != 11], np.log10(np.delete(run.values["loss"], 10)))
+    assert np.isnan(y[x == 11]).all()
+
+
+def test_that_without_a_power_sensor_the_reasons_stand_in_the_place_of_the_plot(show: Show) -> None:
+    sensors = [
+        {"name": "NVML", "found": False, "reason": "no NVIDIA driver on this machine"},
+        {"name": "RAPL", "found": False, "reason": "the counters can be read by root only"},
+    ]
+    frame = show(opened(training_run("run", 100, environment={"power_sensors": sensors}))).frames[POWER]
+    assert frame.body.currentWidget() is frame.message
+    assert "NVML: no NVIDIA driver on this machine" in frame.message.text()
+    assert "RAPL: the counters can be read by root only" in frame.message.text()
+
+
+def test_that_every_power_sensor_of_a_run_is_drawn(show: Show) -> None:
+    time_s = np.arange(0.0, 3.0, 0.1)
+    power = {"GPU 0": (time_s, np.full(30, 250.0)), "CPU package 0": (time_s, np.full(30, 90.0))}
+    plots = show(opened(training_run("run", 300, power=power)))
+    assert {curve.label for curve in curves(plots, POWER)} == {"GPU 0", "CPU package 0"}
+    assert {float(curve.line.getData()[1].max()) for curve in curves(plots, POWER)} == {250.0, 90.0}
+
+
+def test_that_a_sensor_that_speaks_late_joins_the_plot(show: Show) -> None:
+    run = training_run("run", 300)
+    plots = show(opened(run))
+    assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].message
+    run.power = {"GPU 0": (np.array([0.5, 1.5]), np.array([100.0, 110.0]))}
+    plots.data_arrived()
+    plots.settle()
+    np.testing.assert_array_equal(drawn(plots, POWER)[1], [100.0, 110.0])
+    assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].chart
+
+
+def test_that_unmeasured_memory_is_said_and_not_plotted(show: Show) -> None:
+    plots = show(opened(training_run("run", 100)))
+    frame = plots.frames[LOSS]
+    frame.chooser.setCurrentIndex(frame.chooser.findData("memory"))
+    plots.settle()
+    assert frame.body.currentWidget() is frame.message
+    assert "not measured" in frame.message.text()
+
+
+def test_that_the_chooser_swaps_signals_with_their_own_axis(show: Show) -> None:
+    run = training_run("run", 500)
+    plots = show(opened(run))
+    frame = plots.frames[LOSS]
+    for key, name, factor in (("step_time", "step_s", 1e3), ("lr", "lr", 1.0), ("throughput", "samples_per_s", 1.0)):
+        frame.show_signal(key)
+        plots.settle()
+        np.testing.assert_allclose(drawn(plots, LOSS)[1], run.values[name] * factor)
+    frame.show_signal("grad_norm")
+    assert frame.log_button.isChecked()
+    frame.show_signal("loss")
+    plots.settle()
+    np.testing.assert_array_equal(drawn(plots, LOSS)[1], run.values["loss"])
+
+
+def test_that_all_left_axes_are_equally_wide(show: Show) -> None:
+    plots = show(opened(training_run("run", 100, power={"GPU 0": (np.arange(2.0), np.array([123456.0, 1e9]))})))
+    lefts = {round(frame.chart.view.sceneBoundingRect().left()) for frame in plots.frames}
+    assert len(lefts) == 1
+
+
+def test_that_readings_after_the_last_step_move_when_it_is_done(show: Show) -> None:
+    run = training_run("run", 1000)
+    whole = dict(run.values)
+    time_s = np.arange(0.0, 10.0, 0.1)
+    run.values = first_steps(whole, 500)
+    run.power = {"GPU 0": (time_s, np.arange(100.0))}
+    plots = show(opened(run))
+    assert drawn(plots, POWER)[0].max() == 500
+    run.values = whole
+    plots.data_arrived()
+    plots.settle()
+    np.testing.assert_allclose(drawn(plots, POWER)[0], np.minimum(time_s / 0.01, 1000))
+    np.testing.assert_array_equal(drawn(plots, POWER)[1], np.arange(100.0))
+
+
+def test_that_one_tick_redraws_at_most_one_plot(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    plots = show(opened(training_run("run", 100)))
+    pulled: list[str] = []
+    for frame in plots.frames:
+        monkeypatch.setattr(frame.chart, "pull", lambda key=frame.chart.signal.key: pulled.append(key))
+    plots._rest_until.clear()
+    plots.refresh()
+    for count in range(1, 5):
+        plots._tick()
+        assert len(pulled) == count
+    assert sorted(pulled) == ["events", "loss", "power", "scale"]
+
+
+def test_that_a_run_without_any_step_yet_says_that_it_waits(show: Show) -> None:
+    run = ArrayRun(run_id="run", status="running")
+    frame = show(opened(run)).frames[LOSS]
+    assert frame.message.text() == "Waiting for the first value."
