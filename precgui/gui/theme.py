@@ -268,6 +268,8 @@ QTableView, QTreeView, QListView {
   background: @base@; border: 1px solid @line@; border-radius: 8px; outline: none;
   selection-background-color: @chosen@; selection-color: @text@; }
 QTableView:focus, QTreeView:focus, QListView:focus { border-color: @accent@; }
+QTableView::item { padding: 0 8px; border: none; }
+QTableView::item:selected { background: @chosen@; color: @text@; }
 QHeaderView { background: transparent; }
 QHeaderView::section { background: @base@; color: @muted@; border: none;
   border-bottom: 1px solid @line@; padding: 6px 8px; }

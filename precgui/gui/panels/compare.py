@@ -1,24 +1,185 @@
-"""Compare: the open runs side by side."""
+"""Compare: the open runs side by side, each figure beside that of a baseline."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QColor, QIcon, QPixmap, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QStackedWidget,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
 
+from precgui.gui.editors import ignore_wheel
 from precgui.gui.empty import EmptyState
+from precgui.gui.state import State
+from precgui.gui.theme import themes
+from precgui.runs.compare import Compared, compare, names
 
-if TYPE_CHECKING:
-    from precgui.gui.state import State
+REFRESH_MS = 1000
+UNKNOWN = "–"
+TEXTS = 2  # the first columns hold words, the others numbers
+LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+
+
+def figure(value: float | None, form: str) -> str:
+    """A number in a format such as `{:.3g} s`; a dash when it was not measured."""
+    return UNKNOWN if value is None else form.format(value)
+
+
+def _mib(value: int | None) -> float | None:
+    return None if value is None else value / 2**20
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A column: its heading, its text for a run, what it means."""
+
+    title: str
+    text: Callable[[Compared], str]
+    told: str
+
+
+FIGURES = (
+    Figure("Precision", lambda r: r.precision, "How the run uses number formats"),
+    Figure("Status", lambda r: r.status, "How the run ended, or that it goes on"),
+    Figure("Accuracy", lambda r: figure(r.val_accuracy and 100 * r.val_accuracy, "{:.2f} %"), "Validation accuracy"),
+    Figure("Difference", lambda r: figure(r.accuracy_delta and 100 * r.accuracy_delta, "{:+.2f} pp"),
+           "Accuracy minus that of the baseline, in percentage points"),
+    Figure("Final loss", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss of the last epoch"),
+    Figure("Step time", lambda r: figure(r.step_s_median and 1e3 * r.step_s_median, "{:.3g} ms"), "Median of a step"),
+    Figure("Speed-up", lambda r: figure(r.speedup, "{:.2f}x"), "Samples per second over the baseline's"),
+    Figure("Time", lambda r: figure(r.time_s, "{:.1f} s"), "From the start to the last step"),
+    Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:.0f} MiB"), "Of the device's allocator"),
+    Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
+    Figure("Skipped", lambda r: str(r.skipped_steps), "Steps skipped for Inf or NaN gradients"),
+    Figure("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),
+)  # fmt: skip
 
 
 class ComparePanel(QWidget):
-    """Says what will be here."""
+    """A row a run; the baseline is the first FP32 run unless another is chosen. Follows a run that goes on."""
 
     def __init__(self, state: State, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.empty = EmptyState("compare", "Nothing to compare yet", "", "Choose runs", self)
+        self._state = state
+        self.baseline = QComboBox(self)
+        self.baseline.setAccessibleName("Baseline")
+        self.baseline.setMinimumContentsLength(24)
+        self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        ignore_wheel(self.baseline)
+        self.table = self._make_table()
+        self.empty = EmptyState(
+            "compare",
+            "No runs are open",
+            "Open two or more runs, or train the same recipe in another precision, and their accuracy, time, memory "
+            "and energy stand here side by side.",
+            "Choose runs",
+            self,
+        )
+        self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._lay_out()
+        self._timer.timeout.connect(self.refresh)
+        self.baseline.activated.connect(lambda _: self.refresh())
         self.empty.button.clicked.connect(lambda: state.panel_wanted.emit("library"))
+        for signal in (state.run_added, state.run_removed, state.run_changed):
+            signal.connect(lambda _: self.refresh())
+        state.data_arrived.connect(lambda _: self._timer.isActive() or self._timer.start())
+        themes().changed.connect(self.refresh)
+        self.refresh()
+
+    def _make_table(self) -> QTableWidget:
+        table = QTableWidget(0, len(FIGURES), self)
+        table.setAccessibleName("Comparison of the open runs")
+        table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        table.setShowGrid(False)
+        table.setTabKeyNavigation(False)
+        for column, each in enumerate(FIGURES):
+            heading = QTableWidgetItem(each.title)
+            heading.setToolTip(each.told)
+            heading.setTextAlignment(LEFT if column < TEXTS else RIGHT)
+            table.setHorizontalHeaderItem(column, heading)
+        table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        table.horizontalHeader().setHighlightSections(False)
+        table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        table.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 16)
+        table.verticalHeader().setDefaultAlignment(LEFT)
+        table.verticalHeader().setMaximumWidth(280)
+        table.verticalHeader().setHighlightSections(False)
+        table.setCornerButtonEnabled(False)
+        return table
+
+    def _lay_out(self) -> None:
+        title = QLabel("Compare", self)
+        title.setProperty("kind", "title")
+        label = QLabel("Baseline", self)
+        label.setBuddy(self.baseline)
+        header = QHBoxLayout()
+        header.setSpacing(8)
+        header.addWidget(title)
+        header.addStretch(1)
+        header.addWidget(label)
+        header.addWidget(self.baseline)
+        page = QWidget(self)
+        column = QVBoxLayout(page)
+        column.setContentsMargins(24, 16, 24, 24)
+        column.setSpacing(12)
+        column.addLayout(header)
+        column.addWidget(self.table, 1)
+        self.pages = QStackedWidget(self)
+        self.pages.addWidget(page)
+        self.pages.addWidget(self.empty)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(24, 24, 24, 24)
-        layout.addWidget(self.empty)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.pages)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compare anew; nothing is computed while the panel is not seen."""
+        opened = self._state.runs
+        self.pages.setCurrentIndex(0 if opened else 1)
+        if not self.isVisible() or not opened:
+            return
+        wanted = self.baseline.currentData() if self.baseline.currentIndex() > 0 else None
+        keys, runs = list(opened), [opened[key].run for key in opened]
+        found = compare(runs, names(runs)[keys.index(wanted)] if wanted in opened else None)
+        rows = dict(zip(keys, found.runs, strict=True))
+        self._fill_baseline(keys, wanted)
+        self.table.setRowCount(len(keys))
+        for row, key in enumerate(keys):
+            self._fill_row(row, key, rows[key], is_base=rows[key].run == found.baseline)
+
+    def _fill_baseline(self, keys: list[str], wanted: str | None) -> None:
+        entries = [("first FP32 run", None), *((self._state.runs[key].name, key) for key in keys)]
+        if entries != [(self.baseline.itemText(n), self.baseline.itemData(n)) for n in range(self.baseline.count())]:
+            self.baseline.clear()
+            for name, key in entries:
+                self.baseline.addItem(name, key)
+        self.baseline.setCurrentIndex(max(0, self.baseline.findData(wanted)) if wanted else 0)
+
+    def _fill_row(self, row: int, key: str, found: Compared, *, is_base: bool) -> None:
+        shown = self._state.runs[key]
+        swatch = QPixmap(12, 12)
+        swatch.fill(QColor(themes().theme.runs[shown.colour_index]))
+        head = QTableWidgetItem(QIcon(swatch), f"{shown.name} (baseline)" if is_base else shown.name)
+        head.setToolTip(found.path or shown.name)
+        self.table.setVerticalHeaderItem(row, head)
+        for column, each in enumerate(FIGURES):
+            item = QTableWidgetItem(each.text(found))
+            item.setTextAlignment(LEFT if column < TEXTS else RIGHT)
+            self.table.setItem(row, column, item)

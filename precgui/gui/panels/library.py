@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 from precgui.gui.background import Background
 from precgui.gui.empty import EmptyState
 from precgui.gui.icons import icon
-from precgui.gui.panels.library_table import NOTE, TITLE, RunFilter, RunTable
+from precgui.gui.panels.library_table import NOTE, STEPS, TITLE, RunFilter, RunTable
 from precgui.gui.panels.library_view import AskBar, RunsView, tool
 from precgui.gui.state import Problem, State
 from precgui.gui.theme import themes
@@ -29,7 +29,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.library import Entry, Library, annotate, delete, rename
 
 DEBOUNCE_MS = 300
-NOTE_FROM_WIDTH = 900
+ALL_FROM_WIDTH = 900
 ON_RUNS = ("open", "rename", "note", "library", "bin")
 
 
@@ -134,7 +134,8 @@ class LibraryPanel(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.view.setColumnHidden(NOTE, self.width() < NOTE_FROM_WIDTH)
+        for column in (STEPS, NOTE):
+            self.view.setColumnHidden(column, self.width() < ALL_FROM_WIDTH)
 
     def _recolour(self) -> None:
         for name, action in self.actions_.items():

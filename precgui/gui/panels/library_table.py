@@ -71,7 +71,7 @@ COLUMNS = (
     Column("Date", lambda e: date_text(e.created), lambda e: e.created),
     Column("Note", lambda e: e.error or e.note, lambda e: (e.error or e.note).casefold()),
 )  # fmt: skip
-TITLE, STATUS, DATE, NOTE = 0, 2, 6, 7
+TITLE, STATUS, STEPS, DATE, NOTE = 0, 2, 5, 6, 7
 
 
 class RunTable(QAbstractTableModel):
