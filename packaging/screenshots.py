@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
@@ -128,9 +129,7 @@ class Gallery:
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
         self._window.grab().toImage().save(buffer, "PNG")  # type: ignore[call-overload]
         path = self._folder / f"{name}.png"
-        image = Image.open(io.BytesIO(buffer.data().data())).convert("RGB")
-        # Of Pillow's ways to 256 colours only this one keeps the few pixels of a run's colour; a third of the size.
-        image.quantize(method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(path, optimize=True)
+        _save(Image.open(io.BytesIO(buffer.data().data())).convert("RGB"), path)
         sys.stdout.write(f"{path} {path.stat().st_size / 1000:.0f} kB\n")
 
     def _until(self, condition: Callable[[], bool], limit_s: float) -> None:
@@ -145,6 +144,16 @@ class Gallery:
         while time.monotonic() < end:
             self._app.processEvents()
             time.sleep(0.005)
+
+
+def _save(image: Image.Image, path: Path) -> None:
+    """With its 256 most frequent colours: a third of the size, exact but for some pixels at the edges of letters."""
+    counted = image.getcolors(image.width * image.height)
+    assert counted is not None
+    frequent = sorted(counted, reverse=True)[:256]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(bytes(itertools.chain.from_iterable(cast("tuple[int, int, int]", c) for _, c in frequent)))
+    image.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":
