@@ -139,7 +139,11 @@ def _environment(reports: Sequence[SensorReport]) -> dict[str, Any]:
         "python": platform.python_version(),
         "libraries": {name: version for name in _LIBRARIES if (version := _version(name))},
         "power_sensors": [
-            {"name": report.device or report.source, "found": report.found, "reason": report.message}
+            {
+                "name": report.device or report.source,
+                "found": report.found,
+                "reason": report.message.removeprefix(f"{report.source}: "),
+            }
             for report in reports
         ],
     }
