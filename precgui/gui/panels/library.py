@@ -147,7 +147,8 @@ class LibraryPanel(QWidget):
     def _use_folder(self) -> None:
         if self._library.folder != self._state.folder:
             self._library = Library(self._state.folder)
-        self.folder.setText(str(self._state.folder))
+        self.folder.setText(_from_home(self._state.folder))
+        self.folder.setToolTip(str(self._state.folder))
         self.refresh()
 
     def refresh(self) -> None:
@@ -296,3 +297,9 @@ def _delete(paths: list[Path]) -> list[str]:
         except RunFileError as error:
             faults.append(str(error))
     return faults
+
+
+def _from_home(path: Path) -> str:
+    """A path as people say it: `~/precgui-runs`."""
+    home = Path.home()
+    return str(Path("~", path.relative_to(home))) if path.is_relative_to(home) else str(path)
