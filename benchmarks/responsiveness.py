@@ -1,6 +1,6 @@
 """How late the window is while a run feeds it, and what the window costs the run. Prints one JSON document.
 
-    python benchmarks/responsiveness.py [--points 1000000] [--seconds 10] [--pairs 3]
+    python benchmarks/responsiveness.py [--points 1000000] [--seconds 10] [--pairs 5] [--epochs 60]
 
 (a) Lateness: four live plots are filled with up to `points` points each; a child process sends steps at the rate of a
 real run; a 5 ms timer in the GUI thread notes how late it fires. Targets: 99th percentile below 5 ms.
@@ -14,9 +14,15 @@ import argparse
 import json
 import multiprocessing
 import os
+import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,15 +31,20 @@ import numpy as np
 from PySide6.QtCore import QEventLoop, Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
-from precgui.config import RunConfig
+from precgui.config import RunConfig, load
 from precgui.events import Evaluated, Event, Incident, PowerRead, RunStarted, StepDone
 from precgui.gui.panels.live import LivePanel
+from precgui.gui.startup import Collector
 from precgui.gui.state import DRAIN_MS, OpenRun, State
 from precgui.runs.live import LiveRun
+from precgui.runs.reader import open_run
 
 TIMER_MS = 5
 STEPS_PER_S = 400.0
 BATCH_S = 0.05
+RECIPE = "digits-quick"
+WARM_STEPS = 50
+MAIN = Path(__file__).parent.parent / "main.py"
 
 
 def step(index: int, rng: np.random.Generator) -> StepDone:
@@ -98,7 +109,7 @@ class Lateness:
 
     def percentiles(self) -> dict[str, float]:
         p50, p99 = np.percentile(self.late_ms, [50, 99])
-        return {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2), "max_ms": round(max(self.late_ms), 1)}
+        return {"p50_ms": round(float(p50), 2), "p99_ms": round(float(p99), 2), "max_ms": round(max(self.late_ms), 1)}
 
 
 def filled_run(points: int) -> LiveRun:
@@ -158,15 +169,75 @@ def lateness(points: int, seconds: float) -> dict[str, float]:
     return meter.percentiles()
 
 
+def steps_per_s(path: Path) -> float:
+    """The speed of the loop as the run file tells it, without the first steps."""
+    with open_run(path) as saved:
+        time_s = saved.series("loss", "time_s")[0]
+    return float((len(time_s) - 1 - WARM_STEPS) / (time_s[-1] - time_s[WARM_STEPS]))
+
+
+def speed_from_command_line(epochs: int, path: Path) -> float:
+    command = [sys.executable, str(MAIN), "run", RECIPE, "--set", f"train.epochs={epochs}", "-o", str(path), "--json"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return steps_per_s(path)
+
+
+def speed_under_window(epochs: int, folder: Path) -> float:
+    """The same run, started as the button does, with the Live panel in view and its garbage collected as always."""
+    state = State()
+    state.set_folder(folder)
+    panel = LivePanel(state)
+    panel.resize(1280, 800)
+    panel.show()
+    state.start(load(RECIPE, [f"train.epochs={epochs}"]))
+    loop = QEventLoop()
+    state.idle.connect(loop.quit)
+    loop.exec()
+    (opened,) = state.runs.values()
+    state.shutdown(loop.quit)
+    panel.close()
+    if opened.run.path is None or opened.run.status != "completed":
+        raise SystemExit(f"the run under the window ended as {opened.run.status}")
+    return steps_per_s(opened.run.path)
+
+
+def loop_speed(pairs: int, epochs: int) -> dict[str, Any]:
+    """Ratio of the speed under the window to that from the command line, in pairs that take turns to go first."""
+    ratios, alone, under = [], [], []
+    with tempfile.TemporaryDirectory() as name:
+        for pair in range(pairs):
+            place = Path(name) / str(pair)
+            place.mkdir()
+            if pair % 2:
+                under.append(speed_under_window(epochs, place))
+                alone.append(speed_from_command_line(epochs, place / "alone.h5"))
+            else:
+                alone.append(speed_from_command_line(epochs, place / "alone.h5"))
+                under.append(speed_under_window(epochs, place))
+            ratios.append(round(under[-1] / alone[-1], 3))
+    return {
+        "median_ratio": round(statistics.median(ratios), 3),
+        "ratios": ratios,
+        "command_line_steps_per_s": round(statistics.median(alone), 1),
+        "window_steps_per_s": round(statistics.median(under), 1),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--points", type=int, default=1_000_000, help="points in each plot (default 1000000)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long lateness is measured (default 10)")
+    parser.add_argument("--pairs", type=int, default=5, help="paired runs (default 5; 0: lateness only)")
+    parser.add_argument("--epochs", type=int, default=60, help="length of a paired run (default 60)")
     chosen = parser.parse_args()
     app = QApplication([])
     app.setQuitOnLastWindowClosed(False)
+    collector = Collector(app)
     sizes = [n for n in (10_000, 100_000) if n < chosen.points] + [chosen.points]
-    found = {"lateness": {str(n): lateness(n, chosen.seconds) for n in sizes}}
+    found: dict[str, Any] = {"lateness": {str(n): lateness(n, chosen.seconds) for n in sizes}}
+    if chosen.pairs:
+        found["loop"] = loop_speed(chosen.pairs, chosen.epochs)
+    collector.stop()
     print(json.dumps(found, indent=2))
 
 
