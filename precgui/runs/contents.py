@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,52 +15,55 @@ from precgui.runs.schema import EVENT_ROW, ROWS_VALID, TABLES, Column
 
 
 class Contents:
-    """An open run file. Damage costs only the damaged part and adds a sentence to `notes`.
+    """An open run file. Damage costs only the damaged part and adds a sentence to `notes`."""
 
-    `rows` counts per table the rows that were completely written; `refresh` looks for more.
-    """
-
-    _open: ClassVar[weakref.WeakValueDictionary[tuple[int, int], Contents]] = weakref.WeakValueDictionary()
-    _open_lock = threading.Lock()
-
-    def __init__(self, file: h5py.File) -> None:
+    def __init__(self, file: h5py.File, path: Path | None = None) -> None:
+        """With a path, `refresh` opens that file anew."""
         self.file = file
-        self.notes: list[str] = []
-        self.rows: dict[str, int] = {}
+        self.missing_bytes = 0
+        self._path = path
+        self._notes: dict[str, str] = {}
         self._datasets: dict[str, h5py.Dataset | None] = {}
-        self._readable: dict[str, int] = {}  # rows of a damaged table up to the first that cannot be read
-        self._users = 1
+        self._counters: dict[str, int] | None = None
+        self._rows: dict[str, int] = {}
 
     @classmethod
-    def of(cls, path: Path) -> Contents:
-        """The contents of a file, shared by all who have it open; each lets go of them by `release`.
+    def open(cls, path: Path) -> Contents:
+        """Raises RunFileError."""
+        file, snapshot = safefile.open_snapshot(path)
+        contents = cls(file, path)
+        contents._tell_missing(snapshot.missing_bytes)
+        return contents
 
-        HDF5 must not open a growing file twice in one process: it then returns rows of old chunks as new ones.
-        Raises RunFileError.
-        """
-        with cls._open_lock:
-            key = safefile.identity(path)
-            shared = cls._open.get(key)
-            if shared is not None and shared._users:
-                shared._users += 1
-                return shared
-            contents = cls._open[key] = cls(safefile.open_file(path))
-            return contents
+    def refresh(self) -> None:
+        """See what another process has written since. Raises RunFileError, and then leaves all as it was."""
+        if self._path is None:
+            return
+        file, snapshot = safefile.open_snapshot(self._path)
+        self.file.close()
+        self.file = file
+        self._notes.clear()
+        self._datasets.clear()
+        self._rows.clear()
+        self._counters = None
+        self._tell_missing(snapshot.missing_bytes)
 
-    def release(self) -> None:
-        with self._open_lock:
-            self._users -= 1
-            if not self._users:
-                self.file.close()
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what is missing or damaged, as far as it was read."""
+        return list(self._notes.values())
 
-    def note(self, sentence: str) -> None:
-        if sentence not in self.notes:
-            self.notes.append(sentence)
+    def note(self, subject: str, sentence: str) -> None:
+        self._notes.setdefault(subject, sentence)
+
+    def _tell_missing(self, missing_bytes: int) -> None:
+        if missing_bytes:
+            self.note("", f"The file is cut short by {missing_bytes} bytes; what is left of it is shown.")
 
     def attribute(self, name: str) -> str:
         value = safefile.attribute(self.file, name)
         if value is None or value.shape != () or value.dtype.kind != "S":
-            self.note(f"The attribute {name} is missing or damaged.")
+            self.note(name, f"The attribute {name} is missing or damaged.")
             return ""
         return decoded(value.item())
 
@@ -74,7 +75,7 @@ class Contents:
         try:
             return safefile.text(item)
         except Unusable as reason:
-            self.note(f"/{name} {reason}.")
+            self.note(name, f"/{name} {reason}.")
             return ""
 
     def document(self, name: str) -> dict[str, Any]:
@@ -83,17 +84,20 @@ class Contents:
         try:
             return documents.load(written or "{}")
         except ValueError as reason:
-            self.note(f"/{name} is not the JSON that it should be ({reason}).")
+            self.note(name, f"/{name} is not the JSON that it should be ({reason}).")
             return {}
 
-    def refresh(self) -> None:
-        """Count the rows anew: what the counters say, but no more than every column of the table has."""
-        counted = self._counters()
-        for name, table in TABLES.items():
-            columns = [self._dataset(table.dataset_path(name, column)) for column in table.columns]
+    def rows(self, table: str) -> int:
+        """Completely written rows: what the counter says, but no more than every column of the table has."""
+        if table not in self._rows:
+            spec = TABLES[table]
+            columns = [self._dataset(spec.dataset_path(table, column)) for column in spec.columns]
             lengths = [safefile.length(column) for column in columns if column is not None]
-            rows = min([*lengths, *([counted.get(name, 0)] if counted else [])], default=0)
-            self.rows[name] = min(rows, self._readable.get(name, rows))
+            counted = self.counters()
+            if counted:
+                lengths.append(counted.get(table, 0))
+            self._rows[table] = min(lengths, default=0)
+        return self._rows[table]
 
     def read(self, table: str, column: str, start: int, stop: int) -> NDArray[Any]:
         """Rows of a column in the type of the schema; fewer where the file is damaged: the table then ends there."""
@@ -106,10 +110,10 @@ class Contents:
                 found = safefile.rows(item, start, stop)
                 values = _checked(found, spec)
             except Unusable as reason:
-                self.note(f"/{path} {reason}.")
+                self.note(path, f"/{path} {reason}.")
         if len(values) < stop - start:
-            self.note(f"/{table} can be read up to row {start + len(values)} of {stop} only.")
-            self._readable[table] = self.rows[table] = min(self.rows[table], start + len(values))
+            self.note(table, f"/{table} can be read up to row {start + len(values)} of {stop} only.")
+            self._rows[table] = min(self.rows(table), start + len(values))
         return values
 
     def _dataset(self, name: str) -> h5py.Dataset | None:
@@ -119,10 +123,16 @@ class Contents:
                 self._datasets[name] = safefile.dataset(self.file, name)
             except Unusable as reason:
                 self._datasets[name] = None
-                self.note(f"/{name} {reason}.")
+                self.note(name, f"/{name} {reason}.")
         return self._datasets[name]
 
-    def _counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, int]:
+        """The rows of each table as counted by the writer; empty when the counters cannot be read."""
+        if self._counters is None:
+            self._counters = self._read_counters()
+        return self._counters
+
+    def _read_counters(self) -> dict[str, int]:
         item = self._dataset(ROWS_VALID)
         if item is None:
             return {}
@@ -130,10 +140,10 @@ class Contents:
             names = safefile.attribute(item, "tables")
             counts = safefile.rows(item, 0, safefile.length(item))
         except Unusable as reason:
-            self.note(f"/{ROWS_VALID} {reason}; the rows are counted instead.")
+            self.note(ROWS_VALID, f"/{ROWS_VALID} {reason}; the rows are counted instead.")
             return {}
         if names is None or names.shape != counts.shape or names.dtype.kind != "S" or counts.dtype.kind != "i":
-            self.note(f"/{ROWS_VALID} is damaged; the rows are counted instead.")
+            self.note(ROWS_VALID, f"/{ROWS_VALID} is damaged; the rows are counted instead.")
             return {}
         return {decoded(name): max(int(count), 0) for name, count in zip(names, counts, strict=True)}
 

@@ -34,7 +34,7 @@ def finish(path: Path, status: Status, message: str, details: str = "") -> None:
     the file itself is then as it was.
     """
     path = Path(path)
-    contents = Contents.of(path)
+    contents = Contents.open(path)
     try:
         with SavedRun(path, contents) as run:
             if run.status == "running":
@@ -83,8 +83,8 @@ def _replace(path: Path, dead: Contents, last: list[Event]) -> None:
 def _copy_rows(dead: Contents, file: TableFile, table: str) -> None:
     """Copy all rows that every column of the table still has."""
     start = 0
-    while start < dead.rows[table]:
-        stop = min(start + _ROWS_AT_ONCE, dead.rows[table])
+    while start < dead.rows(table):
+        stop = min(start + _ROWS_AT_ONCE, dead.rows(table))
         columns = {name: dead.read(table, name, start, stop) for name in TABLES[table].columns}
         rows = min(len(values) for values in columns.values())
         file.append({table: {name: np.asarray(values[:rows]) for name, values in columns.items()}})

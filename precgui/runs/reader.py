@@ -30,11 +30,11 @@ def open_run(path: str | Path) -> SavedRun:
     of an otherwise usable file is told by `notes`.
     """
     path = Path(path)
-    contents = Contents.of(path)
+    contents = Contents.open(path)
     try:
         return SavedRun(path, contents)
     except RunFileError:
-        contents.release()
+        contents.file.close()
         raise
 
 
@@ -48,23 +48,26 @@ class SavedRun:
         _check_schema(path, contents.file)
         self.path: Path = path
         self.status: Status = "running"
+        self.title = ""
+        self._started: dict[str, Any] = {}
+        self._end: dict[str, Any] = {}
+        self._summary: dict[str, Any] = {}
         self._contents = contents
-        self._closed = False
         self._columns: dict[tuple[str, str], Growing] = {}
         self._events: list[Incident] = []
-        self.run_id = self._contents.attribute("run_id")
-        self.created = self._contents.attribute("created")
-        self.config = _read_config(self._contents)
-        self._own_title = self._contents.attribute("title") or self.config.display_title
-        self.title = self._own_title
-        self._machine = self._contents.document("machine")
-        self._environment = self._contents.document("environment")
-        self.refresh()
+        self.run_id = contents.attribute("run_id")
+        self.created = contents.attribute("created")
+        self.config = _read_config(contents)
+        self._own_title = contents.attribute("title") or self.config.display_title
+        self._machine = contents.document("machine")
+        self._environment = contents.document("environment")
+        self._odd = contents.notes  # on what is read once; the contents forget their notes when refreshed
+        self._read_progress(writer_gone=self._is_writer_gone())
 
     @property
     def notes(self) -> list[str]:
         """Sentences on what is missing or odd in the file."""
-        return self._contents.notes
+        return list(dict.fromkeys(self._odd + self._contents.notes))
 
     @property
     def environment(self) -> Mapping[str, Any]:
@@ -92,7 +95,7 @@ class SavedRun:
     @property
     def steps(self) -> int:
         """Steps recorded so far; reads no column."""
-        return self._contents.rows["steps"]
+        return self._contents.rows("steps")
 
     @property
     def message(self) -> str:
@@ -110,22 +113,35 @@ class SavedRun:
         return self._summary
 
     def refresh(self) -> bool:
-        """Look for what has been written since, to the file or to the notes beside it; True when the run went on."""
-        self.title = read_notes(self.path).title or self._own_title
-        before = (self.status, dict(self._contents.rows))
+        """Look for what has been written since, to the file or to the notes beside it; True when the run went on.
+
+        Raises RunFileError when the file is gone; what was read stays.
+        """
+        if self.status != "running":
+            self.title = read_notes(self.path).title or self._own_title
+            return False
+        before = self._contents.counters()
+        gone = self._is_writer_gone()  # asked first, so that rows of its last moment are seen
+        self._contents.refresh()
+        self._read_progress(gone)
+        return self.status != "running" or before != self._contents.counters()
+
+    def _is_writer_gone(self) -> bool:
         writer = self._environment.get("writer")
-        gone = self.status == "running" and isinstance(writer, dict) and process.is_gone(writer)
-        self._contents.refresh()  # after the look at the process: rows of its last moment are seen
+        return isinstance(writer, dict) and process.is_gone(writer) is True
+
+    def _read_progress(self, writer_gone: bool) -> None:
+        """The texts that change while a run goes on."""
+        self.title = read_notes(self.path).title or self._own_title
         self._started = self._contents.document("engine")
+        self._end = self._contents.document("end")
         status = self._contents.text(STATUS)
         if status in _ENDED:
             self.status = cast(Status, status)
-        elif gone:
+            self._summary = self._contents.document("summary")
+        elif writer_gone:
             self.status = "failed"
-            self._contents.note(BROKEN_OFF)
-        self._end = self._contents.document("end")
-        self._summary = self._contents.document("summary") if status in _ENDED else {}
-        return before != (self.status, self._contents.rows)
+            self._odd.append(BROKEN_OFF)
 
     def series(self, name: str, over: Axis = "step") -> Series:
         x, values = signals.series(self, name, over)
@@ -135,12 +151,12 @@ class SavedRun:
     def column(self, table: str, name: str) -> Values:
         """All valid rows of a column of `runs.schema.TABLES` as float64, shape (rows,)."""
         kept = self._columns.setdefault((table, name), Growing())
-        if len(kept) < self._contents.rows[table]:
-            kept.append(self._contents.read(table, name, len(kept), self._contents.rows[table]))
-        return kept.view[: self._contents.rows[table]]
+        if len(kept) < self._contents.rows(table):
+            kept.append(self._contents.read(table, name, len(kept), self._contents.rows(table)))
+        return kept.view[: self._contents.rows(table)]
 
     def power_devices(self) -> list[str]:
-        rows = self._contents.rows["sensors"]
+        rows = self._contents.rows("sensors")
         return [decoded(name) for name in self._contents.read("sensors", "", 0, rows)]
 
     def power_column(self, device: str, name: str) -> Values:
@@ -150,16 +166,14 @@ class SavedRun:
         return own
 
     def events(self, kind: str | None = None) -> list[Incident]:
-        known, rows = len(self._events), self._contents.rows["events"]
+        known, rows = len(self._events), self._contents.rows("events")
         if known < rows:
             self._events += [self._incident(row) for row in self._contents.read("events", "", known, rows)]
         return [event for event in self._events if kind is None or event.kind == kind]
 
     def close(self) -> None:
         """Let go of the file; what was read so far stays. Idempotent."""
-        if not self._closed:
-            self._closed = True
-            self._contents.release()
+        self._contents.file.close()
 
     def __enter__(self) -> SavedRun:
         return self
@@ -180,7 +194,7 @@ class SavedRun:
     def _message(self, row: np.void) -> str:
         """The whole message, which lies in `texts` when the row has no room for it."""
         start, length = int(row["text_start"]), int(row["text_length"])
-        if length > 0 and start >= 0 and start + length <= self._contents.rows["texts"]:
+        if length > 0 and start >= 0 and start + length <= self._contents.rows("texts"):
             return self._contents.read("texts", "", start, start + length).tobytes().decode(errors="replace")
         return decoded(row["message"])
 
@@ -201,9 +215,9 @@ def _read_config(contents: Contents) -> RunConfig:
             return build(tree)
         except ConfigError as error:
             for path in error.faults:
-                contents.note(f"The setting {path} of the config is not known here and is left out.")
+                contents.note(path, f"The setting {path} of the config is not known here and is left out.")
                 _remove(tree, path)
-    contents.note("The config cannot be read; defaults are shown in its place.")
+    contents.note("config", "The config cannot be read; defaults are shown in its place.")
     return RunConfig()
 
 

@@ -6,6 +6,7 @@ filters that HDF5 would load from plugins are refused, and so are claims of more
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from h5py import h5z
 from numpy.typing import NDArray
 
 from precgui.runs.errors import RunFileError
+from precgui.runs.snapshot import Snapshot
 
 # What h5py raises for damaged or strange files; HDF5's own errors come as any of these.
 FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, AttributeError)
@@ -24,60 +26,43 @@ _DEFLATE_RATIO = 1100  # deflate packs at most 1032 : 1
 _LARGEST_TEXT = 16 << 20
 _LARGEST_READ = 8 << 30
 _SALVAGE_ROWS = 2048
+_ATTEMPTS = 4  # to open a file that is being written
+_PAUSE_S = 0.02
 
 
 class Unusable(Exception):
     """A part of a file cannot be used; the message is a phrase that says why."""
 
 
-def identity(path: Path) -> tuple[int, int]:
-    """What tells a file from every other on this machine. Raises RunFileError when it is not there."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be opened: {error.strerror}; choose a run file (.h5).") from None
-    return status.st_dev, status.st_ino
-
-
-def open_file(path: Path) -> h5py.File:
-    """Open for reading only, also while another process writes. Raises RunFileError."""
-    if not path.is_file():
-        raise RunFileError(f"{path} is not a file; choose a run file (.h5).")
-    if (missing := _missing_bytes(path)) > 0:
-        raise RunFileError(f"{path} is cut short: its last {missing} bytes are missing; restore a copy.")
-    reasons = []
-    # A file that was closed well opens without SWMR; one that is being written, or was when its writer died, only with.
-    # SWMR comes second: where a checksum does not fit, it waits for a writer to mend it, ever longer, without end.
-    for swmr in (False, True):
+def open_snapshot(path: Path) -> tuple[h5py.File, Snapshot]:
+    """The file as it is now, for reading only, whoever may be writing it. Raises RunFileError."""
+    for _ in range(_ATTEMPTS):
+        snapshot = _snapshot(path)
         try:
-            return h5py.File(path, "r", swmr=swmr, locking=False, rdcc_nbytes=0)
-        except FAULTS as error:
-            reasons.append(str(error))
-    raise RunFileError(_why_not_opened(path, reasons[-1]))
+            return h5py.File(snapshot, "r"), snapshot
+        except FAULTS as error:  # perhaps a writer was in the middle of it
+            snapshot.close()
+            reason = str(error)
+            time.sleep(_PAUSE_S)
+    raise RunFileError(f"{path} is {_state(snapshot)} ({reason}); restore a copy.")
 
 
-def _missing_bytes(path: Path) -> int:
-    """How much shorter the file is than its superblock says (HDF5 file format, version 2 and 3 of the superblock)."""
+def _snapshot(path: Path) -> Snapshot:
     try:
-        with path.open("rb") as file:
-            head = file.read(36)
-    except OSError:
-        return 0
-    if len(head) < 36 or head[:8] != b"\x89HDF\r\n\x1a\n" or head[8] not in (2, 3) or head[9] != 8:
-        return 0
-    return int.from_bytes(head[28:36], "little") - path.stat().st_size
-
-
-def _why_not_opened(path: Path, reason: str) -> str:
-    try:
-        if path.stat().st_size and not h5py.is_hdf5(path):
-            return f"{path} is not an HDF5 file or its head is damaged; choose a run file (.h5) or restore a copy."
-        if not path.stat().st_size:
-            return f"{path} is empty; restore a copy."
-        path.open("rb").close()
+        if not path.is_file():
+            raise RunFileError(f"{path} is {'not a file' if path.exists() else 'not there'}; choose a run file (.h5).")
+        snapshot = Snapshot(path)
     except OSError as error:
-        return f"{path} cannot be read: {error.strerror}; check its permissions."
-    return f"{path} is cut short or damaged ({reason}); restore a copy."
+        raise RunFileError(f"{path} cannot be read: {error.strerror}; check its permissions.") from None
+    if not snapshot.size:
+        raise RunFileError(f"{path} is empty; restore a copy.")
+    if not snapshot.is_hdf5():
+        raise RunFileError(f"{path} is not an HDF5 file; choose a run file (.h5).")
+    return snapshot
+
+
+def _state(snapshot: Snapshot) -> str:
+    return f"cut short by {snapshot.missing_bytes} bytes" if snapshot.missing_bytes else "damaged"
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
@@ -120,16 +105,9 @@ def text(item: h5py.Dataset) -> str:
     if item.shape != () or item.dtype.kind != "S" or item.dtype.itemsize > _LARGEST_TEXT:
         raise Unusable("is not a text")
     try:
-        _look_again(item)
         return bytes(item[()]).rstrip(b"\0").decode(errors="replace")
     except FAULTS as error:
         raise Unusable(f"is damaged ({error})") from None
-
-
-def _look_again(item: h5py.Dataset) -> None:
-    """See what another process has written since; a dataset of our own writing is seen as it is."""
-    if item.file.mode == "r":
-        item.refresh()  # also forgets the shape that h5py keeps
 
 
 def attribute(file: h5py.File | h5py.Dataset, name: str) -> NDArray[Any] | None:
@@ -144,9 +122,8 @@ def attribute(file: h5py.File | h5py.Dataset, name: str) -> NDArray[Any] | None:
 
 
 def length(item: h5py.Dataset) -> int:
-    """Rows of a dataset as of now, also of one that another process extends; 0 when it has none."""
+    """Rows of a dataset, 0 when it has none."""
     try:
-        _look_again(item)
         return int(item.shape[0]) if item.shape else 0
     except FAULTS:
         return 0
