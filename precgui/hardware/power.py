@@ -170,6 +170,8 @@ class PowerSampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._session: Maybe[nvml.Session] = Absent("not opened yet")
+        self._sensors: list[Sensor] = []
+        self._reading = threading.Lock()
         self._retry_at: dict[str, float] = {}
         self._announced: set[str] = set()
 
@@ -183,12 +185,12 @@ class PowerSampler:
         if self._thread is not None:
             return
         self._session = nvml.open_session()
-        sensors, _ = find_sensors(self._session)
-        if not sensors:
+        self._sensors, _ = find_sensors(self._session)
+        if not self._sensors:
             self._close_session()
             return
         self._stop.clear()
-        self._thread = threading.Thread(target=self._sample, args=(sensors,), name="power sampler", daemon=True)
+        self._thread = threading.Thread(target=self._sample, name="power sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -198,7 +200,13 @@ class PowerSampler:
             return
         self._stop.set()
         thread.join()
+        self._sensors = []
         self._close_session()
+
+    def read_now(self) -> None:
+        """Take a reading with a fresh energy counter at once, in the calling thread: the end of a window of energy."""
+        if self._thread is not None:
+            self._read_all(last=True)
 
     def __enter__(self) -> PowerSampler:
         self.start()
@@ -214,25 +222,28 @@ class PowerSampler:
             self._session.close()
         self._session = Absent("closed")
 
-    def _sample(self, sensors: list[Sensor]) -> None:
+    def _sample(self) -> None:
         due = time.perf_counter()
         while not self._stop.wait(max(0.0, due - time.perf_counter())):
-            self._read_all(sensors, last=False)
+            self._read_all(last=False)
             due = max(due + PERIOD_S, time.perf_counter())
-        self._read_all(sensors, last=True)
+        self._read_all(last=True)
 
-    def _read_all(self, sensors: list[Sensor], last: bool) -> None:
-        for sensor in sensors:
-            now_s = time.perf_counter() - self._start_time
-            if now_s < self._retry_at.get(sensor.device, -math.inf):
-                continue
-            reading = sensor.read(now_s, last)
-            if isinstance(reading, Absent):
-                self._lose(sensor.device, now_s, reading.reason)
-            else:
-                self._retry_at.pop(sensor.device, None)
-                if not all(map(math.isnan, reading)):
-                    self._emit(PowerRead(sensor.device, now_s, *reading))
+    def _read_all(self, last: bool) -> None:
+        with self._reading:
+            for sensor in self._sensors:
+                now_s = time.perf_counter() - self._start_time
+                if now_s >= self._retry_at.get(sensor.device, -math.inf):
+                    self._read(sensor, now_s, last)
+
+    def _read(self, sensor: Sensor, now_s: float, last: bool) -> None:
+        reading = sensor.read(now_s, last)
+        if isinstance(reading, Absent):
+            self._lose(sensor.device, now_s, reading.reason)
+            return
+        self._retry_at.pop(sensor.device, None)
+        if not all(map(math.isnan, reading)):
+            self._emit(PowerRead(sensor.device, now_s, *reading))
 
     def _lose(self, device: str, now_s: float, reason: str) -> None:
         if device not in self._retry_at:

@@ -1,0 +1,70 @@
+"""The clock and what holds it down, read beside a measurement; silent where nothing tells."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+from precgui.hardware import nvml
+from precgui.hardware.live import REASONS, GpuReader
+from precgui.hardware.readings import Absent, Maybe, known
+
+
+class Gauge:
+    """Reads the GPU with this UUID, or the CPU's clock when there is none."""
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+        self._session: Maybe[nvml.Session] = Absent("not opened")
+        self._reader: GpuReader | None = None
+
+    def __enter__(self) -> Gauge:
+        if self._uuid:
+            self._session = nvml.open_session()
+            self._reader = self._find()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        if isinstance(self._session, nvml.Session):
+            self._session.close()
+
+    def _find(self) -> GpuReader | None:
+        if isinstance(self._session, Absent):
+            return None
+        for gpu in self._session.gpus():
+            if not isinstance(gpu, Absent) and known(gpu.ask("nvmlDeviceGetUUID")) == self._uuid:
+                return GpuReader(gpu)
+        return None
+
+    def remarks(self) -> list[str]:
+        """Sentences about what disturbs a measurement now: held clocks, other programs on the GPU."""
+        if self._reader is None:
+            return []
+        reasons, processes = known(self._reader.reasons()) or (), known(self._reader.processes()) or ()
+        held = [text for word, text, warns in REASONS.values() if warns and word in reasons]
+        others = [process for process in processes if process.pid != os.getpid()]
+        named = ", ".join(f"{process.name} ({process.pid})" for process in others)
+        return [*held, *([f"Other programs compute on this GPU: {named}."] if others else [])]
+
+    def read(self) -> Mapping[str, Any]:
+        """`clock_mhz`, `temperature_c`, `power_w` and `reasons` (words), null where they are not told."""
+        if self._reader is None:
+            frequency = psutil.cpu_freq() if not self._uuid else None
+            clock = float(frequency.current) if frequency and frequency.current else None
+            return {"clock_mhz": clock, "temperature_c": None, "power_w": None, "reasons": None}
+        found = self._reader.everything()
+        power = known(found.values["power_instant_w"])
+        return {
+            "clock_mhz": known(found.values["sm_clock_mhz"]),
+            "temperature_c": known(found.values["temperature_c"]),
+            "power_w": known(found.values["power_average_w"]) if power is None else power,
+            "reasons": None if isinstance(found.reasons, Absent) else list(found.reasons),
+        }

@@ -1,0 +1,152 @@
+"""Live readings: every quantity where the driver gives it, a reason where it does not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from precgui.hardware import gpm, live, rapl
+from precgui.hardware.live import GpuReader, LivePoller, Snapshot
+from precgui.hardware.nvml import Session, open_session
+from precgui.hardware.readings import Absent
+from tests.hardware import cards
+from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, NOT_SUPPORTED, Fails, install
+
+
+@pytest.fixture(autouse=True)
+def no_rapl(monkeypatch, tmp_path):
+    monkeypatch.setattr(rapl, "POWERCAP", tmp_path / "none")
+
+
+def reader(monkeypatch, card) -> GpuReader:
+    install(monkeypatch, card)
+    opened = open_session()
+    assert isinstance(opened, Session)
+    return GpuReader(opened.gpus()[0])
+
+
+def snapshots(enough: Callable[[list[Snapshot]], bool]) -> list[Snapshot]:
+    found: list[Snapshot] = []
+    poller = LivePoller(found.append)
+    poller.start()
+    deadline = time.monotonic() + 20
+    while not enough(found) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    poller.stop()
+    poller.stop()
+    return found
+
+
+def test_that_an_h200_tells_everything_and_its_tensor_cores_after_two_samples(monkeypatch):
+    monkeypatch.setattr(gpm, "LEAST_S", 0.0)
+    h200 = reader(monkeypatch, cards.h200(nvmlDeviceGetCurrentClocksEventReasons=0x4 | 0x20))
+    first = h200.everything()
+    assert isinstance(first.values["tensor"], Absent)
+    second = h200.everything()
+    assert second.values["tensor"] == 64.5
+    assert second.values["tensor_half"] == 64.0
+    assert second.values["dram"] == 37.0
+    assert second.values["power_instant_w"] == 263.5
+    assert second.values["power_average_w"] == 251.0
+    assert second.values["energy_j"] == pytest.approx(987654.321)
+    assert second.values["utilisation"] == 83.0
+    assert second.reasons == ("power cap", "thermal, software")
+    assert second.processes[0].pid == 4242
+
+
+def test_that_gpm_frees_every_sample_it_took(monkeypatch):
+    monkeypatch.setattr(gpm, "LEAST_S", 0.0)
+    fake = install(monkeypatch, cards.h100())
+    taken = []
+    alloc = fake.nvmlGpmSampleAlloc
+    fake.nvmlGpmSampleAlloc = lambda: taken.append(1) or alloc()
+    h100 = GpuReader(open_session().gpus()[0])
+    for _ in range(5):
+        h100.everything()
+    h100.close()
+    assert fake.freed_samples == len(taken) == 5
+
+
+def test_that_an_a100_has_no_tensor_utilisation_and_says_why(monkeypatch):
+    found = reader(monkeypatch, cards.a100()).everything()
+    assert "from Hopper on" in found.values["tensor"].reason
+    assert found.values["power_instant_w"] == 263.5
+
+
+def test_that_older_drivers_are_asked_in_the_older_way(monkeypatch):
+    card = cards.gtx_1660(
+        nvmlDeviceGetTemperatureV=Fails(13), nvmlDeviceGetCurrentClocksEventReasons=Fails(13),
+        nvmlDeviceGetCurrentClocksThrottleReasons=0x40,
+    )  # fmt: skip
+    found = reader(monkeypatch, card).everything()
+    assert found.values["temperature_c"] == 47.0
+    assert found.reasons == ("thermal, hardware",)
+    assert found.values["power_average_w"] == 123.4
+    assert isinstance(found.values["power_instant_w"], Absent)
+
+
+def test_that_mig_and_wsl_leave_gaps_with_reasons(monkeypatch):
+    mig = reader(monkeypatch, cards.a100_mig()).everything()
+    assert "does not report" in mig.values["utilisation"].reason
+    wsl = reader(monkeypatch, cards.wsl_laptop()).everything()
+    assert isinstance(wsl.values["utilisation"], Absent)
+    assert isinstance(wsl.reasons, Absent)
+    assert isinstance(wsl.processes, Absent)
+    assert wsl.values["power_average_w"] == 123.4
+
+
+def test_that_what_is_never_told_is_asked_once(monkeypatch):
+    asked = []
+
+    def refuse() -> Fails:
+        asked.append(1)
+        return Fails(NOT_SUPPORTED)
+
+    t4 = reader(monkeypatch, cards.t4(nvmlDeviceGetUtilizationRates=refuse))
+    for _ in range(3):
+        t4.everything()
+    assert len(asked) == 1
+
+
+def test_that_a_gpu_that_falls_off_the_bus_leaves_gaps_and_the_poller_goes_on(monkeypatch):
+    card = cards.h100()
+    install(monkeypatch, card)
+    monkeypatch.setattr(live, "SLOW_S", 0.05)
+
+    def lose_it(found: list[Snapshot]) -> bool:
+        if len(found) == 3:
+            for name in card.answers.keys() | {"nvmlDeviceGetFieldValues", "nvmlDeviceGetPowerUsage"}:
+                card.answers[name] = Fails(GPU_IS_LOST)
+        return len(found) >= 10
+
+    values = [snapshot.devices[0].values["power_instant_w"] for snapshot in snapshots(lose_it)]
+    assert values[0] == 263.5
+    assert isinstance(values[-1], Absent)
+    assert values[-1].lost
+
+
+def test_that_the_poller_reads_power_more_often_than_the_rest(monkeypatch):
+    install(monkeypatch, cards.t4())
+    found = snapshots(lambda found: len(found) >= 12)
+    full = [snapshot for snapshot in found if snapshot.full]
+    assert 1 <= len(full) < len(found)
+    assert {reading.device for reading in full[0].devices} == {"GPU 0 Tesla T4", live.CPU}
+    assert set(found[1].devices[0].values) == {"power_instant_w", "power_average_w"}
+
+
+def test_that_a_machine_without_sensors_still_tells_load_and_memory(monkeypatch):
+    install(monkeypatch, init=LIBRARY_NOT_FOUND)
+    before = threading.active_count()
+    (first, *_) = snapshots(lambda found: bool(found))
+    assert threading.active_count() == before
+    assert [reading.device for reading in first.devices] == [live.CPU]
+    assert first.devices[0].values["memory_used_bytes"] > 0
+
+
+def test_that_every_reason_has_its_own_bit_and_word():
+    words = [word for word, _, _ in live.REASONS.values()]
+    assert len(set(words)) == len(words)
+    assert all(bit & (bit - 1) == 0 for bit in live.REASONS)
