@@ -1,0 +1,236 @@
+"""`precgui bench`: measure what this machine reaches in each format, keep the result, compare with earlier days."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from precgui.cli.errors import UserError
+from precgui.hardware import measured
+
+_SMALLEST, _LARGEST = 16, 65536
+NOISY = 0.2  # spread from which a figure is marked
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `bench` to the command line."""
+    parser = subparsers.add_parser("bench", help="measured rates of this machine by format and size")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps or xpu (default auto)")
+    parser.add_argument("--formats", metavar="F,F", help="for example fp32,bf16 (default: all that can be multiplied)")
+    parser.add_argument("--sizes", metavar="N,N", help="sizes of the square matrices (default 256,512,1024,2048)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as in a run)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the matrix products as CSV")
+    parser.add_argument("--list", action="store_true", help="list the kept results instead of measuring")
+    parser.add_argument("--no-keep", action="store_true", help="do not keep the result for later comparison")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print. Returns 0; Ctrl+C ends the bench and shows what was measured until then."""
+    if args.list:
+        return _list(args.json)
+    plan = _plan(args)
+    earlier = measured.kept()
+    result = _measure(plan, quiet=args.json)
+    if result["complete"] and not args.no_keep:
+        _keep(result)
+    if args.csv:
+        _write_csv(args.csv, result)
+    if args.json:
+        print(json.dumps(result, indent=1))
+    else:
+        _print(Console(), result, earlier)
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> Any:
+    from precgui.engine.bench import DEFAULT_SIZES, Plan
+    from precgui.engine.bench_work import FORMATS
+
+    formats = tuple(args.formats.split(",")) if args.formats else FORMATS
+    for name in formats:
+        if name not in FORMATS:
+            raise UserError(f"--formats {name}: the bench multiplies {', '.join(FORMATS)}")
+    if args.threads is not None and args.threads < 1:
+        raise UserError(f"--threads {args.threads}: at least 1")
+    return Plan(args.device, formats, _sizes(args.sizes) if args.sizes else DEFAULT_SIZES, args.threads)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = []
+    for part in text.split(","):
+        if not part.strip().isdigit() or not _SMALLEST <= int(part) <= _LARGEST:
+            raise UserError(f"--sizes {part}: a size is a whole number from {_SMALLEST} to {_LARGEST}")
+        sizes.append(int(part))
+    return tuple(sizes)
+
+
+def _measure(plan: Any, quiet: bool) -> dict[str, Any]:
+    from precgui.engine.bench import run_bench
+    from precgui.engine.device import choose
+    from precgui.engine.errors import EngineError
+
+    try:
+        choose(plan.device)
+    except EngineError as error:
+        raise UserError(str(error)) from None
+    stop = _Interrupt()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress, stop:
+        task = progress.add_task("starting", total=None)
+
+        def emit(event: dict[str, Any]) -> None:
+            if event["kind"] == "progress":
+                progress.update(task, total=event["total"], completed=event["done"], description=event["text"])
+
+        return run_bench(plan, emit, stop.stopped)
+
+
+class _Interrupt:
+    """Ctrl+C asks the bench to end; a second one ends the program as usual."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def stopped(self) -> bool:
+        return self._asked
+
+    def __enter__(self) -> None:
+        import signal
+
+        self._before = signal.signal(signal.SIGINT, self._ask)
+
+    def __exit__(self, *exception: object) -> None:
+        import signal
+
+        signal.signal(signal.SIGINT, self._before)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+
+def _keep(result: dict[str, Any]) -> None:
+    try:
+        measured.keep(result)
+    except OSError as error:
+        raise UserError(f"the result cannot be kept in {measured.folder()}: {error}; use --no-keep") from None
+
+
+def _write_csv(path: Path, result: dict[str, Any]) -> None:
+    names = ("format", "m", "seconds", "spread", "tops", "peak_tops", "share", "clock_mhz", "note")
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, names, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(result["gemm"])
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error}") from None
+
+
+def _list(as_json: bool) -> int:
+    results = measured.kept()
+    if as_json:
+        print(json.dumps(results, indent=1))
+        return 0
+    table = Table("Started", "Device", "Threads", "torch", "Best 10¹²/s by format", box=None, header_style="bold")
+    for result in results:
+        best = "  ".join(f"{name} {tops:.3g}" for name, tops in measured.best_tops(result).items())
+        table.add_row(
+            result["started"], escape(result["device"]["name"]), str(result["threads"]), result["torch"], best
+        )
+    Console().print(table if results else f"No results in {measured.folder()} yet; precgui bench makes one.")
+    return 0
+
+
+def _print(console: Console, result: dict[str, Any], earlier: list[dict[str, Any]]) -> None:
+    device = result["device"]
+    threads = f", {result['threads']} threads" if device["kind"] == "cpu" else ""
+    console.rule(
+        f"[bold]{escape(device['name'])}[/] [dim]{device['id']}{threads}, torch {result['torch']}", align="left"
+    )
+    if not result["complete"]:
+        console.print("[yellow]Stopped before the end: what follows is incomplete and is not kept.")
+    console.print(_products(result, measured.of_device(device["name"], earlier)))
+    console.print(_certificates(result))
+    if result["alignment"]:
+        console.print(_alignment(result))
+    if result["copy"]:
+        console.print(f"Copy: {result['copy']['gb_s']:.1f} GB/s, read and write counted")
+    converted = ", ".join(f"{row['from']} to {row['to']} {_number(row['gb_s'])} GB/s" for row in result["conversions"])
+    console.print(f"Conversion: {converted}")
+    console.print(_blocks(result))
+
+
+def _products(result: dict[str, Any], earlier: list[Any]) -> Table:
+    before = {(r["format"], r["m"]): r["tops"] for r in earlier[0]["gemm"]} if earlier else {}
+    fp32 = {row["m"]: row["tops"] for row in result["gemm"] if row["format"] == "fp32"}
+    table = Table("Product", "Size", "10¹²/s", "± %", "x FP32", "of peak", "before", "", box=None, header_style="bold")
+    for row in result["gemm"]:
+        tops, reference, was = row["tops"], fp32.get(row["m"]), before.get((row["format"], row["m"]))
+        table.add_row(
+            row["format"], str(row["m"]), _number(tops), _percent(row.get("spread")),
+            f"{tops / reference:.2f}" if tops and reference else "", _percent(row.get("share")),
+            f"{(tops / was - 1) * 100:+.0f} %" if tops and was else "", f"[dim]{escape(_remarks(row))}",
+        )  # fmt: skip
+    return table
+
+
+def _remarks(row: dict[str, Any]) -> str:
+    reasons = ", ".join(row.get("reasons") or [])
+    noisy = f"noisy by {row['spread']:.0%}: other programs ran" if (row.get("spread") or 0) > NOISY else ""
+    return "; ".join(part for part in (row["note"], noisy, reasons and f"clock held by {reasons}") if part)
+
+
+def _certificates(result: dict[str, Any]) -> Table:
+    table = Table("Certificate", "Error against FP64", "That of", "", box=None, header_style="bold")
+    for row in result["certificate"]:
+        error = "" if row["error"] is None else f"{row['error']:.1e}"
+        table.add_row(row["format"], error, row["ran_as"] or "", f"[yellow]{escape(row['note'])}")
+    return table
+
+
+def _alignment(result: dict[str, Any]) -> Table:
+    sizes = sorted({row["m"] for row in result["alignment"]}, reverse=True)
+    table = Table("Sizes", *(f"{size}" for size in sizes), box=None, header_style="bold")
+    for name in dict.fromkeys(row["format"] for row in result["alignment"]):
+        cells = {
+            row["m"]: _percent(row["relative"]) or "refused" for row in result["alignment"] if row["format"] == name
+        }
+        table.add_row(name, *(cells.get(size, "") for size in sizes))
+    return table
+
+
+def _blocks(result: dict[str, Any]) -> Table:
+    fp32 = {row["block"]: row["seconds"] for row in result["blocks"] if row["format"] == "fp32"}
+    table = Table("Forward and backward", "Format", "ms", "x FP32", "", box=None, header_style="bold")
+    for row in result["blocks"]:
+        seconds, reference = row["seconds"], fp32.get(row["block"])
+        table.add_row(
+            row["block"], row["format"], _number(seconds and seconds * 1e3),
+            f"{reference / seconds:.2f}" if seconds and reference else "", f"[dim]{escape(row['note'])}",
+        )  # fmt: skip
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value * 100:.1f}"

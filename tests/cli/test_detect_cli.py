@@ -1,0 +1,127 @@
+"""`precgui detect` and `precgui bench` as a person or a program calls them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from precgui.cli import bench as bench_command
+from precgui.cli import detect as detect_command
+from precgui.cli.main import main
+from precgui.hardware import measured
+from precgui.hardware.support import FORMATS, LEVELS
+from tests.hardware import cards
+from tests.hardware.fake_nvml import LIBRARY_NOT_FOUND, install
+
+
+def output(capsys, *arguments):
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_that_detect_prints_one_json_document_with_the_agreed_keys(capsys, monkeypatch):
+    install(monkeypatch, cards.h100())
+    code, out, _ = output(capsys, "detect", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert set(document) == {"devices", "host", "torch"}
+    gpu, cpu = document["devices"]
+    assert cpu["id"] == "cpu"
+    for device in (gpu, cpu):
+        assert {"id", "kind", "name", "formats", "advice"} <= set(device)
+        assert set(device["formats"]) == set(FORMATS)
+        assert all(cell["support"] in LEVELS and cell["reason"] for cell in device["formats"].values())
+        assert {"precision", "reason", "path"} <= set(device["advice"])
+        assert device["advice"]["path"]
+    assert gpu["formats"]["e4m3fn"]["support"] == "native"
+    assert cpu["formats"]["e4m3fn"]["support"] in ("emulated", "native")
+    assert document["torch"]["version"]
+    assert document["torch"]["switches"]
+
+
+def test_that_detect_for_people_names_everything(capsys, monkeypatch):
+    install(monkeypatch, cards.gtx_1660())
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = output(capsys, "detect", "--task", "gan", "--size", "small")
+    assert code == 0
+    for words in ("GTX 1660", "no tensor cores", "Use fp32", "cudnn", "small gan", "NVML"):
+        assert words in out
+
+
+def test_that_a_broken_torch_leaves_the_rest(capsys, monkeypatch):
+    install(monkeypatch, init=LIBRARY_NOT_FOUND)
+    monkeypatch.setattr(detect_command, "ask_torch", lambda: (None, "torch cannot be imported: no"))
+    code, out, _ = output(capsys, "detect", "--json")
+    assert code == 0
+    assert json.loads(out)["torch"] == {"problem": "torch cannot be imported: no"}
+    assert "torch cannot be imported" in output(capsys, "detect")[1]
+
+
+RESULT = {
+    "schema": measured.SCHEMA, "started": "2026-01-02T03:04:05+00:00", "host": "h", "torch": "2.15", "threads": 1,
+    "complete": True, "device": {"id": "cpu", "name": "some CPU", "kind": "cpu", "architecture": ""},
+    "bandwidth_gbs": None, "copy": {"gb_s": 40.0, "bytes": 1, "spread": 0.1}, "conversions": [],
+    "certificate": [{"format": "tf32", "error": 2e-7, "ran_as": "fp32", "note": "asked for tf32"}],
+    "gemm": [
+        {"format": "fp32", "m": 512, "seconds": 0.002, "tops": 0.1, "spread": 0.01, "note": "", "reasons": None},
+        {"format": "bf16", "m": 512, "seconds": 0.001, "tops": 0.2, "spread": 0.5, "note": "",
+         "reasons": ["power cap"]},
+        {"format": "fp16", "m": 512, "seconds": None, "tops": None, "note": "reference kernel"},
+    ],
+    "alignment": [{"format": "fp32", "m": 512, "multiple_of": 16, "relative": 1.0, "note": ""}],
+    "blocks": [{"block": "convolution", "format": "fp32", "seconds": 0.01, "tops": 0.1, "spread": 0.1, "note": ""}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def measured_now(monkeypatch):
+    """The bench without its measurements: they have their own tests."""
+    monkeypatch.setattr(bench_command, "_measure", lambda plan, quiet: json.loads(json.dumps(RESULT)))
+
+
+def test_that_bench_prints_rates_keeps_them_and_compares_the_next_time(capsys, monkeypatch, measured_now, tmp_path):
+    monkeypatch.setenv("COLUMNS", "200")
+    _, first, _ = output(capsys, "bench", "--csv", str(tmp_path / "rates.csv"))
+    for words in ("some CPU", "2.00", "reference kernel", "noisy by 50%", "clock held by power cap", "40.0 GB/s"):
+        assert words in first
+    assert (tmp_path / "rates.csv").read_text().splitlines()[0].startswith("format,m,seconds")
+    _, again, _ = output(capsys, "bench")
+    assert "+0 %" in again
+    _, listed, _ = output(capsys, "bench", "--list", "--json")
+    assert len(json.loads(listed)) == 1
+    assert "some CPU" in output(capsys, "bench", "--list")[1]
+
+
+def test_that_bench_json_is_one_document(capsys, measured_now):
+    _, out, err = output(capsys, "bench", "--json", "--no-keep")
+    assert json.loads(out)["device"]["name"] == "some CPU"
+    assert err == ""
+    assert measured.kept() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sizes", "3"], "--sizes 3: a size is a whole number"),
+        (["--sizes", "many"], "--sizes many"),
+        (["--formats", "fp7"], "--formats fp7: the bench multiplies"),
+        (["--threads", "0"], "--threads 0: at least 1"),
+        (["--device", "mps", "--formats", "fp32"], "device mps is not there"),
+    ],
+)
+def test_that_bad_input_is_one_line_and_exit_code_2(capsys, arguments, words):
+    code, out, err = output(capsys, "bench", *arguments)
+    assert code == 2
+    assert out == ""
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_that_a_folder_that_cannot_be_written_is_a_sentence(capsys, monkeypatch, measured_now, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PRECGUI_STATE", str(tmp_path / "file"))
+    code, _, err = output(capsys, "bench")
+    assert code == 2
+    assert "cannot be kept" in err

@@ -1,0 +1,167 @@
+"""The bench on the CPU with tiny sizes: its figures are not judged, what it says about them is."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import pytest
+import torch
+
+from precgui.engine import bench, bench_timing, bench_work
+from precgui.engine.bench import Plan, run_bench
+from precgui.engine.errors import EngineError
+from precgui.hardware import measured
+from precgui.hardware.support import Peak, Support
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Short samples, and no accelerator that the test's machine may have."""
+    monkeypatch.setattr(bench_timing, "BUDGET_S", 0.002)
+    monkeypatch.setattr(bench_timing, "SAMPLE_S", 0.0)
+    monkeypatch.setattr(bench, "detect", lambda facts, detect=bench.detect: detect({**facts, "devices": []}))
+
+
+def run(*, stopped=lambda: False, **plan):
+    events = []
+    options = {"device": "cpu", "formats": ("fp32", "bf16"), "sizes": (32, 48), "parts": ("gemm",), "threads": 1}
+    return run_bench(Plan(**{**options, **plan}), events.append, stopped), events
+
+
+def test_that_the_rate_is_the_operations_over_the_time():
+    result, _ = run()
+    for row in result["gemm"]:
+        assert row["tops"] == pytest.approx(2 * row["m"] ** 3 / row["seconds"] * 1e-12)
+    assert {(row["format"], row["m"]) for row in result["gemm"]} == set(itertools.product(("fp32", "bf16"), (32, 48)))
+
+
+def test_that_the_certificate_tells_which_arithmetic_ran():
+    result, _ = run(formats=("fp64", "fp32", "bf16", "fp16", "int8", "e4m3fn"), parts=())
+    found = {row["format"]: row for row in result["certificate"]}
+    assert found["fp32"]["ran_as"] == "fp32"
+    assert 1e-8 < found["fp32"]["error"] < 1e-6
+    assert found["bf16"]["ran_as"] == "bf16"
+    assert found["fp16"]["ran_as"] == "tf32 or fp16"
+    assert found["int8"]["ran_as"] == "int8"
+    assert found["e4m3fn"]["ran_as"] == "e4m3fn"
+    assert not any(row["note"] for row in found.values())
+
+
+def test_that_asking_for_tf32_where_there_is_none_is_found_out(monkeypatch):
+    monkeypatch.setattr(bench, "set_fp32_arithmetic", lambda *, tf32: None)
+    result, _ = run(formats=("tf32",), parts=())
+    assert result["certificate"][0]["ran_as"] == "fp32"
+    assert "asked for tf32" in result["certificate"][0]["note"]
+
+
+def test_that_progress_comes_before_each_step_and_adds_up():
+    _, events = run(parts=("gemm", "conversions", "copy"))
+    progress = [event for event in events if event["kind"] == "progress"]
+    assert [event["done"] for event in progress] == list(range(progress[0]["total"]))
+    assert events[-1]["kind"] == "done"
+    rows = [event["part"] for event in events if event["kind"] == "row"]
+    assert rows == ["certificate"] * 2 + ["gemm"] * 4 + ["copy"] + ["conversions"] * 6
+
+
+def test_that_a_stopped_bench_keeps_what_it_has_and_says_that_it_is_incomplete():
+    seen = []
+    result, events = run(stopped=lambda: len(seen) > 40 or seen.append(1) is not None, parts=bench.PARTS)
+    assert not result["complete"]
+    assert result["certificate"]
+    assert len(result["gemm"]) < 4
+    assert events[-1]["kind"] == "done"
+
+
+def test_that_a_reference_kernel_is_not_run_at_a_size_that_would_take_minutes(monkeypatch):
+    tiny_s = {"fp32": 1e-4, "bf16": 0.5}
+    probed = iter(tiny_s.values())
+    monkeypatch.setattr(bench, "once", lambda work, device: next(probed))
+    result, _ = run(formats=tuple(tiny_s), sizes=(512,))
+    rows = {row["format"]: row for row in result["gemm"]}
+    assert rows["bf16"]["seconds"] is None
+    assert rows["bf16"]["note"] == "reference kernel, not measured at this size: about 32 s a call"
+    assert rows["fp32"]["seconds"] is not None
+
+
+def test_that_what_torch_refuses_is_a_note_and_not_the_end(monkeypatch):
+    def refuse(fmt, size, device):
+        if fmt == "bf16":
+            raise RuntimeError("not on this device\nsecond line")
+        return bench_work_gemm(fmt, size, device)
+
+    bench_work_gemm = bench_work.gemm
+    monkeypatch.setattr(bench_work, "gemm", refuse)
+    result, _ = run(parts=("gemm", "alignment"))
+    assert [row["note"] for row in result["gemm"] if row["format"] == "bf16"] == [
+        "torch refuses: not on this device"
+    ] * 2
+    assert all(row["tops"] for row in result["gemm"] if row["format"] == "fp32")
+
+
+def test_that_a_rate_above_the_peak_is_flagged_as_a_wrong_peak(monkeypatch):
+    def with_peak(facts, detect=bench.detect):
+        machine = detect(facts)
+        for device in machine.devices:
+            device.formats["fp32"] = Support("native", "", peak=Peak(1e-9, "far too low"))
+        return machine
+
+    monkeypatch.setattr(bench, "detect", with_peak)
+    result, _ = run(formats=("fp32",), sizes=(32,))
+    assert result["gemm"][0]["share"] > 1
+    assert "peak is wrong" in result["gemm"][0]["note"]
+
+
+def test_that_alignment_is_relative_to_the_multiple_of_16():
+    result, _ = run(formats=("fp32",), sizes=(64,), parts=("alignment",))
+    found = {row["m"]: row for row in result["alignment"]}
+    assert found[64]["relative"] == 1.0
+    assert [found[size]["multiple_of"] for size in (64, 56, 60, 62, 63)] == [16, 8, 4, 2, 1]
+
+
+def test_that_a_result_is_kept_and_found_again():
+    result, _ = run(sizes=(32, 64))
+    path = measured.keep(result)
+    damaged = path.with_name("0.json")
+    damaged.write_text("{")
+    (kept,) = measured.kept()
+    assert kept == json.loads(json.dumps(result))
+    name = result["device"]["name"]
+    rates = {row["format"]: row["tops"] for row in result["gemm"] if row["m"] == 64}
+    assert measured.gain(name, measured.kept()) == pytest.approx(rates["bf16"] / rates["fp32"])
+    assert measured.gain("another card", measured.kept()) is None
+    assert set(measured.best_tops(result)) == {"fp32", "bf16"}
+
+
+def test_that_a_device_that_is_not_there_is_one_sentence():
+    with pytest.raises(EngineError, match="mps is not there"):
+        run(device="mps")
+
+
+@pytest.mark.parametrize("fmt", ["fp32", "bf16"])
+@pytest.mark.parametrize("block", bench_work.BLOCKS)
+def test_that_the_blocks_go_forward_and_backward(block, fmt):
+    work, operations = bench_work.BLOCKS[block](fmt, CPU, True)
+    work()
+    assert operations > 0
+    large = bench_work.BLOCKS[block](fmt, CPU, False)[1]
+    assert large > operations
+
+
+def test_that_timing_gives_a_median_with_its_spread_and_times_a_long_call_once(monkeypatch):
+    timing = bench_timing.measure(lambda: sum(range(100)), CPU, lambda: False)
+    assert timing.seconds > 0
+    assert timing.calls >= bench_timing.LEAST_SAMPLES
+    assert timing.spread is not None
+    assert math.isfinite(timing.spread)
+    monkeypatch.setattr(bench_timing, "LONG_S", 0.0)
+    assert bench_timing.measure(lambda: None, CPU, lambda: False).spread is None
+
+
+def test_that_turns_are_compared_in_ratios():
+    ratios = bench_timing.compare([lambda: sum(range(2000)), lambda: sum(range(20000))], CPU, lambda: False)
+    assert ratios[0] == 1.0
+    assert ratios[1] > 2
