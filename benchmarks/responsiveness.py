@@ -194,7 +194,8 @@ def speed_under_window(epochs: int, folder: Path) -> float:
     state.idle.connect(loop.quit)
     loop.exec()
     (opened,) = state.runs.values()
-    state.shutdown(loop.quit)
+    QTimer.singleShot(0, lambda: state.shutdown(loop.quit))
+    loop.exec()
     panel.close()
     if opened.run.path is None or opened.run.status != "completed":
         raise SystemExit(f"the run under the window ended as {opened.run.status}")

@@ -173,7 +173,7 @@ def test_that_the_cursor_shows_the_exact_recorded_values_in_every_plot(show: Sho
     plots = show(opened(run))
     loss = plots.frames[LOSS].chart
     loss.hovered.emit(345_678.4)
-    plots._tick()
+    plots.crosshair.show_pointed()
     assert plots.frames[LOSS].chart.cursor_line.value() == 345_678
     assert all(frame.chart.cursor_line.isVisible() for frame in plots.frames)
     assert f"{run.values['loss'][345_677]:.7g}" in loss.readout.text()
@@ -315,7 +315,7 @@ def test_that_every_power_sensor_of_a_run_is_drawn(show: Show) -> None:
 
 
 def test_that_a_sensor_that_speaks_late_joins_the_plot(show: Show) -> None:
-    run = training_run("run", 300)
+    run = training_run("run", 300, status="running")
     plots = show(opened(run))
     assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].message
     run.power = {"GPU 0": (np.array([0.5, 1.5]), np.array([100.0, 110.0]))}
@@ -356,7 +356,7 @@ def test_that_all_left_axes_are_equally_wide(show: Show) -> None:
 
 
 def test_that_readings_after_the_last_step_move_when_it_is_done(show: Show) -> None:
-    run = training_run("run", 1000)
+    run = training_run("run", 1000, status="running")
     whole = dict(run.values)
     time_s = np.arange(0.0, 10.0, 0.1)
     run.values = first_steps(whole, 500)

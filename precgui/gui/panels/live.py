@@ -11,6 +11,7 @@ from PySide6.QtWidgets import (
     QPushButton,
     QSplitter,
     QStackedWidget,
+    QToolTip,
     QVBoxLayout,
     QWidget,
 )
@@ -108,7 +109,11 @@ class LivePanel(QWidget):
         self.axis_choice.currentIndexChanged.connect(self._on_axis)
         self.plots.view_changed.connect(self._tell_view)
         self.plots.failed.connect(lambda sentence: state.notice.emit(Problem(sentence)))
+        self.keys_button.clicked.connect(self._show_keys)
         self.run_list.jump_wanted.connect(self.jump_to_first)
+
+    def _show_keys(self) -> None:
+        QToolTip.showText(self.keys_button.mapToGlobal(self.keys_button.rect().bottomLeft()), _KEYS, self.keys_button)
 
     def _on_added(self, key: str) -> None:
         self.run_list.add(key)

@@ -60,7 +60,7 @@ class Curve:
         self._restart("linear", "step")
 
     def _restart(self, scale: Scale, over: Axis) -> None:
-        self._scale, self._over = scale, over
+        self._scale, self._over, self._complete = scale, over, False
         self.pyramid, self.nonfinite, self._shown = Pyramid(), NonFinite(), Growing()
 
     def set_style(self, colour: str, dash: tuple[float, ...], base: str) -> None:
@@ -84,6 +84,9 @@ class Curve:
         """Take over what has been recorded since the last call. True when there is something new to draw."""
         if (scale, over) != (self._scale, self._over):
             self._restart(scale, over)
+        if self._complete:
+            return False
+        self._complete = self.run.status != "running"
         x, y = self.run.series(self.name, over)
         known, before = self._unchanged(x), len(self.pyramid)
         self.x, self.y = x, y

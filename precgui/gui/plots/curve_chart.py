@@ -27,12 +27,13 @@ _LEAST_OCTAVES = 2.0
 class _RunCurves:
     """All that a chart draws of one run."""
 
-    def __init__(self, opened: OpenRun, curves: list[Curve], track: Track | None) -> None:
+    def __init__(self, opened: OpenRun, curves: list[Curve], track: Track | None, named: bool) -> None:
         self.opened, self.curves, self.track = opened, curves, track
         self.edge, self.skips = scatter(), scatter()
+        self.names = [pg.TextItem(curve.label, anchor=(1, 1)) for curve in curves] if named else []
 
     def items(self) -> list[pg.GraphicsObject]:
-        return [*(item for curve in self.curves for item in curve.items()), self.edge, self.skips]
+        return [*(item for curve in self.curves for item in curve.items()), self.edge, self.skips, *self.names]
 
 
 class CurveChart(Chart):
@@ -62,7 +63,8 @@ class CurveChart(Chart):
             Curve(opened.run, name, label, self.signal.factor, dotted=name.startswith("val_")) for name, label in names
         ]
         track = Track(opened.run) if self.signal.key == "scale" else None
-        made = self._drawn[opened.key] = _RunCurves(opened, curves, track)
+        named = self.signal.key == "power" and len(curves) > 1
+        made = self._drawn[opened.key] = _RunCurves(opened, curves, track, named)
         for item in made.items():
             self.plotItem.addItem(item, ignoreBounds=True)
 
@@ -92,20 +94,27 @@ class CurveChart(Chart):
                 item.setVisible(part.opened.visible)
             paint(part.edge, colour, base)
             paint(part.skips, colour, base)
+            for name in part.names:
+                name.setColor(colour)
 
     def pull(self) -> bool:
         fresh = False
         for opened in self.runs:
-            known = self._drawn[opened.key]
-            if self.signal.key == "power" and len(known.curves) != len(opened.run.power_devices()):
-                self._refresh(opened)
-                self.restyle_runs()
-            part = self._drawn[opened.key]
+            part = self._part(opened)
             for curve in part.curves:
                 fresh |= curve.pull(self.scale, self.over)
             if part.track is not None:
                 fresh |= part.track.pull()
         return fresh
+
+    def _part(self, opened: OpenRun) -> _RunCurves:
+        """What is drawn of a run, with a curve for each power sensor that has spoken by now."""
+        known = self._drawn[opened.key]
+        if self.signal.key == "power" and opened.run.status == "running":
+            self._refresh(opened)
+            if self._drawn[opened.key] is not known:
+                self.restyle_runs()
+        return self._drawn[opened.key]
 
     def draw(self) -> None:
         x0, x1 = self.x_range()
@@ -148,6 +157,7 @@ class CurveChart(Chart):
         bottom, top = self.view.viewRange()[1]
         pixel = (top - bottom) / max(self.view.height(), 1.0)
         for place, part in enumerate(parts):
+            _place_names(part, x1)
             edge_y = top - pixel * (SYMBOL_PX * (0.5 + place) + 2)
             x, y, symbols = self._edge_marks(part, x0, x1, edge_y)
             part.edge.setData(x, y, symbol=symbols)
@@ -236,6 +246,14 @@ class CurveChart(Chart):
                 triples = zip(steps.tolist(), times.tolist(), values.tolist(), strict=True)
                 for step, time_s, value in triples:
                     yield Row(part.opened.name, curve.name, step, time_s, value)
+
+
+def _place_names(part: _RunCurves, x1: float) -> None:
+    """The names of the sensors, each on the last point in view of its line."""
+    for name, curve in zip(part.names, part.curves, strict=False):
+        last = int(np.searchsorted(curve.pyramid.x, x1, "right")) - 1
+        if last >= 0 and np.isfinite(curve.pyramid.y[last]):
+            name.setPos(curve.pyramid.x[last], curve.pyramid.y[last])
 
 
 def power_sentences(runs: Sequence[OpenRun]) -> str:

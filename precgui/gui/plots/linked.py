@@ -11,6 +11,7 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
 
 from precgui.gui.plots.chart import Chart
+from precgui.gui.plots.crosshair import Crosshair
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.plots.signals import DEFAULT_SIGNALS
@@ -47,10 +48,9 @@ class LinkedPlots(QScrollArea):
         self._runs: list[OpenRun] = []
         self._stale: list[PlotFrame] = []
         self._rest_until: dict[PlotFrame, float] = {}
-        self._pointed: tuple[Chart, float] | None = None
-        self._cursor: float | None = None
         self._body = QWidget(self)
         self.frames = [PlotFrame(key, self._body) for key in signals]
+        self.crosshair = Crosshair(self.frames)
         self._timer = QTimer(self, interval=TICK_MS)
         self._timer.timeout.connect(self._tick)
         self._arrange()
@@ -96,7 +96,7 @@ class LinkedPlots(QScrollArea):
         chart.moved.connect(lambda x, y: self._on_moved(frame, x, y))
         chart.reset.connect(self.follow)
         chart.hovered.connect(lambda x: self._on_hovered(chart, x))
-        chart.left.connect(self._on_left)
+        chart.left.connect(self.crosshair.hide)
 
     def _adopt(self, frame: PlotFrame) -> None:
         """A frame has a new chart: give it runs, range and data."""
@@ -136,8 +136,7 @@ class LinkedPlots(QScrollArea):
             self._timer.start()
 
     def _tick(self) -> None:
-        if self._pointed is not None:
-            self._show_pointed()
+        self.crosshair.show_pointed()
         if not self._stale:
             self._timer.stop()
             return
@@ -224,7 +223,7 @@ class LinkedPlots(QScrollArea):
         if self.over == "time_s" and (end := self.last_x()):
             index_span = max(end * 0.01, 1e-3)
         self.show_range(x - index_span, x + index_span)
-        self._set_cursor(x)
+        self.crosshair.put(x)
 
     # View
 
@@ -255,7 +254,7 @@ class LinkedPlots(QScrollArea):
         if over == self.over:
             return
         self.over = over
-        self.hide_cursor()
+        self.crosshair.hide()
         for frame in self.frames:
             frame.chart.set_over(over)
             frame.chart.pull()
@@ -266,49 +265,10 @@ class LinkedPlots(QScrollArea):
             frame.chart.restyle()
         self.refresh()
 
-    # Cursor
-
     def _on_hovered(self, chart: Chart, x: float) -> None:
-        self._pointed = (chart, x)
+        self.crosshair.point(chart, x)
         if not self._timer.isActive():
             self._timer.start()
-
-    def _on_left(self) -> None:
-        self._pointed = None
-        self.hide_cursor()
-
-    def _show_pointed(self) -> None:
-        assert self._pointed is not None
-        (chart, x), self._pointed = self._pointed, None
-        near = self._recorded_near(x, [chart]) or self._recorded_near(x, [frame.chart for frame in self.frames])
-        if near:
-            self._set_cursor(min(near, key=lambda place: abs(place - x)), chart)
-
-    @staticmethod
-    def _recorded_near(x: float, charts: Sequence[Chart]) -> list[float]:
-        return [value.x for chart in charts for reading in chart.readings(x) for value in reading.values]
-
-    def _set_cursor(self, x: float, under: Chart | None = None) -> None:
-        """Put the cursor at x in every plot; the readout of the plot under the mouse names the place."""
-        self._cursor = x
-        headed = under or self.frames[0].chart
-        for frame in self.frames:
-            frame.chart.show_cursor(x, frame.chart is headed)
-
-    def hide_cursor(self) -> None:
-        self._cursor = None
-        for frame in self.frames:
-            frame.chart.hide_cursor()
-
-    def move_cursor(self, by: int) -> None:
-        """To the next recorded point of the first run in view, or the one before."""
-        low, high = self._range
-        for frame in self.frames:
-            if isinstance(frame.chart, CurveChart):
-                start = (low + high) / 2 if self._cursor is None else self._cursor
-                if (place := frame.chart.neighbour(start, by)) is not None:
-                    self._set_cursor(place)
-                    return
 
     # Keys
 
@@ -319,7 +279,7 @@ class LinkedPlots(QScrollArea):
             case Qt.Key.Key_Left | Qt.Key.Key_Right as key:
                 way = 1 if key == Qt.Key.Key_Right else -1
                 if shift:
-                    self.move_cursor(way)
+                    self.crosshair.step(way, (low + high) / 2)
                 else:
                     self.show_range(low + way * _PAN * (high - low), high + way * _PAN * (high - low))
             case Qt.Key.Key_Plus | Qt.Key.Key_Equal:
@@ -333,11 +293,12 @@ class LinkedPlots(QScrollArea):
             case Qt.Key.Key_Space:
                 self.set_paused(not self.paused)
             case Qt.Key.Key_Escape:
-                self.hide_cursor()
+                self.crosshair.hide()
             case _:
                 super().keyPressEvent(event)
 
     def _zoom(self, factor: float) -> None:
         low, high = self._range
-        centre = self._cursor if self._cursor is not None and low <= self._cursor <= high else (low + high) / 2
+        place = self.crosshair.place
+        centre = place if place is not None and low <= place <= high else (low + high) / 2
         self.show_range(centre - (centre - low) * factor, centre + (high - centre) * factor)

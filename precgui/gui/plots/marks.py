@@ -23,12 +23,15 @@ class Track:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._count = 0
+        self._count, self._complete = 0, False
         self._by_kind: dict[str, list[Incident]] = {}
         self._places: dict[tuple[str, Axis], NDArray[np.float64]] = {}
 
     def pull(self) -> bool:
         """Take over new incidents. True when there were some."""
+        if self._complete:
+            return False
+        self._complete = self._run.status != "running"
         fresh = self._run.events()[self._count :]
         self._count += len(fresh)
         for incident in fresh:
