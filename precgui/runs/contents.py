@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from precgui.runs import documents, safefile
 from precgui.runs.safefile import Unusable
 from precgui.runs.schema import EVENT_ROW, ROWS_VALID, TABLES, Column
+from precgui.runs.snapshot import Snapshot
 
 
 class Contents:
@@ -20,7 +21,6 @@ class Contents:
     def __init__(self, file: h5py.File, path: Path | None = None) -> None:
         """With a path, `refresh` opens that file anew."""
         self.file = file
-        self.missing_bytes = 0
         self._path = path
         self._notes: dict[str, str] = {}
         self._datasets: dict[str, h5py.Dataset | None] = {}
@@ -32,7 +32,7 @@ class Contents:
         """Raises RunFileError."""
         file, snapshot = safefile.open_snapshot(path)
         contents = cls(file, path)
-        contents._tell_missing(snapshot.missing_bytes)
+        contents._begin(snapshot)
         return contents
 
     def refresh(self) -> None:
@@ -45,8 +45,7 @@ class Contents:
         self._notes.clear()
         self._datasets.clear()
         self._rows.clear()
-        self._counters = None
-        self._tell_missing(snapshot.missing_bytes)
+        self._begin(snapshot)
 
     @property
     def notes(self) -> list[str]:
@@ -56,9 +55,10 @@ class Contents:
     def note(self, subject: str, sentence: str) -> None:
         self._notes.setdefault(subject, sentence)
 
-    def _tell_missing(self, missing_bytes: int) -> None:
-        if missing_bytes:
-            self.note("", f"The file is cut short by {missing_bytes} bytes; what is left of it is shown.")
+    def _begin(self, snapshot: Snapshot) -> None:
+        if snapshot.missing_bytes:
+            self.note("", f"The file is cut short by {snapshot.missing_bytes} bytes; what is left of it is shown.")
+        self._counters = self._read_counters()  # now, since a writer goes on meanwhile
 
     def attribute(self, name: str) -> str:
         value = safefile.attribute(self.file, name)

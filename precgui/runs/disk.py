@@ -33,7 +33,7 @@ class Ballast:
             self._file.flush()
         except OSError as error:
             self.drop()
-            raise RunFileError(f"{folder} cannot be written: {error}; choose another folder.") from None
+            raise RunFileError(f"{folder} cannot be written: {error.strerror}; choose another folder.") from None
 
     def drop(self) -> None:
         if self._file is not None:
@@ -43,10 +43,13 @@ class Ballast:
 
 def require_room(folder: Path, reserve_bytes: int) -> None:
     """Raises RunFileError when the folder is missing or has less room than the reserve."""
+    if not folder.is_dir():
+        what = f"{folder} is not a folder" if folder.exists() else f"the folder {folder} does not exist"
+        raise RunFileError(f"{what}; create it or choose another.")
     try:
         free = free_bytes(folder)
-    except OSError:
-        raise RunFileError(f"the folder {folder} does not exist; create it or choose another.") from None
+    except OSError as error:
+        raise RunFileError(f"{folder} cannot be reached: {error.strerror}; choose another folder.") from None
     if free < reserve_bytes:
         room = f"{free >> 20} MB left, a run needs {reserve_bytes >> 20} MB"
         raise RunFileError(f"{folder} has only {room}; free some or choose another folder.")

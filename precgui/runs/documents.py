@@ -26,16 +26,22 @@ def dump(value: Any) -> str:
 
 
 def dump_within(document: Mapping[str, Any], size: int) -> str:
-    """The document as JSON of at most `size` bytes; the largest entries are replaced by None until it fits."""
+    """The document as JSON of at most `size` bytes: the largest texts lose their middle, other large entries all."""
     kept = plain(document)
     text = dump(kept)
     while len(text.encode()) > size:
         largest = max(kept, key=lambda key: len(dump(kept[key])))
         if kept[largest] is None:
             raise ValueError(f"a document with {len(kept)} keys does not fit into {size} bytes")
-        kept[largest] = None
+        kept[largest] = _smaller(kept[largest])
         text = dump(kept)
     return text
+
+
+def _smaller(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > 64:
+        return cut_middle(value, len(value.encode(errors="replace")) // 2)
+    return None
 
 
 def load(text: str) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from precgui.events import Event, Incident, RunEnded, Status
-from precgui.runs import disk
 from precgui.runs.contents import Contents
 from precgui.runs.errors import RunFileError
 from precgui.runs.reader import SavedRun
@@ -60,16 +59,15 @@ def _last_events(run: SavedRun, status: Status, message: str, details: str) -> l
 def _replace(path: Path, dead: Contents, last: list[Event]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        ballast = disk.Ballast(path.parent)
-        file = TableFile(
+        recording = Recording(
             draft,
             attributes={name: dead.attribute(name) for name in ATTRIBUTES if name not in ("schema", "precgui_version")},
             texts={name: dead.text(name) for name in FIXED_TEXTS},
+            reserve_bytes=0,
         )
-        file.write_text("engine", dead.document("engine"))
+        recording.file.write_text("engine", dead.document("engine"))
         for table in TABLES:
-            _copy_rows(dead, file, table)
-        recording = Recording(file, ballast, reserve_bytes=0)
+            _copy_rows(dead, recording.file, table)
         recording.keep(last)
         recording.close()
         with draft.open("rb+") as written:

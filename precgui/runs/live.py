@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui.config import RunConfig
-from precgui.events import Evaluated, Event, Incident, PowerRead, RunEnded, RunStarted, Status, StepDone
+from precgui.events import Evaluated, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, Status, StepDone
 from precgui.runs import signals
 from precgui.runs.columns import (
     EVALUATION_COLUMNS,
@@ -88,6 +88,8 @@ class LiveRun:
             of[type(event)].append(event)
         for started in of[RunStarted]:
             self._start(started)
+        for facts in of[Facts]:
+            self.environment = {**self.environment, **facts.values}
         if steps := of[StepDone]:
             _append(self._tables["steps"], STEP_COLUMNS, step_matrix(steps))
         if evaluations := of[Evaluated]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from precgui.events import Evaluated, Event, Incident, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.events import Evaluated, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs import columns, disk, documents
 from precgui.runs.contents import Contents
+from precgui.runs.errors import RunFileError
 from precgui.runs.reader import SavedRun
 from precgui.runs.schema import TABLES
 from precgui.runs.summary import summarise
@@ -22,17 +25,26 @@ ABANDONED = "The recording was closed before the run had ended."
 
 
 class Recording:
-    """Stores batches of events in a TableFile; used by one thread at a time.
+    """Stores batches of events in a new run file; used by one thread at a time.
 
     When the disk has less than `reserve_bytes` left, or refuses data all the same, recording stops for good;
     the status of the run can still be written, because its place was reserved at the start.
     """
 
-    def __init__(self, file: TableFile, ballast: disk.Ballast, reserve_bytes: int) -> None:
-        self._file = file
+    def __init__(
+        self, path: Path, *, attributes: Mapping[str, str], texts: Mapping[str, str], reserve_bytes: int
+    ) -> None:
+        """Make the file; see TableFile. Raises RunFileError."""
+        disk.require_room(path.parent, reserve_bytes)
         self._reserve_bytes = reserve_bytes
-        self._ballast = ballast
+        self._ballast = disk.Ballast(path.parent)
+        try:
+            self.file = TableFile(path, attributes=attributes, texts=texts)
+        except RunFileError:
+            self._ballast.drop()
+            raise
         self._sensors: dict[str, int] = {}
+        self._started: dict[str, Any] = {}
         self._last_time_s, self._last_step = 0.0, 0
         self._recording, self._ended = True, False
 
@@ -49,16 +61,20 @@ class Recording:
         if not self._ended:
             self._end(RunEnded(self._last_time_s, "failed", ABANDONED))
         self._ballast.drop()
-        self._file.close()
+        self.file.close()
 
     def _store(self, events: Sequence[Event]) -> Incident | None:
         batch = self._batch(events)
         try:
-            free = disk.free_bytes(self._file.path.parent)
+            free = disk.free_bytes(self.file.path.parent)
             for event in events:
                 if isinstance(event, RunStarted):
-                    self._file.write_text("engine", asdict(event))
-            self._file.append(batch)
+                    self._started = asdict(event)
+                    self.file.write_text("engine", self._started)
+                elif isinstance(event, Facts) and self._started:
+                    self._started["engine"] = {**self._started["engine"], **event.values}
+                    self.file.write_text("engine", self._started)
+            self.file.append(batch)
         except (OSError, RuntimeError) as error:
             return self._stop(f"the disk did not take the data ({_reason(error)})", batch)
         return self._stop(f"only {free >> 20} MB are left on the disk", {}) if free < self._reserve_bytes else None
@@ -70,20 +86,20 @@ class Recording:
         self._recording = False
         self._ballast.drop()
         try:
-            self._file.append(batch)
-            self._file.append(self._events([incident]))
+            self.file.append(batch)
+            self.file.append(self._events([incident]))
         except (OSError, RuntimeError):
-            self._file.abandon()
+            self.file.abandon()
         return incident
 
     def _end(self, event: RunEnded) -> None:
         self._ended = True
         end = asdict(event) | {"ended": datetime.now(UTC).isoformat(timespec="seconds")}
-        self._file.write_text("end", end)
-        if not self._file.abandoned:
-            run = SavedRun(self._file.path, Contents(self._file.file))
-            self._file.write_text("summary", summarise(run, event.status))
-        self._file.write_status(event.status)
+        self.file.write_text("end", end)
+        if not self.file.abandoned:
+            run = SavedRun(self.file.path, Contents(self.file.file))
+            self.file.write_text("summary", summarise(run, event.status))
+        self.file.write_status(event.status)
 
     def _batch(self, events: Sequence[Event]) -> dict[str, Columns]:
         """The events as columns of the tables they belong to."""
@@ -104,7 +120,7 @@ class Recording:
     def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:
         if not incidents:
             return {}
-        rows, texts = columns.event_rows(incidents, self._file.rows["texts"])
+        rows, texts = columns.event_rows(incidents, self.file.rows["texts"])
         return {"events": rows, "texts": texts}
 
     def _power(self, readings: Sequence[PowerRead]) -> dict[str, Columns]:

@@ -131,17 +131,7 @@ def _create(path: Path) -> h5py.File:
     except FileExistsError:
         raise RunFileError(f"{path} already exists; choose another name or delete it first.") from None
     except (OSError, RuntimeError) as error:
-        raise RunFileError(f"{path} cannot be created: {_reason(path, error)}") from None
-
-
-def _reason(path: Path, error: Exception) -> str:
-    if not path.parent.exists():
-        return f"the folder {path.parent} does not exist; create it or choose another."
-    if not path.parent.is_dir():
-        return f"{path.parent} is not a folder; choose another."
-    if isinstance(error, PermissionError):
-        return f"the folder {path.parent} is not yours to write; choose another."
-    return f"{error}; choose another folder."
+        raise RunFileError(f"{path} cannot be created: {error}; choose another folder.") from None
 
 
 def _make_text(file: h5py.File, name: str, text: str, size: int) -> None:

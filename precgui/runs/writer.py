@@ -12,7 +12,6 @@ from precgui.config import RunConfig
 from precgui.events import Event, Incident, RunEnded
 from precgui.runs import disk, documents, process
 from precgui.runs.recording import Recording
-from precgui.runs.tablefile import TableFile
 
 FLUSH_S = 0.4
 
@@ -40,9 +39,7 @@ class RunWriter:
         reserve_bytes: int = disk.RESERVE_BYTES,
     ) -> None:
         self.path = Path(path)
-        disk.require_room(self.path.parent, reserve_bytes)
-        ballast = disk.Ballast(self.path.parent)
-        file = TableFile(
+        self._recording = Recording(
             self.path,
             attributes={"run_id": run_id, "title": config.display_title, "created": created},
             texts={
@@ -50,8 +47,8 @@ class RunWriter:
                 "machine": documents.dump(machine),
                 "environment": documents.dump({**environment, "writer": process.this_process()}),
             },
+            reserve_bytes=reserve_bytes,
         )
-        self._recording = Recording(file, ballast, reserve_bytes)
         self._on_incident = on_incident
         self._pending: list[Event] = []
         self._pending_lock, self._file_lock = threading.Lock(), threading.Lock()

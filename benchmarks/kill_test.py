@@ -1,0 +1,102 @@
+"""Kill a process that writes a run, many times at random moments, and look at what its files still hold.
+
+`python benchmarks/kill_test.py --kills 200` prints how many files open and how many lost a flushed step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import precgui
+from precgui.config import RunConfig
+from precgui.events import Evaluated, Incident, PowerRead, RunStarted, StepDone
+from precgui.runs.errors import RunFileError
+from precgui.runs.writer import RunWriter
+
+_PAUSE_S = 0.0002
+
+
+def write_without_end(path: Path) -> None:
+    """Emit steps and all other events for ever; print the number of steps after each flush to the system."""
+    emit = RunWriter(path, RunConfig(), run_id="kill", created="", machine={}, environment={})
+    emit(RunStarted(0.0, 10**9, 100, "cpu"))
+    begin = flushed = time.monotonic()
+    for step in itertools.count(1):
+        now = time.monotonic()
+        emit(StepDone(step, now - begin, 1 / step, 1.0, False, 0.1, 1.0, 0.001, 0.0, 8, math.nan))
+        if step % 7 == 0:
+            emit(Incident(now - begin, step, "note", "info", f"{step} " * 60))
+        if step % 11 == 0:
+            emit(PowerRead(f"sensor {step % 3}", now - begin, 10.0, math.nan))
+        if step % 100 == 0:
+            emit(Evaluated(step, step // 100, now - begin, 0.5, 0.5))
+        if now - flushed > random.uniform(0.02, 0.4):
+            emit.flush()
+            flushed = now
+            print(step, flush=True)
+        time.sleep(_PAUSE_S)
+
+
+@dataclass
+class Outcome:
+    opened: bool
+    intact: bool  # every step that was flushed is there and right
+    steps: int
+    lost_s: float  # between the last step kept and the kill
+
+
+def kill_once(path: Path, after_s: float) -> Outcome:
+    command = [sys.executable, __file__, "--write", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        begin = time.monotonic()
+        time.sleep(after_s)
+        process.kill()
+        lived_s = time.monotonic() - begin
+        flushed = [int(line) for line in process.stdout.read().split() if line]
+    try:
+        with precgui.open_run(path) as run:
+            step, loss = run.series("loss")
+            time_s = run.series("loss", "time_s")[0]
+            right = np.array_equal(step, np.arange(1, len(step) + 1)) and np.array_equal(loss, 1 / step)
+            whole = all(event.message == f"{event.step} " * 60 for event in run.events())
+            intact = bool(right and whole and len(step) >= max(flushed, default=0) and run.status == "failed")
+            return Outcome(True, intact, len(step), max(lived_s - float(time_s[-1]), 0.0))
+    except RunFileError as error:
+        print(error)
+        return Outcome(False, False, 0, math.inf)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.write:
+        write_without_end(options.write)
+    random.seed(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes = [
+            kill_once(Path(folder) / f"{number}.h5", random.uniform(0.0, 1.2)) for number in range(options.kills)
+        ]
+    opened, intact = sum(o.opened for o in outcomes), sum(o.intact for o in outcomes)
+    print(f"{options.kills} kills: {opened} files open, {options.kills - intact} lost flushed steps")
+    print(f"steps kept: {sum(o.steps for o in outcomes)}; lost at most {max(o.lost_s for o in outcomes):.2f} s")
+    return 0 if intact == options.kills else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

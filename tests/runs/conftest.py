@@ -1,0 +1,26 @@
+"""What the tests of the record share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precgui.config import RunConfig
+from tests.runs.synthetic import open_writer, synthetic_events
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a run file of synthetic events and returns its path."""
+
+    def write(name: str = "run.h5", config: RunConfig | None = None, **options: Any) -> Path:
+        path = tmp_path / name
+        with open_writer(path, config) as writer:
+            for event in synthetic_events(**options):
+                writer(event)
+        return path
+
+    return write

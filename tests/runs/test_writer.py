@@ -1,0 +1,193 @@
+"""Files that cannot be made, disks that fill up, processes that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import precgui
+from precgui.events import Event, Incident, RunEnded, StepDone
+from precgui.runs import disk, writer
+from precgui.runs.errors import RunFileError
+from precgui.runs.reader import BROKEN_OFF
+from precgui.runs.tablefile import TableFile
+from tests.runs.synthetic import open_writer, synthetic_events
+
+KILLED_WRITER = "benchmarks/kill_test.py"
+
+
+def test_that_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "run.h5"
+    path.write_bytes(b"precious")
+    with pytest.raises(RunFileError, match="already exists; choose another name"):
+        open_writer(path)
+    assert path.read_bytes() == b"precious"
+
+
+def test_that_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunFileError, match="nowhere does not exist; create it"):
+        open_writer(tmp_path / "nowhere" / "run.h5")
+
+
+def test_that_a_file_for_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFileError, match=r"file.* is not a folder"):
+        open_writer(tmp_path / "file" / "run.h5")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_that_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(RunFileError, match="cannot be written"):
+        open_writer(tmp_path / "run.h5")
+    tmp_path.chmod(stat.S_IRWXU)
+
+
+def test_that_a_full_disk_is_told_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "free_bytes", lambda _: 10 << 20)
+    with pytest.raises(RunFileError, match="only 10 MB left, a run needs 64 MB"):
+        open_writer(tmp_path / "run.h5")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_that_recording_stops_below_the_reserve_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Incident] = []
+    events = synthetic_events(100)
+    with open_writer(tmp_path / "run.h5", on_incident=told.append) as emit:
+        for event in events[:50]:
+            emit(event)
+        emit.flush()
+        monkeypatch.setattr(disk, "free_bytes", lambda _: 3 << 20)
+        for event in events[50:60]:
+            emit(event)
+        emit.flush()
+        for event in events[60:]:
+            emit(event)
+    assert [incident.kind for incident in told] == ["recording_stopped"]
+    kept = sum(isinstance(event, StepDone) for event in events[:60])
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.steps, run.status, run.notes) == (kept, "completed", [])
+        assert run.events("recording_stopped") == told
+        assert run.summary["steps"] == kept
+
+
+class Refusing:
+    """A table file whose disk takes no more rows for a while."""
+
+    def __init__(self, file: TableFile, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        self.times, self._append = times, file.append
+        monkeypatch.setattr(file, "append", self.append)
+
+    def append(self, batch: object) -> None:
+        self.times -= 1
+        if self.times >= 0:
+            raise RuntimeError("Can't write (errno = 28, error message = 'No space left on device')")
+        self._append(batch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("refusals", "kept"), [(1, 40), (99, 20)])
+def test_that_a_disk_that_refuses_rows_costs_at_most_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, kept: int
+) -> None:
+    told: list[Incident] = []
+    steps = [event for event in synthetic_events(60) if isinstance(event, StepDone)]
+    with open_writer(tmp_path / "run.h5", on_incident=told.append) as emit:
+        emit_all(emit, steps[:20])
+        emit.flush()
+        Refusing(emit._recording.file, monkeypatch, refusals)
+        emit_all(emit, steps[20:40])
+        emit.flush()
+        emit_all(emit, steps[40:])
+        emit(RunEnded(1.0, "completed", "fine"))
+    assert "No space left on device" in told[0].message
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert run.series("loss")[0].tolist() == list(range(1, kept + 1))
+        assert (run.status, run.message) == ("completed", "fine")
+
+
+def emit_all(emit: Callable[[Event], None], events: list[StepDone]) -> None:
+    for event in events:
+        emit(event)
+
+
+def test_that_a_file_that_is_closed_early_says_so(tmp_path: Path) -> None:
+    emit = open_writer(tmp_path / "run.h5")
+    emit_all(emit, [event for event in synthetic_events(30) if isinstance(event, StepDone)])
+    emit.close()
+    emit.close()
+    emit(RunEnded(1.0, "completed"))
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.steps) == ("failed", 30)
+        assert "closed before the run had ended" in run.message
+
+
+def test_that_rows_are_flushed_while_no_event_arrives(tmp_path: Path) -> None:
+    with open_writer(tmp_path / "run.h5") as emit:
+        emit_all(emit, [event for event in synthetic_events(30) if isinstance(event, StepDone)])
+        with precgui.open_run(tmp_path / "run.h5") as run:
+            deadline = time.monotonic() + 30
+            while run.steps < 30 and time.monotonic() < deadline:
+                time.sleep(0.02)
+                run.refresh()
+            assert (run.steps, run.status) == (30, "running")
+
+
+def test_that_a_reader_follows_a_run_of_this_very_process_across_chunks(tmp_path: Path) -> None:
+    steps = [event for event in synthetic_events(9000) if isinstance(event, StepDone)]
+    with open_writer(tmp_path / "run.h5") as emit, precgui.open_run(tmp_path / "run.h5") as run:
+        for at in range(0, 9000, 600):
+            emit_all(emit, steps[at : at + 600])
+            emit.flush()
+            assert run.refresh()
+            np.testing.assert_array_equal(run.series("loss")[0], np.arange(1, at + 601))
+            with precgui.open_run(tmp_path / "run.h5") as second:
+                np.testing.assert_array_equal(second.series("loss")[0], np.arange(1, at + 601))
+        emit(RunEnded(1.0, "stopped"))
+        assert run.refresh()
+        assert run.status == "stopped"
+        assert not run.refresh()
+
+
+@contextmanager
+def writing_process(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that writes steps without end and prints each number of steps that it has flushed."""
+    command = [sys.executable, KILLED_WRITER, "--write", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("lines", [1, 3, 4])
+def test_that_a_killed_process_loses_nothing_that_was_flushed(tmp_path: Path, lines: int) -> None:
+    with writing_process(tmp_path / "run.h5") as process:
+        assert process.stdout is not None
+        flushed = [int(process.stdout.readline()) for _ in range(lines)]
+        with precgui.open_run(tmp_path / "run.h5") as alive:
+            assert alive.status == "running"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert run.status == "failed"
+        assert run.notes == [BROKEN_OFF]
+        step, loss = run.series("loss")
+        assert len(step) >= flushed[-1]
+        np.testing.assert_array_equal(step, np.arange(1, len(step) + 1))
+        np.testing.assert_array_equal(loss, 1 / step)
+
+
+def test_that_the_flush_is_well_within_a_second() -> None:
+    assert writer.FLUSH_S <= 0.5
