@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
@@ -152,10 +152,16 @@ def ignore_wheel(widget: QWidget) -> None:
     widget.installEventFilter(_WheelGuard(widget))
 
 
+def _bare(kind: Any) -> Any:
+    """The type without its validators."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
 def editor_for(annotation: Any) -> Editor:
     """The editor for the type of a config field. Raises TypeError for a type that no editor holds."""
+    annotation = _bare(annotation)
     alternatives = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    kinds = [kind for kind in alternatives if kind is not types.NoneType]
+    kinds = [_bare(kind) for kind in alternatives if kind is not types.NoneType]
     optional = len(kinds) < len(alternatives)
     if all(get_origin(kind) is Literal for kind in kinds):
         choices = [choice for kind in kinds for choice in get_args(kind)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
@@ -19,6 +20,7 @@ from precgui.gui.theme import themes
 M = TypeVar("M", bound=BaseModel)
 TWO_COLUMNS_FROM = 860
 EDITOR_WIDTH = 168
+MARK_SIZE = 14
 
 
 def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -43,6 +45,11 @@ def at(tree: Mapping[str, Any], path: str) -> Any:
     return value
 
 
+def _fits(value: Any, wanted: Sequence[Any]) -> bool:
+    """Whether a value is among those of `show_if`; `*` in a text stands for anything."""
+    return value in wanted or any(fnmatchcase(str(value), each) for each in wanted if isinstance(each, str))
+
+
 def hints(info: FieldInfo) -> Mapping[str, Any]:
     extra = info.json_schema_extra
     return extra if isinstance(extra, dict) else {}
@@ -63,11 +70,16 @@ class Row:
         self.unit.setProperty("kind", "muted")
         self.reset = QToolButton(parent)
         self.reset.setIconSize(QSize(16, 16))
+        self.reset.setFixedSize(24, 24)
+        keep = self.reset.sizePolicy()
+        keep.setRetainSizeWhenHidden(True)
+        self.reset.setSizePolicy(keep)
         self.reset.setAccessibleName(f"Reset {title}")
         self.mark = QLabel(parent)
         self.told = QLabel(parent)
         self.told.setWordWrap(True)
         self.told.setTextFormat(Qt.TextFormat.PlainText)
+        self.told.setMinimumHeight(MARK_SIZE + 2)  # a mark that comes moves nothing
         self.label.setBuddy(self.widget)
         self.widget.setAccessibleName(title)
         self.widget.setToolTip(f"{info.description or title}\n{path}")
@@ -112,7 +124,7 @@ class Row:
     def recolour(self) -> None:
         theme = themes().theme
         self.reset.setIcon(icon("reset", theme.muted, 16))
-        self.mark.setPixmap(pixmap("error", theme.error, 14, self.mark.devicePixelRatioF()))
+        self.mark.setPixmap(pixmap("error", theme.error, MARK_SIZE, self.mark.devicePixelRatioF()))
 
 
 class Form(QWidget, Generic[M]):
@@ -272,7 +284,7 @@ class Form(QWidget, Generic[M]):
             self._value, self.faults = None, error.faults
         for path, row in self.rows.items():
             wanted = hints(row.info).get("show_if", {})
-            fits = all(at(tree, other) in values for other, values in cast(dict[str, list[Any]], wanted).items())
+            fits = all(_fits(at(tree, other), values) for other, values in cast(dict[str, list[Any]], wanted).items())
             changed = bool(self._base) and row.editor.get() != at(self._base, path)
             fault = self.faults.get(path, "")
             row.show(fault=fault, changed=changed, shown=fits or bool(fault))

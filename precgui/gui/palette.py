@@ -7,6 +7,7 @@ from PySide6.QtGui import QAction, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
+    QFrame,
     QHeaderView,
     QLineEdit,
     QTreeWidget,
@@ -58,12 +59,14 @@ def _table(parent: QWidget) -> QTreeWidget:
     return table
 
 
-class CommandPalette(QDialog):
-    """Type, choose with the arrows, Enter runs it, Esc closes. What is disabled now is shown, but cannot be run."""
+class CommandPalette(QFrame):
+    """Lies over its parent. Type, choose with the arrows, Enter runs it, Esc closes it. What is disabled now is shown,
+    but cannot be run."""
 
     def __init__(self, actions: Actions, parent: QWidget) -> None:
-        super().__init__(parent, Qt.WindowType.Popup)
+        super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setProperty("kind", "overlay")
         actions.refresh()
         self._titles = _titles(actions)
         self.search = QLineEdit(self)
@@ -84,8 +87,7 @@ class CommandPalette(QDialog):
         self._fill("")
         width = min(560, parent.width() - 48)
         self.resize(width, min(400, parent.height() - 96))
-        corner = parent.mapToGlobal(parent.rect().topLeft())
-        self.move(corner.x() + (parent.width() - width) // 2, corner.y() + 48)
+        self.move((parent.width() - width) // 2, 48)
 
     def _fill(self, typed: str) -> None:
         scored = [(score, n) for n, (title, _) in enumerate(self._titles) if (score := match(typed, title)) is not None]
@@ -108,10 +110,15 @@ class CommandPalette(QDialog):
             self.list.setCurrentItem(found)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.FocusOut:
+            self.close()
         if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
             step = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1}.get(Qt.Key(event.key()))
             if step is not None:
                 self._select(self.list.currentIndex().row() + step)
+                return True
+            if event.key() == Qt.Key.Key_Escape:
+                self.close()
                 return True
             if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
                 self._run(self.list.currentItem())

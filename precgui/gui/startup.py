@@ -51,9 +51,9 @@ def open_window(files: list[Path], *, fresh: bool = False) -> int:
         window.show()
         code = app.exec()
         collector.stop()
-        start.deleteLater()
-        window.deleteLater()
-        app.processEvents()
+        for made in (start, window):
+            made.deleteLater()
+        app.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)  # before the application goes
     return code
 
 
@@ -79,7 +79,7 @@ class Start(QObject):
         super().__init__()
         self._window = window
         self._files = files
-        self._moments: dict[str, float | str] = {}
+        self._moments: dict[str, float | None] = {}
         self._watched: list[QObject] = []
         self._tracing = bool(os.environ.get(TRACE) or os.environ.get(EXIT_AFTER_PLOTS))
         window.painted.connect(self._on_painted)
@@ -94,17 +94,18 @@ class Start(QObject):
         state = State(self._window)
         if folder := self._window.settings["files/runs_folder"]:
             state.set_folder(Path(folder))
-        if self._files or self._tracing:
+        if self._files:
             self._window.show_panel("live")
+        _soon(self._load_next)  # first: a panel that fails to open must not keep the others from it
         self._window.attach(state)
         self._window.files.open(self._files)
         if self._tracing:
             self._watch_plots()
-        _soon(self._load_next)
 
     def _load_next(self) -> None:
-        if self._window.load_next_panel():
+        if self._window.host.waiting():
             _soon(self._load_next)
+            self._window.load_next_panel()
             return
         gc.collect()
         gc.freeze()
@@ -112,18 +113,21 @@ class Start(QObject):
             self._window.state.warm_up()
 
     def _watch_plots(self) -> None:
-        self._watched = [view.viewport() for view in self._window.host.findChildren(QGraphicsView)]
+        plots = self._window.host.findChildren(QGraphicsView)
+        self._watched = [view.viewport() for view in plots if view.isVisible()]
+        if not self._watched:  # without a file there is nothing to plot
+            self._report(None)
         for viewport in self._watched:
             viewport.installEventFilter(self)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Paint and "plots_painted_s" not in self._moments:
-            self._moments["plots_painted_s"] = -1.0
-            _soon(self._on_plots_painted)
+            self._moments["plots_painted_s"] = None
+            _soon(lambda: self._report(seconds_since_start()))
         return super().eventFilter(watched, event)
 
-    def _on_plots_painted(self) -> None:
-        self._moments["plots_painted_s"] = seconds_since_start()
+    def _report(self, plots_painted_s: float | None) -> None:
+        self._moments["plots_painted_s"] = plots_painted_s
         for viewport in self._watched:
             viewport.removeEventFilter(self)
         if os.environ.get(TRACE):

@@ -255,6 +255,7 @@ QToolButton[kind="navigation"]:checked { background: @chosen@; color: @text@; }
 QFrame[kind="banner"] { background: @base@; border: 1px solid @edge@; border-left: 4px solid @info@; }
 QFrame[kind="banner"][severity="warning"] { border-left-color: @warning@; }
 QFrame[kind="banner"][severity="error"] { border-left-color: @error@; }
+QFrame[kind="overlay"] { background: @base@; border: 1px solid @edge@; border-radius: 8px; }
 QFrame[kind="choice"] { background: @base@; border: 1px solid @line@; border-radius: 8px; }
 QFrame[kind="choice"]:hover { border-color: @edge@; }
 QFrame[kind="choice"][chosen="true"] { background: @hover@; border-color: @accent@; }
@@ -268,8 +269,9 @@ QTableView, QTreeView, QListView {
   background: @base@; border: 1px solid @line@; border-radius: 8px; outline: none;
   selection-background-color: @chosen@; selection-color: @text@; }
 QTableView:focus, QTreeView:focus, QListView:focus { border-color: @accent@; }
-QTableView::item { padding: 0 8px; border: none; }
+QTableView::item { padding: 0 5px; border: none; }
 QTableView::item:selected { background: @chosen@; color: @text@; }
+QTableCornerButton::section { background: @base@; border: none; border-bottom: 1px solid @line@; }
 QHeaderView { background: transparent; }
 QHeaderView::section { background: @base@; color: @muted@; border: none;
   border-bottom: 1px solid @line@; padding: 6px 8px; }

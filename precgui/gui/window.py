@@ -212,6 +212,7 @@ class Window(QMainWindow):
     def show_palette(self) -> None:
         palette = CommandPalette(self.actions_, self)
         palette.show()
+        palette.raise_()
         palette.search.setFocus()
 
     def show_keys(self) -> None:

@@ -14,10 +14,13 @@ from PySide6.QtCore import QCoreApplication, QEvent, QThread
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from precgui.config import build
+from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
 from precgui.gui.notices import Notices
 from precgui.gui.settings import Settings
 from precgui.gui.theme import themes
 from precgui.gui.window import Window
+from precgui.runs.writer import RunWriter
 
 GRACE_MS = 5000
 
@@ -63,6 +66,24 @@ def _alive(thread: QThread) -> bool:
         return thread.isRunning()
     except RuntimeError:  # its C++ object is gone, so it has ended
         return False
+
+
+def write_run(path: Path, title: str = "", precision: str = "fp32", created: str = "2026-03-01T12:00:00+00:00") -> Path:
+    """A short run that completed, written as a real one is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    config = build({"title": title, "precision": precision})
+    with RunWriter(path, config, run_id=path.stem, created=created, machine={}, environment={}) as writer:
+        writer(RunStarted(0.0, total_steps=4, steps_per_epoch=2, device="cpu"))
+        for step in range(1, 5):
+            writer(StepDone(step, 0.1 * step, 1 / step, 1.0, False, 0.05, 1.0, 0.09, 0.01, 64, float("nan")))
+        writer(Evaluated(4, 2, 0.5, 0.3, 0.75))
+        writer(RunEnded(0.5, "completed"))
+    return path
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "elsewhere" / "kept.h5", "a run that was kept")
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from precgui.runs.compare import Compared, compare, names
 
 REFRESH_MS = 1000
 UNKNOWN = "–"
+NAME_WIDTH = 180
 TEXTS = 2  # the first columns hold words, the others numbers
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -116,7 +117,6 @@ class ComparePanel(QWidget):
         table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         table.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 16)
         table.verticalHeader().setDefaultAlignment(LEFT)
-        table.verticalHeader().setMaximumWidth(280)
         table.verticalHeader().setHighlightSections(False)
         table.setCornerButtonEnabled(False)
         return table
@@ -176,8 +176,9 @@ class ComparePanel(QWidget):
         shown = self._state.runs[key]
         swatch = QPixmap(12, 12)
         swatch.fill(QColor(themes().theme.runs[shown.colour_index]))
-        head = QTableWidgetItem(QIcon(swatch), f"{shown.name} (baseline)" if is_base else shown.name)
-        head.setToolTip(found.path or shown.name)
+        name = self.fontMetrics().elidedText(shown.name, Qt.TextElideMode.ElideMiddle, NAME_WIDTH)
+        head = QTableWidgetItem(QIcon(swatch), f"{name} (baseline)" if is_base else name)
+        head.setToolTip(f"{shown.name}\n{found.path or 'not saved'}")
         self.table.setVerticalHeaderItem(row, head)
         for column, each in enumerate(FIGURES):
             item = QTableWidgetItem(each.text(found))

@@ -1,0 +1,397 @@
+"""The window composes: panels, actions, notices, files, settings, the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QLabel, QMenu, QTreeWidget, QWidget
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.actions import ACTIONS, SUBMENUS
+from precgui.gui.navigation import PanelSpec
+from precgui.gui.notices import Notices
+from precgui.gui.palette import CommandPalette, KeyList, match
+from precgui.gui.panelhost import PanelHost
+from precgui.gui.settings import FIELDS, Settings
+from precgui.gui.state import Problem, State
+from precgui.gui.statusline import duration
+from precgui.gui.theme import themes
+from precgui.gui.window import PANELS, Window
+from tests.gui.conftest import close_window
+
+
+@pytest.fixture
+def working(qtbot: QtBot, notices: Notices) -> Iterator[Window]:
+    """The window after its second stage, with a state of its own."""
+    made = Window(Settings(), notices)
+    made.show()
+    qtbot.waitExposed(made)
+    made.attach(State(made))
+    yield made
+    close_window(qtbot, made)
+
+
+# Start-up --------------------------------------------------------------------------------------------------
+
+
+def test_that_the_first_paint_needs_qt_alone() -> None:
+    script = (
+        "import sys\nfrom PySide6.QtWidgets import QApplication\napp = QApplication([])\n"
+        "from precgui.gui.startup import Settings, Window, Notices\n"
+        "window = Window(Settings(), Notices())\nwindow.painted.connect(app.quit)\nwindow.show()\napp.exec()\n"
+        "heavy = {'numpy', 'h5py', 'pydantic', 'pyqtgraph', 'torch', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'loaded before the first paint: {heavy}' if heavy else 0)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_that_the_start_is_traced_and_torch_stays_out(run_file: Path) -> None:
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom precgui.gui.app import run_app\n"
+        "code = run_app([Path(name) for name in sys.argv[1:]])\n"
+        "print('torch' in sys.modules)\nsys.exit(code)\n"
+    )
+    environment = {**os.environ, "PRECGUI_TRACE_STARTUP": "1", "PRECGUI_EXIT_AFTER_PLOTS": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(run_file)],
+        capture_output=True, text=True, check=False, timeout=60, env=environment,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    traced, torch_loaded = ended.stdout.splitlines()
+    moments = json.loads(traced)
+    assert 0 < moments["first_paint_s"] < moments["plots_painted_s"]
+    assert torch_loaded == "False"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can have no display at all")
+def test_that_without_a_display_one_sentence_says_what_to_do() -> None:
+    hidden = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    script = "import sys\nfrom precgui.gui.app import run_app\nsys.exit(run_app([]))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60, env=environment
+    )
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert "precgui run" in ended.stderr and "xvfb-run" in ended.stderr
+
+
+# Panels ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", PANELS, ids=lambda spec: spec.id)
+def test_that_every_panel_opens(working: Window, notices: Notices, spec: PanelSpec) -> None:
+    working.show_panel(spec.id)
+    panel = working.host.panels[spec.id]
+    assert type(panel).__name__ == spec.place.partition(":")[2]
+    assert panel.isVisible()
+    assert not [entry for entry in notices.entries() if entry.notice.severity == "error"]
+
+
+def test_that_only_the_shown_panel_is_made_at_first(working: Window) -> None:
+    assert set(working.host.panels) == {"setup"}
+    while working.load_next_panel():
+        pass
+    assert set(working.host.panels) == {spec.id for spec in PANELS}
+    assert working.host.current == "setup"
+
+
+def test_that_a_panel_that_is_not_there_says_so_in_its_place(qtbot: QtBot) -> None:
+    host = PanelHost([PanelSpec("lost", "Lost", "info", "precgui.gui.panels.lost:LostPanel", "")])
+    qtbot.addWidget(host)
+    host.attach(State(host))
+    texts = [label.text() for label in host.panels["lost"].findChildren(QLabel)]
+    assert len(texts) == 1
+    assert texts[0].startswith("The panel Lost could not be loaded: No module named")
+
+
+def test_that_the_keys_choose_panels(working: Window, qtbot: QtBot) -> None:
+    working.activateWindow()
+    qtbot.keyClick(working, Qt.Key.Key_6, Qt.KeyboardModifier.ControlModifier)
+    assert working.host.current == PANELS[5].id
+    assert working.navigation.buttons[PANELS[5].id].isChecked()
+
+
+def test_that_the_navigation_gives_way_in_a_small_window(working: Window) -> None:
+    working.resize(1280, 800)
+    wide = working.navigation.width()
+    working.resize(800, 560)
+    assert working.navigation.narrow and working.navigation.width() < wide
+    working.resize(1280, 800)
+    assert not working.navigation.narrow
+    working.toggle_navigation()
+    working.resize(1400, 800)
+    assert working.navigation.narrow
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (800, 560)])
+@pytest.mark.parametrize("panel", ["setup", "library", "compare", "diagnose"])
+def test_that_no_panel_forces_the_window_wider(
+    working: Window, qtbot: QtBot, panel: str, size: tuple[int, int]
+) -> None:
+    working.show_panel(panel)
+    working.resize(*size)
+    qtbot.wait(20)
+    assert (working.width(), working.height()) == size
+
+
+def test_that_everything_reached_by_keys_has_a_name(working: Window) -> None:
+    for panel in ("setup", "library", "compare", "diagnose"):
+        working.show_panel(panel)
+    nameless = [
+        widget
+        for widget in working.findChildren(QWidget)
+        if widget.isVisible()
+        and widget.focusPolicy() & Qt.FocusPolicy.TabFocus
+        and not (widget.accessibleName() or getattr(widget, "text", str)() or widget.toolTip())
+        and type(widget).__module__.startswith("precgui")
+    ]
+    assert not nameless
+
+
+# Actions ---------------------------------------------------------------------------------------------------
+
+
+def test_that_every_action_leads_somewhere_and_no_key_is_taken_twice(working: Window) -> None:
+    specs = working.actions_.specs.values()
+    for spec in specs:
+        for name in filter(None, (spec.callback, spec.enabled, spec.checked)):
+            assert callable(working.actions_._method(name)), spec.id
+    shortcuts = [spec.shortcut for spec in specs if spec.shortcut]
+    assert len(shortcuts) == len(set(shortcuts))
+
+
+def test_that_the_palette_finds_an_action_by_a_few_letters(working: Window, qtbot: QtBot) -> None:
+    working.show_palette()
+    palette = working.findChild(CommandPalette)
+    assert palette is not None
+    assert palette.list.topLevelItemCount() == len(working.actions_.by_id)
+    qtbot.keyClicks(palette.search, "thdark")
+    first = palette.list.topLevelItem(0)
+    assert first is not None and first.text(0) == "View > Theme: Dark"
+    qtbot.keyClick(palette.search, Qt.Key.Key_Return)
+    assert themes().mode == "dark"
+    assert working.settings["window/theme"] == "dark"
+
+
+def test_that_the_palette_does_not_run_what_is_disabled(working: Window, qtbot: QtBot) -> None:
+    working.show_palette()
+    palette = working.findChild(CommandPalette)
+    assert palette is not None
+    qtbot.keyClicks(palette.search, "run: stop")
+    qtbot.keyClick(palette.search, Qt.Key.Key_Return)
+    assert palette.isVisible()
+    qtbot.keyClicks(palette.search, " zzzz")
+    qtbot.keyClick(palette.search, Qt.Key.Key_Down)
+    qtbot.keyClick(palette.search, Qt.Key.Key_Return)
+    assert palette.isVisible()
+    palette.close()
+
+
+@pytest.mark.parametrize(("typed", "text", "found"), [("dk", "Dark", True), ("kd", "Dark", False), ("", "Dark", True)])
+def test_that_letters_match_in_their_order(typed: str, text: str, found: bool) -> None:
+    assert (match(typed, text) is not None) == found
+
+
+def test_that_a_match_in_one_piece_is_better_than_a_spread_one() -> None:
+    together, spread = match("run", "Run: New run"), match("run", "Reset the unknown")
+    assert together is not None and spread is not None and together < spread
+
+
+def test_that_the_key_list_names_every_shortcut(working: Window) -> None:
+    working.show_keys()
+    dialog = working.findChild(KeyList)
+    assert dialog is not None
+    table = dialog.findChild(QTreeWidget)
+    assert table is not None
+    rows = [table.topLevelItem(n) for n in range(table.topLevelItemCount())]
+    told = {row.text(1) for row in rows if row is not None}
+    assert told >= {spec.shortcut for spec in working.actions_.specs.values() if spec.shortcut}
+    dialog.close()
+
+
+def test_that_stop_is_disabled_while_nothing_runs(working: Window) -> None:
+    working.actions_.refresh()
+    assert not working.actions_.by_id["run.stop"].isEnabled()
+    assert working.actions_.by_id["run.start"].isEnabled()
+    assert {spec.id for spec in ACTIONS if spec.id not in working.actions_.by_id} == set(SUBMENUS)
+
+
+# Files -----------------------------------------------------------------------------------------------------
+
+
+def drop(window: Window, *paths: Path) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    buttons, keys = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    entered = QDragEnterEvent(QPoint(9, 9), Qt.DropAction.CopyAction, data, buttons, keys)
+    window.dragEnterEvent(entered)
+    assert entered.isAccepted()
+    window.dropEvent(QDropEvent(QPointF(9, 9), Qt.DropAction.CopyAction, data, buttons, keys))
+
+
+def test_that_dropped_files_are_opened_shown_and_remembered(working: Window, run_file: Path) -> None:
+    drop(working, run_file)
+    assert working.state is not None and len(working.state.runs) == 1
+    assert working.host.current == "live"
+    menu = QMenu()
+    working.files.fill_recent(menu)
+    assert [action.text() for action in menu.actions()] == [run_file.name]
+
+
+def test_that_a_file_that_is_no_run_becomes_a_notice(working: Window, notices: Notices, tmp_path: Path) -> None:
+    stranger = tmp_path / "notes.h5"
+    stranger.write_text("not a run", encoding="utf-8")
+    drop(working, stranger)
+    assert working.state is not None and not working.state.runs
+    assert "notes.h5" in notices.entries()[0].notice.text
+    assert working.host.current == "setup"
+
+
+def test_that_a_recent_file_that_is_gone_cannot_be_chosen(working: Window, tmp_path: Path) -> None:
+    working.settings.remember_file(tmp_path / "gone.h5")
+    menu = QMenu()
+    working.files.fill_recent(menu)
+    assert not menu.actions()[0].isEnabled()
+
+
+def test_that_a_problem_of_the_state_is_shown(working: Window, notices: Notices) -> None:
+    assert working.state is not None
+    working.state.notice.emit(Problem("The disk is full.", "details", "warning"))
+    entry = notices.entries()[0]
+    assert (entry.notice.severity, entry.notice.text, entry.notice.details) == (
+        "warning",
+        "The disk is full.",
+        "details",
+    )
+
+
+# Settings --------------------------------------------------------------------------------------------------
+
+
+def test_that_the_next_window_looks_like_the_last(qtbot: QtBot, notices: Notices) -> None:
+    first = Window(Settings(), notices)
+    first.show()
+    first.resize(700, 560)
+    first.show_panel("library")
+    first.set_theme("dark")
+    close_window(qtbot, first)
+    settings = Settings()
+    second = Window(settings, notices)
+    assert (second.width(), second.height()) == (700, 560)
+    assert second.host.current == "library"
+    assert settings["window/theme"] == "dark"
+    close_window(qtbot, second)
+
+
+def test_that_broken_settings_are_repaired_field_by_field(tmp_path: Path) -> None:
+    path = tmp_path / "settings.ini"
+    good = Settings(path)
+    good["window/panel"] = "compare"
+    good["files/recent"] = ["/a.h5", "/b.h5"]
+    good["window/geometry"] = b"\x00\x01binary"
+    assert good.save()
+    text = path.read_text(encoding="utf-8").replace("[window]", "[window]\ntheme=purple\nnarrow_navigation=perhaps")
+    path.write_text(text, encoding="utf-8")
+    repaired = Settings(path)
+    assert set(repaired.repaired) == {"window/theme", "window/narrow_navigation"}
+    assert repaired["window/theme"] == "system"
+    assert repaired["window/panel"] == "compare"
+    assert repaired["files/recent"] == ["/a.h5", "/b.h5"]
+    assert repaired["window/geometry"] == b"\x00\x01binary"
+    assert "purple" in path.with_suffix(".broken.ini").read_text(encoding="utf-8")
+    repaired.save()
+    assert Settings(path).repaired == []
+
+
+def test_that_a_settings_file_of_rubbish_gives_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "settings.ini"
+    path.write_bytes(bytes(range(256)) * 20)
+    settings = Settings(path)
+    assert {name: settings[name] for name in FIELDS} == {name: default for name, (_, default) in FIELDS.items()}
+
+
+def test_that_a_fresh_start_ignores_what_was_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "settings.ini"
+    kept = Settings(path)
+    kept["window/panel"] = "compare"
+    kept.save()
+    assert Settings(path, fresh=True)["window/panel"] == FIELDS["window/panel"][1]
+    assert Settings(path)["window/panel"] == "compare"
+
+
+def test_that_recent_files_are_few_and_newest_first(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "settings.ini")
+    for n in range(14):
+        settings.remember_file(tmp_path / f"{n % 12}.h5")
+    recent = [Path(entry).name for entry in settings["files/recent"]]
+    assert len(recent) == 10 and recent[:3] == ["1.h5", "0.h5", "11.h5"]
+
+
+# The end ---------------------------------------------------------------------------------------------------
+
+
+class Busy(State):
+    """A state in which a run goes on until it is told to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy = True
+        self.asked: list[str] = []
+
+    @property
+    def is_training(self) -> bool:
+        return self.busy
+
+    def shutdown(self, done: object) -> None:
+        self.asked.append("shutdown")
+        self.busy = False
+        super().shutdown(done)  # type: ignore[arg-type]
+
+
+def test_that_closing_during_a_run_asks_and_can_be_declined(qtbot: QtBot, notices: Notices) -> None:
+    window, state = Window(Settings(), notices), Busy()
+    window.show()
+    window.attach(state)
+    window.close()
+    question = window.closing.question
+    assert window.isVisible() and question is not None
+    keep = next(button for button in question.buttons() if button.text() == "Keep running")
+    keep.click()
+    assert window.isVisible() and window.closing.question is None and not state.asked
+    window.close()
+    assert window.closing.question is not None
+    stop = next(button for button in window.closing.question.buttons() if button.text() == "Stop and close")
+    stop.click()
+    qtbot.waitUntil(lambda: not window.isVisible())
+    assert state.asked == ["shutdown"]
+    window.deleteLater()
+
+
+def test_that_an_idle_window_closes_at_once(qtbot: QtBot, notices: Notices) -> None:
+    window = Window(Settings(), notices)
+    window.show()
+    window.attach(State(window))
+    window.close()
+    assert window.closing.question is None
+    qtbot.waitUntil(lambda: not window.isVisible())
+    window.deleteLater()
+
+
+# The status bar --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-1, "0 s"), (0.4, "0 s"), (9.4, "9 s"), (59.7, "1:00"), (75, "1:15"), (3725, "1:02:05")]
+)
+def test_that_a_time_span_is_short_and_exact(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
