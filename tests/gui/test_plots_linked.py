@@ -199,7 +199,7 @@ def test_that_new_points_appear_and_the_range_grows_in_steps_of_a_tenth(show: Sh
     run.status, run.total_steps = "running", 100_000
     plots = show(opened(run))
     first = plots.x_range
-    assert first == (0.0, pytest.approx(550.0))
+    assert first == (pytest.approx(-5.5), pytest.approx(550.0))
     run.values = first_steps(whole, 540)
     plots.data_arrived()
     plots.settle()
@@ -208,13 +208,13 @@ def test_that_new_points_appear_and_the_range_grows_in_steps_of_a_tenth(show: Sh
     run.values = first_steps(whole, 600)
     plots.data_arrived()
     plots.settle()
-    assert plots.x_range == (0.0, pytest.approx(660.0))
+    assert plots.x_range == (pytest.approx(-6.6), pytest.approx(660.0))
 
 
 def test_that_the_range_never_grows_beyond_the_planned_steps(show: Show) -> None:
     run = training_run("run", 1000)
     run.status, run.total_steps = "running", 1050
-    assert show(opened(run)).x_range == (0.0, 1050.0)
+    assert show(opened(run)).x_range[1] == 1050.0
 
 
 def test_that_pause_freezes_the_picture_while_data_go_on(show: Show) -> None:
@@ -387,3 +387,13 @@ def test_that_a_run_without_any_step_yet_says_that_it_waits(show: Show) -> None:
     run = ArrayRun(run_id="run", status="running")
     frame = show(opened(run)).frames[LOSS]
     assert frame.message.text() == "Waiting for the first value."
+
+
+@pytest.mark.parametrize("spike", [1e38, 1.7e308])
+def test_that_a_finite_spike_of_any_size_is_drawn_without_harm(show: Show, spike: float) -> None:
+    run = training_run("run", 5000)
+    run.values["loss"][2500], run.values["loss"][2600] = spike, -spike
+    plots = show(opened(run))
+    assert np.nanmax(drawn(plots, LOSS)[1]) == spike
+    bottom, top = plots.frames[LOSS].chart.view.viewRange()[1]
+    assert np.isfinite(top - bottom)

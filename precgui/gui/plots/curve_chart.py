@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks
 _LEAST_OCTAVES = 2.0
+_LARGEST = 1e300  # the range of an axis must not overflow
 
 
 class _RunCurves:
@@ -136,7 +137,8 @@ class CurveChart(Chart):
         found = [bounds for curve in curves if (bounds := curve.bounds(x0, x1)) is not None]
         if not found:
             return
-        low, high = min(b[0] for b in found), max(b[1] for b in found)
+        low = max(min(b[0] for b in found), -_LARGEST)
+        high = min(max(b[1] for b in found), _LARGEST)
         least = self._least_span(low, high)
         if high - low < least:
             low, high = (low + high - least) / 2, (low + high + least) / 2

@@ -162,6 +162,8 @@ class PlotFrame(QFrame):
             self.message.setText(self.chart.empty_sentence())
         else:
             self.chart.draw()
+        for button in (self.log_button, self.save_button):
+            button.setEnabled(not empty)
         wanted: QWidget = self.message if empty else self.chart
         if self.body.currentWidget() is not wanted:
             self.body.setCurrentWidget(wanted)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TICK_MS = 33
 _REST = 50.0  # times as long as the last pull took
 GROWTH = 1.10  # the x range grows in steps of a tenth while it follows a run
-_ROOM = 1.01  # of a run that has ended
+_ROOM = 1.01  # a little room at both ends, so that no mark is cut
 _TWO_COLUMNS_PX = 1150
 _ZOOM, _PAN = 1.25, 0.1
 _JUMP_POINTS = 50.0  # shown on each side of a place that was jumped to
@@ -185,12 +185,12 @@ class LinkedPlots(QScrollArea):
             return
         running = [opened.run for opened in self._runs if opened.visible and opened.run.status == "running"]
         if not running:
-            self._set_range(0.0, end * _ROOM)
+            self._set_range(end * (1 - _ROOM), end * _ROOM)
         elif exactly or end > self._range[1]:
             high = end * GROWTH
             if self.over == "step" and end <= (planned := max(run.total_steps for run in running)):
                 high = min(high, float(planned))
-            self._set_range(0.0, max(high, 1.0))
+            self._set_range(high * (1 - _ROOM), high)
 
     def _set_range(self, low: float, high: float) -> None:
         if (low, high) != self._range:
