@@ -41,6 +41,14 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Facts:
+    """What the engine learned about the run after its start; `values` joins `RunStarted.engine`."""
+
+    time_s: float
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class StepDone:
     """One optimiser step asked for; a skipped step is still a step.
 
@@ -104,5 +112,5 @@ class RunEnded:
     details: str = ""
 
 
-Event = RunStarted | StepDone | Evaluated | PowerRead | Incident | RunEnded
+Event = RunStarted | Facts | StepDone | Evaluated | PowerRead | Incident | RunEnded
 Emit = Callable[[Event], None]

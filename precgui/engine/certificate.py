@@ -6,11 +6,27 @@ for FP32, 3e-4 for TF32 and FP16, 2e-3 for BF16 (standard normal operands, K = 2
 
 from __future__ import annotations
 
+import os
 import time
+from typing import Any
 
 import torch
 
+from precgui.engine.torch_facts import switches
+
 TRUE_FP32_BELOW = 1e-5  # between FP32's 3e-7 and TF32's 3e-4
+TF32_BELOW = 1e-3  # between TF32's 3e-4 and BF16's 2e-3
+
+_DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_VARIABLES = (
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "CUBLAS_WORKSPACE_CONFIG",
+)
 
 
 def gemm_error(device: torch.device, dtype: torch.dtype = torch.float32, size: int = 256) -> float:
@@ -21,6 +37,39 @@ def gemm_error(device: torch.device, dtype: torch.dtype = torch.float32, size: i
     exact = a.double() @ b.double()
     product = (a.to(device, dtype) @ b.to(device, dtype)).double().cpu()
     return float((product - exact).norm() / exact.norm())
+
+
+def executed_fp32(error: float) -> str:
+    """The format in which FP32 products really run, from their `gemm_error`."""
+    return "fp32" if error < TRUE_FP32_BELOW else "tf32" if error < TF32_BELOW else "bf16"
+
+
+def certificate(device: torch.device) -> dict[str, Any]:
+    """What products on `device` are worth at this moment, as built-in types.
+
+    `gemm_error` holds the relative error against FP64 for each format (or why it has none), `fp32_products` the format
+    in which FP32 ones run, `switches` all that decides it, `environment` the variables that override switches.
+    """
+    errors = {name: _error(device, dtype) for name, dtype in _DTYPES.items()}
+    fp32 = errors["fp32"]
+    return {
+        "gemm_error": errors,
+        "gemm_size": 256,
+        "fp32_products": executed_fp32(fp32) if isinstance(fp32, float) else "unknown",
+        "switches": {
+            **switches(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        },
+        "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    }
+
+
+def _error(device: torch.device, dtype: torch.dtype) -> float | str:
+    try:
+        return gemm_error(device, dtype)
+    except (RuntimeError, TypeError) as error:
+        return str(error).splitlines()[0]
 
 
 def slowdown(dtype: torch.dtype, size: int = 256, rounds: int = 5) -> float:

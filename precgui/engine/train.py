@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
+from precgui.engine import census, mechanics, precisions, switches
 from precgui.engine import device as devices
-from precgui.engine.precision import PRECISIONS, Precision, first_nonfinite
+from precgui.engine.averaging import WeightAverage
+from precgui.engine.certificate import certificate
+from precgui.engine.errors import EngineError
 from precgui.engine.tasks import TASKS, Batch, Task
-from precgui.events import Emit, Evaluated, Incident, IncidentKind, RunEnded, RunStarted, Severity, StepDone
+from precgui.events import Emit, Evaluated, Facts, Incident, IncidentKind, RunEnded, RunStarted, Severity, StepDone
 
 
 def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
     """Train as `config` says, emitting events from RunStarted to RunEnded; ends early once `stopped()` is true.
 
     Event times are seconds since the call. Raises EngineError for what the user can mend (a device that
-    is not there) and lets errors of the model through; in both cases no RunEnded has been emitted.
+    is not there) and lets errors of the model through; in both cases no RunEnded has been emitted. torch's
+    process-wide switches are afterwards as they were before.
     """
-    _Training(config, emit, stopped).run()
+    with switches.restored():
+        _Training(config, emit, stopped).run()
 
 
 class _Training:
@@ -35,17 +42,22 @@ class _Training:
         self.config, self.emit, self.stopped = config, emit, stopped
         threads = devices.pin_threads(config.threads)
         self.device = devices.choose(config.device)
-        self.precision: Precision = PRECISIONS[config.precision](config, self.device)
+        if config.train.deterministic:
+            switches.set_deterministic(self.device)
+        self.precision = precisions.make(config, self.device)
         self.precision.prepare()
         torch.manual_seed(config.seed)
         self.task: Task = TASKS[config.task](config)
         # Every precision starts from the same FP32 weights: built first, converted after.
         model = self.task.model()
         weights_hash = _hash(model)
-        self.model = self.precision.convert(model)
-        self.optimizer = _optimizer(config, self.model)
+        self.model = mechanics.prepare_model(self.precision.convert(model), config.train)
+        weights = self.precision.weights(self.model)
+        self.optimizer = _optimizer(config, weights)
+        self.average = _average(config, self.model, weights)
         self.step = 0
-        self.total_steps = config.train.epochs * self.task.steps_per_epoch
+        self.steps_per_epoch = math.ceil(self.task.steps_per_epoch / config.train.accumulation)
+        self.total_steps = config.train.epochs * self.steps_per_epoch
         if config.train.max_steps is not None:
             self.total_steps = min(self.total_steps, config.train.max_steps)
         self._facts = _facts(self.device, threads, self.model, weights_hash, self.precision)
@@ -53,9 +65,9 @@ class _Training:
     def run(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        self.emit(RunStarted(self._now(), self.total_steps, self.task.steps_per_epoch, str(self.device), self._facts))
+        self.emit(RunStarted(self._now(), self.total_steps, self.steps_per_epoch, str(self.device), self._facts))
         for note in self.precision.notes:
-            self._incident("emulated", "info", note)
+            self._incident("emulated" if self.precision.labels else "note", "info", note)
         epoch = 0
         while self.step < self.total_steps and not self.stopped():
             epoch += 1
@@ -68,41 +80,83 @@ class _Training:
 
     def _epoch(self) -> None:
         self.model.train()
-        for batch, data_s in _timed(self.task.train_batches()):
+        for batches, data_s in _timed(self.task.train_batches(), self.config.train.accumulation):
             if self.step >= self.total_steps or self.stopped():
                 return
             self.step += 1
-            self._step(batch, data_s)
+            if self.step == 1:
+                self._first_step(batches, data_s)
+            else:
+                self._step(batches, data_s)
 
-    def _step(self, batch: Batch, data_s: float) -> None:
+    def _first_step(self, batches: list[Batch], data_s: float) -> None:
+        """The first step, counted: which formats really ran. It is not compiled, so that each operation is seen."""
+        counted = census.Census(self.model, self.precision.labels, self._facts["certificate"]["fp32_products"])
+        eager = torch.compiler.set_stance("force_eager") if self.config.train.compile else contextlib.nullcontext()
+        with eager, counted:
+            self._step(batches, data_s)
+        facts = counted.facts()
+        self.emit(Facts(self._now(), {"census": facts}))
+        self._incident("note", "info", census.sentence(facts))
+
+    def _step(self, batches: list[Batch], data_s: float) -> None:
         begin = time.perf_counter()
         lr = self._set_lr()
         scale = self.precision.scale
-        inputs, targets = (part.to(self.device, non_blocking=True) for part in batch)
         self.optimizer.zero_grad(set_to_none=True)
-        with self.precision.cast():
-            loss = self.task.loss(self.model(inputs), targets)
-        self.precision.backward(loss)
+        samples = sum(len(targets) for _, targets in batches)
+        loss = self._accumulate(batches, samples)
         self.precision.unscale(self.optimizer)
         norm = self._clip()
         skipped = self.precision.step(self.optimizer)
-        loss_value, norm_value = torch.stack((loss.detach().float(), norm.float())).tolist()  # the one synchronisation
+        if self.average is not None and not skipped:
+            self.average.update()
+        loss_value, norm_value = torch.stack((loss, norm.to(loss.dtype))).tolist()  # the one synchronisation
         step_s = time.perf_counter() - begin
         self.emit(
             StepDone(
                 step=self.step, time_s=self._now(), loss=loss_value, scale=scale, skipped=skipped, lr=lr,
-                grad_norm=norm_value, step_s=step_s, data_s=data_s, samples=len(targets),
+                grad_norm=norm_value, step_s=step_s, data_s=data_s, samples=samples,
                 memory_bytes=devices.peak_memory_bytes(self.device),
             )
         )  # fmt: skip
         self._report(loss_value, norm_value, skipped, scale)
 
+    def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
+        """Gradients of the mean loss over all samples of the step; returns that loss."""
+        losses = []
+        for batch in batches:
+            loss, targets = self._loss(batch)
+            if len(batches) > 1:
+                loss = loss * (len(targets) / samples)
+            self.precision.backward(loss)
+            losses.append(loss.detach())
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        outputs, targets = self._forward(batch)
+        loss = self.task.loss(outputs, targets)
+        if loss.dim():
+            raise EngineError(
+                f"the loss of task {self.config.task} has the shape {list(loss.shape)}, but must be a single number; "
+                "take its mean"
+            )
+        return loss, targets
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        inputs, targets = self.precision.batch(*batch)
+        if self.config.train.channels_last:
+            inputs = mechanics.channels_last(inputs)
+        with self.precision.cast(), mechanics.attention(self.config.train.attention):
+            outputs = self.model(inputs)
+        return self.precision.results(outputs), targets
+
     def _clip(self) -> Tensor:
         """The L2 norm of the unscaled gradients, before they are clipped to the configured norm."""
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
-        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        weights = [w for group in self.optimizer.param_groups for w in group["params"] if w.grad is not None]
+        norm = total_norm([w.grad for w in weights if w.grad is not None])
         if self.config.train.clip_norm is not None:
-            nn.utils.clip_grads_with_norm_(parameters, self.config.train.clip_norm, norm)
+            nn.utils.clip_grads_with_norm_(weights, self.config.train.clip_norm, norm)
         return norm
 
     def _report(self, loss: float, norm: float, skipped: bool, scale: float) -> None:
@@ -120,20 +174,21 @@ class _Training:
             self._incident("scale_change", "info", f"loss scale {word} from {scale:g} to {self.precision.scale:g}")
 
     def _report_gradients(self, skipped: bool) -> None:
-        name = first_nonfinite(self.model.named_parameters())
+        name = self.precision.first_nonfinite(self.model)
         where = f"first in {name}" if name else "each is finite, their norm overflows FP32"
         self._incident("nonfinite_gradient", "warning" if skipped else "error", f"gradients not finite: {where}", name)
 
-    @torch.inference_mode()
     def _evaluate(self, epoch: int) -> None:
+        with self.average.applied() if self.average else contextlib.nullcontext(), torch.inference_mode():
+            self._validate(epoch)
+
+    def _validate(self, epoch: int) -> None:
         self.model.eval()
         loss, correct, count = 0.0, 0, 0
-        for inputs, targets in self.task.validation_batches():
+        for batch in self.task.validation_batches():
             if self.stopped():
                 return
-            inputs, targets = inputs.to(self.device), targets.to(self.device)
-            with self.precision.cast():
-                outputs = self.model(inputs)
+            outputs, targets = self._forward(batch)
             loss += float(self.task.loss(outputs, targets)) * len(targets)
             correct += self.task.correct(outputs, targets)
             count += len(targets)
@@ -152,6 +207,14 @@ class _Training:
         return time.perf_counter() - self._start
 
 
+def total_norm(gradients: list[Tensor]) -> Tensor:
+    """The L2 norm over all gradients, in FP32 at least: it would overflow in FP16 and have three digits in BF16."""
+    narrow = any(gradient.element_size() < 4 for gradient in gradients)
+    norms = torch._foreach_norm(gradients, dtype=torch.float32 if narrow else None)
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm
+
+
 def learning_rate(config: RunConfig, step: int, total_steps: int) -> float:
     """The learning rate of a step counted from 1: constant, or half a cosine from `lr` towards 0."""
     if config.optimizer.schedule == "constant":
@@ -159,24 +222,28 @@ def learning_rate(config: RunConfig, step: int, total_steps: int) -> float:
     return config.optimizer.lr * 0.5 * (1 + math.cos(math.pi * (step - 1) / total_steps))
 
 
-def _optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(config: RunConfig, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
     wanted = config.optimizer
     if wanted.name == "sgd":
-        return torch.optim.SGD(
-            model.parameters(), lr=wanted.lr, momentum=wanted.momentum, weight_decay=wanted.weight_decay
-        )
-    return torch.optim.AdamW(model.parameters(), lr=wanted.lr, weight_decay=wanted.weight_decay)
+        return torch.optim.SGD(weights, lr=wanted.lr, momentum=wanted.momentum, weight_decay=wanted.weight_decay)
+    return torch.optim.AdamW(weights, lr=wanted.lr, eps=wanted.eps, weight_decay=wanted.weight_decay)
 
 
-def _timed(batches: Any) -> Iterator[tuple[Batch, float]]:
-    """Each batch with the seconds that were spent waiting for it."""
+def _average(config: RunConfig, model: nn.Module, weights: list[nn.Parameter]) -> WeightAverage | None:
+    if config.train.ema_decay is None:
+        return None
+    return WeightAverage([p for p in model.parameters() if p.requires_grad], weights, config.train.ema_decay)
+
+
+def _timed(batches: Iterable[Batch], count: int) -> Iterator[tuple[list[Batch], float]]:
+    """Up to `count` batches at a time, with the seconds that were spent waiting for them."""
     iterator = iter(batches)
     while True:
         begin = time.perf_counter()
-        batch = next(iterator, None)
-        if batch is None:
+        group = list(itertools.islice(iterator, count))
+        if not group:
             return
-        yield batch, time.perf_counter() - begin
+        yield group, time.perf_counter() - begin
 
 
 def _hash(model: nn.Module) -> str:
@@ -188,7 +255,7 @@ def _hash(model: nn.Module) -> str:
 
 
 def _facts(
-    device: torch.device, threads: int, model: nn.Module, weights_hash: str, precision: Precision
+    device: torch.device, threads: int, model: nn.Module, weights_hash: str, precision: precisions.Precision
 ) -> dict[str, Any]:
     """What only the engine knows of this run, as built-in types."""
     return {
@@ -201,4 +268,6 @@ def _facts(
         "initial_weights_sha256": weights_hash,
         "loss_scaling": precision.scaling_mode,
         "notes": list(precision.notes),
+        "kept_in_fp32": list(precision.kept),
+        "certificate": certificate(device),
     }

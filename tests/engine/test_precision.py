@@ -9,11 +9,27 @@ import torch
 from torch import nn
 
 from precgui import config
+from precgui.engine import precisions
+from precgui.engine.accumulate import Accumulator
 from precgui.engine.certificate import gemm_error
-from precgui.engine.emulate import EmulatedConv2d, emulate_matmuls, exact, to_fp16, to_tf32
-from precgui.engine.precision import FP16Amp, first_nonfinite, set_fp32_arithmetic
+from precgui.engine.emulate import Products, emulate_products, layers
+from precgui.engine.rounding import Cast, Exact, Round, ToTF32
+from precgui.engine.switches import restored, set_fp32_arithmetic
 
 CPU = torch.device("cpu")
+FP16 = Cast(torch.float16)
+
+
+def emulate(model: nn.Module, operand: Round, result: Round, accumulator: Accumulator | None = None) -> nn.Module:
+    products = Products("test", operand, operand, operand, result, operand, accumulator)
+    emulate_products(layers(model, set()), lambda _: products)
+    return model
+
+
+def to_fp16(tensor: torch.Tensor) -> torch.Tensor:
+    return FP16(tensor, 0)
+
+
 TF32 = gfloat.FormatInfo(
     "tf32",
     19,
@@ -33,37 +49,53 @@ def test_that_tf32_rounding_equals_gfloat() -> None:
     values = bits.view(np.float32)
     values = values[np.isfinite(values)]
     expected = gfloat.round_ndarray(TF32, values.astype(np.float64)).astype(np.float32)
-    np.testing.assert_array_equal(to_tf32(torch.from_numpy(values)).numpy(), expected)
+    np.testing.assert_array_equal(ToTF32()(torch.from_numpy(values), 0).numpy(), expected)
 
 
 def test_that_tf32_rounding_keeps_nan_and_inf() -> None:
     special = torch.tensor([float("inf"), float("-inf"), float("nan"), -0.0])
-    rounded = to_tf32(special)
+    rounded = ToTF32()(special, 0)
     assert rounded[:2].tolist() == [float("inf"), float("-inf")]
     assert rounded[2].isnan()
     assert rounded[3].signbit()
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-def test_that_an_emulated_convolution_equals_autograd_on_rounded_operands(groups: int) -> None:
+LAYERS = {
+    "linear": (lambda: nn.Linear(12, 6), (5, 3, 12)),
+    "linear without bias": (lambda: nn.Linear(12, 6, bias=False), (5, 12)),
+    "conv": (lambda: nn.Conv2d(4, 6, 3, padding=1, stride=2), (2, 4, 9, 9)),
+    "conv in groups": (lambda: nn.Conv2d(4, 6, 3, dilation=2, groups=2), (2, 4, 9, 9)),
+    "conv 1d": (lambda: nn.Conv1d(4, 6, 5, padding="valid"), (2, 4, 9)),
+    "conv transposed": (lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, output_padding=1), (2, 4, 5, 5)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_that_an_emulated_layer_equals_autograd_on_rounded_operands(name: str) -> None:
     torch.manual_seed(0)
-    layer = nn.Conv2d(4, 6, 3, padding=1, stride=2, groups=groups)
+    make, shape = LAYERS[name]
+    layer = make()
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(to_fp16(parameter))
-    x = to_fp16(torch.randn(2, 4, 9, 9)).requires_grad_()
-    grad = to_fp16(torch.randn(2, 6, 5, 5))
-    layer(x).backward(grad)
-    expected = [x.grad, layer.weight.grad, layer.bias.grad if layer.bias is not None else None]
-    x.grad, layer.weight.grad = None, None
+    x = to_fp16(torch.randn(shape)).requires_grad_()
+    out = layer(x)
+    grad = to_fp16(torch.randn_like(out))
+    out.backward(grad)
+    expected = [out, x.grad, *(p.grad for p in layer.parameters())]
+    x.grad = None
     layer.zero_grad()
-    assert emulate_matmuls(nn.Sequential(layer), operand=to_fp16, result=exact) == ["0"]
-    assert isinstance(layer, EmulatedConv2d)
-    layer(x).backward(grad)
-    for found, reference in zip([x.grad, layer.weight.grad, layer.bias.grad], expected, strict=True):
-        assert found is not None
-        assert reference is not None
-        torch.testing.assert_close(found, reference, rtol=1e-5, atol=1e-5)
+    emulate(nn.Sequential(layer), operand=FP16, result=Exact())
+    assert type(layer).__name__.startswith("Emulated")
+    found = layer(x)
+    found.backward(grad)
+    for value, reference in zip([found, x.grad, *(p.grad for p in layer.parameters())], expected, strict=True):
+        torch.testing.assert_close(value, reference, rtol=1e-5, atol=1e-5)
+
+
+def test_that_a_padding_of_torchs_own_is_left_alone() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 1, 3, padding="same"), nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular"))
+    assert layers(model, set()) == {}
 
 
 def test_that_emulated_fp16_agrees_with_torchs_own_fp16() -> None:
@@ -75,7 +107,7 @@ def test_that_emulated_fp16_agrees_with_torchs_own_fp16() -> None:
     native.float().square().sum().backward()
     native_grads = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     model.zero_grad()
-    emulated_model = FP16Amp(config.load("digits-quick"), CPU).convert(model)
+    emulated_model = precisions.make(config.load("digits-quick", ["precision=fp16-amp"]), CPU).convert(model)
     with torch.autocast("cpu", dtype=torch.float16):
         emulated = emulated_model(x)
     emulated.float().square().sum().backward()
@@ -87,7 +119,7 @@ def test_that_emulated_fp16_agrees_with_torchs_own_fp16() -> None:
 def test_that_emulated_fp16_overflows_like_fp16() -> None:
     layer = nn.Sequential(nn.Linear(1, 1, bias=False))
     nn.init.constant_(layer[0].weight, 300.0)
-    emulate_matmuls(layer, operand=to_fp16, result=to_fp16)
+    emulate(layer, operand=FP16, result=FP16)
     out = layer(torch.tensor([[300.0]]))
     assert out.item() == float("inf")
     (out.new_tensor(0.0) + layer(torch.tensor([[100.0]])) * 1000.0).backward()
@@ -96,11 +128,12 @@ def test_that_emulated_fp16_overflows_like_fp16() -> None:
 
 
 def test_that_the_switches_are_set_both_ways() -> None:
-    for tf32, word in ((True, "tf32"), (False, "ieee")):
-        set_fp32_arithmetic(tf32=tf32)
-        assert torch.backends.mkldnn.matmul.fp32_precision == word
-        assert torch.backends.cudnn.allow_tf32 is tf32
-        assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+    with restored():
+        for tf32, word in ((True, "tf32"), (False, "ieee")):
+            set_fp32_arithmetic(tf32=tf32)
+            assert torch.backends.mkldnn.matmul.fp32_precision == word
+            assert torch.backends.cudnn.allow_tf32 is tf32
+            assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
 
 
 def test_that_the_error_of_a_product_tells_the_format() -> None:
@@ -115,7 +148,8 @@ def test_that_the_first_bad_gradient_is_named() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    assert first_nonfinite(model.named_parameters()) == ""
+    precision = precisions.make(config.load("digits-quick"), CPU)
+    assert precision.first_nonfinite(model) == ""
     assert model[1].bias.grad is not None
     model[1].bias.grad[0] = float("inf")
-    assert first_nonfinite(model.named_parameters()) == "1.bias"
+    assert precision.first_nonfinite(model) == "1.bias"

@@ -1,0 +1,35 @@
+"""What a run is asked to do: names, sections, the tree, recipes, and how they are read and written."""
+
+from precgui.config.names import EMULATED, PRECISION_GROUPS, PRECISIONS, TASKS
+from precgui.config.reading import ConfigError, build, key_table, load, to_toml
+from precgui.config.recipes import DEFAULT_RECIPE, RECIPES
+from precgui.config.sections import (
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionOptions,
+    ScalingConfig,
+    TrainConfig,
+)
+from precgui.config.tree import RunConfig
+
+__all__ = [
+    "DEFAULT_RECIPE",
+    "EMULATED",
+    "PRECISIONS",
+    "PRECISION_GROUPS",
+    "RECIPES",
+    "TASKS",
+    "ConfigError",
+    "DataConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "PrecisionOptions",
+    "RunConfig",
+    "ScalingConfig",
+    "TrainConfig",
+    "build",
+    "key_table",
+    "load",
+    "to_toml",
+]

@@ -1,0 +1,51 @@
+"""The precisions and tasks by name, each with a sentence for the window and the command line."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+PRECISION_GROUPS: dict[str, dict[str, str]] = {
+    "Full": {
+        "fp64": "Everything in FP64: the yardstick for rounding itself, slow on most hardware.",
+        "fp32": "True FP32: no TF32 anywhere, the reference of every comparison.",
+        "tf32": "FP32 storage, TF32 multiplication (10-bit mantissa); emulated where the hardware has none.",
+    },
+    "16 bits": {
+        "bf16-amp": "Autocast to BF16: FP32 weights, BF16 arithmetic, no loss scaling needed.",
+        "fp16-amp": "Autocast to FP16 with loss scaling: FP32 weights, FP16 arithmetic.",
+        "bf16-pure": "Weights, gradients and optimizer state in BF16; FP32 master weights on request.",
+        "fp16-pure": "Weights, gradients and optimizer state in FP16; FP32 master weights on request.",
+    },
+}
+PRECISIONS: dict[str, str] = {name: told for group in PRECISION_GROUPS.values() for name, told in group.items()}
+EMULATED = "emulated:"  # and the name of a format
+EMULATED_TOLD = "Products of operands rounded to any format, summed in FP32 or in a format; each role on its own."
+TASKS: dict[str, str] = {"digits": "1 797 handwritten digits of 8x8 pixels, bundled (UCI)."}
+
+Task = Literal["digits"]
+Rounding = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "to_odd", "stochastic"]
+
+BELOW_16_BITS = [f"{EMULATED}*"]
+
+
+def check_precision(name: str) -> str:
+    """The precision name as it is kept. Raises ValueError with a sentence when there is none."""
+    kept = name.strip().lower()
+    if kept in PRECISIONS:
+        return kept
+    if not kept.startswith(EMULATED):
+        raise ValueError(
+            f"{_short(name)!r} is not one of {', '.join(PRECISIONS)} or {EMULATED}FORMAT such as {EMULATED}e4m3fn"
+        )
+    return EMULATED + check_format(kept.removeprefix(EMULATED))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:37]}..."
+
+
+def check_format(name: str) -> str:
+    """The name of a number format or block format as the registry writes it. Raises ValueError."""
+    from precgui.formats.registry import blocks, get  # loads the tables of formats: not at start-up
+
+    return name if name in blocks() else get(name).name

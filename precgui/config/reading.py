@@ -1,0 +1,124 @@
+"""From TOML, recipes and `--set` to a config and back; every fault is one sentence with its path."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from precgui.config.recipes import RECIPES
+from precgui.config.tree import RunConfig
+
+
+class ConfigError(ValueError):
+    """The config cannot be used; the message is one sentence per fault, with path, value and cure."""
+
+    def __init__(self, faults: Mapping[str, str]) -> None:
+        self.faults = dict(faults)
+        super().__init__("; ".join(f"{path}: {text}" if path else text for path, text in self.faults.items()))
+
+
+def build(tree: Mapping[str, Any]) -> RunConfig:
+    """Validate a tree of plain values. Raises ConfigError with one sentence for each fault, keyed by path."""
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError({_path(e["loc"]): _sentence(e) for e in error.errors()}) from None
+
+
+def _path(loc: Iterable[int | str]) -> str:
+    return ".".join(str(part) for part in loc)
+
+
+def _sentence(error: Any) -> str:
+    """One pydantic error as a sentence that names the value and the cure."""
+    kind, ctx = error["type"], error.get("ctx", {})
+    shown = _short(error["input"])
+    known = {
+        "extra_forbidden": "unknown key; `precgui run --keys` lists the known ones",
+        "literal_error": f"{shown} is not one of {ctx.get('expected')}",
+        "greater_than_equal": f"{shown} is too small, the least is {ctx.get('ge')}",
+        "greater_than": f"{shown} is too small, it must be above {ctx.get('gt')}",
+        "less_than_equal": f"{shown} is too large, the most is {ctx.get('le')}",
+        "less_than": f"{shown} is too large, it must be below {ctx.get('lt')}",
+        "string_pattern_mismatch": f"{shown} is not a device; use auto, cpu, cuda, cuda:N, mps or xpu",
+        "string_too_long": f"{len(str(error['input']))} characters are too many, the most is {ctx.get('max_length')}",
+        "finite_number": f"{shown} is not a finite number",
+        "value_error": str(ctx.get("error")),
+    }
+    return known.get(kind, f"{shown}: {error['msg'][:1].lower()}{error['msg'][1:]}")
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def load(source: str | Path, settings: Iterable[str] = ()) -> RunConfig:
+    """Read a recipe by name or a TOML file, then apply `key.path=value` settings. Raises ConfigError."""
+    tree = _recipe_tree(str(source)) if str(source) in RECIPES else _toml_tree(Path(source))
+    for setting in settings:
+        _apply(tree, setting)
+    return build(tree)
+
+
+def _recipe_tree(name: str) -> dict[str, Any]:
+    return RECIPES[name][1].model_dump()
+
+
+def _toml_tree(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        names = ", ".join(RECIPES)
+        raise ConfigError({"": f"{path} is neither a file nor a recipe; the recipes are {names}"}) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError({"": f"{path} cannot be read: {error}"}) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError({"": f"{path} is not valid TOML: {error}"}) from None
+
+
+def _apply(tree: dict[str, Any], setting: str) -> None:
+    path, equals, text = setting.partition("=")
+    if not equals or not path.strip():
+        raise ConfigError({"": f"--set {setting!r} has no value; write key=value, e.g. optimizer.lr=0.01"})
+    *parents, last = path.strip().split(".")
+    for parent in parents:
+        child = tree.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise ConfigError({path.strip(): "unknown key; `precgui run --keys` lists the known ones"})
+        tree = child
+    tree[last] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """A setting's text as a TOML value when it is one (0.1, true, [1, 2]), as plain text otherwise."""
+    if not text:
+        return None
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def to_toml(config: RunConfig) -> str:
+    """The config as TOML that `load` reads back to an equal config."""
+    return tomli_w.dumps(config.model_dump(exclude_none=True))
+
+
+def key_table() -> list[tuple[str, str, Any]]:
+    """Every config path with its help text and default, in the order of the form."""
+    return list(_walk(RunConfig, ""))
+
+
+def _walk(section: type[BaseModel], prefix: str) -> Iterable[tuple[str, str, Any]]:
+    for name, info in section.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _walk(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", info.description or "", info.default

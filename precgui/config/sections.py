@@ -1,0 +1,237 @@
+"""The sections of a config: limits, titles and descriptions live here and nowhere else.
+
+Titles and descriptions are the labels and help texts of the form and of the command line. `json_schema_extra`
+carries hints for the form: `unit`, and `show_if`, a mapping from a config path to the values (`*` stands for
+anything) for which the field matters.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+from precgui.config.names import BELOW_16_BITS, EMULATED, Rounding, check_format
+
+
+def _as_list(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+FormatName = Annotated[str, AfterValidator(check_format)]
+Patterns = Annotated[list[str], BeforeValidator(_as_list)]
+
+_PURE: dict[str, JsonValue] = {"precision": ["bf16-pure", "fp16-pure"]}
+_LOW: dict[str, JsonValue] = {"precision": [*BELOW_16_BITS]}
+_EMULATED: dict[str, JsonValue] = {"precision": [f"{EMULATED}*"]}
+_FP8: dict[str, JsonValue] = {"precision": ["fp8"]}
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelConfig(Section):
+    name: Literal["cnn"] = Field("cnn", title="Model", description="cnn: three convolutions and a linear layer.")
+    size: Literal["small", "medium", "large"] = Field(
+        "small", title="Size", description="Channels per layer; large wants a GPU."
+    )
+
+
+class DataConfig(Section):
+    batch_size: int = Field(
+        64,
+        ge=1,
+        le=1_000_000,
+        title="Batch size",
+        description="Samples per step.",
+        json_schema_extra={"unit": "samples"},
+    )
+    workers: int = Field(
+        0, ge=0, le=256, title="Loader processes", description="0 loads the data in the training process."
+    )
+
+
+class TrainConfig(Section):
+    epochs: int = Field(20, ge=1, le=1_000_000, title="Epochs", description="Passes over the training set.")
+    max_steps: int | None = Field(
+        None, ge=1, le=10**9, title="Maximum steps", description="Stop after this many steps; empty: no limit."
+    )
+    clip_norm: float | None = Field(
+        None,
+        gt=0,
+        title="Clip gradient norm",
+        description="Largest L2 norm of the unscaled gradients; empty: no clipping.",
+    )
+    accumulation: int = Field(
+        1,
+        ge=1,
+        le=100_000,
+        title="Gradient accumulation",
+        description="Batches whose gradients are added up for one step.",
+        json_schema_extra={"unit": "batches"},
+    )
+    ema_decay: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        title="Weight averaging",
+        description="Decay of an exponential moving average of the weights (0.999), used for validation; empty: none.",
+    )
+    checkpointing: bool = Field(
+        False, title="Activation checkpointing", description="Compute activations again backward: less memory, slower."
+    )
+    channels_last: bool = Field(False, title="Channels last", description="Images as NHWC in memory.")
+    attention: Literal["auto", "math", "flash", "efficient", "cudnn"] = Field(
+        "auto", title="Attention kernel", description="Back end of scaled dot-product attention."
+    )
+    compile: bool = Field(False, title="torch.compile", description="Compile the model; needs a C++ compiler.")
+    deterministic: bool = Field(
+        False, title="Deterministic", description="Refuse operations whose result changes from run to run."
+    )
+
+
+class OptimizerConfig(Section):
+    name: Literal["sgd", "adamw"] = Field("sgd", title="Optimizer", description="sgd: with momentum; adamw.")
+    lr: float = Field(0.05, gt=0, le=1e6, title="Learning rate", description="Step size at the first step.")
+    momentum: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        title="Momentum",
+        description="Of SGD.",
+        json_schema_extra={"show_if": {"optimizer.name": ["sgd"]}},
+    )
+    eps: float = Field(
+        1e-8,
+        gt=0,
+        le=1,
+        title="Epsilon",
+        description="Added to AdamW's denominator; below 6e-8 it is zero in FP16.",
+        json_schema_extra={"show_if": {"optimizer.name": ["adamw"]}},
+    )
+    weight_decay: float = Field(0.0, ge=0, le=1e6, title="Weight decay", description="L2 penalty; decoupled in AdamW.")
+    schedule: Literal["constant", "cosine"] = Field(
+        "cosine", title="Schedule", description="How the learning rate changes over the run."
+    )
+
+
+class ScalingConfig(Section):
+    mode: Literal["auto", "none", "static", "dynamic"] = Field(
+        "auto",
+        title="Loss scaling",
+        description="auto: dynamic for FP16, none otherwise. static keeps the initial scale for the whole run.",
+    )
+    initial_scale: float = Field(
+        65536.0,
+        gt=0,
+        le=2.0**126,
+        title="Initial scale",
+        description="Factor on the loss; a power of two loses no bits.",
+    )
+    growth_factor: float = Field(
+        2.0, gt=1, le=2.0**32, title="Growth factor", description="Factor on the scale after enough finite steps."
+    )
+    backoff_factor: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        title="Backoff factor",
+        description="Factor on the scale after a step with Inf or NaN gradients.",
+    )
+    growth_interval: int = Field(
+        2000,
+        ge=1,
+        le=10**9,
+        title="Growth interval",
+        description="Finite steps in a row before the scale grows.",
+        json_schema_extra={"unit": "steps"},
+    )
+
+
+class PrecisionOptions(Section):
+    keep_fp32: Patterns = Field(
+        [],
+        title="Keep in FP32",
+        description="Modules by name or type (*norm*, BatchNorm2d, head), or first, last; commas between them.",
+        json_schema_extra={"show_if": {"precision": ["bf16-*", "fp16-*", *BELOW_16_BITS]}},
+    )
+    master_weights: bool = Field(
+        False,
+        title="FP32 master weights",
+        description="The optimizer updates an FP32 copy of the weights.",
+        json_schema_extra={"show_if": _PURE},
+    )
+    rounding: Rounding = Field(
+        "nearest_even",
+        title="Rounding",
+        description="Of the operands of products and of stored weights.",
+        json_schema_extra={"show_if": _LOW},
+    )
+    weights: FormatName | None = Field(
+        None,
+        title="Weights in products",
+        description="Format; empty: the one of the precision.",
+        json_schema_extra={"show_if": _EMULATED},
+    )
+    activations: FormatName | None = Field(
+        None,
+        title="Activations in products",
+        description="Format; empty: the one of the precision.",
+        json_schema_extra={"show_if": _EMULATED},
+    )
+    gradients: FormatName | None = Field(
+        None,
+        title="Gradients in products",
+        description="Format; empty: the one of the precision.",
+        json_schema_extra={"show_if": _EMULATED},
+    )
+    updates: FormatName | None = Field(
+        None,
+        title="Weights in storage",
+        description="Format to which the weights are rounded after each step; empty: FP32.",
+        json_schema_extra={"show_if": _EMULATED},
+    )
+    accumulator: FormatName | None = Field(
+        None,
+        title="Accumulator",
+        description="Format in which products are summed; empty: FP32.",
+        json_schema_extra={"show_if": _LOW},
+    )
+    accumulator_block: int = Field(
+        32,
+        ge=1,
+        le=65536,
+        title="Accumulator block",
+        description="Products summed in FP32 before their sum is rounded to the accumulator.",
+        json_schema_extra={"show_if": _LOW, "unit": "products"},
+    )
+    scale_rule: Literal["floor", "ceil", "even", "rceil"] = Field(
+        "floor",
+        title="Scale rule",
+        description="How an MX block's power-of-two scale follows from its largest value.",
+        json_schema_extra={"show_if": {"precision": ["mx*", f"{EMULATED}mx*"]}},
+    )
+    fp8_scaling: Literal["tensorwise", "rowwise"] = Field(
+        "tensorwise",
+        title="FP8 scale",
+        description="One scale for each tensor, or for each row and column of a product.",
+        json_schema_extra={"show_if": _FP8},
+    )
+    fp8_amax: Literal["current", "delayed"] = Field(
+        "current",
+        title="FP8 largest value",
+        description="Taken from the tensor itself, or from the steps before (delayed, tensor-wise only).",
+        json_schema_extra={"show_if": _FP8},
+    )
+    fp8_history: int = Field(
+        16,
+        ge=1,
+        le=4096,
+        title="FP8 history",
+        description="Steps that delayed scaling looks back.",
+        json_schema_extra={
+            "show_if": {"precision": ["fp8"], "precision_options.fp8_amax": ["delayed"]},
+            "unit": "steps",
+        },
+    )

@@ -1,0 +1,24 @@
+"""Floating-point tensors of a nested value into another format of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def cast_floats(value: Any, dtype: torch.dtype, device: torch.device | None = None) -> Any:
+    """`value` with its floating-point tensors in `dtype`, and all tensors on `device` when one is given.
+
+    Tuples, lists and dicts are walked through; integers, masks and everything else stay as they are.
+    """
+    if isinstance(value, Tensor):
+        wanted = dtype if value.is_floating_point() else value.dtype
+        return value.to(device or value.device, wanted, non_blocking=True)
+    if isinstance(value, dict):
+        return {key: cast_floats(item, dtype, device) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [cast_floats(item, dtype, device) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value

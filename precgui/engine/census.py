@@ -1,0 +1,130 @@
+"""Which formats really ran: the FLOPs of one step by module and executed format, and every operation by format."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+from torch.utils.module_tracker import ModuleTracker
+
+_NAMES = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "e4m3fn",
+    torch.float8_e5m2: "e5m2",
+}
+_MOST_MODULES = 300  # in the record; the rest is summed up
+OTHERS = "(others)"
+
+
+class Census(TorchDispatchMode):
+    """Counts while it is entered. `labels` names the format of modules whose operands are rounded and held in FP32.
+
+    `fp32` is the format in which this device multiplies FP32 operands (see `certificate`).
+    """
+
+    def __init__(self, model: nn.Module, labels: Mapping[str, str], fp32: str = "fp32") -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._labels, self._fp32 = labels, fp32
+        self._names = {module: name for name, module in model.named_modules()}
+        self._running: list[str] = []  # the modules inside whose forward pass we are, outermost first
+        self._tracker: Any = ModuleTracker()  # knows the backward pass, too
+        self._hooks: list[Any] = []
+        self._flops: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._calls: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+
+    def __enter__(self) -> Census:
+        self._tracker.__enter__()
+        self._hooks = [
+            register_module_forward_pre_hook(lambda module, _: self._running.append(self._names.get(module, ""))),
+            register_module_forward_hook(lambda *_: (self._running.pop(), None)[1], always_call=True),
+        ]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for hook in self._hooks:
+            hook.remove()
+        self._tracker.__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        operands = [t for arg in args for t in (arg if isinstance(arg, list | tuple) else [arg])
+                    if isinstance(t, Tensor) and t.is_floating_point()]  # fmt: skip
+        if not operands or func.is_view:
+            return out
+        self._calls[str(func.overloadpacket).removeprefix("aten.")][_format(operands)] += 1
+        count = flop_registry.get(func.overloadpacket)
+        if count is not None:
+            module = self._module()
+            self._flops[module][self._executed(module, operands)] += int(count(*args, **kwargs, out_val=out))
+        return out
+
+    def _module(self) -> str:
+        if self._running:
+            return self._running[-1]
+        return max((name.partition(".")[2] for name in self._tracker.parents), key=len, default="")
+
+    def _executed(self, module: str, operands: Sequence[Tensor]) -> str:
+        executed: str = _format([t for t in operands if t.dim() > 1] or operands)
+        if executed != "fp32":
+            return executed
+        label = self._labels.get(module)
+        return self._fp32 if label is None else f"{label} (emulated)"
+
+    def facts(self) -> dict[str, Any]:
+        """What was counted, as built-in types.
+
+        `flops` is their number, `formats` the share of each executed format, `modules` the same for each module (with
+        its share of all FLOPs as `share`), `operations` the calls of each operation by the format of its operands.
+        """
+        total = sum(sum(formats.values()) for formats in self._flops.values())
+        modules = sorted(self._flops.items(), key=lambda item: -sum(item[1].values()))
+        kept = dict(modules[:_MOST_MODULES])
+        if rest := modules[_MOST_MODULES:]:
+            kept[OTHERS] = _summed([formats for _, formats in rest])
+        return {
+            "flops": total,
+            "formats": _shares(_summed(list(self._flops.values()))),
+            "modules": {
+                name or "(model)": {"share": sum(formats.values()) / max(total, 1), **_shares(formats)}
+                for name, formats in kept.items()
+            },
+            "operations": {name: dict(formats) for name, formats in sorted(self._calls.items())},
+        }
+
+
+def sentence(facts: Mapping[str, Any]) -> str:
+    """The census as one sentence."""
+    parts = [f"{share:.1%} in {name}" for name, share in facts["formats"].items()]
+    return f"of {facts['flops']:.3g} FLOPs in matrix products of one step, {', '.join(parts)}" if parts else (
+        "no matrix products were seen in the first step"
+    )  # fmt: skip
+
+
+def _format(tensors: Sequence[Tensor]) -> str:
+    names = dict.fromkeys(_NAMES.get(t.dtype, str(t.dtype).removeprefix("torch.")) for t in tensors)
+    return " x ".join(names)
+
+
+def _summed(parts: Sequence[Mapping[str, int]]) -> defaultdict[str, int]:
+    total: defaultdict[str, int] = defaultdict(int)
+    for part in parts:
+        for name, count in part.items():
+            total[name] += count
+    return total
+
+
+def _shares(formats: Mapping[str, int]) -> dict[str, float]:
+    total = max(sum(formats.values()), 1)
+    return {name: count / total for name, count in sorted(formats.items(), key=lambda item: -item[1])}

@@ -1,0 +1,75 @@
+"""Modules that stay in FP32 inside a model of lower precision, chosen by pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from precgui.engine.casting import cast_floats
+from precgui.engine.errors import EngineError
+
+_ENDS = {"first": 0, "last": -1}
+
+
+def find(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
+    """The outermost modules that match a pattern, by name.
+
+    A pattern is compared with the name and with the type of each module, whatever the case (`*norm*`, `head`,
+    `BatchNorm2d`); `first` and `last` are the first and last module with weights of two or more dimensions.
+    Raises EngineError for a pattern that matches nothing.
+    """
+    chosen: set[str] = set()
+    for pattern in patterns:
+        matches = _matches(model, pattern)
+        if not matches:
+            names = ", ".join(name for name, _ in list(model.named_modules())[1:9])
+            raise EngineError(
+                f"precision_options.keep_fp32: {pattern!r} matches no module; the first ones are {names}, "
+                "types such as BatchNorm2d count, too"
+            )
+        chosen |= set(matches)
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if name in chosen and not any(name.startswith(f"{other}.") for other in chosen)
+    }
+
+
+def _matches(model: nn.Module, pattern: str) -> list[str]:
+    named = [(name, module) for name, module in model.named_modules() if name]
+    if pattern in _ENDS:
+        with_weights = [name for name, m in named if any(p.dim() > 1 for p in m.parameters(recurse=False))]
+        return [with_weights[_ENDS[pattern]]] if with_weights else []
+    wanted = pattern.lower()
+    return [
+        name
+        for name, module in named
+        if fnmatchcase(name.lower(), wanted) or fnmatchcase(type(module).__name__.lower(), wanted)
+    ]
+
+
+def members(kept: dict[str, nn.Module]) -> set[nn.Module]:
+    """The kept modules and all that they contain."""
+    return {inner for module in kept.values() for inner in module.modules()}
+
+
+def run_in_fp32(module: nn.Module, device_type: str, returns: torch.dtype | None) -> None:
+    """Let `module` store and compute in FP32, with autocast off.
+
+    Floating-point inputs are cast to FP32; with `returns`, results are cast to it for the modules that follow.
+    """
+    module.float()
+    module.forward = partial(_in_fp32, module.forward, device_type, returns)
+
+
+def _in_fp32(
+    forward: Callable[..., Any], device_type: str, returns: torch.dtype | None, *args: Any, **kwargs: Any
+) -> Any:
+    with torch.autocast(device_type, enabled=False):
+        result = forward(*cast_floats(args, torch.float32), **cast_floats(kwargs, torch.float32))
+    return result if returns is None else cast_floats(result, returns)

@@ -1,0 +1,118 @@
+"""Switches of the training loop that change how a model runs, not what it computes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+
+from precgui.config import TrainConfig
+from precgui.engine.errors import EngineError
+
+_BACKENDS = {
+    "math": SDPBackend.MATH,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+_Containers = nn.Sequential | nn.ModuleList
+
+
+def prepare_model(model: nn.Module, config: TrainConfig) -> nn.Module:
+    """The same model with checkpoints, memory format and compilation as configured."""
+    if config.channels_last:
+        model.to(memory_format=torch.channels_last)
+    if config.checkpointing:
+        checkpoint_segments(model)
+    if config.compile:
+        model.compile()
+    return model
+
+
+def channels_last(inputs: Any) -> Any:
+    """Batches of images as NHWC in memory; everything else as it is."""
+    is_image = isinstance(inputs, Tensor) and inputs.dim() == 4
+    return inputs.contiguous(memory_format=torch.channels_last) if is_image else inputs
+
+
+def attention(backend: str) -> contextlib.AbstractContextManager[Any]:
+    """The context in which scaled dot-product attention uses one back end; `auto` leaves the choice to torch."""
+    return contextlib.nullcontext() if backend == "auto" else sdpa_kernel(_BACKENDS[backend])
+
+
+def checkpoint_segments(model: nn.Module) -> list[str]:
+    """Let the model forget the activations inside its segments and compute them again backward. Returns their names.
+
+    A segment is a block (a module with parts) in an nn.Sequential or nn.ModuleList, or, in an nn.Sequential of single
+    layers, a run of about sqrt(n) of them. Raises EngineError when the model has neither.
+    """
+    names = list(_segments(model, ""))
+    if not names:
+        raise EngineError(
+            "train.checkpointing: the model has no nn.Sequential or nn.ModuleList to cut into segments; "
+            "set train.checkpointing = false"
+        )
+    return names
+
+
+def _segments(module: nn.Module, prefix: str) -> Iterator[str]:
+    for name, child in module.named_children():
+        path = f"{prefix}{name}"
+        if isinstance(child, _Containers) and any(list(part.children()) for part in child):
+            for place, part in child.named_children():
+                part.forward = partial(_recomputed, part, part.forward)
+                yield f"{path}.{place}"
+        elif isinstance(child, nn.Sequential) and len(child) > 1:
+            child.forward = partial(_in_segments, child)  # type: ignore[method-assign]
+            yield path
+        else:
+            yield from _segments(child, f"{path}.")
+
+
+def _in_segments(layers: nn.Sequential, value: Any) -> Any:
+    size = math.ceil(math.sqrt(len(layers)))
+    for part in _batched(list(layers), size):
+        value = _recomputed(nn.ModuleList(part), partial(_chain, part), value)
+    return value
+
+
+def _batched(layers: Sequence[nn.Module], size: int) -> Iterator[Sequence[nn.Module]]:
+    return (layers[start : start + size] for start in range(0, len(layers), size))
+
+
+def _chain(layers: Sequence[Callable[[Any], Any]], value: Any) -> Any:
+    for layer in layers:
+        value = layer(value)
+    return value
+
+
+def _recomputed(module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+
+    def contexts() -> tuple[Any, Any]:
+        return contextlib.nullcontext(), _statistics_frozen(module)
+
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+
+@contextlib.contextmanager
+def _statistics_frozen(module: nn.Module) -> Iterator[None]:
+    """Batch norm counts a batch once, although the forward pass runs twice."""
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+    before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm, _, batches in before:
+        norm.momentum = 0.0
+        norm.num_batches_tracked = None if batches is None else batches.clone()
+    try:
+        yield
+    finally:
+        for norm, momentum, batches in before:
+            norm.momentum, norm.num_batches_tracked = momentum, batches

@@ -1,0 +1,75 @@
+"""torch.amp.autocast to a 16-bit format: weights, gradients and optimizer state stay FP32."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from precgui.engine import keep
+from precgui.engine.certificate import slowdown
+from precgui.engine.emulate import Products, emulate_products, layers
+from precgui.engine.precisions.base import Precision
+from precgui.engine.rounding import Cast
+
+SLOW = 4.0  # times FP32: beyond this a CPU kernel is not worth having and the user is told
+
+
+class Autocast(Precision):
+    """Products in `dtype`; what autocast leaves in FP32, and the modules kept, stay there."""
+
+    dtype: ClassVar[torch.dtype]
+    keeps = True
+
+    def cast(self) -> contextlib.AbstractContextManager[object]:
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        for module in self.kept.values():
+            keep.run_in_fp32(module, self.device.type, returns=None)
+        return model
+
+
+class BF16Amp(Autocast):
+    dtype = torch.bfloat16
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        self.notes += slow_bf16(self.device)
+        return super()._convert(model)
+
+
+class FP16Amp(Autocast):
+    dtype = torch.float16
+    scaling = "dynamic"
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        if self.device.type == "cpu":
+            self.labels, note = emulate_fp16(model, self.kept)
+            self.notes.append(note)
+        return super()._convert(model)
+
+
+def slow_bf16(device: torch.device) -> list[str]:
+    """A note where BF16 products are slower than FP32 ones."""
+    if device.type != "cpu" or (ratio := slowdown(torch.bfloat16)) <= SLOW:
+        return []
+    return [
+        f"this CPU has no fast BF16: a product takes {ratio:.0f} times its FP32 time; the numbers are BF16's, "
+        "the speed is not"
+    ]
+
+
+def emulate_fp16(model: nn.Module, kept: dict[str, nn.Module]) -> tuple[dict[str, str], str]:
+    """FP16 layers for a CPU, whose weight gradients of FP16 convolutions run a reference kernel (about 150x FP32).
+
+    Returns the labels of the layers and the note that tells of them.
+    """
+    to_fp16 = Cast(torch.float16)
+    products = Products("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)
+    labels = emulate_products(layers(model, keep.members(kept)), lambda _: products)
+    return labels, (
+        f"FP16 is emulated in {len(labels)} layers: CPUs have no fast FP16 training kernels, so operands and "
+        "results are rounded to FP16 and multiplied in FP32; speed says nothing about FP16 hardware"
+    )

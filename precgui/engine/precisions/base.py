@@ -1,0 +1,115 @@
+"""What every precision shares: FP32 storage and a plain step."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from precgui.config import RunConfig, ScalingConfig
+from precgui.engine import keep
+from precgui.engine.casting import cast_floats
+from precgui.engine.errors import EngineError
+from precgui.engine.switches import set_fp32_arithmetic
+
+
+class Precision:
+    """FP32 storage and a plain step; subclasses change what their format changes.
+
+    Order of calls: `prepare` once before the model is built, `convert` once after it, `weights` for the optimizer,
+    then for each step `batch`, `cast` around the forward pass, `results`, `backward`, `unscale`, and `step`.
+    """
+
+    tf32: ClassVar[bool] = False
+    scaling: ClassVar[Literal["none", "dynamic"]] = "none"
+    storage: ClassVar[torch.dtype] = torch.float32  # of parameters and of floating-point inputs
+    loss_dtype: ClassVar[torch.dtype] = torch.float32
+    keeps: ClassVar[bool] = False  # whether there is anything to keep in FP32
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        self.config, self.device = config, device
+        self.options = config.precision_options
+        self.notes: list[str] = []  # what a person must know about how this run really computes
+        self.labels: dict[str, str] = {}  # modules whose products only look like FP32, with the format that they are in
+        self.kept: dict[str, nn.Module] = {}
+        self.scaling_mode = self.scaling if config.scaling.mode == "auto" else config.scaling.mode
+        self._scaler = self._make_scaler(config.scaling)
+        self._static = config.scaling.initial_scale if self.scaling_mode == "static" else None
+        self.scale = self._scaler.get_scale()
+
+    def prepare(self) -> None:
+        """Set torch's process-wide switches."""
+        set_fp32_arithmetic(tf32=self.tf32)
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        """The model in this precision, on the device; the same object. Raises EngineError for a useless pattern."""
+        model = model.to(self.device)
+        if self.options.keep_fp32 and self.keeps:
+            self.kept = keep.find(model, self.options.keep_fp32)
+        return self._convert(model)
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        return model
+
+    def weights(self, model: nn.Module) -> list[nn.Parameter]:
+        """What the optimizer updates."""
+        return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def batch(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
+        """A batch on the device: floating-point inputs as the model stores its weights, targets as the loss wants."""
+        return cast_floats(inputs, self.storage, self.device), cast_floats(targets, self.loss_dtype, self.device)
+
+    def cast(self) -> contextlib.AbstractContextManager[object]:
+        """The context of the forward pass."""
+        return contextlib.nullcontext()
+
+    def results(self, outputs: Any) -> Any:
+        """What the model returned, in the format of the loss: a loss scaled by 65536 does not fit into FP16."""
+        return cast_floats(outputs, self.loss_dtype, self.device)
+
+    def backward(self, loss: Tensor) -> None:
+        """Back-propagate the scaled loss; gradients add up to those that are there."""
+        self._scaler.scale(loss).backward()
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the loss scale, so that they can be read and clipped."""
+        self._scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Update the weights unless the scaler found Inf or NaN, then the scale. Returns True when it was skipped."""
+        if not self._scaler.is_enabled():
+            optimizer.step()
+            return False
+        taken: list[bool] = []
+        hook = optimizer.register_step_post_hook(lambda *_: taken.append(True))
+        self._scaler.step(optimizer)
+        hook.remove()
+        self._scaler.update(self._static)
+        self.scale = self._scaler.get_scale()
+        return not taken
+
+    def first_nonfinite(self, model: nn.Module) -> str:
+        """The name of the first parameter whose gradient holds NaN or Inf, or ''."""
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+                return name
+        return ""
+
+    def _make_scaler(self, config: ScalingConfig) -> torch.amp.GradScaler:
+        enabled = self.scaling_mode != "none"
+        scaler = self._scaler_type()(
+            self.device.type,
+            init_scale=config.initial_scale,
+            growth_factor=config.growth_factor,
+            backoff_factor=config.backoff_factor,
+            growth_interval=config.growth_interval,
+            enabled=enabled,
+        )
+        if scaler.is_enabled() != enabled:
+            raise EngineError(f"loss scaling is not available on {self.device.type}; set scaling.mode = none")
+        return scaler
+
+    def _scaler_type(self) -> type[torch.amp.GradScaler]:
+        return torch.amp.GradScaler

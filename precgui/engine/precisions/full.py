@@ -1,0 +1,56 @@
+"""FP64, FP32 and TF32: one format for storage, full precision everywhere else."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from precgui.engine.certificate import TRUE_FP32_BELOW, gemm_error
+from precgui.engine.emulate import Products, emulate_products, layers
+from precgui.engine.errors import EngineError
+from precgui.engine.precisions.base import Precision
+from precgui.engine.rounding import ToTF32
+
+
+class FP64(Precision):
+    """Everything in FP64, the loss included."""
+
+    storage = loss_dtype = torch.float64
+
+    def prepare(self) -> None:
+        super().prepare()
+        if self.device.type == "mps":
+            raise EngineError("Apple GPUs have no FP64; choose device = cpu")
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        return model.double()
+
+
+class FP32(Precision):
+    """True FP32: a product that is not FP32 to the last bits is refused."""
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        error = gemm_error(self.device)
+        if error > TRUE_FP32_BELOW:
+            raise EngineError(
+                f"this device does not multiply in true FP32 (relative error {error:.1e}, FP32 gives 3e-7); "
+                "look for NVIDIA_TF32_OVERRIDE or ONEDNN_DEFAULT_FPMATH_MODE in the environment"
+            )
+        return model
+
+
+class TF32(Precision):
+    """TF32 products where the device has them, emulated where it has not; told apart by the error of a product."""
+
+    tf32 = True
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        if gemm_error(self.device) < TRUE_FP32_BELOW:
+            to_tf32 = ToTF32()
+            products = Products("tf32", to_tf32, to_tf32, to_tf32, bias=to_tf32)
+            self.labels = emulate_products(layers(model, set()), lambda _: products)
+            self.notes.append(
+                f"TF32 is emulated in {len(self.labels)} layers: this device multiplies FP32 operands exactly, "
+                "so they are rounded to 10 mantissa bits first; speed says nothing about TF32 hardware"
+            )
+        return model
