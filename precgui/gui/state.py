@@ -80,6 +80,7 @@ class State(QObject):
         self._timer = QTimer(self, interval=DRAIN_MS)
         self._timer.timeout.connect(self._drain)
         self._when_shut: Callable[[], None] | None = None
+        self._closed = False
 
     # The folder of new runs
 
@@ -132,7 +133,7 @@ class State(QObject):
 
     def warm_up(self) -> None:
         """Start a child process that imports torch now, so that the next run begins at once."""
-        if self._warm is None and self._when_shut is None:
+        if self._warm is None and not self._closed:
             self._warm = self._new_thread()
 
     def start(self, config: RunConfig) -> None:
@@ -175,7 +176,8 @@ class State(QObject):
         return Progress(int(steps[-1]), run.total_steps, left, "training")
 
     def shutdown(self, done: Callable[[], None]) -> None:
-        """Stop everything, then call `done`. Runs that wait are dropped."""
+        """Stop everything for good, then call `done` from the event loop. Runs that wait are dropped."""
+        self._closed = True
         self._when_shut = done
         self.queue.clear()
         self.stop()
@@ -250,7 +252,7 @@ class State(QObject):
             self.notice.emit(Problem(f"{self.runs[key].name} failed: {run.message}", run.details))
         self.run_changed.emit(key)
         self.folder_changed.emit()
-        if self._when_shut is None:
+        if not self._closed:
             self._next()
         if self._thread is None:
             self.idle.emit()
@@ -258,5 +260,5 @@ class State(QObject):
 
     def _finish_shutdown(self) -> None:
         if self._when_shut is not None and not self._leaving:
-            done, self._when_shut = self._when_shut, None
-            done()
+            QTimer.singleShot(0, self._when_shut)
+            self._when_shut = None
