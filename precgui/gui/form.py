@@ -10,17 +10,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QLineEdit, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.config import ConfigError
-from precgui.gui.editors import Editor, FlagEditor, editor_for
-from precgui.gui.icons import icon, pixmap
+from precgui.gui.editors import Editor
+from precgui.gui.form_rows import Card, Row
 from precgui.gui.theme import themes
 
 M = TypeVar("M", bound=BaseModel)
-TWO_COLUMNS_FROM = 860
-EDITOR_WIDTH = 168
-MARK_SIZE = 14
+GAP = 16
 
 
 def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -48,83 +46,6 @@ def at(tree: Mapping[str, Any], path: str) -> Any:
 def _fits(value: Any, wanted: Sequence[Any]) -> bool:
     """Whether a value is among those of `show_if`; `*` in a text stands for anything."""
     return value in wanted or any(fnmatchcase(str(value), each) for each in wanted if isinstance(each, str))
-
-
-def hints(info: FieldInfo) -> Mapping[str, Any]:
-    extra = info.json_schema_extra
-    return extra if isinstance(extra, dict) else {}
-
-
-class Row:
-    """One field: label, editor, unit, reset, and a line below that explains, or complains."""
-
-    def __init__(self, path: str, info: FieldInfo, parent: QWidget) -> None:
-        self.path, self.info = path, info
-        title = info.title or path.rpartition(".")[2].replace("_", " ").capitalize()
-        self.label = QLabel(title, parent)
-        self.editor: Editor = editor_for(info.annotation)
-        self.widget = cast(QWidget, self.editor)
-        self.widget.setParent(parent)
-        self.widget.setObjectName(path)
-        self.unit = QLabel(str(hints(info).get("unit", "")), parent)
-        self.unit.setProperty("kind", "muted")
-        self.reset = QToolButton(parent)
-        self.reset.setIconSize(QSize(16, 16))
-        self.reset.setFixedSize(24, 24)
-        keep = self.reset.sizePolicy()
-        keep.setRetainSizeWhenHidden(True)
-        self.reset.setSizePolicy(keep)
-        self.reset.setAccessibleName(f"Reset {title}")
-        self.mark = QLabel(parent)
-        self.told = QLabel(parent)
-        self.told.setWordWrap(True)
-        self.told.setTextFormat(Qt.TextFormat.PlainText)
-        self.told.setMinimumHeight(MARK_SIZE + 2)  # a mark that comes moves nothing
-        self.label.setBuddy(self.widget)
-        self.widget.setAccessibleName(title)
-        self.widget.setToolTip(f"{info.description or title}\n{path}")
-        self.label.setToolTip(self.widget.toolTip())
-        if isinstance(self.widget, FlagEditor):
-            return
-        self.widget.setMinimumWidth(EDITOR_WIDTH)
-        if info.annotation is not str:
-            self.widget.setMaximumWidth(EDITOR_WIDTH)
-
-    def add_to(self, grid: QGridLayout, row: int) -> None:
-        below = QHBoxLayout()
-        below.setSpacing(6)
-        below.setContentsMargins(0, 0, 0, 10)
-        below.addWidget(self.mark, 0, Qt.AlignmentFlag.AlignTop)
-        below.addWidget(self.told, 1)
-        grid.addWidget(self.label, row, 0)
-        wide = self.info.annotation is str
-        grid.addWidget(self.widget, row, 1, 1, 2 if wide else 1)
-        if not wide:
-            grid.addWidget(self.unit, row, 2)
-        grid.addWidget(self.reset, row, 3)
-        grid.addLayout(below, row + 1, 1, 1, 3)
-
-    def show(self, *, fault: str, changed: bool, shown: bool) -> None:
-        """Complain or explain; bold when changed from the recipe."""
-        for part in (self.label, self.widget, self.unit, self.told, self.mark):
-            part.setVisible(shown)
-        self.mark.setVisible(shown and bool(fault))
-        self.reset.setVisible(shown and changed)
-        font = self.label.font()
-        font.setBold(changed)
-        self.label.setFont(font)
-        self.told.setText(fault[:1].upper() + fault[1:] if fault else self.info.description or "")
-        self.widget.setAccessibleDescription(self.told.text())
-        kind = "error" if fault else "muted"
-        if self.told.property("kind") != kind:
-            for part, name, value in ((self.told, "kind", kind), (self.widget, "faulty", bool(fault))):
-                part.setProperty(name, value)
-                part.style().polish(part)
-
-    def recolour(self) -> None:
-        theme = themes().theme
-        self.reset.setIcon(icon("reset", theme.muted, 16))
-        self.mark.setPixmap(pixmap("error", theme.error, MARK_SIZE, self.mark.devicePixelRatioF()))
 
 
 class Form(QWidget, Generic[M]):
@@ -158,10 +79,11 @@ class Form(QWidget, Generic[M]):
         self._cards = self._make_cards()
         self._columns: list[QVBoxLayout] = []
         self._grid = QHBoxLayout()
-        self._grid.setSpacing(16)
+        self._grid.setSpacing(GAP)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(12)
+        layout.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
         layout.addWidget(self.general)
         layout.addLayout(self._grid)
         self._arrange(1)
@@ -173,7 +95,7 @@ class Form(QWidget, Generic[M]):
 
     # Building ----------------------------------------------------------------------------------------------
 
-    def _make_cards(self) -> list[QFrame]:
+    def _make_cards(self) -> list[Card]:
         """One card for the fields of the model itself, one for each section; empty ones are left out."""
         own: dict[str, FieldInfo] = {}
         cards: list[tuple[str, dict[str, FieldInfo]]] = [("General", own)]
@@ -188,32 +110,29 @@ class Form(QWidget, Generic[M]):
         bold.setBold(True)
         widest = max((QFontMetrics(bold).horizontalAdvance(row.label.text()) for row in self.rows.values()), default=0)
         for row in self.rows.values():
-            row.label.setMinimumWidth(widest + 4)
+            row.label.setFixedWidth(widest + 4)
         return made
 
-    def _card(self, title: str, fields: Mapping[str, FieldInfo]) -> QFrame:
-        card = QFrame(self)
-        card.setProperty("kind", "card")
-        grid = QGridLayout(card)
-        grid.setContentsMargins(16, 12, 12, 12)
-        grid.setHorizontalSpacing(12)
-        grid.setVerticalSpacing(4)
-        grid.setColumnStretch(2, 1)
-        heading = QLabel(title, card)
-        heading.setProperty("kind", "heading")
-        grid.addWidget(heading, 0, 0, 1, 4)
-        grid.setRowMinimumHeight(0, 28)
-        for n, (path, info) in enumerate(fields.items()):
+    def _card(self, title: str, fields: Mapping[str, FieldInfo]) -> Card:
+        card = Card(title, self)
+        for path, info in fields.items():
             row = Row(path, info, card)
             row.reset.clicked.connect(lambda _=False, path=path: self.reset(path))
-            row.add_to(grid, 2 * n + 1)
+            card.add(row)
             self.rows[path] = row
             self.editors[path] = row.editor
         return card
 
+    def minimumSizeHint(self) -> QSize:
+        """That of one column: the two of a wide window must not keep it wide."""
+        return QSize(self._narrowest(), super().minimumSizeHint().height())
+
+    def _narrowest(self) -> int:
+        return max((card.minimumSizeHint().width() for card in self._cards), default=0)
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._arrange(2 if self.width() >= TWO_COLUMNS_FROM else 1)
+        self._arrange(2 if self.width() >= 2 * self._narrowest() + GAP else 1)
 
     def _arrange(self, count: int) -> None:
         """Put the cards into `count` columns of about the same height, in their order."""
@@ -226,9 +145,9 @@ class Form(QWidget, Generic[M]):
             column.deleteLater()
         self._columns = [QVBoxLayout() for _ in range(count)]
         for column in self._columns:
-            column.setSpacing(16)
+            column.setSpacing(GAP)
             self._grid.addLayout(column, 1)
-        heights = [card.sizeHint().height() for card in self._cards]
+        heights = [0 if card.isHidden() else card.sizeHint().height() for card in self._cards]
         above = 0
         for card, height in zip(self._cards, heights, strict=True):
             self._columns[min(count - 1, count * (above + height // 2) // max(sum(heights), 1))].addWidget(card)
@@ -283,11 +202,13 @@ class Form(QWidget, Generic[M]):
         except ConfigError as error:
             self._value, self.faults = None, error.faults
         for path, row in self.rows.items():
-            wanted = hints(row.info).get("show_if", {})
+            wanted = row.hints.get("show_if", {})
             fits = all(_fits(at(tree, other), values) for other, values in cast(dict[str, list[Any]], wanted).items())
             changed = bool(self._base) and row.editor.get() != at(self._base, path)
             fault = self.faults.get(path, "")
-            row.show(fault=fault, changed=changed, shown=fits or bool(fault))
+            row.update_state(fault=fault, changed=changed, shown=fits or bool(fault))
+        for card in self._cards:
+            card.update_visibility()
         loose = [f"{path}: {text}" if path else text for path, text in self.faults.items() if path not in self.rows]
         self.general.setText("\n".join(loose))
         self.general.setVisible(bool(loose))

@@ -28,6 +28,7 @@ from precgui.gui.window import Window
 from precgui.paths import state_dir
 
 COLLECT_MS = 250
+IDLE_MS = 50  # between two panels that nobody asked for yet: time to paint and to answer the user
 TRACE, EXIT_AFTER_PLOTS = "PRECGUI_TRACE_STARTUP", "PRECGUI_EXIT_AFTER_PLOTS"
 
 
@@ -96,7 +97,7 @@ class Start(QObject):
             state.set_folder(Path(folder))
         if self._files:
             self._window.show_panel("live")
-        _soon(self._load_next)  # first: a panel that fails to open must not keep the others from it
+        QTimer.singleShot(IDLE_MS, self._load_next)  # asked for first: a panel that fails must not hinder the others
         self._window.attach(state)
         self._window.files.open(self._files)
         if self._tracing:
@@ -104,7 +105,7 @@ class Start(QObject):
 
     def _load_next(self) -> None:
         if self._window.host.waiting():
-            _soon(self._load_next)
+            QTimer.singleShot(IDLE_MS, self._load_next)
             self._window.load_next_panel()
             return
         gc.collect()

@@ -7,9 +7,20 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QMouseEvent, QResizeEvent
-from PySide6.QtWidgets import QButtonGroup, QFrame, QGridLayout, QLabel, QRadioButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QRadioButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 CARD_WIDTH = 210
+MOST_COLUMNS = 4
 
 
 class ChoiceCard(QFrame):
@@ -26,10 +37,13 @@ class ChoiceCard(QFrame):
         told.setProperty("kind", "muted")
         told.setWordWrap(True)
         told.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.head = QHBoxLayout()
+        self.head.setSpacing(4)
+        self.head.addWidget(self.button)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(12, 8, 12, 12)
         layout.setSpacing(4)
-        layout.addWidget(self.button)
+        layout.addLayout(self.head)
         layout.addWidget(told, 1)
 
     def _on_toggled(self, checked: bool) -> None:
@@ -41,18 +55,36 @@ class ChoiceCard(QFrame):
         self.button.click()
 
 
+class OpenCard(ChoiceCard):
+    """The card of a family of names: a prefix, and a line for what follows it."""
+
+    def __init__(self, prefix: str, text: str, example: str, parent: QWidget) -> None:
+        super().__init__(prefix, text, parent)
+        self.prefix = prefix
+        self.rest = QLineEdit(example, self)
+        self.rest.setAccessibleName(f"What follows {prefix}")
+        self.rest.textEdited.connect(lambda _: self.button.setChecked(True))
+        self.head.addWidget(self.rest, 1)
+
+
 class ChoiceCards(QWidget):
-    """An editor for a closed set with explanations (`precgui.gui.editors.Editor`)."""
+    """An editor for names that are explained; `family` is the prefix of more names, its text, and an example."""
 
     edited = Signal()
 
-    def __init__(self, choices: Mapping[str, str], parent: QWidget | None = None) -> None:
+    def __init__(
+        self, choices: Mapping[str, str], family: tuple[str, str, str] | None = None, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
         self._group = QButtonGroup(self)
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(8)
         self.cards = {name: ChoiceCard(name, text, self) for name, text in choices.items()}
+        self.family = OpenCard(*family, self) if family else None
+        if self.family:
+            self.cards[self.family.prefix] = self.family
+            self.family.rest.textChanged.connect(self.edited)
         self._columns = 0
         for card in self.cards.values():
             self._group.addButton(card.button)
@@ -60,15 +92,20 @@ class ChoiceCards(QWidget):
         self._arrange(2)
 
     def get(self) -> Any:
-        return next((name for name, card in self.cards.items() if card.button.isChecked()), None)
+        chosen = next((name for name, card in self.cards.items() if card.button.isChecked()), None)
+        if self.family and chosen == self.family.prefix:
+            return chosen + self.family.rest.text().strip()
+        return chosen
 
     def set(self, value: Any) -> None:
+        if self.family and value not in self.cards:
+            self.family.rest.setText(str(value).removeprefix(self.family.prefix))
+            value = self.family.prefix
         self.cards[value].button.setChecked(True)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        fitting = max(1, min(len(self.cards), self.width() // CARD_WIDTH))
-        self._arrange(fitting if len(self.cards) % fitting == 0 else max(1, fitting - 1))
+        self._arrange(max(1, min(len(self.cards), self.width() // CARD_WIDTH, MOST_COLUMNS)))
 
     def _arrange(self, columns: int) -> None:
         if columns == self._columns:
