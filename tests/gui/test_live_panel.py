@@ -227,3 +227,19 @@ def test_that_every_control_can_be_reached_by_tab_and_has_a_name(panel: LivePane
     for control in controls:
         assert control.focusPolicy() & Qt.FocusPolicy.TabFocus
         assert control.accessibleName() or control.text()
+
+
+def test_that_a_click_into_a_plot_gives_it_the_keys(panel: LivePanel, add: Add, qtbot: QtBot) -> None:
+    add(training_run("a", 1000))
+    panel.show()
+    qtbot.waitExposed(panel)
+    panel.activateWindow()
+    qtbot.mouseClick(panel.plots.frames[1].chart.viewport(), Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(panel.plots.hasFocus, timeout=5000)
+
+
+def test_that_a_new_run_brings_the_whole_picture_back(panel: LivePanel, add: Add) -> None:
+    add(training_run("a", 1000))
+    panel.plots.show_range(10, 20)
+    add(training_run("b", 2000))
+    assert panel.plots.following and panel.plots.x_range[1] > 2000

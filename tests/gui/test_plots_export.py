@@ -133,3 +133,13 @@ def test_that_a_folder_that_cannot_be_written_is_told_in_one_sentence(
         frame.saver.save(frame.chart, form, tmp_path / "missing" / f"loss.{form}")
     (sentence,) = told.args
     assert "not saved" in sentence and "missing" in sentence
+
+
+def test_that_a_second_export_waits_for_the_first(plots: LinkedPlots, qtbot: QtBot, tmp_path: Path) -> None:
+    frame = plots.frames[0]
+    frame.saver.save(frame.chart, "csv", tmp_path / "first.csv")
+    with qtbot.waitSignal(plots.failed) as told:
+        frame.saver.save(frame.chart, "csv", tmp_path / "second.csv")
+    assert "first.csv is still being written" in told.args[0]
+    qtbot.waitUntil(lambda: (tmp_path / "first.csv").exists(), timeout=5000)
+    assert not (tmp_path / "second.csv").exists()

@@ -118,6 +118,7 @@ class LivePanel(QWidget):
     def _on_added(self, key: str) -> None:
         self.run_list.add(key)
         self._take_runs()
+        self.plots.follow()
 
     def _on_removed(self, key: str) -> None:
         self.run_list.remove(key)

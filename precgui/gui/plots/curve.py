@@ -16,7 +16,7 @@ from precgui.runs.growing import Growing
 from precgui.runs.run import Axis, Run
 
 DOT_PX = 8
-MOST_DOTS = 400  # more points than this in view are a line without dots
+MOST_DOTS = 100  # more points than this in view are a line without dots
 _EMPTY = np.empty(0)
 
 

@@ -93,8 +93,8 @@ class CurveChart(Chart):
                 curve.set_style(colour, dash, base)
             for item in part.items():
                 item.setVisible(part.opened.visible)
-            paint(part.edge, colour, base)
-            paint(part.skips, colour, base)
+            paint(part.edge, colour)
+            paint(part.skips, colour)
             for name in part.names:
                 name.setColor(colour)
 

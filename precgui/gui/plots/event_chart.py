@@ -14,7 +14,6 @@ from precgui.events import Incident
 from precgui.gui.plots.chart import Chart, Reading, Row, Value, colour_of
 from precgui.gui.plots.marks import Track, one_per_pixel, paint, scatter
 from precgui.gui.plots.signals import Signal, grouped
-from precgui.gui.theme import themes
 
 if TYPE_CHECKING:
     from precgui.gui.state import OpenRun
@@ -82,7 +81,7 @@ class EventChart(Chart):
         for marks in self._marks.values():
             for item in marks.rows:
                 item.setVisible(marks.opened.visible)
-                paint(item, colour_of(marks.opened), themes().theme.base)
+                paint(item, colour_of(marks.opened))
 
     def pull(self) -> bool:
         fresh = [marks.track.pull() for marks in self._marks.values()]

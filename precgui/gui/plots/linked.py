@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TICK_MS = 33
 _REST = 50.0  # times as long as the last pull took
 GROWTH = 1.10  # the x range grows in steps of a tenth while it follows a run
+_LEAST_GROWTH: Mapping[Axis, float] = {"step": 50.0, "time_s": 2.0}
 _ROOM = 1.01  # a little room at both ends, so that no mark is cut
 _TWO_COLUMNS_PX = 1150
 _ZOOM, _PAN = 1.25, 0.1
@@ -92,7 +93,8 @@ class LinkedPlots(QScrollArea):
 
     def _connect_chart(self, frame: PlotFrame) -> None:
         chart = frame.chart
-        chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        chart.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        chart.setFocusProxy(self)  # a click into a plot makes its keys work
         chart.moved.connect(lambda x, y: self._on_moved(frame, x, y))
         chart.reset.connect(self.follow)
         chart.hovered.connect(lambda x: self._on_hovered(chart, x))
@@ -181,13 +183,13 @@ class LinkedPlots(QScrollArea):
     def _keep_up(self, exactly: bool = False) -> None:
         """While following: make room for what has come, a tenth at a time."""
         end = self.last_x()
-        if not self.following or self.paused or end is None or end <= 0:
+        if not self.following or end is None or end <= 0:
             return
         running = [opened.run for opened in self._runs if opened.visible and opened.run.status == "running"]
         if not running:
             self._set_range(end * (1 - _ROOM), end * _ROOM)
         elif exactly or end > self._range[1]:
-            high = end * GROWTH
+            high = max(end * GROWTH, end + _LEAST_GROWTH[self.over])
             if self.over == "step" and end <= (planned := max(run.total_steps for run in running)):
                 high = min(high, float(planned))
             self._set_range(high * (1 - _ROOM), high)
@@ -195,6 +197,8 @@ class LinkedPlots(QScrollArea):
     def _set_range(self, low: float, high: float) -> None:
         if (low, high) != self._range:
             self._range = (low, high)
+            for frame in self.frames:  # all at once, so that they never disagree; the lines follow one a tick
+                self._apply_range(frame.chart)
             self.refresh()
 
     def _apply_range(self, chart: Chart) -> None:
@@ -213,8 +217,6 @@ class LinkedPlots(QScrollArea):
         """Show this part of the x axis in every plot and stop following."""
         self.following = False
         self._set_range(low, high)
-        for frame in self.frames:
-            self._apply_range(frame.chart)
         self.view_changed.emit()
 
     def jump_to(self, x: float) -> None:

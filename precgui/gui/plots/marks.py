@@ -78,9 +78,9 @@ def scatter(size: int = SYMBOL_PX) -> pg.ScatterPlotItem:
     return made
 
 
-def paint(marks: pg.ScatterPlotItem, colour: str, edge: str) -> None:
-    """Give marks the colour of their run, with a thin edge that lifts them off the lines beneath."""
+def paint(marks: pg.ScatterPlotItem, colour: str, edge: str = "") -> None:
+    """Give marks the colour of their run; an `edge` lifts them off the lines beneath, but hides close neighbours."""
     marks.setBrush(QColor(colour))
-    pen = QPen(QColor(edge), 1.0)
+    pen = QPen(QColor(edge or colour), 1.0)
     pen.setCosmetic(True)
     marks.setPen(pen)

@@ -42,6 +42,7 @@ class Saver(QObject):
         super().__init__(parent)
         self._widget = parent
         self._chunks: Iterator[int] | None = None
+        self._path = Path()
         self._timer = QTimer(self, interval=0)
         self._timer.timeout.connect(self._next_chunk)
 
@@ -59,6 +60,9 @@ class Saver(QObject):
 
     def save(self, chart: Chart, form: str, path: Path) -> None:
         """Write the file; a long record is written bit by bit while the window goes on."""
+        if self.is_busy:
+            self.failed.emit(f"{path.name} was not saved: {self._path.name} is still being written; wait for it.")
+            return
         Saver.folder = path.parent
         if form == "csv":
             self._chunks = export.write_csv(chart, path)
