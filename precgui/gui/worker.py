@@ -13,6 +13,7 @@ import os
 import signal
 import tempfile
 import threading
+from collections.abc import Mapping
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,10 @@ class ChildThread(QThread):
         """Give the process its work; it is kept in the pipe until the process is ready."""
         self._send(order)
 
+    def begin_task(self, task: str, arguments: Mapping[str, Any]) -> None:
+        """Give the process the work of "module:function" of precgui, for those who do not know orders."""
+        self.begin(child.Order(task, arguments))
+
     def stop(self) -> None:
         """Ask the task to end; the process is gone within `KILL_AFTER_S`, whatever it does."""
         if self.stopping:
@@ -73,7 +78,10 @@ class ChildThread(QThread):
         self._far_end.close()  # the end of the process is then the end of the pipe
         if self.stopping and self._kill_timer is None:
             process.kill()
-        self._relay(process)
+        with contextlib.ExitStack() as unless_relayed:
+            unless_relayed.callback(process.kill)  # nobody would mind the process after a fault in this thread
+            self._relay(process)
+            unless_relayed.pop_all()
         process.join()
         if self._kill_timer is not None:
             self._kill_timer.cancel()
