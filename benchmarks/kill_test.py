@@ -28,12 +28,12 @@ _PAUSE_S = 0.0002
 
 
 def write_without_end(path: Path) -> None:
-    """Emit steps and all other events for ever; print the number of steps after each flush to the system."""
+    """Emit steps and all other events for ever; print the number of steps each time the writer has flushed them."""
     emit = RunWriter(path, RunConfig(), run_id="kill", created="", machine={}, environment={})
     emit(RunStarted(0.0, 10**9, 100, "cpu"))
-    flushed = time.monotonic()  # the same clock in all processes, so that the killer can tell what was lost
+    flushed = 0
     for step in itertools.count(1):
-        now = time.monotonic()
+        now = time.monotonic()  # the same clock in all processes, so that the killer can tell what was lost
         emit(StepDone(step, now, 1 / step, 1.0, False, 0.1, 1.0, 0.001, 0.0, 8, math.nan))
         if step % 7 == 0:
             emit(Incident(now, step, "note", "info", f"{step} " * 60))
@@ -41,10 +41,9 @@ def write_without_end(path: Path) -> None:
             emit(PowerRead(f"sensor {step % 3}", now, 10.0, math.nan))
         if step % 100 == 0:
             emit(Evaluated(step, step // 100, now, 0.5, 0.5))
-        if now - flushed > random.uniform(0.02, 0.4):
-            emit.flush()
-            flushed = now
-            print(step, flush=True)
+        if emit.flushed_steps != flushed:
+            flushed = emit.flushed_steps
+            print(flushed, flush=True)
         time.sleep(_PAUSE_S)
 
 

@@ -30,17 +30,20 @@ def dump_within(document: Mapping[str, Any], size: int) -> str:
     kept = plain(document)
     text = dump(kept)
     while len(text.encode()) > size:
-        largest = max(kept, key=lambda key: len(dump(kept[key])))
-        if kept[largest] is None:
-            raise ValueError(f"a document with {len(kept)} keys does not fit into {size} bytes")
-        kept[largest] = _smaller(kept[largest])
+        kept = _smaller(kept)
+        if kept is None:
+            raise ValueError(f"a document does not fit into {size} bytes")
         text = dump(kept)
     return text
 
 
 def _smaller(value: Any) -> Any:
+    """The value with less of its largest part; None when nothing can be left out of it."""
     if isinstance(value, str) and len(value) > 64:
         return cut_middle(value, len(value.encode(errors="replace")) // 2)
+    if isinstance(value, dict) and any(item is not None for item in value.values()):
+        largest = max(value, key=lambda key: len(dump(value[key])))
+        return {**value, largest: _smaller(value[largest])}
     return None
 
 

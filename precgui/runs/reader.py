@@ -18,6 +18,7 @@ from precgui.runs.growing import Growing, Values
 from precgui.runs.notes import read_notes
 from precgui.runs.run import Axis, Series
 from precgui.runs.schema import SCHEMA, STATUS
+from precgui.runs.tensors import TensorRecord, tensor_records
 
 _ENDED = ("completed", "stopped", "failed")
 BROKEN_OFF = "The process that wrote this run ended without saying so; its last second may be missing."
@@ -170,6 +171,10 @@ class SavedRun:
         if known < rows:
             self._events += [self._incident(row) for row in self._contents.read("events", "", known, rows)]
         return [event for event in self._events if kind is None or event.kind == kind]
+
+    def tensors(self) -> dict[str, TensorRecord]:
+        """Per kind of tensor what was recorded of it, read when asked for; empty when nothing was."""
+        return tensor_records(self._contents)
 
     def close(self) -> None:
         """Let go of the file; what was read so far stays. Idempotent."""

@@ -22,7 +22,7 @@ ATTRIBUTES = ("schema", "precgui_version", "run_id", "title", "created")
 
 # JSON texts known when the file is made, and those filled in later with the bytes reserved for them.
 FIXED_TEXTS = ("config", "machine", "environment")
-RESERVED_TEXTS = {"engine": 1 << 16, "end": 1 << 16, "summary": 1 << 13}
+RESERVED_TEXTS = {"engine": 1 << 17, "end": 1 << 16, "summary": 1 << 13}
 STATUS_BYTES = 16
 
 ROWS_VALID = "rows_valid"  # int64, one counter per table in the order of TABLES, written after the rows

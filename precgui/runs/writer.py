@@ -64,6 +64,11 @@ class RunWriter:
         if isinstance(event, RunEnded):
             self.flush()
 
+    @property
+    def flushed_steps(self) -> int:
+        """Steps that the operating system has: they survive the end of this process."""
+        return self._recording.file.rows["steps"]
+
     def flush(self) -> None:
         """Hand everything emitted so far to the operating system."""
         with self._file_lock:

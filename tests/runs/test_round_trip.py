@@ -18,6 +18,16 @@ import precgui
 from precgui.config import RunConfig
 from precgui.events import Incident, RunEnded, StepDone
 from precgui.runs.run import SIGNALS, STEP_SIGNALS
+from precgui.runs.schema import (
+    EVENT_ROW,
+    FIXED_TEXTS,
+    RESERVED_TEXTS,
+    ROWS_VALID,
+    STATUS,
+    TABLES,
+    TENSOR_KINDS,
+    TENSOR_STATS,
+)
 from precgui.runs.summary import summarise
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
 
@@ -157,3 +167,25 @@ def test_that_an_unknown_signal_is_a_key_error(write: Callable[..., Path]) -> No
         for name in ("lost", "power_w:nobody", "loss:cuda:0"):
             with pytest.raises(KeyError):
                 saved.series(name)
+
+
+def test_that_the_reading_example_of_the_manual_works(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "run-file.md").read_text(encoding="utf-8")
+    example = manual.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(write().parent)
+    exec(example, {})
+    shown = capsys.readouterr().out
+    assert shown.startswith("completed fp16-amp\n")
+    assert "nonfinite_gradient the gradient of layer four" in shown
+
+
+def test_that_the_manual_names_every_dataset_and_column() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "run-file.md").read_text(encoding="utf-8")
+    for path, table in TABLES.items():
+        assert f"`/{path if not path.startswith('tensors/') or path.endswith('names') else 'tensors/KIND'}`" in manual
+        for column in table.columns:
+            assert column in manual
+    for name in (*FIXED_TEXTS, *RESERVED_TEXTS, STATUS, ROWS_VALID, *TENSOR_KINDS, *TENSOR_STATS, *EVENT_ROW.names):
+        assert name in manual
