@@ -15,9 +15,9 @@ from rich.table import Table
 
 from precgui.cli.errors import UserError
 from precgui.hardware import measured
+from precgui.hardware.measured import remarks
 
 _SMALLEST, _LARGEST = 16, 65536
-NOISY = 0.2  # spread from which a figure is marked
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -186,15 +186,9 @@ def _products(result: dict[str, Any], earlier: list[Any]) -> Table:
         table.add_row(
             row["format"], str(row["m"]), _number(tops), _percent(row.get("spread")),
             f"{tops / reference:.2f}" if tops and reference else "", _percent(row.get("share")),
-            f"{(tops / was - 1) * 100:+.0f} %" if tops and was else "", f"[dim]{escape(_remarks(row))}",
+            f"{(tops / was - 1) * 100:+.0f} %" if tops and was else "", f"[dim]{escape(remarks(row))}",
         )  # fmt: skip
     return table
-
-
-def _remarks(row: dict[str, Any]) -> str:
-    reasons = ", ".join(row.get("reasons") or [])
-    noisy = f"noisy by {row['spread']:.0%}: other programs ran" if (row.get("spread") or 0) > NOISY else ""
-    return "; ".join(part for part in (row["note"], noisy, reasons and f"clock held by {reasons}") if part)
 
 
 def _certificates(result: dict[str, Any]) -> Table:

@@ -93,12 +93,12 @@ TREE: dict[str, Question | Outcome] = {
         "What do the numbers of this task do?",
         {"well scaled": "bf16", "attention": "fp8", "feedback": "bf16-careful"},
     ),
-    "fp8": Question("Does it multiply FP8 natively?", {"yes": "bf16-then-fp8", "no": "bf16"}),
+    "fp8": Question("Does it multiply FP8 natively?", {"yes": "bf16-then-fp8", "no": "bf16-attention"}),
     "matrix": Question("On matrix units?", {"yes": "size-fp16", "no": "fp32-no-matrix"}),
-    "size-fp16": Question("Does matrix multiplication fill the step?", {"yes": "task-fp16", "no": "fp32-small"}),
+    "size-fp16": Question("Does matrix multiplication fill the step?", {"yes": "task-fp16", "no": "fp32-small-fp16"}),
     "task-fp16": Question(
         "What do the numbers of this task do?",
-        {"well scaled": "fp16", "attention": "fp16-careful", "feedback": "fp16-careful"},
+        {"well scaled": "fp16", "attention or feedback": "fp16-careful"},
     ),
     "fp32-only": Outcome("fp32", "No 16-bit format is multiplied natively: a lower precision would cost time."),
     "fp32-measured": Outcome("fp32", "The bench on this machine found no gain in BF16."),
@@ -106,8 +106,12 @@ TREE: dict[str, Question | Outcome] = {
     "fp32-no-matrix": Outcome(
         "fp32", "FP16 runs on the ordinary units only: it saves memory, and little or no time.", "fp16-amp"
     ),
+    "fp32-small-fp16": Outcome("fp32", "Small steps are bound by launches and data; FP16 would add loss scaling, too."),
     "tf32-small": Outcome("tf32", "TF32 needs no casts and no loss scaling, and takes the matrix units for free."),
     "bf16": Outcome("bf16-amp", "BF16 has the range of FP32, so it needs no loss scaling, and runs natively here."),
+    "bf16-attention": Outcome(
+        "bf16-amp", "BF16 holds the outliers of attention in its range, needs no loss scaling, and runs natively here."
+    ),
     "bf16-careful": Outcome(
         "bf16-amp", "BF16 has the range of FP32; its 8 significant bits are what to watch where errors feed back."
     ),
@@ -188,6 +192,11 @@ def _task(asked: Situation) -> tuple[str, str]:
     return answer, f"{TASKS[asked.task]}: {why}."
 
 
+def _task_fp16(asked: Situation) -> tuple[str, str]:
+    answer, why = _task(asked)
+    return ("well scaled" if answer == "well scaled" else "attention or feedback"), why
+
+
 def _matrix(asked: Situation) -> tuple[str, str]:
     fp16, device = asked.device.formats["fp16"], asked.device
     of_intel = device.kind == "xpu" and device.architecture != "Xe-LP"
@@ -197,5 +206,5 @@ def _matrix(asked: Situation) -> tuple[str, str]:
 
 _ANSWERS: dict[str, Callable[[Situation], tuple[str, str]]] = {
     "format": _format, "gain": _gain, "size-bf16": _size, "size-fp16": _size, "tf32": _tf32, "fp8": _fp8,
-    "task-bf16": _task, "task-fp16": _task, "matrix": _matrix,
+    "task-bf16": _task, "task-fp16": _task_fp16, "matrix": _matrix,
 }  # fmt: skip

@@ -50,14 +50,14 @@ def _cpu_device(cpu: Cpu, host: Mapping[str, Any]) -> Device:
     features: Maybe[str] = cpu.features if isinstance(cpu.features, Absent) else ", ".join(sorted(cpu.features))
     permission = cpu.amx_permitted
     amx: Maybe[str] = permission if isinstance(permission, Absent) else "allowed" if permission else "refused"
-    details = (
+    details: tuple[tuple[str, Maybe[str]], ...] = (
         (
             "Cores",
             f"{cores['physical_cores']} physical, {cores['logical_cores']} logical, {cores['usable_cores']} usable",
         ),
         ("Generation", cpu.generation or Absent("no table knows this model")),
         ("Instructions", features),
-        ("AMX by the kernel", amx),
+        *([("AMX by the kernel", amx)] if cpu.has("amx_tile") else []),
     )
     return Device(
         "cpu", "cpu", cpu.name, cpu.generation, cpu.machine, cpu_row(cpu), host["memory_bytes"],

@@ -10,6 +10,7 @@ from typing import Any
 from precgui import paths
 
 SCHEMA = 1
+NOISY = 0.2  # spread from which a figure is marked
 _FOLDER = "bench"
 
 
@@ -65,3 +66,11 @@ def gain(name: str, results: Sequence[Mapping[str, Any]], fmt: str = "bf16") -> 
         if sizes:
             return float(rates[fmt, max(sizes)] / rates["fp32", max(sizes)])
     return None
+
+
+def remarks(row: Mapping[str, Any]) -> str:
+    """What to know about one figure: its note, noise, what held the clock."""
+    reasons = ", ".join(row.get("reasons") or [])
+    spread = row.get("spread") or 0.0
+    noisy = f"noisy by {spread:.0%}: other programs ran" if spread > NOISY else ""
+    return "; ".join(part for part in (row["note"], noisy, reasons and f"clock held by {reasons}") if part)

@@ -1,89 +1,57 @@
-"""The machine: what it is, which sensors it has, what it can do in each format."""
+"""The machine: what it is, what it can do in each format, what was measured, what it reads now, what to use."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
 
-from precgui.gui.panels.hardware_cards import Card, Cards, label
-from precgui.gui.panels.hardware_task import Task
-from precgui.hardware.power import PowerSampler, SensorReport
-from precgui.hardware.summary import machine_summary
+from precgui.gui.panels.hardware_advice import AdviceTab
+from precgui.gui.panels.hardware_devices import DevicesTab
+from precgui.gui.panels.hardware_live import LiveTab
+from precgui.gui.panels.hardware_matrix import MatrixTab
+from precgui.gui.panels.hardware_measured import MeasuredTab
+from precgui.gui.panels.hardware_model import HardwareModel
 
-
-def _look() -> tuple[dict[str, Any], list[SensorReport]]:
-    return machine_summary(), PowerSampler(lambda event: None, 0.0).sensors()
+TABS: tuple[tuple[str, str, Callable[[HardwareModel], QWidget]], ...] = (
+    ("Devices", "what is in this machine", DevicesTab),
+    ("Formats", "what each device does with each format", MatrixTab),
+    ("Measured", "what this machine reaches, from one day to the next", MeasuredTab),
+    ("Live", "what the sensors read now", LiveTab),
+    ("Advice", "which precision to use for a task", AdviceTab),
+)
 
 
 class HardwarePanel(QWidget):
-    """Device cards, filled by a thread as soon as the machine has answered."""
+    """Tabs, each made when it is first looked at."""
 
     def __init__(self, state: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.state = state
-        self._cards = Cards()
-        self._waiting = label("Asking the machine…", "muted")
-        self._fill()
-        self._task = Task(_look, self)
-        self._task.answered.connect(self._show)
-        self.destroyed.connect(self._task.close)
-        self._task.start()
+        self.model = HardwareModel(self)
+        self.tabs = QTabWidget(self)
+        self.tabs.setDocumentMode(True)
+        self._pages: list[QVBoxLayout] = []
+        for title, tip, _ in TABS:
+            page = QWidget()
+            self._pages.append(QVBoxLayout(page))
+            self._pages[-1].setContentsMargins(0, 0, 0, 0)
+            self.tabs.setTabToolTip(self.tabs.addTab(page, title), tip)
+        self._made: dict[int, QWidget] = {}
+        self.tabs.currentChanged.connect(self.tab)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 8, 12, 8)
+        column.addWidget(self.tabs)
+        self.tab(0)
 
-    def _fill(self) -> None:
-        page = QWidget()
-        column = QVBoxLayout(page)
-        column.setContentsMargins(20, 16, 20, 20)
-        column.setSpacing(12)
-        column.addWidget(label("Hardware", bold=True))
-        column.addWidget(self._waiting)
-        column.addWidget(self._cards)
-        column.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setWidget(page)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll)
+    def tab(self, index: int) -> QWidget:
+        """The content of a tab, made now if it was not."""
+        if index not in self._made:
+            self._made[index] = TABS[index][2](self.model)
+            self._pages[index].addWidget(self._made[index])
+        return self._made[index]
 
-    def _show(self, answer: tuple[dict[str, Any], list[SensorReport]]) -> None:
-        summary, sensors = answer
-        self._waiting.hide()
-        self._cards.show_cards(
-            [*_gpu_cards(summary), _cpu_card(summary), _versions_card(summary), _sensor_card(sensors)]
-        )
-
-    def closeEvent(self, event: object) -> None:
-        self._task.close()
-
-
-def _gpu_cards(summary: dict[str, Any]) -> list[Card]:
-    return [_gpu_card(gpu) for gpu in summary["gpus"]]
-
-
-def _gpu_card(gpu: dict[str, Any]) -> Card:
-    rows = [("Memory", gibibytes(gpu["memory_bytes"])), ("UUID", gpu["uuid"] or "")]
-    return Card(gpu["name"], gpu.get("problem", ""), rows)
-
-
-def _cpu_card(summary: dict[str, Any]) -> Card:
-    cpu = summary["cpu"]
-    cores = f"{cpu['physical_cores']} physical, {cpu['logical_cores']} logical, {cpu['usable_cores']} usable here"
-    return Card(cpu["name"], "CPU", [("Cores", cores), ("Memory", gibibytes(summary["memory_bytes"]))])
-
-
-def _versions_card(summary: dict[str, Any]) -> Card:
-    rows = [(name, version or "not installed") for name, version in summary["versions"].items()]
-    driver = summary["nvidia_driver"] or "no NVIDIA driver on this machine"
-    return Card("Software", summary["os"], [("Python", summary["python"]), *rows, ("NVIDIA driver", driver)])
-
-
-def _sensor_card(sensors: list[SensorReport]) -> Card:
-    found = sum(sensor.found for sensor in sensors)
-    below = f"{found} found" if found else "None found: runs on this machine record no power"
-    return Card("Power sensors", below, [(sensor.source, sensor.message) for sensor in sensors])
-
-
-def gibibytes(count: int | None) -> str:
-    """A memory size as text, empty when unknown."""
-    return "" if count is None else f"{count / 2**30:.1f} GiB"
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.model.ask_torch()

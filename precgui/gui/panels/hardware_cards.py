@@ -28,9 +28,9 @@ def label(text: str, kind: str = "", bold: bool = False) -> QLabel:
 
 
 class Card(QFrame):
-    """A title, a line below it, and rows. Empty values are left out."""
+    """A title, a line below it, a warning, and rows. Empty values are left out."""
 
-    def __init__(self, title: str, below: str = "", rows: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(self, title: str, below: str = "", rows: Iterable[tuple[str, str]] = (), warning: str = "") -> None:
         super().__init__()
         self.setProperty("kind", "card")
         self.setAccessibleName(title)
@@ -40,6 +40,8 @@ class Card(QFrame):
         column.addWidget(label(title, bold=True))
         if below:
             column.addWidget(label(below, "muted"))
+        if warning:
+            column.addWidget(label(warning, "error"))
         column.addLayout(self._grid(rows))
         column.addStretch(1)
 

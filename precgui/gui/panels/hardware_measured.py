@@ -1,0 +1,254 @@
+"""The Measured tab: run the bench in a process of its own, watch it, compare with earlier days, export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QGridLayout,
+    QHBoxLayout,
+    QHeaderView,
+    QProgressBar,
+    QPushButton,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.background import Background
+from precgui.gui.panels.hardware_bars import Bar, Bars
+from precgui.gui.panels.hardware_cards import label
+from precgui.gui.panels.hardware_model import HardwareModel
+from precgui.gui.panels.hardware_roofline import Roofline
+from precgui.gui.panels.hardware_rows import COLUMNS, rows_of
+from precgui.gui.tasks import EngineTask
+from precgui.hardware import measured
+
+_EMPTY: dict[str, Any] = {"certificate": [], "gemm": [], "alignment": [], "copy": None, "conversions": [], "blocks": []}
+
+
+class MeasuredTab(QWidget):
+    """Bars, roofline and all figures of one result; the bench that runs is shown as it grows."""
+
+    def __init__(self, model: HardwareModel) -> None:
+        super().__init__()
+        self._model = model
+        self._task: EngineTask | None = None
+        self._growing: dict[str, Any] | None = None
+        self.device, self.results, self.size_box = QComboBox(), QComboBox(), QComboBox()
+        self.measure, self.stop = QPushButton("Measure"), QPushButton("Stop")
+        self.progress, self.told = QProgressBar(), label("", "muted")
+        self.bars, self.roofline, self.table = Bars(), Roofline(), QTableWidget()
+        self._lay_out()
+        self.measure.clicked.connect(self.start)
+        self.stop.clicked.connect(self._ask_to_stop)
+        self.results.currentIndexChanged.connect(self._show_chosen)
+        self.size_box.currentIndexChanged.connect(self._show_bars)
+        model.machine_changed.connect(self._fill_devices)
+        model.results_changed.connect(self._fill_results)
+        self._fill_devices()
+        self._fill_results()
+
+    def _lay_out(self) -> None:
+        self.measure.setProperty("kind", "primary")
+        self.stop.setEnabled(False)
+        self.progress.setTextVisible(False)
+        self.table.setAccessibleName("All figures")
+        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.table.setColumnCount(len(COLUMNS))
+        self.table.setHorizontalHeaderLabels(COLUMNS)
+        self.table.verticalHeader().hide()
+        self.table.setShowGrid(False)
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.table.horizontalHeader().setStretchLastSection(True)
+        top = QHBoxLayout()
+        for title, box in (("Device", self.device), ("Result", self.results), ("Size", self.size_box)):
+            box.setAccessibleName(title)
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+            top.addWidget(label(title, "muted"))
+            top.addWidget(box)
+        top.addStretch(1)
+        top.addWidget(self.measure)
+        top.addWidget(self.stop)
+        grid = QGridLayout()
+        grid.addWidget(self.bars, 0, 0, Qt.AlignmentFlag.AlignTop)
+        grid.addWidget(self.roofline, 0, 1)
+        grid.setColumnStretch(0, 1)
+        grid.setColumnStretch(1, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(4, 12, 4, 4)
+        column.setSpacing(8)
+        for part in (top, self.progress, self.told, grid):
+            column.addLayout(part) if isinstance(part, QHBoxLayout | QGridLayout) else column.addWidget(part)
+        column.addWidget(self.table, 1)
+        self.roofline.setMinimumHeight(230)
+
+    def _fill_devices(self) -> None:
+        chosen = self.device.currentData()
+        self.device.clear()
+        for device in self._model.devices:
+            if device.id == "cpu" or device.id.startswith(("cuda", "xpu", "mps")):
+                self.device.addItem(device.name, device.id)
+        best = self._model.best()
+        wanted = chosen or (best.id if best else None)
+        self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
+        self.measure.setEnabled(self.device.count() > 0 and self._task is None)
+
+    def _fill_results(self) -> None:
+        self.results.blockSignals(True)
+        self.results.clear()
+        for result in self._model.results:
+            when = str(result["started"])[:16].replace("T", " ")
+            self.results.addItem(f"{when}  {result['device']['name']}")
+        self.results.blockSignals(False)
+        if self._growing is None:
+            self._show_chosen()
+
+    # Measuring
+
+    def start(self) -> None:
+        """Measure the chosen device in a process of its own."""
+        device = self.device.currentData()
+        if device is None or self._task is not None:
+            return
+        name = self.device.currentText()
+        self._growing = {**_EMPTY, "device": {"name": name, "id": device}, "gemm": []}
+        self._growing = {key: list(value) if isinstance(value, list) else value for key, value in self._growing.items()}
+        self._task = EngineTask("precgui.engine.bench:serve", {"device": device})
+        self._task.said.connect(self._hear)
+        self._task.ended.connect(self._ended)
+        self._task.start()
+        self.measure.setEnabled(False)
+        self.stop.setEnabled(True)
+        self.progress.setRange(0, 0)
+        self.told.setText("Starting the engine…")
+
+    def _ask_to_stop(self) -> None:
+        if self._task is not None:
+            self._task.stop()
+            self.told.setText("Stopping…")
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        assert self._growing is not None
+        if event["kind"] == "progress":
+            self.progress.setRange(0, event["total"])
+            self.progress.setValue(event["done"])
+            self.told.setText(event["text"])
+        elif event["kind"] == "row":
+            part = event["part"]
+            if part == "copy":
+                self._growing["copy"] = event["row"]
+            else:
+                self._growing[part].append(event["row"])
+            self._show(self._growing)
+        elif event["result"]["complete"]:
+            self._keep(event["result"])
+
+    def _keep(self, result: dict[str, Any]) -> None:
+        work = Background(lambda: _kept(result))
+        work.answered.connect(self._saved)
+        work.begin()
+
+    def _saved(self, problem: str) -> None:
+        if problem:
+            self.told.setText(problem)
+        self._model.read_results()
+
+    def _ended(self, problem: str) -> None:
+        complete = self.progress.maximum() > 0 and self.progress.value() >= self.progress.maximum() - 1
+        self._task, self._growing = None, None
+        self.progress.setRange(0, 1)
+        self.progress.setValue(0)
+        self.measure.setEnabled(True)
+        self.stop.setEnabled(False)
+        self.told.setText(problem or ("" if complete else "Stopped: an incomplete result is shown, but not kept."))
+
+    # Showing
+
+    def _show_chosen(self) -> None:
+        result = self._chosen()
+        if result is None:
+            self.told.setText("Nothing measured yet: Measure takes about a minute, and the window stays usable.")
+        else:
+            self.told.setText(_about(result))
+        self._show(result)
+
+    def _shown(self) -> Mapping[str, Any] | None:
+        return self._growing or self._chosen()
+
+    def _chosen(self) -> Mapping[str, Any] | None:
+        index = self.results.currentIndex()
+        return self._model.results[index] if 0 <= index < len(self._model.results) else None
+
+    def _show(self, result: Mapping[str, Any] | None) -> None:
+        sizes = sorted({row["m"] for row in result["gemm"]}) if result else []
+        if [self.size_box.itemData(i) for i in range(self.size_box.count())] != sizes:
+            self.size_box.blockSignals(True)
+            self.size_box.clear()
+            for size in sizes:
+                self.size_box.addItem(str(size), size)
+            self.size_box.setCurrentIndex(len(sizes) - 1)
+            self.size_box.blockSignals(False)
+        self._show_bars()
+        self.roofline.show_result(result)
+        self._fill_table(result)
+
+    def _earlier(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The result before this one on a device of the same name."""
+        same = measured.of_device(result["device"]["name"], self._model.results)
+        return next((other for other in same if other.get("started", "") < result.get("started", "~")), None)
+
+    def _show_bars(self) -> None:
+        result, size = self._shown(), self.size_box.currentData()
+        if result is None or size is None:
+            self.bars.show_bars([])
+            return
+        earlier = self._earlier(result)
+        before = {(row["format"], row["m"]): row["tops"] for row in earlier["gemm"]} if earlier else {}
+        rows = [row for row in result["gemm"] if row["m"] == size]
+        fp32 = next((row["tops"] for row in rows if row["format"] == "fp32"), None)
+        self.bars.show_bars([_bar(row, fp32, before.get((row["format"], size))) for row in rows])
+
+    def _fill_table(self, result: Mapping[str, Any] | None) -> None:
+        rows = rows_of(result, self._earlier(result)) if result else []
+        self.table.setRowCount(len(rows))
+        for y, row in enumerate(rows):
+            for x, text in enumerate(row):
+                self.table.setItem(y, x, QTableWidgetItem(text))
+
+
+def _bar(row: Mapping[str, Any], fp32: float | None, earlier: float | None) -> Bar:
+    tops, share = row["tops"], row.get("share")
+    if not tops:
+        return Bar(row["format"], None, row.get("peak_tops"), earlier, row["note"] or "not measured")
+    parts = [f"{tops:.3g}"]
+    if fp32:
+        parts.append(f"{tops / fp32:.2f} x FP32")
+    if share:
+        parts.append(f"{share:.0%} of the peak {row['peak_tops']:.3g}")
+    if row["note"]:
+        parts.append(row["note"])
+    return Bar(row["format"], tops, row.get("peak_tops"), earlier, "   ".join(parts), bool(share and share > 1))
+
+
+def _about(result: Mapping[str, Any]) -> str:
+    threads = f", {result['threads']} CPU threads" if result["device"]["kind"] == "cpu" else ""
+    return (
+        f"{result['device']['name']}{threads}, torch {result['torch']}. Rates in 10¹² operations a second; "
+        "dashed frame: theoretical peak where it is known; tick: the result before."
+    )
+
+
+def _kept(result: dict[str, Any]) -> str:
+    """Keep the result; the sentence to show when that fails."""
+    try:
+        measured.keep(result)
+    except OSError as error:
+        return f"The result cannot be kept in {measured.folder()}: {error}"
+    return ""

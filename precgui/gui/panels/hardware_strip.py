@@ -1,0 +1,134 @@
+"""One reading over the last minutes: a line with gaps where the sensor was silent, or a band of states."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QWidget
+
+from precgui.gui.theme import themes
+
+HISTORY_S = 300.0
+HEIGHT_PX, TEXT_PX = 76, 20
+
+
+class Strip(QWidget):
+    """A line from zero to the largest value seen; `limit` draws a dashed line (a power limit, all memory)."""
+
+    def __init__(self, title: str, unit: str, top: float | None = None) -> None:
+        super().__init__()
+        self.title, self.unit, self._top = title, unit, top
+        self.limit: float | None = None
+        self.reason = ""
+        self._times: deque[float] = deque()
+        self._values: deque[float] = deque()
+        self.setFixedHeight(HEIGHT_PX)
+        self.setMinimumWidth(200)
+        self.setAccessibleName(title)
+
+    def add(self, time_s: float, value: float, reason: str = "") -> None:
+        """One reading; NaN is a gap, `reason` says why."""
+        self._times.append(time_s)
+        self._values.append(value)
+        self.reason = reason
+        while self._times and self._times[0] < time_s - HISTORY_S:
+            self._times.popleft()
+            self._values.popleft()
+        self.setToolTip(f"{self.title}: {reason}" if reason else "")
+
+    def current(self) -> str:
+        """The newest value as text, or why there is none."""
+        value = self._values[-1] if self._values else math.nan
+        return f"not available: {self.reason}" if math.isnan(value) else f"{value:.4g} {self.unit}"
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        theme = themes().theme
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        area = QRectF(0, TEXT_PX, self.width(), self.height() - TEXT_PX - 2)
+        painter.fillRect(area, QColor(theme.base))
+        painter.setPen(QPen(QColor(theme.line), 1))
+        painter.drawLine(area.bottomLeft(), area.bottomRight())
+        text = QRectF(0, 0, self.width(), TEXT_PX)
+        painter.setPen(QColor(theme.muted))
+        painter.drawText(text, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), self.title)
+        used = self.fontMetrics().horizontalAdvance(self.title) + 12
+        told = self.fontMetrics().elidedText(self.current(), Qt.TextElideMode.ElideRight, max(0, self.width() - used))
+        painter.setPen(QColor(theme.text))
+        painter.drawText(text, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), told)
+        self._draw(painter, area)
+        painter.end()
+
+    def _draw(self, painter: QPainter, area: QRectF) -> None:
+        theme = themes().theme
+        times, values = np.array(self._times), np.array(self._values)
+        known = values[~np.isnan(values)]
+        top = self._top or max(1e-9, 1.1 * max(float(known.max(initial=0.0)), self.limit or 0.0))
+        if self.limit:
+            y = area.bottom() - self.limit / top * area.height()
+            painter.setPen(QPen(QColor(theme.warning), 1, Qt.PenStyle.DashLine))
+            painter.drawLine(QPointF(0, y), QPointF(area.width(), y))
+        painter.setPen(QPen(QColor(theme.accent), 1.4))
+        for line in lines(times, values, area, top):
+            painter.drawPolyline(line)
+
+
+def lines(times: np.ndarray, values: np.ndarray, area: QRectF, top: float) -> list[QPolygonF]:
+    """The readings as polylines without the gaps; of many readings on one pixel the smallest and largest stay."""
+    if times.size == 0:
+        return []
+    columns = np.floor(area.width() * (1 - (times[-1] - times) / HISTORY_S)).astype(int)
+    found, points = [], list[QPointF]()
+    start = 0
+    for end in [*(np.flatnonzero(np.diff(columns)) + 1), columns.size]:
+        part = values[start:end]
+        part = part[~np.isnan(part)]
+        if part.size == 0:
+            found.append(points)
+            points = []
+        else:
+            for value in dict.fromkeys((float(part.min()), float(part.max()))):
+                points.append(QPointF(float(columns[start]), area.bottom() - min(value / top, 1.0) * area.height()))
+        start = int(end)
+    found.append(points)
+    return [QPolygonF(points) for points in found if points]
+
+
+class Band(QWidget):
+    """States over time as colours; the words of the present state stand above."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.title = title
+        self._states: deque[tuple[float, str, bool]] = deque()
+        self.setFixedHeight(TEXT_PX + 16)
+        self.setMinimumWidth(200)
+        self.setAccessibleName(title)
+
+    def add(self, time_s: float, words: str, warns: bool) -> None:
+        """The state at this time; `warns` colours it."""
+        self._states.append((time_s, words, warns))
+        while self._states and self._states[0][0] < time_s - HISTORY_S:
+            self._states.popleft()
+        self.setAccessibleDescription(words)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        theme = themes().theme
+        painter = QPainter(self)
+        text = QRectF(0, 0, self.width(), TEXT_PX)
+        painter.setPen(QColor(theme.muted))
+        painter.drawText(text, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), self.title)
+        if self._states:
+            now_s, words, warns = self._states[-1]
+            painter.setPen(QColor(theme.warning if warns else theme.text))
+            painter.drawText(text, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), words)
+            ends = [time_s for time_s, _, _ in list(self._states)[1:]] + [now_s]
+            for (time_s, _, marked), end_s in zip(self._states, ends, strict=True):
+                left, right = (self.width() * (1 - (now_s - t) / HISTORY_S) for t in (time_s, end_s))
+                colour = theme.warning if marked else theme.blend(theme.ok, 0.5)
+                painter.fillRect(QRectF(left, TEXT_PX, max(1.0, right - left), 12), QColor(colour))
+        painter.end()

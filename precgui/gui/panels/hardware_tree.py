@@ -1,0 +1,119 @@
+"""The decision tree as a picture: questions as boxes, answers on the lines, the path taken in colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from PySide6.QtCore import QPointF, QRectF, QSizeF, Qt
+from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPainterPath, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from precgui.gui.theme import themes
+from precgui.hardware.advice import START, TREE, Advice, Outcome, Question
+
+BOX_W, BOX_H, GAP_X, GAP_Y = 132.0, 58.0, 70.0, 14.0
+MARGIN = 14.0
+LARGEST_SCALE = 1.2
+
+
+def layout() -> tuple[dict[str, QRectF], QSizeF]:
+    """(box of each node, size of the picture): a column per depth, each node beside the middle of its children."""
+    depth: dict[str, int] = {}
+    row: dict[str, float] = {}
+    _place(START, 0, depth, row, count())
+    boxes = {
+        key: QRectF(MARGIN + depth[key] * (BOX_W + GAP_X), MARGIN + row[key] * (BOX_H + GAP_Y), BOX_W, BOX_H)
+        for key in row
+    }
+    right, bottom = max(b.right() for b in boxes.values()), max(b.bottom() for b in boxes.values())
+    return boxes, QSizeF(right + MARGIN, bottom + MARGIN)
+
+
+def _targets(key: str) -> dict[str, str]:
+    """The nodes below, each with the answers that lead to it in one text."""
+    node = TREE[key]
+    found: dict[str, str] = {}
+    if isinstance(node, Question):
+        for answer, target in node.branches.items():
+            found[target] = f"{found[target]} / {answer}" if target in found else answer
+    return found
+
+
+def _place(key: str, level: int, depth: dict[str, int], row: dict[str, float], leaves: Iterator[int]) -> float:
+    depth[key] = level
+    below = [_place(target, level + 1, depth, row, leaves) for target in _targets(key)]
+    row[key] = sum(below) / len(below) if below else float(next(leaves))
+    return row[key]
+
+
+class TreeView(QWidget):
+    """The tree, scaled to the widget."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._boxes, self._size = layout()
+        self._on_path: list[str] = []
+        self.setAccessibleName("Decision tree")
+        self.setMinimumSize(420, 320)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        themes().changed.connect(self.update)
+
+    def show_path(self, advice: Advice) -> None:
+        """Mark the path of this advice."""
+        self._on_path = [*(step.node for step in advice.path), advice.outcome]
+        told = " ".join(f"{step.question} {step.answer}." for step in advice.path)
+        self.setAccessibleDescription(f"{told} {advice.precision}")
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        scale = min(self.width() / self._size.width(), self.height() / self._size.height(), LARGEST_SCALE)
+        free = QPointF(self.width() - scale * self._size.width(), self.height() - scale * self._size.height()) / 2
+        painter.translate(free)
+        painter.scale(scale, scale)
+        edges = [(key, target, words) for key in TREE for target, words in _targets(key).items()]
+        for start, end, words in sorted(edges, key=lambda edge: self._taken(edge[0], edge[1])):
+            self._line(painter, start, end, words)
+        for key in TREE:
+            self._box(painter, key)
+        painter.end()
+
+    def _taken(self, start: str, end: str) -> bool:
+        return start in self._on_path and end in self._on_path
+
+    def _line(self, painter: QPainter, start: str, end: str, words: str) -> None:
+        theme, taken = themes().theme, self._taken(start, end)
+        a, b = self._boxes[start], self._boxes[end]
+        source, target = QPointF(a.right(), a.center().y()), QPointF(b.left(), b.center().y())
+        path = QPainterPath(source)
+        bend = QPointF((target.x() - source.x()) / 2, 0)
+        path.cubicTo(source + bend, target - bend, target)
+        painter.setPen(QPen(QColor(theme.accent if taken else theme.line), 2.4 if taken else 1.4))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawPath(path)
+        flags = int(Qt.AlignmentFlag.AlignCenter) | int(Qt.TextFlag.TextWordWrap)
+        width = min(QFontMetricsF(painter.font()).horizontalAdvance(words) + 6, GAP_X - 10)
+        text = painter.boundingRect(QRectF(0, 0, width, 100), flags, words)
+        text.moveCenter(target - QPointF(text.width() / 2 + 5, 0))
+        painter.fillRect(text, QColor(theme.window))
+        painter.setPen(QColor(theme.text if taken else theme.muted))
+        painter.drawText(text, flags, words)
+
+    def _box(self, painter: QPainter, key: str) -> None:
+        theme, node, box = themes().theme, TREE[key], self._boxes[key]
+        taken, leaf = key in self._on_path, isinstance(node, Outcome)
+        fill = theme.blend(theme.accent, 0.24 if leaf else 0.10) if taken else theme.base
+        painter.setPen(QPen(QColor(theme.accent if taken else theme.line), 2.0 if taken else 1.0))
+        painter.setBrush(QColor(fill))
+        corner = BOX_H / 2 if leaf else 6.0
+        painter.drawRoundedRect(box, corner, corner)
+        painter.setPen(QColor(theme.text if taken else theme.muted))
+        text = _leaf_text(node) if isinstance(node, Outcome) else node.text
+        flags = int(Qt.AlignmentFlag.AlignCenter) | int(Qt.TextFlag.TextWordWrap)
+        painter.drawText(box.adjusted(5, 2, -5, -2), flags, text)
+
+
+def _leaf_text(node: Outcome) -> str:
+    return f"{node.precision}\nthen {node.then}" if node.then else node.precision
