@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
 READOUT_LINES = 8
-_READOUT_NAME_PX = 190
+_READOUT_NAME_PX = (190, 100)  # the shorter one where there is little room beside the cursor
+_READOUT_GAP_PX = 4
 _RIGHT_PX = 30  # half of the widest tick text of the x axis
 _BEHIND = -200.0  # grid lines lie under the curves
 
@@ -231,12 +232,20 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.readout.setVisible(bool(readings))
         if not readings:
             return
-        self.readout.setText(self._readout_html(x, readings, headed))
-        self.readout.adjustSize()
         inside = self.view.sceneBoundingRect()
-        at_right = self.view.mapViewToScene(QPointF(x, 0)).x() < inside.center().x()
-        left = inside.right() - self.readout.width() - 4 if at_right else inside.left() + 4
-        self.readout.move(int(left), int(inside.top()) + 2)
+        line_px = self.view.mapViewToScene(QPointF(x, 0)).x()
+        at_right = line_px < inside.center().x()
+        room = (inside.right() - line_px if at_right else line_px - inside.left()) - 2 * _READOUT_GAP_PX
+        for name_px in _READOUT_NAME_PX:
+            self.readout.setText(self._readout_html(x, readings, headed, name_px))
+            self.readout.adjustSize()
+            if self.readout.width() <= room:
+                break
+        width, height, fits = self.readout.width(), self.readout.height(), self.readout.width() <= room
+        left = inside.right() - width if at_right else inside.left()
+        top = inside.top() if fits else inside.bottom() - height  # where it hides no mark of the top edge
+        shift = -_READOUT_GAP_PX if at_right else _READOUT_GAP_PX
+        self.readout.move(int(left) + shift, int(top) + (2 if fits else -2))
 
     def hide_cursor(self) -> None:
         self.cursor_line.hide()
@@ -245,12 +254,12 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     def contextMenuEvent(self, event: Any) -> None:
         event.ignore()  # the frame around the plot has the menu
 
-    def _readout_html(self, x: float, readings: Sequence[Reading], headed: bool) -> str:
+    def _readout_html(self, x: float, readings: Sequence[Reading], headed: bool, name_px: int) -> str:
         heading = place_text(x, self.over)
         lines = [f"<b>{heading[:1].upper()}{heading[1:]}</b>"] if headed else []
         metrics = QFontMetrics(self.readout.font())
         for reading in readings[:READOUT_LINES]:
-            name = metrics.elidedText(reading.name, Qt.TextElideMode.ElideMiddle, _READOUT_NAME_PX)
+            name = metrics.elidedText(reading.name, Qt.TextElideMode.ElideMiddle, name_px)
             values = ", ".join(
                 f"{escape(value.label)} <b>{escape(value.text)}</b>"
                 + ("" if value.x == x else f" at {place_text(value.x, self.over)}")
