@@ -275,6 +275,7 @@ QTableCornerButton::section { background: @base@; border: none; border-bottom: 1
 QHeaderView { background: transparent; }
 QHeaderView::section { background: @base@; color: @muted@; border: none;
   border-bottom: 1px solid @line@; padding: 6px 8px; }
+QHeaderView::section:vertical { border: none; color: @text@; padding: 0 10px; }
 QScrollArea { border: none; background: transparent; }
 QScrollBar:vertical { width: 12px; background: transparent; margin: 0; }
 QScrollBar:horizontal { height: 12px; background: transparent; margin: 0; }

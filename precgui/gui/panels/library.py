@@ -147,6 +147,8 @@ class LibraryPanel(QWidget):
     def _use_folder(self) -> None:
         if self._library.folder != self._state.folder:
             self._library = Library(self._state.folder)
+            if watched := self._watcher.directories():
+                self._watcher.removePaths(watched)
         self.folder.setText(_from_home(self._state.folder))
         self.folder.setToolTip(str(self._state.folder))
         self.refresh()

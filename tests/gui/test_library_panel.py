@@ -1,0 +1,221 @@
+"""The library shows the folder as it is, and what a user does there ends up on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtTest import QAbstractItemModelTester
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.panels import library as panel_module
+from precgui.gui.panels.library import LibraryPanel
+from precgui.gui.panels.library_table import (
+    COLUMNS,
+    NOTE,
+    STATUS,
+    TITLE,
+    RunTable,
+    accuracy_text,
+    date_text,
+    loss_text,
+)
+from precgui.gui.state import Problem, State
+from precgui.runs.errors import RunFileError
+from precgui.runs.library import Entry, read_entry
+from tests.gui.conftest import write_run
+
+TIMEOUT = 5000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "runs"
+    write_run(made / "old.h5", "the old one", "fp32", "2026-01-01T10:00:00+00:00")
+    write_run(made / "new.h5", "the new one", "bf16-amp", "2026-02-01T10:00:00+00:00")
+    return made
+
+
+def make_panel(qtbot: QtBot, runs: int) -> LibraryPanel:
+    panel = LibraryPanel(State())
+    panel.resize(1000, 600)
+    qtbot.addWidget(panel)
+    panel.show()
+    qtbot.waitUntil(lambda: panel.table.rowCount() == runs and panel._scan is None, timeout=TIMEOUT)
+    return panel
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, folder: Path) -> LibraryPanel:
+    return make_panel(qtbot, 2)
+
+
+def column(panel: LibraryPanel, number: int) -> list[str]:
+    return [str(panel.filtered.index(row, number).data()) for row in range(panel.filtered.rowCount())]
+
+
+def choose(panel: LibraryPanel, *names: str) -> None:
+    panel.view.clearSelection()
+    panel._select({panel._state.folder / name for name in names})
+
+
+def test_that_runs_are_listed_newest_first_with_their_figures(panel: LibraryPanel) -> None:
+    assert column(panel, TITLE) == ["the new one", "the old one"]
+    assert column(panel, 1) == ["bf16-amp", "fp32"]
+    assert column(panel, STATUS) == ["completed", "completed"]
+    assert column(panel, 4) == ["75.00 %", "75.00 %"]
+    assert column(panel, 5) == ["4", "4"]
+
+
+def test_that_the_model_keeps_the_rules_of_qt(qtbot: QtBot, folder: Path) -> None:
+    model = RunTable(lambda entry, column, text: True)
+    tester = QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal)
+    model.show_entries([read_entry(path) for path in sorted(folder.glob("*.h5"))])
+    assert model.rowCount() == 2 and model.columnCount() == len(COLUMNS)
+    model.show_entries([])
+    assert model.rowCount(QModelIndex()) == 0
+    tester.deleteLater()
+
+
+def test_that_sorting_goes_by_number_and_unknown_is_least(qtbot: QtBot) -> None:
+    losses = {"a": 0.5, "b": 10.0, "c": None, "d": float("nan"), "e": 2.0}
+    panel = LibraryPanel(State())
+    qtbot.addWidget(panel)
+    qtbot.waitUntil(lambda: panel._scan is None, timeout=TIMEOUT)
+    panel.table.show_entries([Entry(Path(f"{name}.h5"), name, final_loss=loss) for name, loss in losses.items()])
+    panel.view.sortByColumn(3, Qt.SortOrder.DescendingOrder)
+    assert column(panel, TITLE)[:3] == ["b", "e", "a"]
+    panel.view.sortByColumn(3, Qt.SortOrder.AscendingOrder)
+    assert column(panel, TITLE)[2:] == ["a", "e", "b"]
+
+
+def test_that_the_filter_wants_every_word_in_any_column(panel: LibraryPanel, qtbot: QtBot) -> None:
+    qtbot.keyClicks(panel.search, "ONE bf16")
+    assert column(panel, TITLE) == ["the new one"]
+    assert "1 hidden by the filter" in panel.told.text()
+    panel.search.clear()
+    assert panel.filtered.rowCount() == 2
+
+
+def test_that_opening_several_runs_shows_them(panel: LibraryPanel, qtbot: QtBot) -> None:
+    choose(panel, "old.h5", "new.h5")
+    with qtbot.waitSignal(panel._state.panel_wanted) as wanted:
+        panel.open_selected()
+    assert wanted.args == ["live"]
+    assert {opened.name for opened in panel._state.runs.values()} == {"the old one", "the new one"}
+
+
+def test_that_enter_opens_the_run(panel: LibraryPanel, qtbot: QtBot) -> None:
+    panel.view.setFocus()
+    panel.view.selectRow(1)
+    with qtbot.waitSignal(panel._state.run_added):
+        panel.view.activated.emit(panel.filtered.index(1, TITLE))
+    assert [opened.name for opened in panel._state.runs.values()] == ["the old one"]
+
+
+def test_that_a_new_name_is_kept_on_disk_and_in_the_window(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
+    choose(panel, "old.h5")
+    panel.open_selected()
+    panel.filtered.setData(panel.filtered.index(1, TITLE), "a better name")
+    qtbot.waitUntil(lambda: "a better name" in column(panel, TITLE), timeout=TIMEOUT)
+    assert read_entry(folder / "old.h5").title == "a better name"
+    assert [opened.name for opened in panel._state.runs.values()] == ["a better name"]
+
+
+def test_that_a_note_is_kept_and_shown(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
+    panel.filtered.setData(panel.filtered.index(0, NOTE), "learning rate too high")
+    qtbot.waitUntil(lambda: "learning rate too high" in column(panel, NOTE), timeout=TIMEOUT)
+    choose(panel, "new.h5")
+    assert panel.told.text() == "new.h5\nlearning rate too high"
+
+
+def test_that_a_run_made_elsewhere_is_seen_by_itself(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
+    choose(panel, "old.h5")
+    write_run(folder / "third.h5", "the third one")
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 3, timeout=TIMEOUT)
+    assert [entry.path.name for entry in panel.selected()] == ["old.h5"]
+
+
+def test_that_a_bad_file_is_listed_with_its_sentence(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
+    (folder / "broken.h5").write_bytes((folder / "new.h5").read_bytes()[:300])
+    (folder / "stranger.h5").write_text("no run at all", encoding="utf-8")
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 4, timeout=TIMEOUT)
+    assert column(panel, STATUS).count("unreadable") == 2
+    choose(panel, "stranger.h5")
+    assert "stranger.h5" in panel.told.text()
+    assert not panel.actions_["rename"].isEnabled() and panel.actions_["bin"].isEnabled()
+
+
+def test_that_deleting_asks_first_and_can_be_declined(
+    panel: LibraryPanel, qtbot: QtBot, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: list[Path] = []
+
+    def delete(path: Path) -> None:
+        gone.append(path)
+        path.unlink()
+
+    monkeypatch.setattr(panel_module, "delete", delete)
+    choose(panel, "old.h5")
+    panel.ask_to_delete()
+    assert panel.bar.asking
+    panel.bar.no.click()
+    assert not panel.bar.asking and not gone
+    panel.open_selected()
+    panel.ask_to_delete()
+    panel.bar.yes.click()
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 1, timeout=TIMEOUT)
+    assert gone == [folder / "old.h5"]
+    assert not panel._state.runs
+
+
+def test_that_what_cannot_be_deleted_is_told(
+    panel: LibraryPanel, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise RunFileError(f"{path.name} cannot be moved to the bin.")
+
+    monkeypatch.setattr(panel_module, "delete", refuse)
+    choose(panel, "old.h5")
+    panel.ask_to_delete()
+    with qtbot.waitSignal(panel._state.notice) as told:
+        panel.bar.yes.click()
+    assert told.args == [Problem("old.h5 cannot be moved to the bin.")]
+    assert panel.table.rowCount() == 2
+
+
+def test_that_a_run_in_training_cannot_be_deleted(panel: LibraryPanel, qtbot: QtBot) -> None:
+    choose(panel, "old.h5")
+    panel.open_selected()
+    panel._state.active_key = next(iter(panel._state.runs))
+    with qtbot.waitSignal(panel._state.notice):
+        panel.ask_to_delete()
+    assert not panel.bar.asking
+
+
+def test_that_an_empty_folder_says_what_to_do(qtbot: QtBot) -> None:
+    panel = make_panel(qtbot, 0)
+    assert panel.pages.currentWidget() is panel.empty
+    assert str(panel._state.folder) in panel.empty.text.text()
+    with qtbot.waitSignal(panel._state.panel_wanted) as wanted:
+        panel.empty.button.click()
+    assert wanted.args == ["setup"]
+
+
+def test_that_another_folder_can_be_chosen(panel: LibraryPanel, qtbot: QtBot, tmp_path: Path) -> None:
+    write_run(tmp_path / "other" / "far.h5", "from far away")
+    panel._state.set_folder(tmp_path / "other")
+    qtbot.waitUntil(lambda: column(panel, TITLE) == ["from far away"], timeout=TIMEOUT)
+    write_run(tmp_path / "other" / "near.h5", "a second one")
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 2, timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "–"), (float("nan"), "NaN"), (0.012345, "0.01235"), (2.0, "2")])
+def test_that_losses_are_short_and_nan_is_said(value: float | None, text: str) -> None:
+    assert loss_text(value) == text
+
+
+def test_that_accuracy_is_in_percent_and_odd_dates_are_kept() -> None:
+    assert (accuracy_text(0.98765), accuracy_text(None)) == ("98.77 %", "–")
+    assert (date_text("last week"), date_text("")) == ("last week", "–")

@@ -1,0 +1,191 @@
+"""The Run panel: recipes, precisions, start and queue, files, the command; and Compare beside it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QLineEdit
+from pytestqt.qtbot import QtBot
+
+from precgui.config import PRECISIONS, RECIPES, RunConfig, load
+from precgui.gui.panels.compare import FIGURES, ComparePanel
+from precgui.gui.panels.setup import SetupPanel
+from precgui.gui.panels.setup_command import command, value_text
+from precgui.gui.state import State
+from tests.gui.conftest import write_run
+
+
+class Orders(State):
+    """A state that takes orders and trains nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ordered: list[RunConfig] = []
+        self.busy = False
+
+    @property
+    def is_training(self) -> bool:
+        return self.busy
+
+    def start(self, config: RunConfig) -> None:
+        self.ordered.append(config)
+
+
+@pytest.fixture
+def panel(qtbot: QtBot) -> SetupPanel:
+    made = SetupPanel(Orders())
+    qtbot.addWidget(made)
+    made.resize(1000, 700)
+    made.show()
+    return made
+
+
+def orders(panel: SetupPanel) -> Orders:
+    assert isinstance(panel._state, Orders)
+    return panel._state
+
+
+def line(panel: SetupPanel, path: str) -> QLineEdit:
+    found = panel.findChild(QLineEdit, path)
+    assert isinstance(found, QLineEdit)
+    return found
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_that_a_click_chooses_the_precision_that_starts(panel: SetupPanel, qtbot: QtBot, precision: str) -> None:
+    panel.precision.cards[precision].button.click()
+    with qtbot.waitSignal(panel._state.panel_wanted) as wanted:
+        panel.start_button.click()
+    assert wanted.args == ["live"]
+    assert [config.precision for config in orders(panel).ordered] == [precision]
+
+
+def test_that_a_family_of_precisions_takes_a_format(panel: SetupPanel) -> None:
+    assert panel.precision.family is not None
+    panel.precision.family.rest.setText("e5m2")
+    panel.precision.family.button.click()
+    value = panel.form.value()
+    assert value is not None and value.precision == "emulated:e5m2"
+    panel.precision.family.rest.setText("e99m99")
+    assert panel.form.value() is None
+    assert "precision" in panel.form.general.text()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_that_a_recipe_fills_the_form_and_is_explained(panel: SetupPanel, recipe: str) -> None:
+    panel.use_recipe(recipe)
+    assert panel.form.value() == RECIPES[recipe][1]
+    assert panel.recipe_told.text() == RECIPES[recipe][0]
+    assert not [row.path for row in panel.form.rows.values() if row.label.font().bold()]
+
+
+def test_that_start_is_refused_with_its_reason_until_the_fault_is_mended(panel: SetupPanel, qtbot: QtBot) -> None:
+    line(panel, "data.batch_size").setText("0")
+    assert not panel.start_button.isEnabled()
+    assert "data.batch_size: 0 is too small" in panel.start_button.toolTip()
+    assert "data.batch_size" in panel.message.text()
+    panel.start()
+    assert not orders(panel).ordered
+    qtbot.waitUntil(lambda: line(panel, "data.batch_size").hasFocus())
+    line(panel, "data.batch_size").setText("16")
+    assert panel.start_button.isEnabled()
+
+
+def test_that_a_run_is_queued_while_another_trains(panel: SetupPanel, qtbot: QtBot) -> None:
+    orders(panel).busy = True
+    orders(panel).queue.append(RunConfig(title="the next one"))
+    orders(panel).queue_changed.emit()
+    assert panel.start_button.text() == "Queue run"
+    assert panel.queue_button.isVisible() and panel.queue_button.text() == "1 in the queue"
+    with qtbot.assertNotEmitted(panel._state.panel_wanted):
+        panel.start_button.click()
+    panel.queue_button.menu().actions()[0].trigger()
+    assert not orders(panel).queue
+    assert not panel.queue_button.isVisible()
+
+
+def test_that_a_config_goes_to_a_file_and_back(panel: SetupPanel, tmp_path: Path) -> None:
+    line(panel, "optimizer.lr").setText("1e-6")
+    line(panel, "title").setText("tiny steps")
+    kept = panel.form.value()
+    path = tmp_path / "mine.toml"
+    panel.save(path)
+    assert load(path) == kept
+    panel.use_recipe("digits-long")
+    panel.load(path)
+    assert panel.form.value() == kept
+    assert str(path) in panel.recipe_told.text()
+
+
+def test_that_a_bad_file_leaves_the_form_as_it_was(panel: SetupPanel, qtbot: QtBot, tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text("[optimizer]\nlearning = 3\n", encoding="utf-8")
+    before = panel.form.value()
+    with qtbot.waitSignal(panel._state.notice) as told:
+        panel.load(path)
+    assert "bad.toml cannot be used: optimizer.learning" in told.args[0].message
+    assert panel.form.value() == before
+
+
+def test_that_a_folder_that_is_gone_is_told_when_saving(panel: SetupPanel, qtbot: QtBot, tmp_path: Path) -> None:
+    with qtbot.waitSignal(panel._state.notice) as told:
+        panel.save(tmp_path / "gone" / "mine.toml")
+    assert "was not saved" in told.args[0].message
+
+
+def test_that_the_copied_command_starts_the_same_run(panel: SetupPanel) -> None:
+    panel.precision.cards["fp16-amp"].button.click()
+    line(panel, "title").setText('what "if" it\'s 1e-3?')
+    line(panel, "train.max_steps").setText("50")
+    line(panel, "optimizer.lr").setText("1e-3")
+    panel.copy_command()
+    words = shlex.split(QGuiApplication.clipboard().text())
+    assert words[:3] == ["precgui", "run", "digits-quick"]
+    assert load(words[2], words[4::2]) == panel.form.value()
+
+
+@pytest.mark.parametrize("title", ["true", "1e5", "none", "", "a b", "ü", "[1]", "nan", 'say "hi"', "back\\slash"])
+def test_that_any_title_survives_the_command(title: str) -> None:
+    base, wanted = RECIPES["digits-long"][1], RECIPES["digits-long"][1].model_copy(update={"title": title})
+    words = shlex.split(command("digits-long", base.model_copy(update={"title": "other"}), wanted))
+    assert load("digits-long", words[4::2]).title == title
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "none"), (True, "true"), (0.5, "0.5"), ("fp32", "fp32"), (3, "3")])
+def test_that_plain_values_are_not_quoted(value: object, text: str) -> None:
+    assert value_text(value) == text
+
+
+def test_that_everything_goes_back_to_the_recipe(panel: SetupPanel) -> None:
+    line(panel, "seed").setText("77")
+    panel.new_run()
+    assert panel.form.value() == RECIPES["digits-quick"][1]
+
+
+# Compare ---------------------------------------------------------------------------------------------------
+
+
+def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp_path: Path) -> None:
+    state = State()
+    panel = ComparePanel(state)
+    qtbot.addWidget(panel)
+    panel.show()
+    assert panel.pages.currentWidget() is panel.empty
+    for precision in ("bf16-amp", "fp32"):
+        state.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+    assert panel.pages.currentWidget() is not panel.empty
+    heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
+    assert [head.text() for head in heads if head] == ["in bf16-amp", "in fp32 (baseline)"]
+    speed_up = [each.title for each in FIGURES].index("Speed-up")
+    cells = [panel.table.item(row, speed_up) for row in range(2)]
+    assert [cell.text() for cell in cells if cell] == ["1.00x", "1.00x"]
+    panel.baseline.setCurrentIndex(1)
+    panel.baseline.activated.emit(1)
+    heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
+    assert [head.text() for head in heads if head] == ["in bf16-amp (baseline)", "in fp32"]
+    for key in list(state.runs):
+        state.close_run(key)
+    assert panel.pages.currentWidget() is panel.empty
