@@ -1,0 +1,169 @@
+"""Switches of the loop that must not change what is computed, and those that change it in a known way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from precgui.engine import mechanics, tasks
+from precgui.engine.averaging import WeightAverage
+from precgui.engine.errors import EngineError
+from precgui.engine.tasks import Digits
+from precgui.events import Event, StepDone
+from tests.engine.conftest import Record
+
+LOW = ["fp32", "fp64", "bf16-amp", "fp16-amp", "bf16-pure", "fp16-pure"]
+
+
+def curve(events: list[Event]) -> list[tuple[float, float]]:
+    return [(e.loss, e.grad_norm) for e in events if isinstance(e, StepDone)]
+
+
+class _NoBatchNorm(Digits):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+
+
+def test_that_accumulated_batches_equal_one_large_batch(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tasks.TASKS, "digits", _NoBatchNorm)
+    whole = curve(record("data.batch_size=200", "train.epochs=2", "precision=fp64"))
+    parts = curve(record("data.batch_size=50", "train.accumulation=4", "train.epochs=2", "precision=fp64"))
+    assert len(whole) == len(parts) == 16, "the last step of an epoch has fewer samples and counts them"
+    for one, other in zip(whole, parts, strict=True):
+        assert one == pytest.approx(other, rel=1e-9)
+
+
+@pytest.mark.parametrize("precision", LOW)
+def test_that_checkpoints_change_no_bit(record: Record, precision: str) -> None:
+    settings = (f"precision={precision}", "train.max_steps=24")
+    plain, recomputed = record(*settings), record(*settings, "train.checkpointing=true")
+    assert curve(plain) == curve(recomputed)
+    losses = [[e.loss for e in events if type(e).__name__ == "Evaluated"] for events in (plain, recomputed)]
+    assert losses[0] == losses[1], "batch norm counted a batch twice"
+
+
+def test_that_checkpoints_save_activations() -> None:
+    def saved(model: nn.Module) -> int:
+        sizes: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            model(torch.randn(256, 64)).sum().backward()
+        return sum(sizes.values())
+
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Sequential(*(part for _ in range(16) for part in (nn.Linear(64, 64), nn.ReLU()))))
+
+    plain, checkpointed = network(), network()
+    assert mechanics.checkpoint_segments(checkpointed) == ["0"]
+    assert saved(checkpointed) < saved(plain) / 2
+
+
+def test_that_blocks_in_a_list_are_segments() -> None:
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(3))
+
+    assert mechanics.checkpoint_segments(Stack()) == ["blocks.0", "blocks.1", "blocks.2"]
+
+
+def test_that_a_model_without_segments_is_told() -> None:
+    with pytest.raises(EngineError, match=r"no nn\.Sequential or nn\.ModuleList"):
+        mechanics.checkpoint_segments(nn.Linear(2, 2))
+
+
+def test_that_channels_last_changes_only_the_order_of_sums(record: Record) -> None:
+    plain, last = (curve(record("train.max_steps=3", f"train.channels_last={v}")) for v in ("false", "true"))
+    assert [loss for loss, _ in plain] == pytest.approx([loss for loss, _ in last], rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_that_the_average_equals_torchs(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+    reference = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))  # type: ignore[no-untyped-call]
+    reference.update_parameters(model)
+    low = nn.Linear(5, 3).to(dtype)
+    low.load_state_dict(model.state_dict())
+    average = WeightAverage(list(low.parameters()), list(model.parameters()), 0.9)
+    if dtype is torch.float32:
+        average = WeightAverage(list(model.parameters()), list(model.parameters()), 0.9)
+    for _ in range(5):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter))
+        reference.update_parameters(model)
+        average.update()
+    tolerance = 1e-6 if dtype is torch.float32 else 2e-2
+    shown = model if dtype is torch.float32 else low
+    before = [p.detach().clone() for p in shown.parameters()]
+    with average.applied():
+        for found, expected in zip(shown.parameters(), reference.module.parameters(), strict=True):
+            torch.testing.assert_close(found.float(), expected, rtol=tolerance, atol=tolerance)
+    assert all(torch.equal(b, p) for b, p in zip(before, shown.parameters(), strict=True))
+
+
+def test_that_averaging_changes_validation_and_not_training(record: Record) -> None:
+    plain, averaged = (record("train.epochs=2", *more) for more in ((), ("train.ema_decay=0.9",)))
+    assert curve(plain) == curve(averaged)
+    assert [e for e in plain if type(e).__name__ == "Evaluated"] != [
+        e for e in averaged if type(e).__name__ == "Evaluated"
+    ]
+
+
+def switches() -> tuple[object, ...]:
+    return (
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.allow_tf32,
+        torch.backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
+        torch.backends.mkldnn.conv.fp32_precision,  # type: ignore[attr-defined]
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cudnn.benchmark,
+        torch.get_num_threads(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_default_dtype(),
+    )
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp64", "fp16-amp"])
+def test_that_no_switch_leaks_into_the_next_run(record: Record, precision: str) -> None:
+    before = switches()
+    record("train.max_steps=1", f"precision={precision}", "train.deterministic=true", "threads=2")
+    assert switches() == before
+
+
+class _LossPerSample(Digits):
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_that_a_loss_that_is_no_number_is_told(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tasks.TASKS, "digits", _LossPerSample)
+    with pytest.raises(EngineError, match=r"the loss of task digits has the shape \[64\], .* take its mean"):
+        record()
+
+
+@pytest.mark.parametrize("backend", ["math", "flash"])
+def test_that_the_attention_kernel_can_be_chosen(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Callable[..., object], types: object, args: object = (), kwargs: object = None
+        ) -> object:
+            names.append(str(func))
+            return func(*args, **(kwargs or {}))  # type: ignore[misc,dict-item]
+
+    q = torch.randn(1, 2, 8, 16)
+    with mechanics.attention(backend), Names():  # type: ignore[no-untyped-call]
+        nn.functional.scaled_dot_product_attention(q, q, q)
+    assert any("flash" in name for name in names) is (backend == "flash")
