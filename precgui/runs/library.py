@@ -114,22 +114,24 @@ def _slug(text: str) -> str:
 def _entry(path: Path, run: SavedRun) -> Entry:
     final = run.summary.get("final")
     figures: Mapping[str, Any] = final if isinstance(final, dict) else {}
+    counted = run.summary.get("steps")
+    steps = counted if isinstance(counted, int) else run.steps
     return Entry(
         path=path,
         title=run.title,
         precision=run.config.precision,
         status=run.status,
-        final_loss=_final_loss(run, figures),
+        final_loss=_final_loss(steps, figures),
         val_accuracy=_number(figures.get("val_accuracy")),
         created=run.created,
-        steps=run.steps,
+        steps=steps,
         note=read_notes(path).note,
     )
 
 
-def _final_loss(run: SavedRun, figures: Mapping[str, Any]) -> float | None:
+def _final_loss(steps: int, figures: Mapping[str, Any]) -> float | None:
     loss = _number(figures.get("train_loss"))
-    return nan if loss is None and figures and run.steps else loss
+    return nan if loss is None and figures and steps else loss
 
 
 def _number(value: Any) -> float | None:

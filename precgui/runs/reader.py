@@ -63,7 +63,9 @@ class SavedRun:
         self._machine = contents.document("machine")
         self._environment = contents.document("environment")
         self._odd = contents.notes  # on what is read once; the contents forget their notes when refreshed
-        self._read_progress(writer_gone=self._is_writer_gone())
+        self._read_progress(writer_gone=False)
+        if self.status == "running" and self._is_writer_gone():
+            self.refresh()
 
     @property
     def notes(self) -> list[str]:
