@@ -6,7 +6,9 @@ filters that HDF5 would load from plugins are refused, and so are claims of more
 
 from __future__ import annotations
 
+import atexit
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,16 @@ _ATTEMPTS = 4  # to open a file that is being written
 _PAUSE_S = 0.02
 
 
+_open: weakref.WeakSet[h5py.File] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """HDF5 closes what is left open after Python has ended, and a file that is read through Python crashes it then."""
+    for file in list(_open):
+        file.close()
+
+
 class Unusable(Exception):
     """A part of a file cannot be used; the message is a phrase that says why."""
 
@@ -39,7 +51,9 @@ def open_snapshot(path: Path) -> tuple[h5py.File, Snapshot]:
     for _ in range(_ATTEMPTS):
         snapshot = _snapshot(path)
         try:
-            return h5py.File(snapshot, "r"), snapshot
+            file = h5py.File(snapshot, "r")
+            _open.add(file)
+            return file, snapshot
         except FAULTS as error:  # perhaps a writer was in the middle of it
             snapshot.close()
             reason = str(error)
