@@ -13,6 +13,7 @@ from precgui.runs.run import Run
 NONFINITE_KINDS = ("nonfinite_loss", "nonfinite_gradient")
 
 
+@np.errstate(all="ignore")  # a damaged file holds any bits
 def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
     """The figures of a run from what was recorded; None stands for "not measured" and for a value not finite.
 
