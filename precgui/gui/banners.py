@@ -185,6 +185,7 @@ class NoticeList(QDialog):
         self._entries = notices.entries()[::-1]
         self.list = QListWidget(self)
         self.list.setAccessibleName("Notices")
+        self.list.setProperty("kind", "menu")
         self.list.setWordWrap(True)
         self.list.setIconSize(QSize(18, 18))
         self.details = QPlainTextEdit(self)

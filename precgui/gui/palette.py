@@ -48,6 +48,7 @@ def _titles(actions: Actions) -> list[tuple[str, QAction]]:
 
 def _table(parent: QWidget) -> QTreeWidget:
     table = QTreeWidget(parent)
+    table.setProperty("kind", "menu")
     table.setColumnCount(2)
     table.setHeaderHidden(True)
     table.setRootIsDecorated(False)

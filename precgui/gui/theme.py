@@ -269,6 +269,8 @@ QTableView, QTreeView, QListView {
   background: @base@; border: 1px solid @line@; border-radius: 8px; outline: none;
   selection-background-color: @chosen@; selection-color: @text@; }
 QTableView:focus, QTreeView:focus, QListView:focus { border-color: @accent@; }
+QTreeView[kind="menu"]::item, QListView[kind="menu"]::item { padding: 5px 6px; }
+QTreeView[kind="menu"]::item:selected, QListView[kind="menu"]::item:selected { background: @chosen@; color: @text@; }
 QTableView::item { padding: 0 5px; border: none; }
 QTableView::item:selected { background: @chosen@; color: @text@; }
 QTableCornerButton::section { background: @base@; border: none; border-bottom: 1px solid @line@; }

@@ -58,6 +58,7 @@ class LibraryPanel(QWidget):
         self._lay_out()
         self._connect()
         self._recolour()
+        self.told.setText("Reading the folder...")
         self._use_folder()
 
     def _make_actions(self) -> dict[str, QAction]:
