@@ -7,7 +7,11 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_LAZY = {"open_run": "precgui.runs.reader"}  # looked up on first use, so that importing precgui stays light
+_LAZY = {  # looked up on first use, so that importing precgui stays light
+    "open_run": "precgui.runs.reader",
+    "quantize": "precgui.engine.quantize",
+    "quantize_blocks": "precgui.engine.quantize_blocks",
+}
 
 
 def __getattr__(name: str) -> Any:

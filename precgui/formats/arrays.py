@@ -7,33 +7,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from precgui.formats.codec import decode, encode
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
-from precgui.formats.real import nan
+from precgui.formats.real import finite, nan, to_float
 from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, Convention, keeps_finite, stream_keys
 
 Floats = NDArray[np.float64]
 _DEFAULT = Convention()
-_WIDEST_MANTISSA, _LOWEST_QUANTUM, _HIGHEST = 52, -1074, 1023
 
 
 def quantize_array(values: ArrayLike, fmt: Format, convention: Convention = _DEFAULT, seed: int = 0) -> Floats:
     """Each double rounded to `fmt`, as doubles of the same shape.
 
-    Stochastic rounding takes the draw of the element's place in the flattened array. Raises ValueError for a format
-    with values that a double cannot hold.
+    Stochastic rounding takes the draw of the element's place in the flattened array. In a format with more range than
+    double, what rounds to a value beyond double becomes infinity.
     """
-    array = np.asarray(values, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN on its way to double
+        array = np.asarray(values, dtype=np.float64)
     if isinstance(fmt, CodeBook):
         return _to_codebook(array, fmt, convention, seed)
     if isinstance(fmt, IntFormat):
         return _to_integer(array, fmt, convention, seed)
-    _check_width(fmt)
     return _to_float(array, fmt, convention, seed)
-
-
-def _check_width(fmt: FloatFormat) -> None:
-    quantum = fmt.emin - fmt.mantissa_bits
-    if fmt.mantissa_bits > _WIDEST_MANTISSA or quantum < _LOWEST_QUANTUM or fmt.emax > _HIGHEST:
-        raise ValueError(f"{fmt.name} has values that FP64 cannot hold; use the exact form for single values")
 
 
 def draws(seed: int, count: int) -> NDArray[np.uint32]:
@@ -93,7 +86,7 @@ def _to_float(array: Floats, fmt: FloatFormat, convention: Convention, seed: int
 def _past_the_end(
     rounded: Floats, array: Floats, fmt: FloatFormat, convention: Convention, negative: NDArray[np.bool_]
 ) -> Floats:
-    largest = float(fmt.max_finite)
+    largest = to_float(finite(fmt.max_finite))
     is_inf = np.isinf(array)
     limit = np.array([_limit(fmt, convention, negative=False), _limit(fmt, convention, negative=True)])
     from_inf = Convention("nearest_even", convention.overflow, convention.nan)
@@ -104,7 +97,7 @@ def _past_the_end(
 
 
 def _limit(fmt: FloatFormat, convention: Convention, *, negative: bool) -> float:
-    largest = float(fmt.max_finite)
+    largest = to_float(finite(fmt.max_finite))
     if convention.overflow == "saturate":
         return largest
     if convention.overflow == "nan":
@@ -119,15 +112,17 @@ def _nan_and_sign(result: Floats, array: Floats, fmt: FloatFormat, convention: C
         outside = (result < 0) if fmt.has_zero else (array <= 0)
         below = 0.0 if fmt.has_zero else float(fmt.min_positive)
         result = np.where(outside, below if convention.overflow == "saturate" else np.nan, result)
-    stand_in = np.nan if fmt.has_nan else _nan_stand_in(fmt, convention)
+    stand_in = np.nan if fmt.has_nan else _nan_stand_in(array, fmt, convention)
     final: Floats = np.where(np.isnan(array), stand_in, result)
     return final
 
 
-def _nan_stand_in(fmt: FloatFormat, convention: Convention) -> float:
+def _nan_stand_in(array: Floats, fmt: FloatFormat, convention: Convention) -> float | Floats:
     if convention.nan == "max":
         return float(fmt.max_finite)
-    return -0.0 if convention.nan == "negative_zero" and fmt.has_negative_zero else 0.0
+    if convention.nan == "zero" or not fmt.has_negative_zero:
+        return 0.0
+    return np.where(np.signbit(array), 0.0, -0.0)
 
 
 def _to_integer(array: Floats, fmt: IntFormat, convention: Convention, seed: int) -> Floats:

@@ -65,7 +65,7 @@ def quantize_blocks_array(
     else:
         scales, tensor_scale = np.ldexp(1.0, mx_exponents(peak, element, rule)), 1.0
         scales[~np.isfinite(peak)] = np.nan
-    return _apply(array, rows, scales, tensor_scale, element, rounding, seed)
+    return _apply(array, rows, scales, tensor_scale, element, rounding, seed, chosen.two_level)
 
 
 def _rows(array: Floats, block: int) -> Floats:
@@ -112,14 +112,16 @@ def _nvfp4_scales(peak: Floats, element: Format) -> tuple[Floats, float]:
 
 
 def _apply(
-    array: Floats, rows: Floats, scales: Floats, tensor_scale: float, element: Format, rounding: Rounding, seed: int
-) -> Blocks:
+    array: Floats, rows: Floats, scales: Floats, tensor_scale: float, element: Format, rounding: Rounding, seed: int,
+    two_level: bool = False,
+) -> Blocks:  # fmt: skip
     column = scales[:, None]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        scaled = np.where(column == 0, 0.0, rows / column)
+        scaled = np.where(column == 0, 0.0, _divided(rows, column, single=two_level))
         known = np.where(np.isnan(column), 0.0, scaled)
     elements = quantize_array(known, element, Convention(rounding, overflow="saturate"), seed)
-    values = _unrows(elements * column, array.shape)
+    products = (elements * column).astype(np.float32).astype(np.float64) if two_level else elements * column
+    values = _unrows(products, array.shape)
     limits = float(element.value(element.min_ordinal)), float(element.max_finite)
     outside = (known < limits[0]) | (known > limits[1])
     return Blocks(
@@ -130,6 +132,14 @@ def _apply(
         _unrows(outside & (elements != known), array.shape),
         _unrows(elements == 0, array.shape) & (array != 0),
     )
+
+
+def _divided(rows: Floats, column: Floats, *, single: bool) -> Floats:
+    """Elements over their scale; in single precision where the scale is no power of two, as hardware divides."""
+    if not single:
+        return rows / column
+    quotient: Floats = (rows.astype(np.float32) / column.astype(np.float32)).astype(np.float64)
+    return quotient
 
 
 def _unrows(rows: NDArray, shape: tuple[int, ...]) -> NDArray:  # type: ignore[type-arg]

@@ -91,7 +91,7 @@ def quiet_bit(fmt: FloatFormat) -> int:
 
 def _nan_code(real: Real, fmt: Format, convention: Convention) -> int:
     if not isinstance(fmt, FloatFormat) or not fmt.has_nan:
-        return _nan_stand_in(fmt, convention)
+        return _nan_stand_in(real, fmt, convention)
     code = canonical_nan(fmt, negative=real.negative)
     quiet = quiet_bit(fmt)
     if quiet < 2:
@@ -102,11 +102,11 @@ def _nan_code(real: Real, fmt: Format, convention: Convention) -> int:
     return code | payload
 
 
-def _nan_stand_in(fmt: Format, convention: Convention) -> int:
+def _nan_stand_in(real: Real, fmt: Format, convention: Convention) -> int:
     if isinstance(fmt, FloatFormat):
         if convention.nan == "max" or not fmt.has_zero:
             return fmt.max_ordinal
-        return code_of(fmt, 0, negative_zero=convention.nan == "negative_zero")
+        return code_of(fmt, 0, negative_zero=convention.nan == "negative_zero" and not real.negative)
     nearest_to_zero = round_ordinal(Fraction(0), fmt, "nearest_even")
     return code_of(fmt, nearest_to_zero)
 

@@ -25,7 +25,8 @@ class Convention:
 
     overflow: `ieee` gives infinity, else NaN, else the largest value, whichever the format has, and keeps the
     largest finite value where the rounding direction asks for it (IEEE 754, 7.4); `saturate` gives the largest
-    value, for infinity, too; `nan` gives NaN, for infinity, too. nan: what stands for NaN in a format without one.
+    value, for infinity, too; `nan` gives NaN, for infinity, too. nan: what stands for NaN in a format without one;
+    `negative_zero` is the zero of the other sign, -0 for the usual NaN, as in ml_dtypes.
     """
 
     rounding: Rounding = "nearest_even"

@@ -58,7 +58,8 @@ def all_values(name: str, bits: int) -> Any:
 
 def bits_equal(left: Any, right: Any) -> Any:
     """Elementwise: the same double, signed zeros apart, any NaN equal to any other."""
-    left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
+    with np.errstate(invalid="ignore"):
+        left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
     return (np.isnan(left) & np.isnan(right)) | ((left == right) & (np.signbit(left) == np.signbit(right)))
 
 

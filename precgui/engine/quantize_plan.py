@@ -1,0 +1,150 @@
+"""From a format to the few constants that a rounding kernel needs, for single and double precision.
+
+The way of rounding depends on the range of the format against the range of the numbers that hold it:
+
+identity: the format holds every number of the type; nothing is done.
+fixed: the smallest normal is that of the type. Rounding is an integer addition to the bits and a mask.
+wide: the format goes on where the type has subnormals; those are scaled up, rounded as in `fixed`, scaled down.
+narrow: the exponent range has room on both sides. A constant C of the element's own binade plus the dropped bits
+is added and taken away, (x + C) - C, and the adder of the machine rounds; the floor on C's exponent makes
+subnormals of the format come out right, too.
+none: none of these; the caller takes a wider type or the array form of `formats`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from precgui.formats.model import FloatFormat, power_of_two
+from precgui.formats.rounding import DRAW_BITS, Convention, keeps_finite
+
+Way = Literal["identity", "fixed", "wide", "narrow", "none"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine float: its widths, its masks and the NumPy types of its bits and values."""
+
+    mantissa_bits: int
+    exponent_bits: int
+    word: type[np.unsignedinteger]
+    real: type[np.floating]
+
+    @property
+    def bits(self) -> int:
+        return 1 + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def emin(self) -> int:
+        return 1 - self.bias
+
+    @property
+    def sign(self) -> int:
+        return 1 << (self.bits - 1)
+
+    @property
+    def infinity(self) -> int:
+        return ((1 << self.exponent_bits) - 1) << self.mantissa_bits
+
+    @property
+    def nan(self) -> int:
+        return self.infinity | 1 << (self.mantissa_bits - 1)
+
+    def bits_of(self, value: Fraction) -> int:
+        """The code of a non-negative value that this type holds, infinity if it is beyond."""
+        if value >= power_of_two(self.bias + 1):
+            return self.infinity
+        real = self.real(float(value))
+        return int(np.array(real).view(self.word))
+
+
+SINGLE = Machine(23, 8, np.uint32, np.float32)
+DOUBLE = Machine(52, 11, np.uint64, np.float64)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Constants for one format, convention and machine float. All are bit patterns of that float.
+
+    over_up, over_down: what finite overflow becomes, positive and negative, without sign. inf_up, inf_down: the same
+    for infinity. negative: what a negative result becomes in a format without sign; None in others.
+    """
+
+    way: Way
+    machine: Machine
+    drop: int
+    cap: int
+    lowest_binade: int
+    lift: int
+    fall: int
+    largest: int
+    over_up: int
+    over_down: int
+    inf_up: int
+    inf_down: int
+    negative: int | None
+    keeps_zero_sign: bool
+
+
+def make_plan(fmt: FloatFormat, convention: Convention, machine: Machine) -> Plan:
+    """The plan for a format with a zero. `way` is `none` where the kernels cannot serve."""
+    drop = machine.mantissa_bits - fmt.mantissa_bits
+    way = _way(fmt, machine)
+    largest = min(machine.bits_of(fmt.max_finite), machine.infinity - 1)
+    lowest = max(fmt.emin, machine.emin)
+    return Plan(
+        way,
+        machine,
+        max(drop, 0),
+        machine.bits_of(4 * fmt.max_finite),
+        (lowest + machine.bias) << machine.mantissa_bits,
+        max(drop, 0) << machine.mantissa_bits,
+        fmt.mantissa_bits << machine.mantissa_bits,
+        largest,
+        _beyond(fmt, convention, machine, negative=False, infinite=False),
+        _beyond(fmt, convention, machine, negative=True, infinite=False),
+        _beyond(fmt, convention, machine, negative=False, infinite=True),
+        _beyond(fmt, convention, machine, negative=True, infinite=True),
+        None if fmt.signed else (0 if convention.overflow == "saturate" else machine.nan),
+        fmt.has_negative_zero,
+    )
+
+
+def _way(fmt: FloatFormat, machine: Machine) -> Way:
+    drop = machine.mantissa_bits - fmt.mantissa_bits
+    lowest_quantum, type_quantum = fmt.emin - fmt.mantissa_bits, machine.emin - machine.mantissa_bits
+    holds_largest = fmt.max_finite >= (2 - power_of_two(-machine.mantissa_bits)) * power_of_two(machine.bias)
+    if drop <= 0:
+        return "identity" if lowest_quantum <= type_quantum and holds_largest and fmt.signed else "none"
+    if fmt.mantissa_bits == 0 and fmt.emin <= machine.emin:
+        return "none"
+    if fmt.emin == machine.emin:
+        return "fixed"
+    if fmt.emin <= type_quantum:
+        return "wide"
+    room_below = lowest_quantum - DRAW_BITS >= machine.emin
+    room_above = fmt.emax + 2 + drop <= machine.bias
+    return "narrow" if room_below and room_above else "none"
+
+
+def _beyond(fmt: FloatFormat, convention: Convention, machine: Machine, *, negative: bool, infinite: bool) -> int:
+    if machine.bits_of(fmt.max_finite) == machine.infinity and (not infinite or convention.overflow == "saturate"):
+        return machine.infinity  # the format holds the value, the type does not
+    largest = machine.bits_of(fmt.max_finite)
+    if convention.overflow == "saturate":
+        return largest
+    if convention.overflow == "nan":
+        return machine.nan if fmt.has_nan else largest
+    if not infinite and keeps_finite(convention.rounding, negative=negative):
+        return largest
+    if fmt.has_inf:
+        return machine.infinity
+    return machine.nan if fmt.has_nan else largest
