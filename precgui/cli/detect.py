@@ -12,12 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from precgui.hardware import measured
-from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advice_json, advise
+from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
 from precgui.hardware.detect import Machine, detect
-from precgui.hardware.device import Device, device_json
+from precgui.hardware.device import Device
 from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.report import document
+from precgui.hardware.support import Support
 
-_STYLE = {"native": "green", "slow": "yellow", "emulated": "yellow", "none": "red", "unknown": "dim"}
+_STYLE = {"native": "green", "slow": "yellow", "emulated": "yellow", "none": "bright_black", "unknown": "dim"}
 _MARK = {"native": "●", "slow": "◐", "emulated": "○", "none": "✕", "unknown": "?"}
 
 
@@ -55,19 +57,6 @@ def ask_torch() -> tuple[dict[str, Any] | None, str]:
     return torch_facts(), ""
 
 
-def document(machine: Machine, advices: dict[str, Advice], problem: str) -> dict[str, Any]:
-    """The JSON document of `precgui detect --json`."""
-    return {
-        "devices": [{**device_json(d), "advice": advice_json(advices[d.id])} for d in machine.devices],
-        "host": {
-            **machine.host,
-            "sensors": [{"source": s.source, "device": s.device, "found": s.found, "message": s.message}
-                        for s in machine.sensors],
-        },
-        "torch": {"problem": problem} if machine.torch is None else dict(machine.torch),
-    }  # fmt: skip
-
-
 def _print(console: Console, machine: Machine, advices: dict[str, Advice], problem: str, situation: str) -> None:
     for device in machine.devices:
         _print_device(console, device)
@@ -97,16 +86,27 @@ def _print_device(console: Console, device: Device) -> None:
     facts = [("Memory", _gibibytes(device.memory_bytes)), ("Bandwidth", _bandwidth(device)), *device.details]
     console.print("   ".join(f"[dim]{escape(label)}[/] {escape(_value(value))}" for label, value in facts))
     table = Table("Format", "Support", "Peak 10¹²/s", "Why", box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for name, cell in device.formats.items():
+    for names, cell in _grouped(device):
         peak = "" if isinstance(cell.peak, Absent) else f"{cell.peak.tops:.4g}"
         mark = Text(f"{_MARK[cell.support]} {cell.support}", style=_STYLE[cell.support])
-        table.add_row(name, mark, Text(peak, justify="right"), escape(cell.reason))
+        table.add_row(names, mark, Text(peak, justify="right"), escape(cell.reason))
     console.print(table)
+
+
+def _grouped(device: Device) -> list[tuple[str, Support]]:
+    """Neighbours in the table with the same answer as one line."""
+    lines: list[tuple[str, Support]] = []
+    for name, cell in device.formats.items():
+        if lines and lines[-1][1] == cell:
+            lines[-1] = (f"{lines[-1][0]}\n{name}", cell)
+        else:
+            lines.append((name, cell))
+    return lines
 
 
 def _print_advice(console: Console, advice: Advice, situation: str) -> None:
     then = f", then try {advice.then}" if advice.then else ""
-    console.print(f"\n[bold]Use {advice.precision}[/]{then} for: {escape(situation)}. {escape(advice.reason)}")
+    console.print(f"\n[bold]Use {advice.precision}[/]{then} for {escape(situation)}. {escape(advice.reason)}")
     for step in advice.path:
         console.print(f"  {escape(step.question)} [bold]{escape(step.answer)}[/]  [dim]{escape(step.why)}")
     for line in advice.watch:

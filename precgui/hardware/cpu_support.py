@@ -78,7 +78,10 @@ def _fp16(cpu: Cpu) -> _Entry:
     if cpu.has("arm_fp16"):
         return "native", "Arm FP16 vector arithmetic, FP16 accumulation."
     how = "F16C converts only" if cpu.has("f16c") else "No FP16 arithmetic"
-    return "emulated", f"{how}: the product is computed in FP32, and some of torch's kernels are 200 times slower."
+    return (
+        "emulated",
+        f"{how}: the product is computed in FP32, and torch's kernels are up to 200 times slower than FP32.",
+    )
 
 
 def _fp8(cpu: Cpu) -> _Entry:
@@ -86,10 +89,8 @@ def _fp8(cpu: Cpu) -> _Entry:
         return "native", "AMX-FP8 tiles."
     if cpu.has("arm_fp8"):
         return "native", "Arm FP8 multiply-add (FMLA of FP8)."
-    return (
-        "emulated",
-        f"No FP8 instruction: torch stores and converts it, its scaled_mm is a reference kernel; {_ROUNDED}",
-    )
+    slow = "its scaled_mm is no faster than FP32, on some processors 1000 times slower"
+    return "emulated", f"No FP8 instruction: torch stores and converts it, {slow}; {_ROUNDED}"
 
 
 def _int8(cpu: Cpu) -> _Entry:

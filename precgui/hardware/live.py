@@ -21,12 +21,14 @@ CPU = "CPU"
 QUANTITIES: dict[str, tuple[str, str]] = {
     "power_instant_w": ("Power, instant", "W"),
     "power_average_w": ("Power, average", "W"),
+    "power_limit_w": ("Power limit", "W"),
     "energy_j": ("Energy counter", "J"),
     "sm_clock_mhz": ("SM clock", "MHz"),
     "memory_clock_mhz": ("Memory clock", "MHz"),
     "temperature_c": ("Temperature", "°C"),
     "utilisation": ("Utilisation", "%"),
     "memory_used_bytes": ("Memory used", "B"),
+    "memory_total_bytes": ("Memory", "B"),
     "tensor": ("Tensor cores busy", "%"),
     "tensor_half": ("Tensor cores, FP16 to FP8", "%"),
     "tensor_int": ("Tensor cores, INT8", "%"),
@@ -104,12 +106,14 @@ class GpuReader:
         memory, busy = self._ask("nvmlDeviceGetMemoryInfo"), self._ask("nvmlDeviceGetUtilizationRates")
         values: dict[str, Maybe[float]] = {
             **self.power(),
+            "power_limit_w": _scaled(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
             "energy_j": _scaled(self._ask("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
             "sm_clock_mhz": _scaled(self._ask("nvmlDeviceGetClockInfo", _CLOCK_SM)),
             "memory_clock_mhz": _scaled(self._ask("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)),
             "temperature_c": _scaled(self._temperature()),
             "utilisation": busy if isinstance(busy, Absent) else float(busy.gpu),
             "memory_used_bytes": memory if isinstance(memory, Absent) else float(memory.used),
+            "memory_total_bytes": memory if isinstance(memory, Absent) else float(memory.total),
             **self._units(),
         }
         return DeviceReading(self.device, values, self.reasons(), self.processes())
@@ -160,15 +164,19 @@ class GpuReader:
 
 
 class CpuReader:
-    """Load, clock and memory of the host. The first load is that since the reader was made."""
+    """Load and memory of the host. The load is that since the reading before."""
 
     def __init__(self) -> None:
         psutil.cpu_percent()
+        self._first = True
 
     def everything(self) -> DeviceReading:
+        memory, load = psutil.virtual_memory(), float(psutil.cpu_percent())
+        first, self._first = self._first, False
         values: dict[str, Maybe[float]] = {
-            "utilisation": float(psutil.cpu_percent()),
-            "memory_used_bytes": float(psutil.virtual_memory().total - psutil.virtual_memory().available),
+            "utilisation": Absent("it is measured between two readings") if first else load,
+            "memory_used_bytes": float(memory.total - memory.available),
+            "memory_total_bytes": float(memory.total),
         }
         none: Maybe[Any] = Absent("the system does not tell")
         return DeviceReading(CPU, values, none, none)

@@ -1,32 +1,216 @@
-"""The Hardware panel with fake cards."""
+"""The Hardware panel with fake cards: what is shown, copied, measured and read live."""
 
 from __future__ import annotations
 
+import json
+
+import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 
-from precgui.gui.panels.hardware import HardwarePanel
+from precgui.gui.panels import hardware_measured, hardware_model
+from precgui.gui.panels.hardware import TABS, HardwarePanel
+from precgui.hardware import measured, rapl
+from precgui.hardware.support import FORMATS
+from tests.cli.test_detect_cli import RESULT
 from tests.hardware import cards
-from tests.hardware.fake_nvml import LIBRARY_NOT_FOUND, install
+from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, Fails, install
+
+FACTS = {
+    "version": "2.15.0", "cuda": "13.0", "hip": None, "architectures": ["sm_80", "sm_90"], "devices": [],
+    "cpu_features": {},
+    "switches": {
+        "backends.cuda.matmul.fp32_precision": "none", "backends.cudnn.conv.fp32_precision": "tf32",
+        "backends.mkldnn.matmul.fp32_precision": "ieee",
+    },
+}  # fmt: skip
+
+
+class FakeTask(hardware_measured.EngineTask):
+    """A task whose child process is never started: the test says what it would say."""
+
+    started: list[FakeTask] = []  # noqa: RUF012  # one list for all tests, emptied by the fixture
+
+    def start(self) -> None:
+        self.started.append(self)
+
+    def stop(self) -> None:
+        self.ended.emit("")
+
+
+@pytest.fixture(autouse=True)
+def no_children(monkeypatch, tmp_path):
+    FakeTask.started = []
+    monkeypatch.setattr(hardware_model, "ASK_TORCH_AFTER_MS", 0)
+    monkeypatch.setattr(hardware_model, "EngineTask", FakeTask)
+    monkeypatch.setattr(hardware_measured, "EngineTask", FakeTask)
+    monkeypatch.setattr(rapl, "POWERCAP", tmp_path / "none")
+
+
+@pytest.fixture
+def panel(qtbot, monkeypatch):
+    """Makes a panel on a machine with these cards, filled by what the driver tells."""
+
+    def make(*fake, **options):
+        install(monkeypatch, *fake, **options)
+        made = HardwarePanel(None)
+        qtbot.addWidget(made)
+        made.show()
+        qtbot.waitUntil(lambda: made.model.machine is not None, timeout=10_000)
+        return made
+
+    return make
 
 
 def texts(widget) -> str:
     return "\n".join(found.text() for found in widget.findChildren(QLabel))
 
 
-def test_that_the_panel_names_devices_versions_and_sensors(qtbot, monkeypatch):
-    install(monkeypatch, cards.h100(), cards.t4())
-    panel = HardwarePanel(None)
-    qtbot.addWidget(panel)
-    qtbot.waitUntil(lambda: "NVIDIA H100 80GB HBM3" in texts(panel), timeout=5000)
-    shown = texts(panel)
-    assert "Tesla T4" in shown
-    assert "580.95.05" in shown
-    assert "instant power, energy counter" in shown
+def tab(panel, title):
+    index = [name for name, _, _ in TABS].index(title)
+    panel.tabs.setCurrentIndex(index)
+    return panel.tab(index)
 
 
-def test_that_a_machine_without_sensors_says_what_was_looked_for(qtbot, monkeypatch):
-    install(monkeypatch, init=LIBRARY_NOT_FOUND)
-    panel = HardwarePanel(None)
-    qtbot.addWidget(panel)
-    qtbot.waitUntil(lambda: "NVML: no NVIDIA driver on this machine." in texts(panel), timeout=5000)
-    assert "torchvision" in texts(panel)
+def test_that_devices_versions_and_sensors_are_named(panel):
+    shown = texts(panel(cards.h100(), cards.t4()))
+    for words in ("NVIDIA H100 80GB HBM3", "Tesla T4", "580.95.05", "instant power, energy counter", "torchvision"):
+        assert words in shown
+
+
+def test_that_a_machine_without_sensors_says_what_was_looked_for(panel):
+    shown = texts(panel(init=LIBRARY_NOT_FOUND))
+    assert "No NVIDIA driver on this machine." in shown
+    assert "runs on this machine record no power" in shown
+
+
+def test_that_a_lost_gpu_is_a_card_with_its_problem(panel):
+    assert "fallen off the bus" in texts(panel(cards.a100(open=Fails(GPU_IS_LOST))))
+
+
+def test_that_torch_is_asked_once_and_its_switches_are_shown(panel, qtbot):
+    made = panel(cards.a100())
+    qtbot.waitUntil(lambda: len(FakeTask.started) == 1)
+    made.hide()
+    made.show()
+    FakeTask.started[0].said.emit(FACTS)
+    qtbot.waitUntil(lambda: made.model.machine.torch is not None, timeout=10_000)
+    assert len(FakeTask.started) == 1
+    assert "CUDA 13.0, capabilities 80, 90" in texts(made)
+    assert "TF32 where the hardware has it" in texts(made)
+
+
+def test_that_a_torch_that_cannot_be_imported_is_told(panel, qtbot):
+    made = panel(cards.a100())
+    qtbot.waitUntil(lambda: bool(FakeTask.started))
+    FakeTask.started[0].ended.emit("The engine process ended too early: ImportError: no torch")
+    assert "no torch" in texts(made)
+
+
+def test_that_the_matrix_has_marks_words_and_reasons(panel):
+    matrix = tab(panel(cards.a100(), cards.gtx_1660()), "Formats")
+    model = matrix.matrix
+    fp8 = model.index(FORMATS.index("e4m3fn"), 0)
+    assert model.data(fp8, Qt.ItemDataRole.DisplayRole) == "✕ none"
+    assert "Native from Ada 8.9" in model.data(fp8, Qt.ItemDataRole.ToolTipRole)
+    bf16 = model.index(FORMATS.index("bf16"), 0)
+    assert "312T" in model.data(bf16, Qt.ItemDataRole.DisplayRole)
+    assert "108 SMs x 1410 MHz" in model.data(bf16, Qt.ItemDataRole.ToolTipRole)
+    matrix.table.setCurrentIndex(model.index(FORMATS.index("int4"), 1))
+    assert "no tensor cores" in matrix.details.text()
+
+
+def test_that_cards_of_the_past_can_be_added_and_removed(panel):
+    matrix = tab(panel(cards.t4()), "Formats")
+    own = matrix.matrix.columnCount()
+    matrix.choose.setCurrentIndex(matrix.choose.findText("Tesla V100 SXM2", Qt.MatchFlag.MatchStartsWith))
+    matrix.choose.activated.emit(matrix.choose.currentIndex())
+    assert matrix.matrix.columnCount() == own + 1
+    assert "V100" in matrix.matrix.headerData(own, Qt.Orientation.Horizontal, Qt.ItemDataRole.DisplayRole)
+    matrix.add_generations()
+    assert matrix.matrix.columnCount() == own + 8
+    matrix.clear()
+    assert matrix.matrix.columnCount() == own
+
+
+def test_that_the_advice_follows_the_questions(panel):
+    advice = tab(panel(cards.h200()), "Advice")
+    assert advice.device.currentText() == "NVIDIA H200"
+    advice.task.setCurrentIndex(advice.task.findData("transformer"))
+    assert advice.answer.text() == "Use bf16-amp, then try fp8"
+    advice.model_size.setCurrentIndex(advice.model_size.findData("small"))
+    assert advice.answer.text() == "Use tf32"
+    advice.device.setCurrentIndex(advice.device.findText("Card: Tesla P40"))
+    assert advice.answer.text() == "Use fp32"
+    assert "No 16-bit format" in advice.reason.text()
+    assert "BF16" in advice.tree.accessibleDescription() or advice.advice.outcome in advice.tree._on_path
+    assert not advice.tree.grab().isNull()
+
+
+def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
+    made = panel(init=LIBRARY_NOT_FOUND)
+    bench = tab(made, "Measured")
+    qtbot.mouseClick(bench.measure, Qt.MouseButton.LeftButton)
+    task = FakeTask.started[-1]
+    assert not bench.measure.isEnabled()
+    task.said.emit({"kind": "progress", "done": 3, "total": 10, "text": "bf16: 512 x 512 matrix product"})
+    assert (bench.progress.value(), bench.progress.maximum()) == (3, 10)
+    for row in RESULT["gemm"]:
+        task.said.emit({"kind": "row", "part": "gemm", "row": row})
+    assert bench.size_box.currentData() == 512
+    assert "2.00 x FP32" in bench.bars.accessibleDescription()
+    task.said.emit({"kind": "row", "part": "copy", "row": RESULT["copy"]})
+    task.said.emit({"kind": "progress", "done": 9, "total": 10, "text": "last"})
+    task.said.emit({"kind": "done", "result": RESULT})
+    task.ended.emit("")
+    qtbot.waitUntil(lambda: bool(made.model.results), timeout=10_000)
+    assert bench.measure.isEnabled()
+    assert measured.kept()[0]["device"]["name"] == "some CPU"
+    cells = [bench.table.item(y, x).text() for y in range(bench.table.rowCount()) for x in range(10)]
+    assert "reference kernel" in cells
+    assert any("clock held by power cap" in cell for cell in cells)
+    assert not bench.roofline.grab().isNull()
+    assert not bench.bars.grab().isNull()
+
+
+def test_that_a_stopped_bench_is_not_kept(panel):
+    bench = tab(panel(init=LIBRARY_NOT_FOUND), "Measured")
+    bench.start()
+    FakeTask.started[-1].said.emit({"kind": "progress", "done": 1, "total": 10, "text": "x"})
+    bench.stop.click()
+    assert "not kept" in bench.told.text()
+    assert measured.kept() == []
+    assert bench.measure.isEnabled()
+
+
+def test_that_live_readings_arrive_with_gaps_and_reasons(panel, qtbot):
+    card = cards.h100(nvmlDeviceGetCurrentClocksEventReasons=0x40)
+    live = tab(panel(card), "Live")
+    qtbot.waitUntil(lambda: "GPU 0 NVIDIA H100 80GB HBM3" in live.devices, timeout=10_000)
+    gpu = live.devices["GPU 0 NVIDIA H100 80GB HBM3"]
+    qtbot.waitUntil(lambda: "tensor" in gpu.strips, timeout=10_000)
+    assert gpu.strips["power_instant_w"].current() == "264 of 700 W"
+    assert gpu.strips["tensor"].current() == "64.5 %"
+    assert "thermal, hardware" in gpu.reasons.accessibleDescription()
+    card.fields[186] = Fails(GPU_IS_LOST)
+    qtbot.waitUntil(lambda: "fallen off the bus" in gpu.strips["power_instant_w"].current(), timeout=10_000)
+    assert not gpu.grab().isNull()
+
+
+def test_that_nothing_is_polled_when_nobody_looks(panel, qtbot):
+    made = panel(cards.t4())
+    live = tab(made, "Live")
+    qtbot.waitUntil(lambda: live._timer.isActive())
+    tab(made, "Devices")
+    assert not live._timer.isActive()
+    tab(made, "Live")
+    live.pause.setChecked(True)
+    assert not live._timer.isActive()
+    live.pause.setChecked(False)
+    assert live._timer.isActive()
+
+
+def test_that_the_report_is_text_or_json(panel):
+    made = panel(cards.rtx_4090())
+    assert "NVIDIA GeForce RTX 4090 (Ada 8.9)" in made.report(as_json=False)
+    assert json.loads(made.report(as_json=True))["devices"][0]["formats"]["bf16"]["support"] == "native"

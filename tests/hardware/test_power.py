@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -147,12 +148,17 @@ def test_that_rapl_power_is_energy_over_time_and_memory_has_its_own_device(monke
     assert names == ["CPU package 0", "DRAM 0"]
 
     def count_up(events: list[Event]) -> bool:
-        (package / "energy_uj").write_text(str(1_000_000 + 250_000 * len(events)))
+        (package / "next").write_text(str(1_000_000 + 250_000 * len(events)))
+        (package / "next").replace(package / "energy_uj")  # a real counter is never half written
         return len(events) >= 6
 
     found = reads(sample_until(count_up), "CPU package 0")
-    assert found[-1].energy_j > 0
-    assert all(read.power_w > 0 for read in found[1:-1])
+    energies = [read.energy_j for read in found]
+    assert energies == sorted(energies)
+    assert energies[-1] > 0
+    for before, after in pairwise(found):
+        watts = (after.energy_j - before.energy_j) / (after.time_s - before.time_s)
+        assert after.power_w == pytest.approx(watts)
 
 
 def test_that_a_wrapped_counter_is_one_step_and_a_reset_one_is_not():

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
-from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication, QShowEvent
+from PySide6.QtWidgets import QMenu, QTabWidget, QToolButton, QVBoxLayout, QWidget
 
+from precgui.gui.icons import icon
 from precgui.gui.panels.hardware_advice import AdviceTab
 from precgui.gui.panels.hardware_devices import DevicesTab
 from precgui.gui.panels.hardware_live import LiveTab
 from precgui.gui.panels.hardware_matrix import MatrixTab
 from precgui.gui.panels.hardware_measured import MeasuredTab
 from precgui.gui.panels.hardware_model import HardwareModel
+from precgui.gui.theme import themes
+from precgui.hardware.advice import Situation, advise
+from precgui.hardware.report import document, text
 
 TABS: tuple[tuple[str, str, Callable[[HardwareModel], QWidget]], ...] = (
     ("Devices", "what is in this machine", DevicesTab),
@@ -40,6 +46,8 @@ class HardwarePanel(QWidget):
             self.tabs.setTabToolTip(self.tabs.addTab(page, title), tip)
         self._made: dict[int, QWidget] = {}
         self.tabs.currentChanged.connect(self.tab)
+        self.copy = QToolButton(self)
+        self._add_copy_menu()
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 8, 12, 8)
         column.addWidget(self.tabs)
@@ -51,6 +59,37 @@ class HardwarePanel(QWidget):
             self._made[index] = TABS[index][2](self.model)
             self._pages[index].addWidget(self._made[index])
         return self._made[index]
+
+    def _add_copy_menu(self) -> None:
+        menu = QMenu(self)
+        menu.addAction("Report as text", lambda: self._copy_text(as_json=False))
+        menu.addAction("Report as JSON", lambda: self._copy_text(as_json=True))
+        self.copy.setText("Copy report")
+        self.copy.setToolTip("Devices, formats, measured rates and advice to the clipboard")
+        self.copy.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.copy.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.copy.setMenu(menu)
+        self.tabs.setCornerWidget(self.copy)
+        themes().changed.connect(self._recolour)
+        self._recolour()
+
+    def _recolour(self) -> None:
+        self.copy.setIcon(icon("copy"))
+
+    def _copy_text(self, as_json: bool) -> None:
+        QGuiApplication.clipboard().setText(self.report(as_json))
+
+    def report(self, as_json: bool) -> str:
+        """What Copy report copies; empty before the machine has answered."""
+        model, machine = self.model, self.model.machine
+        if machine is None:
+            return ""
+        asked = {d.id: Situation(d, "classification", "large", model.gain_of(d)) for d in machine.devices}
+        advices = {name: advise(situation) for name, situation in asked.items()}
+        if as_json:
+            found = document(machine, advices, model.torch_problem)
+            return json.dumps({**found, "measured": model.results[:1]}, indent=1)
+        return text(machine, advices, model.results)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

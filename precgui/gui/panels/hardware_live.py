@@ -7,7 +7,7 @@ from collections import deque
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from precgui.gui.panels.hardware_cards import label
 from precgui.gui.panels.hardware_model import HardwareModel
@@ -18,6 +18,8 @@ from precgui.hardware.readings import Absent, Maybe
 DRAW_MS = 200
 GIB = 2.0**30
 COLUMNS = 3
+# Quantities that are lines in other strips.
+_LIMITS = {"power_limit_w": ("power_instant_w", "power_average_w"), "memory_total_bytes": ("memory_used_bytes",)}
 _WARNS = {word for word, _, warns in REASONS.values() if warns}
 
 
@@ -61,11 +63,15 @@ class DeviceStrips(QWidget):
             elif value.lasting:
                 self._absent[name] = value.reason
             return
-        if math.isnan(value):
-            return
-        if name not in self.strips:
-            self._add_strip(name)
-        self.strips[name].add(time_s, value / GIB if name.endswith("_bytes") else value)
+        value = value / GIB if name.endswith("_bytes") else value
+        if name in _LIMITS:
+            for limited in _LIMITS[name]:
+                if limited in self.strips:
+                    self.strips[limited].limit = value
+        elif not math.isnan(value):
+            if name not in self.strips:
+                self._add_strip(name)
+            self.strips[name].add(time_s, value)
 
     def _add_strip(self, name: str) -> None:
         title, unit = QUANTITIES[name]
@@ -107,11 +113,13 @@ class LiveTab(QWidget):
         self.pause.setCheckable(True)
         self.pause.setToolTip("Polling keeps a sleeping laptop GPU awake")
         self.pause.toggled.connect(self._switch)
-        self.told = QLabel("Power 20 times a second, the rest twice; the last 5 minutes")
-        self.told.setProperty("kind", "muted")
+        self.told = label("", "muted")
         self._timer = QTimer(self, interval=DRAW_MS)
         self._timer.timeout.connect(self._drain)
         self._lay_out()
+        model.machine_changed.connect(self._tell)
+        self._model = model
+        self._tell()
         self.destroyed.connect(self._poller.stop)
 
     def _lay_out(self) -> None:
@@ -129,6 +137,13 @@ class LiveTab(QWidget):
         outer.setContentsMargins(4, 12, 4, 4)
         outer.addLayout(top)
         outer.addWidget(scroll, 1)
+
+    def _tell(self) -> None:
+        machine = self._model.machine
+        sensors = machine.sensors if machine else ()
+        power = "Power 20 times a second. " if any(sensor.found for sensor in sensors) else ""
+        missing = " ".join(sensor.message for sensor in sensors if not sensor.found)
+        self.told.setText(f"{power}The last 5 minutes. {missing}")
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -40,7 +40,7 @@ _Index = QModelIndex | QPersistentModelIndex
 def level_colour(theme: Theme, level: Level) -> str:
     """The colour of a level of support; the mark and the word say the same."""
     return {
-        "native": theme.ok, "slow": theme.warning, "emulated": theme.info, "none": theme.error,
+        "native": theme.ok, "slow": theme.warning, "emulated": theme.info, "none": theme.muted,
         "unknown": theme.muted,
     }[level]  # fmt: skip
 
@@ -104,7 +104,9 @@ class MatrixModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.ForegroundRole:
             return QColor(level_colour(theme, cell.support))
         if role == Qt.ItemDataRole.BackgroundRole:
-            return QBrush(QColor(theme.blend(level_colour(theme, cell.support), 0.10)))
+            return QBrush(
+                QColor(theme.blend(level_colour(theme, cell.support), 0.12 if cell.support != "none" else 0.05))
+            )
         return None
 
     def recolour(self) -> None:

@@ -58,6 +58,7 @@ class MeasuredTab(QWidget):
         self.measure.setProperty("kind", "primary")
         self.stop.setEnabled(False)
         self.progress.setTextVisible(False)
+        self.progress.hide()
         self.table.setAccessibleName("All figures")
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -87,7 +88,6 @@ class MeasuredTab(QWidget):
         for part in (top, self.progress, self.told, grid):
             column.addLayout(part) if isinstance(part, QHBoxLayout | QGridLayout) else column.addWidget(part)
         column.addWidget(self.table, 1)
-        self.roofline.setMinimumHeight(230)
 
     def _fill_devices(self) -> None:
         chosen = self.device.currentData()
@@ -127,12 +127,13 @@ class MeasuredTab(QWidget):
         self.measure.setEnabled(False)
         self.stop.setEnabled(True)
         self.progress.setRange(0, 0)
+        self.progress.show()
         self.told.setText("Starting the engine…")
 
     def _ask_to_stop(self) -> None:
         if self._task is not None:
-            self._task.stop()
             self.told.setText("Stopping…")
+            self._task.stop()
 
     def _hear(self, event: Mapping[str, Any]) -> None:
         assert self._growing is not None
@@ -163,8 +164,7 @@ class MeasuredTab(QWidget):
     def _ended(self, problem: str) -> None:
         complete = self.progress.maximum() > 0 and self.progress.value() >= self.progress.maximum() - 1
         self._task, self._growing = None, None
-        self.progress.setRange(0, 1)
-        self.progress.setValue(0)
+        self.progress.hide()
         self.measure.setEnabled(True)
         self.stop.setEnabled(False)
         self.told.setText(problem or ("" if complete else "Stopped: an incomplete result is shown, but not kept."))

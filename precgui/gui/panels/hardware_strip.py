@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QWidget
 from precgui.gui.theme import themes
 
 HISTORY_S = 300.0
+LEAST_SHOWN_S = 60.0
 HEIGHT_PX, TEXT_PX = 76, 20
 
 
@@ -43,7 +44,11 @@ class Strip(QWidget):
     def current(self) -> str:
         """The newest value as text, or why there is none."""
         value = self._values[-1] if self._values else math.nan
-        return f"not available: {self.reason}" if math.isnan(value) else f"{value:.4g} {self.unit}"
+        if math.isnan(value):
+            return f"not available: {self.reason}"
+        number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        of = f" of {self.limit:.4g}" if self.limit else ""
+        return f"{number}{of} {self.unit}"
 
     def paintEvent(self, event: QPaintEvent) -> None:
         theme = themes().theme
@@ -77,11 +82,16 @@ class Strip(QWidget):
             painter.drawPolyline(line)
 
 
+def shown_s(first_s: float, last_s: float) -> float:
+    """Width of the picture in seconds: it grows with the history to HISTORY_S."""
+    return min(HISTORY_S, max(LEAST_SHOWN_S, last_s - first_s))
+
+
 def lines(times: np.ndarray, values: np.ndarray, area: QRectF, top: float) -> list[QPolygonF]:
     """The readings as polylines without the gaps; of many readings on one pixel the smallest and largest stay."""
     if times.size == 0:
         return []
-    columns = np.floor(area.width() * (1 - (times[-1] - times) / HISTORY_S)).astype(int)
+    columns = np.floor(area.width() * (1 - (times[-1] - times) / shown_s(times[0], times[-1]))).astype(int)
     found, points = [], list[QPointF]()
     start = 0
     for end in [*(np.flatnonzero(np.diff(columns)) + 1), columns.size]:
@@ -126,9 +136,10 @@ class Band(QWidget):
             now_s, words, warns = self._states[-1]
             painter.setPen(QColor(theme.warning if warns else theme.text))
             painter.drawText(text, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), words)
+            width_s = shown_s(self._states[0][0], now_s)
             ends = [time_s for time_s, _, _ in list(self._states)[1:]] + [now_s]
             for (time_s, _, marked), end_s in zip(self._states, ends, strict=True):
-                left, right = (self.width() * (1 - (now_s - t) / HISTORY_S) for t in (time_s, end_s))
+                left, right = (self.width() * (1 - (now_s - t) / width_s) for t in (time_s, end_s))
                 colour = theme.warning if marked else theme.blend(theme.ok, 0.5)
                 painter.fillRect(QRectF(left, TEXT_PX, max(1.0, right - left), 12), QColor(colour))
         painter.end()

@@ -12,9 +12,10 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from precgui.gui.theme import themes
 from precgui.hardware.advice import START, TREE, Advice, Outcome, Question
 
-BOX_W, BOX_H, GAP_X, GAP_Y = 132.0, 58.0, 70.0, 14.0
+BOX_W, BOX_H, GAP_X, GAP_Y = 140.0, 60.0, 74.0, 14.0
 MARGIN = 14.0
 LARGEST_SCALE = 1.2
+FONT_SCALE = 1.15  # the picture is mostly drawn smaller than its own size
 
 
 def layout() -> tuple[dict[str, QRectF], QSizeF]:
@@ -71,6 +72,9 @@ class TreeView(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         scale = min(self.width() / self._size.width(), self.height() / self._size.height(), LARGEST_SCALE)
         free = QPointF(self.width() - scale * self._size.width(), self.height() - scale * self._size.height()) / 2
+        font = painter.font()
+        font.setPointSizeF(font.pointSizeF() * FONT_SCALE)
+        painter.setFont(font)
         painter.translate(free)
         painter.scale(scale, scale)
         edges = [(key, target, words) for key in TREE for target, words in _targets(key).items()]

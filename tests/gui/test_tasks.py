@@ -1,0 +1,36 @@
+"""Engine work beside the runs, in real child processes."""
+
+from __future__ import annotations
+
+from precgui.gui.tasks import EngineTask
+
+
+def run(qtbot, task, arguments=None, stop=False):
+    said = []
+    work = EngineTask(task, arguments)
+    work.said.connect(said.append)
+    with qtbot.waitSignal(work.ended, timeout=60_000) as ended:
+        work.start()
+        if stop:
+            work.stop()
+    return said, ended.args[0]
+
+
+def test_that_torch_tells_its_facts_from_a_process_of_its_own(qtbot):
+    (facts,), problem = run(qtbot, "precgui.engine.torch_facts:serve")
+    assert problem == ""
+    assert facts["version"].startswith("2.")
+    assert facts["switches"]
+
+
+def test_that_a_task_that_dies_tells_its_last_words(qtbot):
+    said, problem = run(qtbot, "precgui.engine.no_such_module:serve")
+    assert said == []
+    assert "ended too early" in problem
+    assert "no_such_module" in problem
+
+
+def test_that_a_stopped_task_ends_without_a_complaint(qtbot):
+    said, problem = run(qtbot, "precgui.engine.bench:serve", {"device": "cpu"}, stop=True)
+    assert problem == ""
+    assert not any(event["kind"] == "done" and event["result"]["complete"] for event in said)
