@@ -15,6 +15,14 @@ PRECISION_GROUPS: dict[str, dict[str, str]] = {
         "fp16-amp": "Autocast to FP16 with loss scaling: FP32 weights, FP16 arithmetic.",
         "bf16-pure": "Weights, gradients and optimizer state in BF16; FP32 master weights on request.",
         "fp16-pure": "Weights, gradients and optimizer state in FP16; FP32 master weights on request.",
+        "bf16-sr": "BF16 weights whose updates are rounded stochastically, so that small ones are not lost.",
+    },
+    "8 bits and fewer": {
+        "fp8": "E4M3 forward, E5M2 gradients, scaled; native on Ada, Hopper and Blackwell, emulated elsewhere.",
+        "mxfp8": "MX blocks of 32 values in E4M3 that share a power-of-two scale; emulated.",
+        "mxfp6": "MX blocks of 32 values in E2M3 that share a power-of-two scale; emulated.",
+        "mxfp4": "MX blocks of 32 values in E2M1 that share a power-of-two scale; emulated.",
+        "nvfp4": "Blocks of 16 values in E2M1 with an E4M3 scale and a scale for the tensor; emulated.",
     },
 }
 PRECISIONS: dict[str, str] = {name: told for group in PRECISION_GROUPS.values() for name, told in group.items()}
@@ -23,9 +31,8 @@ EMULATED_TOLD = "Products of operands rounded to any format, summed in FP32 or i
 TASKS: dict[str, str] = {"digits": "1 797 handwritten digits of 8x8 pixels, bundled (UCI)."}
 
 Task = Literal["digits"]
-Rounding = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "to_odd", "stochastic"]
 
-BELOW_16_BITS = [f"{EMULATED}*"]
+BELOW_16_BITS = [*PRECISION_GROUPS["8 bits and fewer"], f"{EMULATED}*"]
 
 
 def check_precision(name: str) -> str:
@@ -48,4 +55,9 @@ def check_format(name: str) -> str:
     """The name of a number format or block format as the registry writes it. Raises ValueError."""
     from precgui.formats.registry import blocks, get  # loads the tables of formats: not at start-up
 
-    return name if name in blocks() else get(name).name
+    if name in blocks():
+        return name
+    fmt = get(name)
+    if fmt.value(fmt.max_ordinal) <= 0 or fmt.value(fmt.min_ordinal) >= 0:
+        raise ValueError(f"{fmt.name} does not hold numbers of both signs, as weights and gradients need")
+    return fmt.name

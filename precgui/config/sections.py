@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from precgui.config.names import BELOW_16_BITS, EMULATED, Rounding, check_format
+from precgui.config.names import BELOW_16_BITS, EMULATED, check_format
+from precgui.formats.rounding import Rounding
 
 
 def _as_list(value: Any) -> Any:

@@ -43,7 +43,7 @@ def test_that_all_precisions_start_from_the_same_weights_and_batch(record: Recor
     assert all(isinstance(event, RunStarted) for event in started)
     assert len({event.engine["initial_weights_sha256"] for event in started if isinstance(event, RunStarted)}) == 1
     losses = {name: steps(events)[0].loss for name, events in zip(PRECISIONS, runs, strict=True)}
-    assert max(losses.values()) - min(losses.values()) < 0.02
+    assert max(losses.values()) - min(losses.values()) < 0.06
     assert [name for name, loss in losses.items() if loss == losses["fp32"]] == ["fp32"], "each precision must round"
 
 

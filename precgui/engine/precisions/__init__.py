@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from precgui.config import RunConfig
+from precgui.config import EMULATED, RunConfig
 from precgui.engine.precisions.amp import BF16Amp, FP16Amp
 from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.full import FP32, FP64, TF32
-from precgui.engine.precisions.pure import BF16Pure, FP16Pure
+from precgui.engine.precisions.low import FP8, MXFP4, MXFP6, MXFP8, NVFP4, AnyFormat
+from precgui.engine.precisions.pure import BF16Pure, BF16Stochastic, FP16Pure
 
 __all__ = ["PRECISIONS", "Precision", "make"]
 
@@ -20,9 +21,16 @@ PRECISIONS: dict[str, type[Precision]] = {
     "fp16-amp": FP16Amp,
     "bf16-pure": BF16Pure,
     "fp16-pure": FP16Pure,
+    "bf16-sr": BF16Stochastic,
+    "fp8": FP8,
+    "mxfp8": MXFP8,
+    "mxfp6": MXFP6,
+    "mxfp4": MXFP4,
+    "nvfp4": NVFP4,
 }
 
 
 def make(config: RunConfig, device: torch.device) -> Precision:
     """The precision that the config names."""
-    return PRECISIONS[config.precision](config, device)
+    chosen = AnyFormat if config.precision.startswith(EMULATED) else PRECISIONS[config.precision]
+    return chosen(config, device)

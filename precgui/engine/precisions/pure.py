@@ -12,6 +12,8 @@ from precgui.engine import keep
 from precgui.engine.masters import Masters
 from precgui.engine.precisions.amp import emulate_fp16, slow_bf16
 from precgui.engine.precisions.base import Precision
+from precgui.engine.quantize import quantize
+from precgui.engine.rounding import Clock
 
 _SMALLEST_FP16 = 2.0**-24
 
@@ -61,6 +63,29 @@ class BF16Pure(Pure):
     def _convert(self, model: nn.Module) -> nn.Module:
         self.notes += slow_bf16(self.device)
         return super()._convert(model)
+
+
+class BF16Stochastic(BF16Pure):
+    """BF16 weights; the update is made in FP32 and rounded stochastically, up or down by the distance to each side.
+
+    Nothing of FP32 is kept but the optimizer's state: the FP32 weight lives for the length of a step.
+    """
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        self._clock = Clock(config.seed)
+
+    def weights(self, model: nn.Module) -> list[nn.Parameter]:
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.masters = Masters(trained, kept=False, write_back=self._rounded)
+        return self.masters.parameters
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        self._clock.tick += 1
+        return super().step(optimizer)
+
+    def _rounded(self, weight: Tensor, place: int) -> Tensor:
+        return quantize(weight, "bf16", rounding="stochastic", seed=self._clock.draw(f"weight {place}"))
 
 
 class _FP16Scaler(torch.amp.GradScaler):

@@ -1,0 +1,202 @@
+"""Eight bits and fewer, and any format at all: operands rounded for each product, native where the device has it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import nn
+
+from precgui.config import EMULATED, RunConfig
+from precgui.engine import keep, native_fp8
+from precgui.engine.accumulate import Accumulator
+from precgui.engine.emulate import Products, emulate_products, layers
+from precgui.engine.errors import EngineError
+from precgui.engine.precisions.base import Precision
+from precgui.engine.rounding import Clock, Exact, InBlocks, InFormat, Round, Rounding, Scale, Scaled
+from precgui.formats.model import CodeBook, FloatFormat, IntFormat
+from precgui.formats.registry import blocks, get
+
+Role = Literal["weight", "activation", "gradient"]
+ROLES: tuple[Role, ...] = ("weight", "activation", "gradient")
+_ELSEWHERE = (nn.RNNBase, nn.MultiheadAttention)  # layers with products of their own that are not turned
+
+
+class Low(Precision):
+    """FP32 weights; the operands of the products in linear and convolutional layers are rounded to `formats`."""
+
+    keeps = True
+    formats: dict[Role, str]
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        self.clock = Clock(config.seed)
+
+    def batch(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
+        self.clock.tick += 1
+        return super().batch(inputs, targets)
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        chosen = layers(model, keep.members(self.kept))
+        if not chosen:
+            raise EngineError(
+                f"precision {self.config.precision}: the model has no linear or convolutional layer to round"
+            )
+        self._turn(chosen)
+        left = [name for name, module in model.named_modules() if isinstance(module, _ELSEWHERE)]
+        if left:
+            self.notes.append(f"products inside {', '.join(left)} stay in FP32")
+        return model
+
+    def _turn(self, chosen: dict[str, nn.Module]) -> None:
+        self.labels = emulate_products(chosen, self._products)
+        self.notes.append(
+            f"{self._label()} is emulated in {len(chosen)} layers: operands are rounded and multiplied in FP32; "
+            "speed says nothing about hardware that has the format"
+        )
+
+    def _products(self, layer: str) -> Products:
+        weight, activation, gradient = (self._round(role, f"{layer}.{role}") for role in ROLES)
+        return Products(self._label(), weight, activation, gradient, accumulator=self._accumulator(layer))
+
+    def _label(self) -> str:
+        names = list(dict.fromkeys(self.formats[role] for role in ROLES))
+        summed = f" summed in {self.options.accumulator}" if self.options.accumulator else ""
+        if len(names) == 1:
+            return names[0] + summed
+        if self.formats["weight"] == self.formats["activation"]:
+            return f"{names[0]} (gradients {self.formats['gradient']})" + summed
+        return "/".join(self.formats[role] for role in ROLES) + summed
+
+    def _round(self, role: Role, place: str) -> Round:
+        return self._to(self.formats[role], place)
+
+    def _to(self, name: str, place: str) -> Round:
+        """Rounding to a format: blocks in blocks, floats as they are, integers and code books scaled per tensor."""
+        rounding = Rounding(self.options.rounding, self.clock, place)
+        if name == "fp32":
+            return Exact()
+        if name in blocks():
+            return InBlocks(name, rounding, self.options.scale_rule)
+        if isinstance(get(name), FloatFormat):
+            return InFormat(name, rounding)
+        return Scaled(name, rounding, Scale(largest(name), self.clock))
+
+    def _accumulator(self, layer: str) -> Accumulator | None:
+        if self.options.accumulator is None:
+            return None
+        to_format = self._to(self.options.accumulator, f"{layer}.sum")
+        return Accumulator(lambda total: to_format(total, -1), self.options.accumulator_block)
+
+
+class AnyFormat(Low):
+    """emulated:FORMAT, with a format of its own for weights, activations, gradients and stored weights on request."""
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        name, options = config.precision.removeprefix(EMULATED), config.precision_options
+        self.formats = {
+            "weight": options.weights or name,
+            "activation": options.activations or name,
+            "gradient": options.gradients or name,
+        }
+        self._stored: list[tuple[nn.Parameter, Round]] = []
+
+    def weights(self, model: nn.Module) -> list[nn.Parameter]:
+        if self.options.updates is not None:
+            kept = {p for module in self.kept.values() for p in module.parameters()}
+            self._stored = [
+                (p, self._to(self.options.updates, f"{name}.stored"))
+                for name, p in model.named_parameters()
+                if p.requires_grad and p not in kept
+            ]
+            self.notes.append(f"weights are rounded to {self.options.updates} after each step")
+            self._store()
+        return super().weights(model)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        skipped = super().step(optimizer)
+        if not skipped:
+            self._store()
+        return skipped
+
+    @torch.no_grad()
+    def _store(self) -> None:
+        for parameter, to_format in self._stored:
+            parameter.copy_(to_format(parameter.detach(), -1))
+
+
+class Blocks(Low):
+    """A block format for all three operands."""
+
+    name: ClassVar[str]
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        self.formats = {"weight": self.name, "activation": self.name, "gradient": self.name}
+
+
+class MXFP8(Blocks):
+    name = "mxfp8_e4m3"
+
+
+class MXFP6(Blocks):
+    name = "mxfp6_e2m3"
+
+
+class MXFP4(Blocks):
+    name = "mxfp4"
+
+
+class NVFP4(Blocks):
+    name = "nvfp4"
+
+
+class FP8(Low):
+    """E4M3 for weights and activations, E5M2 for gradients, scaled to their range."""
+
+    formats: ClassVar[dict[Role, str]] = {"weight": "e4m3fn", "activation": "e4m3fn", "gradient": "e5m2"}  # type: ignore[misc]
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        if self.options.fp8_amax == "delayed" and self.options.fp8_scaling == "rowwise":
+            raise EngineError(
+                "precision_options.fp8_amax = delayed goes with fp8_scaling = tensorwise only: rows change from "
+                "batch to batch; set one of them back"
+            )
+
+    def _turn(self, chosen: dict[str, nn.Module]) -> None:
+        native = self._native(chosen)
+        for layer in native.values():
+            native_fp8.use_native(
+                layer, native_fp8.Scales(*(self._scale(r) for r in ("activation", "weight", "gradient")))
+            )
+        if native:
+            self.notes.append(f"FP8 is native in {len(native)} layers (E4M3 forward, E5M2 gradients, results in BF16)")
+        if rest := {name: layer for name, layer in chosen.items() if name not in native}:
+            super()._turn(rest)
+
+    def _native(self, chosen: dict[str, nn.Module]) -> dict[str, nn.Module]:
+        """The layers that run on FP8 hardware: nearest-even rounding and an FP32 sum are all that it has."""
+        plain = self.options.rounding == "nearest_even" and self.options.accumulator is None
+        if not plain or not native_fp8.available(self.device):
+            return {}
+        return {name: layer for name, layer in chosen.items() if native_fp8.fits(layer)}
+
+    def _scale(self, role: Role) -> Scale:
+        history = self.options.fp8_history if self.options.fp8_amax == "delayed" else 0
+        return Scale(
+            largest(self.formats[role]), self.clock, rowwise=self.options.fp8_scaling == "rowwise", history=history
+        )
+
+    def _round(self, role: Role, place: str) -> Round:
+        return Scaled(self.formats[role], Rounding(self.options.rounding, self.clock, place), self._scale(role))
+
+
+def largest(name: str) -> float:
+    """The largest finite value of a format."""
+    fmt = get(name)
+    if isinstance(fmt, CodeBook):
+        return float(fmt.values[-1])
+    assert isinstance(fmt, FloatFormat | IntFormat)
+    return float(fmt.max_finite) if isinstance(fmt, FloatFormat) else float(fmt.value(fmt.max_ordinal))
