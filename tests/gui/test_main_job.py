@@ -1,0 +1,131 @@
+"""The main job from end to end, by clicks: configure a run, watch it, stop it, start another, open both again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLineEdit, QWidget
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.notices import Notices
+from precgui.gui.panels.library import LibraryPanel
+from precgui.gui.panels.live import LivePanel
+from precgui.gui.panels.setup import SetupPanel
+from precgui.gui.settings import Settings
+from precgui.gui.state import State
+from precgui.gui.window import Window
+from precgui.runs.reader import open_run
+from tests.gui.conftest import close_window
+
+ENGINE_MS = 60_000
+
+
+def open_window(qtbot: QtBot) -> tuple[Window, State]:
+    window = Window(Settings(), Notices())
+    state = State(window)
+    window.attach(state)
+    window.resize(1280, 800)
+    window.show()
+    qtbot.waitExposed(window)
+    return window, state
+
+
+def panel(window: Window, name: str, kind: type[QWidget]) -> QWidget:
+    window.show_panel(name)
+    (found,) = window.host.findChildren(kind)
+    return found
+
+
+def drawn_loss(live: LivePanel, key: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The points of the training-loss curve of a run, as they are on the screen."""
+    live.plots.settle()
+    x, y = live.plots.frames[0].chart._drawn[key].curves[0].line.getData()
+    return x, y
+
+
+def type_into(qtbot: QtBot, setup: SetupPanel, path: str, text: str) -> None:
+    editor = setup.form.editors[path]
+    assert isinstance(editor, QLineEdit)
+    editor.clear()
+    qtbot.keyClicks(editor, text)
+
+
+def wait(qtbot: QtBot, condition: Callable[[], bool]) -> None:
+    qtbot.waitUntil(condition, timeout=ENGINE_MS)
+
+
+@pytest.mark.timeout(300)
+def test_that_a_person_can_train_watch_stop_compare_and_come_back(qtbot: QtBot, tmp_path: Path) -> None:
+    window, state = open_window(qtbot)
+    setup = panel(window, "setup", SetupPanel)
+    assert isinstance(setup, SetupPanel)
+
+    # Choose bf16-amp and a run that would take long, and press Start.
+    qtbot.mouseClick(setup.precision.cards["bf16-amp"].button, Qt.MouseButton.LeftButton)
+    type_into(qtbot, setup, "train.epochs", "100000")
+    qtbot.mouseClick(setup.start_button, Qt.MouseButton.LeftButton)
+    live = panel(window, "live", LivePanel)
+    assert isinstance(live, LivePanel)
+    (one,) = state.runs
+    first = state.runs[one].run
+    wait(qtbot, lambda: len(first.series("loss")[0]) > 100)
+
+    # Points are in the plot while it runs; Stop ends it.
+    x, _ = drawn_loss(live, one)
+    assert len(x) > 100
+    window.actions_.by_id["run.stop"].trigger()
+    wait(qtbot, lambda: first.status == "stopped")
+
+    # No point of the plot was lost against the file.
+    assert first.path is not None
+    with open_run(first.path) as saved:
+        steps, losses = saved.series("loss")
+        assert saved.config.precision == "bf16-amp"
+    np.testing.assert_array_equal(steps, np.arange(1, len(steps) + 1))
+    np.testing.assert_array_equal(first.series("loss"), (steps, losses))
+    assert_drawn(live, one, steps, losses)
+
+    # A second run in another precision joins it in the same plot.
+    panel(window, "setup", SetupPanel)
+    qtbot.mouseClick(setup.precision.cards["fp32"].button, Qt.MouseButton.LeftButton)
+    type_into(qtbot, setup, "train.epochs", "3")
+    qtbot.mouseClick(setup.start_button, Qt.MouseButton.LeftButton)
+    wait(qtbot, lambda: len(state.runs) == 2)
+    two = list(state.runs)[1]
+    second = state.runs[two].run
+    wait(qtbot, lambda: second.status == "completed")
+    assert_drawn(live, two, *second.series("loss"))
+    assert_drawn(live, one, steps, losses)
+    close_window(qtbot, window)
+
+    # Tomorrow: another window, the same folder, both files opened from the library.
+    window, state = open_window(qtbot)
+    library = panel(window, "library", LibraryPanel)
+    assert isinstance(library, LibraryPanel)
+    wait(qtbot, lambda: library.filtered.rowCount() == 2)
+    library.view.selectAll()
+    library.open_selected()
+    reopened = {opened.run.config.precision: opened.run for opened in state.runs.values()}
+    np.testing.assert_array_equal(reopened["bf16-amp"].series("loss"), (steps, losses))
+    np.testing.assert_array_equal(reopened["fp32"].series("loss"), second.series("loss"))
+    live = panel(window, "live", LivePanel)
+    assert isinstance(live, LivePanel)
+    assert_drawn(live, one, steps, losses)
+    close_window(qtbot, window)
+
+
+def assert_drawn(live: LivePanel, key: str, steps: NDArray[np.float64], losses: NDArray[np.float64]) -> None:
+    """The curve on the screen holds every point, or the extremes of each pixel and nothing that is not recorded."""
+    live.plots.follow()
+    x, y = drawn_loss(live, key)
+    assert live.plots.frames[0].chart.scale == "linear"
+    if len(x) == len(steps):
+        np.testing.assert_array_equal(x, steps)
+        np.testing.assert_array_equal(y, losses)
+    assert (y.min(), y.max()) == (losses.min(), losses.max())
+    np.testing.assert_array_equal(y, losses[np.searchsorted(steps, x)])
