@@ -50,17 +50,6 @@ class Cast:
         return tensor.to(self.dtype).to(torch.float32)
 
 
-class ToTF32:
-    """Rounded to TF32's 10 mantissa bits, nearest even; NaN and Inf pass."""
-
-    axis_free = True
-
-    def __call__(self, tensor: Tensor, axis: int) -> Tensor:
-        bits = tensor.contiguous().view(torch.int32)
-        rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
-        return torch.where(tensor.isfinite(), rounded.view(torch.float32), tensor)
-
-
 @dataclass
 class Clock:
     """Counts batches, so that a forward pass that is computed again rounds as it did the first time."""
@@ -73,7 +62,7 @@ class Clock:
         return (self.seed * 0x9E3779B1 + self.tick * 0x85EBCA6B + zlib.crc32(place.encode())) & (2**62 - 1)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Rounding:
     """How values are rounded to a format, and where: the place and the batch give the seed."""
 
@@ -86,12 +75,15 @@ class Rounding:
         return self.clock.draw(self.place) if self.mode == "stochastic" else None
 
 
+NEAREST_EVEN = Rounding("nearest_even", Clock(0), "")
+
+
 @dataclass(frozen=True)
 class InFormat:
     """Each value on its own, in any format."""
 
     name: str
-    rounding: Rounding
+    rounding: Rounding = NEAREST_EVEN
     axis_free = True
 
     def __call__(self, tensor: Tensor, axis: int) -> Tensor:

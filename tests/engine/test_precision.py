@@ -13,7 +13,7 @@ from precgui.engine import precisions
 from precgui.engine.accumulate import Accumulator
 from precgui.engine.certificate import gemm_error
 from precgui.engine.emulate import Products, emulate_products, layers
-from precgui.engine.rounding import Cast, Exact, Round, ToTF32
+from precgui.engine.rounding import Cast, Exact, InFormat, Round
 from precgui.engine.switches import restored, set_fp32_arithmetic
 
 CPU = torch.device("cpu")
@@ -49,12 +49,12 @@ def test_that_tf32_rounding_equals_gfloat() -> None:
     values = bits.view(np.float32)
     values = values[np.isfinite(values)]
     expected = gfloat.round_ndarray(TF32, values.astype(np.float64)).astype(np.float32)
-    np.testing.assert_array_equal(ToTF32()(torch.from_numpy(values), 0).numpy(), expected)
+    np.testing.assert_array_equal(InFormat("tf32")(torch.from_numpy(values), 0).numpy(), expected)
 
 
 def test_that_tf32_rounding_keeps_nan_and_inf() -> None:
     special = torch.tensor([float("inf"), float("-inf"), float("nan"), -0.0])
-    rounded = ToTF32()(special, 0)
+    rounded = InFormat("tf32")(special, 0)
     assert rounded[:2].tolist() == [float("inf"), float("-inf")]
     assert rounded[2].isnan()
     assert rounded[3].signbit()

@@ -9,7 +9,7 @@ from precgui.engine.certificate import TRUE_FP32_BELOW, gemm_error
 from precgui.engine.emulate import Products, emulate_products, layers
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
-from precgui.engine.rounding import ToTF32
+from precgui.engine.rounding import InFormat
 
 
 class FP64(Precision):
@@ -46,7 +46,7 @@ class TF32(Precision):
 
     def _convert(self, model: nn.Module) -> nn.Module:
         if gemm_error(self.device) < TRUE_FP32_BELOW:
-            to_tf32 = ToTF32()
+            to_tf32 = InFormat("tf32")
             products = Products("tf32", to_tf32, to_tf32, to_tf32, bias=to_tf32)
             self.labels = emulate_products(layers(model, set()), lambda _: products)
             self.notes.append(
