@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.quantize import quantize
-from precgui.engine.quantize_block_kernels import fused_blocks, serves
+from precgui.engine.quantize_block_kernels import fused_blocks, fused_nvfp4, largest_magnitude, serves
 from precgui.formats.blocks import HIGHEST_SCALE, LOWEST_SCALE, SCALE_RULES, ScaleRule, block_format
 from precgui.formats.model import BlockFormat, FloatFormat, Format, floor_log2
 from precgui.formats.registry import get
@@ -55,12 +55,33 @@ def _rounded(tensor: Tensor, chosen: BlockFormat, rule: ScaleRule, rounding: Rou
     padding = -width % chosen.block
     padded = torch.nn.functional.pad(source, (0, padding)) if padding else source
     element = get(chosen.element)
-    if padded.device.type == "cpu" and rounding == "nearest_even" and serves(padded.dtype, element, chosen):
-        result = torch.empty_like(padded)
-        fused_blocks(padded.view(-1).numpy(), result.view(-1).numpy(), element, rule, chosen.block)
+    if padded.device.type == "cpu" and rounding == "nearest_even" and serves(padded.dtype):
+        result = _fused(padded, chosen, element, rule)
     else:
         result = _composed(padded, chosen, element, rule, rounding, seed)
     return (result[..., :width] if padding else result).to(tensor.dtype)
+
+
+def _fused(padded: Tensor, chosen: BlockFormat, element: Format, rule: ScaleRule) -> Tensor:
+    result = torch.empty_like(padded)
+    source, out = padded.view(-1).numpy(), result.view(-1).numpy()
+    local = get(chosen.scale)
+    if not chosen.two_level:
+        fused_blocks(source, out, element, rule, chosen.block)
+    elif isinstance(element, FloatFormat) and isinstance(local, FloatFormat):
+        fused_nvfp4(source, out, _finite_peak(padded), element, local, chosen.block)
+    return result
+
+
+def _finite_peak(tensor: Tensor) -> float:
+    """The largest magnitude, of the finite elements where others are among them; 0 of nothing."""
+    if not tensor.numel():
+        return 0.0
+    if tensor.device.type == "cpu" and serves(tensor.dtype):
+        peak = largest_magnitude(tensor.view(-1).numpy())
+        if peak < float("inf"):
+            return peak
+    return float(torch.where(tensor.isfinite(), tensor, 0.0).abs().amax())
 
 
 def _composed(
@@ -72,7 +93,7 @@ def _composed(
     known = peak.isfinite()
     peak = torch.where(known, peak, 0.0)
     if chosen.two_level:
-        scale = _nvfp4_scale(peak.float(), element)
+        scale = _nvfp4_scale(peak.float(), _finite_peak(padded), element)
         scaled = torch.where(scale == 0, 0.0, rows.float() / scale).to(rows.dtype)
     else:
         exponent = mx_exponent(peak, element, rule)
@@ -102,9 +123,10 @@ def mx_exponent(peak: Tensor, element: Format, rule: ScaleRule) -> Tensor:
     return torch.where(peak == 0, LOWEST_SCALE, chosen.clamp(LOWEST_SCALE, HIGHEST_SCALE)).int()
 
 
-def _nvfp4_scale(peak: Tensor, element: Format) -> Tensor:
+def _nvfp4_scale(peak: Tensor, largest: float, element: Format) -> Tensor:
     """Block scales in E4M3 times the FP32 scale of the tensor."""
     limit, local_format = float(element.max_finite), get("ue4m3")
-    tensor_scale = peak.amax() / (float(local_format.max_finite) * limit) if peak.numel() else peak.new_zeros(())
+    tensor_scale = torch.tensor(largest, dtype=torch.float32) / (float(local_format.max_finite) * limit)
+    tensor_scale = tensor_scale.to(peak.device)
     local = quantize(torch.where(tensor_scale > 0, peak / limit / tensor_scale, 0.0), local_format, saturate=True)
     return local * tensor_scale

@@ -51,9 +51,9 @@ def loop(machine: Machine, rounding: str, way: str) -> Loop:
 def compiled(function: Loop) -> Loop:
     """Compile at the first call, and keep the machine code on disk where there is a place for it."""
     try:
-        return numba.njit(nogil=True, cache=True)(function)
+        return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError:  # numba found no folder that it may write to
-        return numba.njit(nogil=True)(function)
+        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 def _finisher(word: Any) -> Any:

@@ -61,7 +61,7 @@ def quantize_blocks_array(
     rows = _rows(array, chosen.block)
     peak = np.max(np.abs(rows), axis=1)
     if chosen.two_level:
-        scales, tensor_scale = _nvfp4_scales(peak, element)
+        scales, tensor_scale = _nvfp4_scales(rows, peak, element)
     else:
         scales, tensor_scale = np.ldexp(1.0, mx_exponents(peak, element, rule)), 1.0
         scales[~np.isfinite(peak)] = np.nan
@@ -98,10 +98,10 @@ def _mantissa_bits(element: Format) -> int:
     return element.mantissa_bits if isinstance(element, FloatFormat) else element.bits - 2
 
 
-def _nvfp4_scales(peak: Floats, element: Format) -> tuple[Floats, float]:
+def _nvfp4_scales(rows: Floats, peak: Floats, element: Format) -> tuple[Floats, float]:
     """Block scales (E4M3 times the FP32 tensor scale), in single precision as on the hardware."""
     limit, scale_format = np.float32(float(element.max_finite)), get("ue4m3")
-    largest = np.float32(np.max(peak, initial=0.0, where=np.isfinite(peak)))
+    largest = np.float32(np.max(np.abs(rows), initial=0.0, where=np.isfinite(rows)))
     tensor_scale = largest / (np.float32(float(scale_format.max_finite)) * limit)
     if tensor_scale == 0:
         return np.where(np.isfinite(peak), 0.0, np.nan), 0.0

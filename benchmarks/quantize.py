@@ -1,0 +1,182 @@
+"""How fast tensors are rounded, against a copy of the same array and against other libraries.
+
+    python benchmarks/quantize.py [--elements N] [--rounds N] [--threads N]
+
+Every round runs the copy and the candidate one after the other, so that a burst of other work hits both; the figure is
+the best time of the copy over the best time of the candidate. Exit code 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from precgui.engine.quantize import quantize
+from precgui.engine.quantize_blocks import quantize_blocks
+from precgui.engine.quantize_cpu import round_into
+from precgui.formats.registry import formats, get
+from precgui.formats.rounding import Convention
+
+TARGETS = {"nearest": 0.65, "stochastic": 0.45, "blocks": 0.30, "gpu": 0.80}
+CUSTOM = ("e5m7", "e8m3", "e9m4", "e4m3b11", "e6m9")
+TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "e4m3fn": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+ML_DTYPES = {
+    "bf16": ml_dtypes.bfloat16, "fp16": np.float16, "e4m3fn": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
+    "e3m2": ml_dtypes.float6_e3m2fn, "e2m1": ml_dtypes.float4_e2m1fn,
+}  # fmt: skip
+QTORCH = {"bf16": (8, 7), "fp16": (5, 10), "e4m3fn": (4, 3), "e5m2": (5, 2), "e3m2": (3, 2), "e2m1": (2, 1)}
+
+
+def paired(copy: Callable[[], Any], run: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """The best time of the copy over the best time of the run, and the latter in seconds."""
+    run()
+    copied, ran = zip(*((clock(copy), clock(run)) for _ in range(rounds)), strict=True)
+    return min(copied) / min(ran), min(ran)
+
+
+def clock(run: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+class Bench:
+    """Prints one line for each measurement and remembers the missed targets."""
+
+    def __init__(self, elements: int, rounds: int) -> None:
+        self.source = torch.randn(elements)
+        self.out = torch.empty_like(self.source)
+        self.rounds = rounds
+        self.missed: list[str] = []
+
+    def line(self, name: str, run: Callable[[], Any], copy: Callable[[], Any], target: float | None = None) -> None:
+        ratio, seconds = paired(copy, run, self.rounds)
+        rate = self.source.numel() / seconds / 1e6
+        verdict = "" if target is None else ("met" if ratio >= target else "MISSED")
+        if verdict == "MISSED":
+            self.missed.append(f"{name}: {ratio:.2f}, wanted {target}")
+        print(f"{name:44s} {rate:8.0f} M/s {100 * ratio:6.0f} % of a copy  {verdict}")
+
+    def into(self, name: str, rounding: str, target: float | None) -> None:
+        """Into memory that is there already, against copy_."""
+        fmt, convention = get(name), Convention(rounding)  # type: ignore[arg-type]
+        source, out = self.source.numpy(), self.out.numpy()
+        threads = torch.get_num_threads()
+        self.line(
+            f"{rounding} {name}",
+            lambda: round_into(source, out, fmt, convention, 1, threads),
+            lambda: self.out.copy_(self.source),
+            target,
+        )
+
+
+def cpu(bench: Bench) -> None:
+    small = ("fp64", "fp32")
+    print("\nnearest-even, into existing memory, against copy_")
+    for name in (*(n for n in formats() if n not in small), *CUSTOM):
+        bench.into(name, "nearest_even", TARGETS["nearest"])
+    print("\nstochastic, into existing memory, against copy_")
+    for name in ("tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e3m2", "e2m1", *CUSTOM):
+        bench.into(name, "stochastic", TARGETS["stochastic"])
+    print("\nother roundings (no target)")
+    for rounding in ("toward_zero", "up", "nearest_away"):
+        bench.into("fp16", rounding, None)
+    print("\nas called, result in new memory, against clone")
+    for name in ("bf16", "fp16", "e4m3fn", "e2m1"):
+        bench.line(f"quantize {name}", lambda n=name: quantize(bench.source, n), bench.source.clone, TARGETS["nearest"])
+    for name in ("mxfp4", "mxfp8_e4m3", "mxint8", "nvfp4"):
+        bench.line(
+            f"quantize_blocks {name}",
+            lambda n=name: quantize_blocks(bench.source, n),
+            bench.source.clone,
+            TARGETS["blocks"],
+        )
+
+
+def others(bench: Bench) -> None:
+    """There and back, as a user must write it with each library; fewer elements, for they are slow."""
+    few = Bench(min(bench.source.numel(), 1 << 21), max(bench.rounds // 2, 2))
+    array = few.source.numpy()
+    print(f"\nother libraries, {few.source.numel()} elements, there and back, against clone")
+    for name, dtype in TORCH.items():
+        few.line(f"torch .to() {name}", lambda d=dtype: few.source.to(d).float(), few.source.clone)
+    for name, kind in ML_DTYPES.items():
+        few.line(f"ml_dtypes {name}", lambda k=kind: array.astype(k).astype(np.float32), few.source.clone)
+    gfloat_lines(few)
+    try:
+        quantizer = importlib.import_module("qtorch.quant").float_quantize
+    except (ImportError, RuntimeError, OSError) as error:
+        print(f"qtorch: not measured ({error})")
+        return
+    for name, (exponent, mantissa) in QTORCH.items():
+        few.line(
+            f"qtorch {name}", lambda e=exponent, m=mantissa: quantizer(few.source, e, m, "nearest"), few.source.clone
+        )
+
+
+def gfloat_lines(few: Bench) -> None:
+    import gfloat
+    from gfloat.formats import format_info_bfloat16, format_info_ocp_e4m3
+
+    values = few.source.numpy()[: 1 << 18].astype(np.float64)
+    share = few.source.numel() / values.size
+    for name, info in (("bf16", format_info_bfloat16), ("e4m3fn", format_info_ocp_e4m3)):
+        seconds = clock(lambda i=info: gfloat.round_ndarray(i, values)) * share
+        print(f"{'gfloat ' + name:44s} {few.source.numel() / seconds / 1e6:8.0f} M/s")
+
+
+def gpu(bench: Bench) -> None:
+    source = torch.randn(1 << 27, device="cuda")
+    out = torch.empty_like(source)
+    print(f"\n{torch.cuda.get_device_name()}: {source.numel()} elements, against copy_")
+
+    def timed(run: Callable[[], Any]) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end)
+
+    for rounding in ("nearest_even", "stochastic"):
+        for name in ("tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1"):
+            run: Callable[[], Any] = lambda n=name, r=rounding: quantize(source, n, rounding=r, seed=1)  # noqa: E731
+            run()
+            pairs = [(timed(lambda: out.copy_(source)), timed(run)) for _ in range(10)]
+            ratio = statistics.median(copy / ran for copy, ran in pairs)
+            verdict = "met" if ratio >= TARGETS["gpu"] else "MISSED"
+            if verdict == "MISSED":
+                bench.missed.append(f"GPU {rounding} {name}: {ratio:.2f}")
+            print(f"{rounding + ' ' + name:44s} {100 * ratio:6.0f} % of a copy  {verdict}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--elements", type=int, default=1 << 25)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    print(f"{platform.processor() or platform.machine()}, {args.threads} thread(s), {args.elements} float32 elements, "
+          f"{args.rounds} rounds, torch {torch.__version__}")  # fmt: skip
+    bench = Bench(args.elements, args.rounds)
+    cpu(bench)
+    others(bench)
+    if torch.cuda.is_available():
+        gpu(bench)
+    print("\nall targets met" if not bench.missed else "\nmissed: " + "; ".join(bench.missed))
+    return 1 if bench.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
