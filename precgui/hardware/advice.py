@@ -157,7 +157,7 @@ def _gain(asked: Situation) -> tuple[str, str]:
     if asked.gain is None:
         return "not measured", "precgui bench measures it; until then the instructions decide."
     answer = "yes" if asked.gain >= PAYS_FROM else "no"
-    return answer, f"The bench found {asked.gain:.2f} times the rate of FP32 in large matrix products."
+    return answer, f"The bench found {asked.gain:.2f} times the best rate of FP32 in matrix products."
 
 
 def _size(asked: Situation) -> tuple[str, str]:

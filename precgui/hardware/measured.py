@@ -59,12 +59,11 @@ def best_tops(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def gain(name: str, results: Sequence[Mapping[str, Any]], fmt: str = "bf16") -> float | None:
-    """Newest measured rate of `fmt` over FP32 on a device of this name, at the largest common size, or None."""
+    """Best measured rate of `fmt` over the best of FP32 in the newest result of a device of this name, or None."""
     for result in of_device(name, results):
-        rates = {(row["format"], row["m"]): row["tops"] for row in result["gemm"] if row.get("tops") is not None}
-        sizes = [size for kind, size in rates if kind == fmt and ("fp32", size) in rates]
-        if sizes:
-            return float(rates[fmt, max(sizes)] / rates["fp32", max(sizes)])
+        best = best_tops(result)
+        if fmt in best and "fp32" in best:
+            return best[fmt] / best["fp32"]
     return None
 
 

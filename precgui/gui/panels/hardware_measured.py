@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
     QGridLayout,
     QHBoxLayout,
-    QHeaderView,
     QProgressBar,
     QPushButton,
-    QTableWidget,
-    QTableWidgetItem,
+    QTableView,
     QVBoxLayout,
     QWidget,
 )
@@ -25,10 +23,11 @@ from precgui.gui.panels.hardware_bars import Bar, Bars
 from precgui.gui.panels.hardware_cards import label
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.gui.panels.hardware_roofline import Roofline
-from precgui.gui.panels.hardware_rows import COLUMNS, rows_of
+from precgui.gui.panels.hardware_rows import WIDTHS_PX, RowsModel, rows_of
 from precgui.gui.tasks import EngineTask
 from precgui.hardware import measured
 
+REDRAW_MS = 300  # the picture of a bench that runs
 _EMPTY: dict[str, Any] = {"certificate": [], "gemm": [], "alignment": [], "copy": None, "conversions": [], "blocks": []}
 
 
@@ -43,7 +42,9 @@ class MeasuredTab(QWidget):
         self.device, self.results, self.size_box = QComboBox(), QComboBox(), QComboBox()
         self.measure, self.stop = QPushButton("Measure"), QPushButton("Stop")
         self.progress, self.told = QProgressBar(), label("", "muted")
-        self.bars, self.roofline, self.table = Bars(), Roofline(), QTableWidget()
+        self.bars, self.roofline, self.table, self.rows = Bars(), Roofline(), QTableView(), RowsModel()
+        self._redraw = QTimer(self, interval=REDRAW_MS, singleShot=True)
+        self._redraw.timeout.connect(self._show_shown)
         self._lay_out()
         self.measure.clicked.connect(self.start)
         self.stop.clicked.connect(self._ask_to_stop)
@@ -62,12 +63,13 @@ class MeasuredTab(QWidget):
         self.table.setAccessibleName("All figures")
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.table.setColumnCount(len(COLUMNS))
-        self.table.setHorizontalHeaderLabels(COLUMNS)
+        self.table.setModel(self.rows)
         self.table.verticalHeader().hide()
+        self.table.verticalHeader().setDefaultSectionSize(26)
         self.table.setShowGrid(False)
-        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setStretchLastSection(True)
+        for section, width in enumerate(WIDTHS_PX):
+            self.table.setColumnWidth(section, width)
         top = QHBoxLayout()
         for title, box in (("Device", self.device), ("Result", self.results), ("Size", self.size_box)):
             box.setAccessibleName(title)
@@ -147,7 +149,8 @@ class MeasuredTab(QWidget):
                 self._growing["copy"] = event["row"]
             else:
                 self._growing[part].append(event["row"])
-            self._show(self._growing)
+            if not self._redraw.isActive():
+                self._redraw.start()
         elif event["result"]["complete"]:
             self._keep(event["result"])
 
@@ -162,6 +165,8 @@ class MeasuredTab(QWidget):
         self._model.read_results()
 
     def _ended(self, problem: str) -> None:
+        self._redraw.stop()
+        self._show(self._growing)
         complete = self.progress.maximum() > 0 and self.progress.value() >= self.progress.maximum() - 1
         self._task, self._growing = None, None
         self.progress.hide()
@@ -182,6 +187,9 @@ class MeasuredTab(QWidget):
     def _shown(self) -> Mapping[str, Any] | None:
         return self._growing or self._chosen()
 
+    def _show_shown(self) -> None:
+        self._show(self._shown())
+
     def _chosen(self) -> Mapping[str, Any] | None:
         index = self.results.currentIndex()
         return self._model.results[index] if 0 <= index < len(self._model.results) else None
@@ -197,7 +205,7 @@ class MeasuredTab(QWidget):
             self.size_box.blockSignals(False)
         self._show_bars()
         self.roofline.show_result(result)
-        self._fill_table(result)
+        self.rows.show_rows(rows_of(result, self._earlier(result)) if result else [])
 
     def _earlier(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The result before this one on a device of the same name."""
@@ -214,13 +222,6 @@ class MeasuredTab(QWidget):
         rows = [row for row in result["gemm"] if row["m"] == size]
         fp32 = next((row["tops"] for row in rows if row["format"] == "fp32"), None)
         self.bars.show_bars([_bar(row, fp32, before.get((row["format"], size))) for row in rows])
-
-    def _fill_table(self, result: Mapping[str, Any] | None) -> None:
-        rows = rows_of(result, self._earlier(result)) if result else []
-        self.table.setRowCount(len(rows))
-        for y, row in enumerate(rows):
-            for x, text in enumerate(row):
-                self.table.setItem(y, x, QTableWidgetItem(text))
 
 
 def _bar(row: Mapping[str, Any], fp32: float | None, earlier: float | None) -> Bar:

@@ -28,6 +28,7 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     def __init__(self) -> None:
         super().__init__()
         self._result: Mapping[str, Any] | None = None
+        self._drawn: tuple[int, int, bool] | None = None
         self.setLogMode(x=True, y=True)
         self.setMenuEnabled(False)
         self.setMouseEnabled(x=False, y=False)
@@ -37,8 +38,11 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         themes().changed.connect(self._draw)
 
     def show_result(self, result: Mapping[str, Any] | None) -> None:
-        self._result = result
-        self._draw()
+        """Draw this result; one that grows is drawn again only when it has a new product."""
+        drawn = (id(result), len(result["gemm"]), bool(result["copy"])) if result else None
+        if drawn != self._drawn:
+            self._drawn, self._result = drawn, result
+            self._draw()
 
     def _draw(self) -> None:
         theme, result = themes().theme, self._result
