@@ -25,8 +25,9 @@ def add_parsers(subparsers: Any) -> None:
     parser = subparsers.add_parser("bench", help="measured rates of this machine by format and size")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps or xpu (default auto)")
     parser.add_argument("--formats", metavar="F,F", help="for example fp32,bf16 (default: all that can be multiplied)")
-    parser.add_argument("--sizes", metavar="N,N", help="sizes of the square matrices (default 256,512,1024,2048)")
+    parser.add_argument("--sizes", metavar="N,N", help="sizes of the square matrices (default: 256 to 2048 on a CPU)")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as in a run)")
+    parser.add_argument("--energy", action="store_true", help="also measure joules per product (15 s per format)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the matrix products as CSV")
     parser.add_argument("--list", action="store_true", help="list the kept results instead of measuring")
@@ -53,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> Any:
-    from precgui.engine.bench import DEFAULT_SIZES, Plan
+    from precgui.engine.bench import DEFAULT_PARTS, Plan
+    from precgui.engine.bench_parts import PARTS
     from precgui.engine.bench_work import FORMATS
 
     formats = tuple(args.formats.split(",")) if args.formats else FORMATS
@@ -62,7 +64,8 @@ def _plan(args: argparse.Namespace) -> Any:
             raise UserError(f"--formats {name}: the bench multiplies {', '.join(FORMATS)}")
     if args.threads is not None and args.threads < 1:
         raise UserError(f"--threads {args.threads}: at least 1")
-    return Plan(args.device, formats, _sizes(args.sizes) if args.sizes else DEFAULT_SIZES, args.threads)
+    parts = PARTS if args.energy else DEFAULT_PARTS
+    return Plan(args.device, formats, _sizes(args.sizes) if args.sizes else None, args.threads, parts)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -175,6 +178,8 @@ def _print(console: Console, result: dict[str, Any], earlier: list[dict[str, Any
     converted = ", ".join(f"{row['from']} to {row['to']} {_number(row['gb_s'])} GB/s" for row in result["conversions"])
     console.print(f"Conversion: {converted}")
     console.print(_blocks(result))
+    if result.get("energy"):
+        console.print(_energies(result))
 
 
 def _products(result: dict[str, Any], earlier: list[Any]) -> Table:
@@ -218,6 +223,19 @@ def _blocks(result: dict[str, Any]) -> Table:
         table.add_row(
             row["block"], row["format"], _number(seconds and seconds * 1e3),
             f"{reference / seconds:.2f}" if seconds and reference else "", f"[dim]{escape(row['note'])}",
+        )  # fmt: skip
+    return table
+
+
+def _energies(result: dict[str, Any]) -> Table:
+    table = Table(
+        "Energy", "Size", "J a product", "± %", "above idle", "10⁹ per J", "by", "", box=None, header_style="bold"
+    )
+    for row in result["energy"]:
+        table.add_row(
+            row["format"], str(row["m"]), _number(row.get("gross_j")), _percent(row.get("uncertainty")),
+            _number(row.get("net_j")), _number(row.get("gigaops_per_joule")), row.get("method", ""),
+            f"[dim]{escape(row['note'])}",
         )  # fmt: skip
     return table
 

@@ -18,12 +18,12 @@ class Gauge:
     """Reads the GPU with this UUID, or the CPU's clock when there is none."""
 
     def __init__(self, uuid: str) -> None:
-        self._uuid = uuid
+        self.uuid = uuid
         self._session: Maybe[nvml.Session] = Absent("not opened")
         self._reader: GpuReader | None = None
 
     def __enter__(self) -> Gauge:
-        if self._uuid:
+        if self.uuid:
             self._session = nvml.open_session()
             self._reader = self._find()
         return self
@@ -40,7 +40,7 @@ class Gauge:
         if isinstance(self._session, Absent):
             return None
         for gpu in self._session.gpus():
-            if not isinstance(gpu, Absent) and known(gpu.ask("nvmlDeviceGetUUID")) == self._uuid:
+            if not isinstance(gpu, Absent) and known(gpu.ask("nvmlDeviceGetUUID")) == self.uuid:
                 return GpuReader(gpu)
         return None
 
@@ -57,7 +57,7 @@ class Gauge:
     def read(self) -> Mapping[str, Any]:
         """`clock_mhz`, `temperature_c`, `power_w` and `reasons` (words), null where they are not told."""
         if self._reader is None:
-            frequency = psutil.cpu_freq() if not self._uuid else None
+            frequency = psutil.cpu_freq() if not self.uuid else None
             clock = float(frequency.current) if frequency and frequency.current else None
             return {"clock_mhz": clock, "temperature_c": None, "power_w": None, "reasons": None}
         found = self._reader.everything()

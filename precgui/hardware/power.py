@@ -12,7 +12,7 @@ from typing import Protocol
 
 from precgui.events import Event, Incident, PowerRead
 from precgui.hardware import nvml, rapl
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Absent, Maybe, known
 
 # The sensors renew their value every 20 ms (Pascal, Volta) to 100 ms (all later GPUs): half of that, at most 20 Hz.
 PERIOD_S = 0.05
@@ -52,6 +52,10 @@ class GpuSensor:
         self._first_j = math.nan
         self._energy_j = math.nan
         self._counter_read_s = -math.inf
+
+    def uuid(self) -> str:
+        """As NVML tells it, empty where it does not."""
+        return str(known(self._gpu.ask("nvmlDeviceGetUUID")) or "")
 
     def describe(self) -> Maybe[str]:
         """What this sensor gives, in words; Absent when neither power nor energy can be read."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 
 import pytest
 import torch
 
-from precgui.engine import bench, bench_timing, bench_work
+from precgui.engine import bench, bench_energy, bench_parts, bench_timing, bench_work
 from precgui.engine.bench import Plan, run_bench
 from precgui.engine.errors import EngineError
-from precgui.hardware import measured
+from precgui.hardware import measured, rapl
+from precgui.hardware.energy import EnergyPlan
 from precgui.hardware.support import Peak, Support
 
 CPU = torch.device("cpu")
@@ -52,7 +54,7 @@ def test_that_the_certificate_tells_which_arithmetic_ran():
 
 
 def test_that_asking_for_tf32_where_there_is_none_is_found_out(monkeypatch):
-    monkeypatch.setattr(bench, "set_fp32_arithmetic", lambda *, tf32: None)
+    monkeypatch.setattr(bench_parts, "set_fp32_arithmetic", lambda *, tf32: None)
     result, _ = run(formats=("tf32",), parts=())
     assert result["certificate"][0]["ran_as"] == "fp32"
     assert "asked for tf32" in result["certificate"][0]["note"]
@@ -69,7 +71,7 @@ def test_that_progress_comes_before_each_step_and_adds_up():
 
 def test_that_a_stopped_bench_keeps_what_it_has_and_says_that_it_is_incomplete():
     seen = []
-    result, events = run(stopped=lambda: len(seen) > 40 or seen.append(1) is not None, parts=bench.PARTS)
+    result, events = run(stopped=lambda: len(seen) > 40 or seen.append(1) is not None, parts=bench.DEFAULT_PARTS)
     assert not result["complete"]
     assert result["certificate"]
     assert len(result["gemm"]) < 4
@@ -79,7 +81,7 @@ def test_that_a_stopped_bench_keeps_what_it_has_and_says_that_it_is_incomplete()
 def test_that_a_reference_kernel_is_not_run_at_a_size_that_would_take_minutes(monkeypatch):
     tiny_s = {"fp32": 1e-4, "bf16": 0.5}
     probed = iter(tiny_s.values())
-    monkeypatch.setattr(bench, "once", lambda work, device: next(probed))
+    monkeypatch.setattr(bench_parts, "once", lambda work, device: next(probed))
     result, _ = run(formats=tuple(tiny_s), sizes=(512,))
     rows = {row["format"]: row for row in result["gemm"]}
     assert rows["bf16"]["seconds"] is None
@@ -165,3 +167,24 @@ def test_that_turns_are_compared_in_ratios():
     ratios = bench_timing.compare([lambda: sum(range(2000)), lambda: sum(range(20000))], CPU, lambda: False)
     assert ratios[0] == 1.0
     assert ratios[1] > 2
+
+
+def test_that_the_energy_of_a_product_is_measured_where_there_is_a_sensor(monkeypatch, tmp_path):
+    """A fake CPU package whose counter grows by 30 W; a product uses its time's worth of it."""
+    zone = rapl.Zone("CPU package 0", tmp_path, 1e6)
+    monkeypatch.setattr(rapl, "zones", lambda: [zone])
+    monkeypatch.setattr(rapl.Zone, "read_j", lambda self: 30.0 * time.perf_counter())
+    monkeypatch.setattr(bench_energy, "PLAN", EnergyPlan(0.0, 0.15, 0.15, windows=2, least_s=0.1))
+    result, _ = run(formats=("fp32",), sizes=(64,), parts=("gemm", "energy"))
+    (row,) = result["energy"]
+    assert row["method"] == "energy counter"
+    assert row["idle_w"] == pytest.approx(30.0, rel=0.1)
+    assert row["gigaops_per_joule"] == pytest.approx(2 * 64**3 / row["gross_j"] * 1e-9)
+    assert row["net_j"] == pytest.approx(0.0, abs=0.2 * row["gross_j"])
+
+
+def test_that_without_a_sensor_there_is_a_note_and_no_number(monkeypatch, tmp_path):
+    monkeypatch.setattr(rapl, "POWERCAP", tmp_path / "none")
+    result, _ = run(formats=("fp32",), sizes=(32,), parts=("energy",))
+    assert result["energy"][0]["gross_j"] is None
+    assert "no power sensor" in result["energy"][0]["note"]

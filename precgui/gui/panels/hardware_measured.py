@@ -28,7 +28,7 @@ from precgui.gui.tasks import EngineTask
 from precgui.hardware import measured
 
 REDRAW_MS = 300  # the picture of a bench that runs
-_EMPTY: dict[str, Any] = {"certificate": [], "gemm": [], "alignment": [], "copy": None, "conversions": [], "blocks": []}
+_LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
 
 
 class MeasuredTab(QWidget):
@@ -120,8 +120,7 @@ class MeasuredTab(QWidget):
         if device is None or self._task is not None:
             return
         name = self.device.currentText()
-        self._growing = {**_EMPTY, "device": {"name": name, "id": device}, "gemm": []}
-        self._growing = {key: list(value) if isinstance(value, list) else value for key, value in self._growing.items()}
+        self._growing = {part: [] for part in _LISTS} | {"copy": None, "device": {"name": name, "id": device}}
         self._task = EngineTask("precgui.engine.bench:serve", {"device": device})
         self._task.said.connect(self._hear)
         self._task.ended.connect(self._ended)

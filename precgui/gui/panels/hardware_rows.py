@@ -48,9 +48,8 @@ class RowsModel(QAbstractTableModel):
 
 def rows_of(result: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
     """One row of COLUMNS per figure."""
-    return [
-        *_products(result, earlier), *_certificates(result), *_alignment(result), *_moves(result), *_blocks(result)
-    ]  # fmt: skip
+    parts = (_certificates, _alignment, _moves, _blocks, _energies)
+    return [*_products(result, earlier), *(row for part in parts for row in part(result))]
 
 
 def _products(result: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> Iterator[tuple[str, ...]]:
@@ -101,6 +100,15 @@ def _blocks(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             _percent(row.get("spread")), f"{reference / seconds:.2f}" if seconds and reference else "",
             "", "", "", row["note"] or "forward and backward",
         )  # fmt: skip
+
+
+def _energies(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for row in result.get("energy", []):
+        joules = row.get("gross_j")
+        told = f"{row['gigaops_per_joule']:.3g} x 10⁹ operations per joule, by {row['method']}" if joules else ""
+        remark = "; ".join(part for part in (told, row["note"]) if part)
+        yield ("Energy of a product", row["format"], str(row["m"]), f"{joules:.3g} J" if joules else "",
+               _percent(row.get("uncertainty")), "", "", "", "", remark)  # fmt: skip
 
 
 def _percent(share: float | None) -> str:
