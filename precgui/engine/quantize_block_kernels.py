@@ -99,12 +99,14 @@ def _power(exponent: Any) -> Any:
     return W(W(exponent + np.int64(127)) << W(23) if exponent > -127 else W(0x00400000)).view(F)
 
 
-@numba.njit(cache=True)
-def _peak(part: Any) -> Any:
+def _largest(part: Any) -> Any:
     peak = W(0)
     for j in range(part.size):
         peak = max(peak, W(part[j] & MAGNITUDE))
     return peak
+
+
+_peak: Any = compiled(_largest)
 
 
 @numba.njit(error_model="numpy")

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.bits import BitsTab
+from precgui.gui.panels.formats.line import LineTab
+from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
 
 TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
     ("Bits", "one number in many formats, bit by bit", BitsTab),
+    ("Line", "the values of formats on a number line, and where a tensor lies on it", LineTab),
+    ("Range", "how far every format reaches and how finely it divides", RangesTab),
     ("Reference", "every format: structure, limits, use", ReferenceTab),
 )
 

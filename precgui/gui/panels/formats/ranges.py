@@ -1,0 +1,118 @@
+"""All formats in one picture: how far they reach, how finely they divide, what a value costs."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QVBoxLayout, QWidget
+
+from precgui.formats import text
+from precgui.formats.model import FloatFormat, Format
+from precgui.formats.registry import MAIN, get
+from precgui.gui.panels.formats.choose import FormatMenu
+from precgui.gui.panels.formats.plotting import brush, pen, plot, row_colour
+from precgui.gui.theme import themes
+
+START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
+HALF = 0.28
+
+
+class RangesTab(QWidget):
+    """Bars over decades at the left, digits against decades at the right."""
+
+    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._names: list[str] = list(START)
+        self.menu = FormatMenu(START, self)
+        self.menu.changed.connect(self._choose)
+        hint = QLabel("Solid: normal values. Light: subnormal values, with fewer and fewer digits.")
+        hint.setProperty("kind", "muted")
+        row = QHBoxLayout()
+        row.addWidget(hint, 1)
+        row.addWidget(self.menu)
+        self.bars = plot(bottom="magnitude, as a power of ten")
+        self.bars.setMouseEnabled(x=True, y=False)
+        self.bars.setAccessibleName("Range of each format")
+        self.dots = plot(bottom="decades from smallest to largest", left="significant decimal digits")
+        self.dots.setAccessibleName("Digits against decades")
+        split = QSplitter(Qt.Orientation.Horizontal)
+        split.setChildrenCollapsible(False)
+        split.addWidget(self.bars)
+        split.addWidget(self.dots)
+        split.setSizes([640, 440])
+        column = QVBoxLayout(self)
+        column.setContentsMargins(4, 12, 4, 4)
+        column.addLayout(row)
+        column.addWidget(split, 1)
+        themes().changed.connect(self._draw)
+        self._draw()
+
+    def _choose(self, names: list[str]) -> None:
+        self._names = names
+        self._draw()
+
+    def _draw(self) -> None:
+        formats = sorted((get(name) for name in self._names), key=lambda fmt: -fmt.decimal_digits)
+        self._draw_bars(formats)
+        self._draw_dots(formats)
+
+    def _draw_bars(self, formats: list[Format]) -> None:
+        item = self.bars.getPlotItem()
+        item.clear()
+        item.getAxis("left").setWidth(96)
+        item.getAxis("left").setTicks([[(-n, fmt.name) for n, fmt in enumerate(formats)]])
+        reach = [span(fmt) for fmt in formats]
+        for n, (fmt, (smallest, normal, largest)) in enumerate(zip(formats, reach, strict=True)):
+            for start, end, opacity in ((smallest, normal, 0.3), (normal, largest, 0.85)):
+                if end > start:
+                    item.addItem(pg.BarGraphItem(x0=[start], x1=[end], y0=[-n - HALF], y1=[-n + HALF], pen=None,
+                                                 brush=brush(row_colour(n), opacity)))  # fmt: skip
+            words = f"{fmt.decimal_digits:.1f} digits, {fmt.bits} bits"
+            label = pg.TextItem(words, color=themes().theme.muted, anchor=(0.5, 1))
+            label.setPos((max(smallest, -48) + min(largest, 40)) / 2, -n + HALF - 0.04)
+            item.addItem(label)
+        if formats:
+            wide = any(largest > 60 for _, _, largest in reach)
+            self.bars.setXRange(-52, 42 if not wide else 45, padding=0)
+            self.bars.setYRange(-len(formats) + 0.4, 0.8, padding=0)
+
+    def _draw_dots(self, formats: list[Format]) -> None:
+        item = self.dots.getPlotItem()
+        item.clear()
+        places: dict[tuple[float, float], list[str]] = {}
+        for n, fmt in enumerate(formats):
+            smallest, _, largest = span(fmt)
+            where = (round(math.log10(max(largest - smallest, 0.1)), 2), round(math.log10(fmt.decimal_digits), 2))
+            dot = pg.ScatterPlotItem([where[0]], [where[1]], size=8 + 5 * math.sqrt(fmt.bits), pen=pen(themes().theme.base),
+                                     brush=brush(row_colour(n), 0.75))  # fmt: skip
+            item.addItem(dot)
+            places.setdefault(where, []).append(fmt.name)
+        for where, names in places.items():
+            label = pg.TextItem(", ".join(names), color=themes().theme.text, anchor=(0.5, 1.5))
+            label.setPos(*where)
+            item.addItem(label)
+        decades, digits = (1, 3, 10, 30, 100, 300, 600), (0.3, 0.5, 1, 2, 3, 7, 16)
+        item.getAxis("bottom").setTicks([[(math.log10(v), str(v)) for v in decades]])
+        item.getAxis("left").setTicks([[(math.log10(v), str(v)) for v in digits]])
+        self.dots.setXRange(-0.4, 3.1, padding=0)
+        self.dots.setYRange(-0.65, 1.4, padding=0)
+
+
+def span(fmt: Format) -> tuple[float, float, float]:
+    """log10 of the smallest positive, the smallest normal and the largest value."""
+    smallest = fmt.min_positive if isinstance(fmt, FloatFormat) else _least(fmt)
+    normal = fmt.min_normal if isinstance(fmt, FloatFormat) and fmt.min_normal is not None else smallest
+    return _log10(smallest), _log10(normal), _log10(max(fmt.max_finite, smallest))
+
+
+def _least(fmt: Format) -> Fraction:
+    return min(abs(fmt.value(n)) for n in range(fmt.min_ordinal, fmt.max_ordinal + 1) if fmt.value(n))
+
+
+def _log10(value: Fraction) -> float:
+    """Of any positive rational, also beyond the range of doubles."""
+    mantissa, _, exponent = text.approximate(value, 17).partition("e")
+    return math.log10(float(mantissa)) + int(exponent or 0)
