@@ -1,0 +1,62 @@
+"""The real binding (nvidia-ml-py, ctypes) against a library in C that answers like a driver with one H200."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).with_name("fake_nvml.c")
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+PROGRAM = """
+import ctypes, json, time
+from precgui.hardware import gpm, nvml
+from precgui.hardware.detect import detect
+from precgui.hardware.live import GpuReader
+from precgui.hardware.power import PowerSampler
+gpm.LEAST_S = 0.0
+device = detect().devices[0]
+opened = nvml.open_session()
+reader = GpuReader(opened.gpus()[0])
+reader.everything()
+reading = reader.everything()
+reader.close()
+reads = []
+with PowerSampler(reads.append, time.perf_counter()):
+    time.sleep(0.4)
+print(json.dumps({
+    "name": device.name, "peak": device.formats["bf16"].peak.tops, "bandwidth": device.bandwidth_gbs,
+    "values": reading.values, "reasons": reading.reasons, "process": reading.processes[0].pid,
+    "used": reading.processes[0].memory_bytes, "power_w": reads[-1].power_w,
+    "watts": reads[-1].energy_j / (reads[-1].time_s - reads[0].time_s),
+    "samples": ctypes.CDLL("libnvidia-ml.so.1").samples_alive(),
+}))
+"""
+
+
+@pytest.mark.skipif(not (COMPILER and sys.platform == "linux"), reason="needs a C compiler on Linux")
+def test_that_the_real_binding_reads_a_gpu_through_ctypes(tmp_path):
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", str(library), str(SOURCE)], check=True)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    answer = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    found = json.loads(answer.stdout)
+    assert found["name"] == "NVIDIA H200"
+    assert found["peak"] == pytest.approx(132 * 1.98 * 4096 / 1e3)
+    assert found["bandwidth"] == pytest.approx(4917, rel=1e-3)
+    values = found["values"]
+    assert (values["power_instant_w"], values["power_average_w"]) == (251.5, 249.0)
+    assert (values["tensor"], values["tensor_half"], values["dram"]) == (7.5, 10.5, 15.0)
+    assert (values["temperature_c"], values["utilisation"], values["sm_clock_mhz"]) == (61.0, 97.0, 1755.0)
+    assert found["reasons"] == ["power cap"]
+    assert (found["process"], found["used"]) == (4194304, 3 << 30)
+    assert found["power_w"] == 251.5
+    assert found["watts"] == pytest.approx(250.0, rel=0.05)
+    assert found["samples"] == 0
