@@ -96,7 +96,7 @@ def shares(values: ArrayLike, fmt: Format) -> Shares:
     if not array.size:
         return Shares(0, 0, 0, 0, 0, 0)
     rounded = quantize_array(array, fmt)
-    saturated = np.isinf(array) | (np.abs(array) > _float(fmt.max_finite)) & (np.abs(array) >= _overflow_from(fmt))
+    saturated = np.isinf(array) | _overflows(array, fmt)
     zero = array == 0
     gone = (rounded == 0) & ~zero & ~np.isnan(array) & ~saturated
     small = np.abs(rounded) < _float(_normal_from(fmt))
@@ -106,8 +106,12 @@ def shares(values: ArrayLike, fmt: Format) -> Shares:
     return Shares(parts[0], parts[1], parts[2], max(0.0, 1 - sum(parts)), parts[3], parts[4])
 
 
-def _overflow_from(fmt: Format) -> float:
-    return _float(fmt.overflow_midpoint if isinstance(fmt, FloatFormat) else fmt.max_finite)
+def _overflows(array: Floats, fmt: Format) -> NDArray[np.bool_]:
+    magnitude = np.abs(array)
+    if not isinstance(fmt, FloatFormat):
+        return (array > _float(fmt.max_finite)) | (array < _float(fmt.value(fmt.min_ordinal)))
+    edge = _float(fmt.overflow_midpoint)
+    return magnitude >= edge if fmt.tie_overflows else magnitude > edge
 
 
 def _normal_from(fmt: Format) -> Fraction:

@@ -86,8 +86,12 @@ class RangesTab(QWidget):
         for n, fmt in enumerate(formats):
             smallest, _, largest = span(fmt)
             where = (round(math.log10(max(largest - smallest, 0.1)), 2), round(math.log10(fmt.decimal_digits), 2))
-            dot = pg.ScatterPlotItem([where[0]], [where[1]], size=8 + 5 * math.sqrt(fmt.bits), pen=pen(themes().theme.base),
-                                     brush=brush(row_colour(n), 0.75))  # fmt: skip
+            look = {
+                "size": 8 + 5 * math.sqrt(fmt.bits),
+                "pen": pen(themes().theme.base),
+                "brush": brush(row_colour(n), 0.75),
+            }
+            dot = pg.ScatterPlotItem([where[0]], [where[1]], **look)
             item.addItem(dot)
             places.setdefault(where, []).append(fmt.name)
         for where, names in places.items():
