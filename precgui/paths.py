@@ -18,6 +18,11 @@ def runs_dir() -> Path:
     return Path(os.environ.get("PRECGUI_RUNS") or Path.home() / "precgui-runs")
 
 
+def datasets_dir() -> Path:
+    """Where downloaded data sets go: $PRECGUI_DATA, else ~/precgui-data. Not created here."""
+    return Path(os.environ.get("PRECGUI_DATA") or Path.home() / "precgui-data")
+
+
 def state_dir() -> Path:
     """Where settings, window layout and crash logs go: $PRECGUI_STATE, else the platform's place. Not created here."""
     if chosen := os.environ.get("PRECGUI_STATE"):

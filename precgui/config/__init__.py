@@ -1,13 +1,13 @@
 """What a run is asked to do: names, sections, the tree, recipes, and how they are read and written."""
 
+from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import EMULATED, PRECISION_GROUPS, PRECISIONS, TASKS
 from precgui.config.reading import ConfigError, build, key_table, load, to_toml
 from precgui.config.recipes import DEFAULT_RECIPE, RECIPES
 from precgui.config.sections import (
-    DataConfig,
-    ModelConfig,
     OptimizerConfig,
     PrecisionOptions,
+    RecordConfig,
     ScalingConfig,
     TrainConfig,
 )
@@ -25,6 +25,8 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "PrecisionOptions",
+    "QatConfig",
+    "RecordConfig",
     "RunConfig",
     "ScalingConfig",
     "TrainConfig",

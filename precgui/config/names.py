@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 PRECISION_GROUPS: dict[str, dict[str, str]] = {
     "Full": {
         "fp64": "Everything in FP64: the yardstick for rounding itself, slow on most hardware.",
@@ -28,9 +26,52 @@ PRECISION_GROUPS: dict[str, dict[str, str]] = {
 PRECISIONS: dict[str, str] = {name: told for group in PRECISION_GROUPS.values() for name, told in group.items()}
 EMULATED = "emulated:"  # and the name of a format
 EMULATED_TOLD = "Products of operands rounded to any format, summed in FP32 or in a format; each role on its own."
-TASKS: dict[str, str] = {"digits": "1 797 handwritten digits of 8x8 pixels, bundled (UCI)."}
+QAT_TOLD = {
+    "int8-qat": "Weights and activations learn to live on 8-bit integers; the result runs on integer kernels.",
+    "int4-qat": "Weights on 16 values, activations in 8 bits; straight-through gradients.",
+    "int2-qat": "Ternary weights, -s, 0 and s, one s for each channel; straight-through gradients.",
+    "int1-qat": "Binary weights, -s and s, one s for each channel; straight-through gradients.",
+}
 
-Task = Literal["digits"]
+TASKS: dict[str, str] = {
+    "digits": "1 797 handwritten digits of 8x8 pixels, bundled (UCI).",
+    "text": "The next byte of Python's own library, or of your file or folder; needs no download.",
+    "mnist": "70 000 handwritten digits of 28x28 pixels; downloaded once, 12 MB.",
+    "fashion-mnist": "70 000 pieces of clothing of 28x28 pixels; downloaded once, 31 MB.",
+    "cifar10": "60 000 colour images of 32x32 pixels in 10 classes; downloaded once, 170 MB.",
+    "cifar100": "60 000 colour images of 32x32 pixels in 100 classes; downloaded once, 169 MB.",
+    "image-folder": "Your images, one folder for each class.",
+}
+DOWNLOADED = ("mnist", "fashion-mnist", "cifar10", "cifar100")
+IMAGE_MODELS = ("cnn", "mlp", "resnet", "resnet18", "resnet50", "vit")
+MODELS: dict[str, tuple[str, ...]] = {  # the first one is the usual one; images also take any model of torchvision
+    "digits": IMAGE_MODELS,
+    "text": ("gpt", "lstm"),
+    "mnist": IMAGE_MODELS,
+    "fashion-mnist": IMAGE_MODELS,
+    "cifar10": ("resnet", *(name for name in IMAGE_MODELS if name != "resnet")),
+    "cifar100": ("resnet", *(name for name in IMAGE_MODELS if name != "resnet")),
+    "image-folder": ("resnet18", *(name for name in IMAGE_MODELS if name != "resnet18")),
+}
+SIZELESS = ("resnet18", "resnet50")
+
+
+def check_task(name: str) -> str:
+    """The task name as it is kept. Raises ValueError with a sentence when there is none."""
+    kept = name.strip()
+    if kept not in TASKS:
+        raise ValueError(f"{_short(kept)!r} is not one of {', '.join(TASKS)}")
+    return kept
+
+
+def check_model(name: str, task: str) -> str:
+    """The model name when the task can train it. Raises ValueError with a sentence when not."""
+    fitting = MODELS[task]
+    open_ended = fitting[0] in IMAGE_MODELS and name not in {n for names in MODELS.values() for n in names}
+    if name != "auto" and name not in fitting and not open_ended:
+        raise ValueError(f"{_short(name)!r} does not go with the task {task}; choose auto, {', '.join(fitting)}")
+    return name
+
 
 BELOW_16_BITS = [*PRECISION_GROUPS["8 bits and fewer"], f"{EMULATED}*"]
 

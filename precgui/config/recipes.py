@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from precgui.config.sections import ModelConfig, OptimizerConfig, ScalingConfig, TrainConfig
+from precgui.config.learning import DataConfig, ModelConfig
+from precgui.config.sections import OptimizerConfig, ScalingConfig, TrainConfig
 from precgui.config.tree import RunConfig
 
 _QUICK = RunConfig()
@@ -22,6 +23,49 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
     "digits-long": (
         "Medium CNN for some minutes, long enough to watch, zoom and compare.",
         RunConfig(model=ModelConfig(size="medium"), train=TrainConfig(epochs=100)),
+    ),
+    "gpt-quick": (
+        "Small GPT on the source of Python's own library, under a minute on a laptop.",
+        RunConfig(
+            task="text",
+            data=DataConfig(batch_size=16),
+            train=TrainConfig(epochs=4, clip_norm=1.0),
+            optimizer=OptimizerConfig(name="adamw", lr=2e-3, weight_decay=0.1),
+        ),
+    ),
+    "lstm-quick": (
+        "Small LSTM on the same text.",
+        RunConfig(
+            task="text",
+            model=ModelConfig(name="lstm"),
+            data=DataConfig(batch_size=16),
+            train=TrainConfig(epochs=4, clip_norm=1.0),
+            optimizer=OptimizerConfig(name="adamw", lr=4e-3),
+        ),
+    ),
+    "fashion-mnist-cnn": (
+        "Fashion-MNIST with the small CNN; downloads 31 MB once.",
+        RunConfig(task="fashion-mnist", data=DataConfig(batch_size=128), train=TrainConfig(epochs=5)),
+    ),
+    "fashion-mnist-resnet": (
+        "Fashion-MNIST with ResNet-20; downloads 31 MB once; wants a GPU or patience.",
+        RunConfig(
+            task="fashion-mnist",
+            model=ModelConfig(name="resnet", size="medium"),
+            data=DataConfig(batch_size=128, epoch_steps=150),
+            train=TrainConfig(epochs=10),
+            optimizer=OptimizerConfig(lr=0.1, weight_decay=5e-4),
+        ),
+    ),
+    "cifar10-resnet18": (
+        "CIFAR-10 with ResNet-18; downloads 170 MB once; for a GPU.",
+        RunConfig(
+            task="cifar10",
+            model=ModelConfig(name="resnet18"),
+            data=DataConfig(batch_size=128),
+            train=TrainConfig(epochs=15, channels_last=True),
+            optimizer=OptimizerConfig(lr=0.1, weight_decay=5e-4),
+        ),
     ),
 }
 DEFAULT_RECIPE = "digits-quick"

@@ -1,17 +1,18 @@
 """The sections of a config: limits, titles and descriptions live here and nowhere else.
 
 Titles and descriptions are the labels and help texts of the form and of the command line. `json_schema_extra`
-carries hints for the form: `unit`, and `show_if`, a mapping from a config path to the values (`*` stands for
-anything) for which the field matters.
+carries hints for the form: `unit`, `suggestions` for a text, and `show_if`, a mapping from a config path to the
+values (`*` stands for anything) for which the field matters.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 from precgui.config.names import BELOW_16_BITS, EMULATED, check_format
+from precgui.config.section import Section
 from precgui.formats.rounding import Rounding
 
 
@@ -26,31 +27,6 @@ _PURE: dict[str, JsonValue] = {"precision": ["bf16-pure", "fp16-pure"]}
 _LOW: dict[str, JsonValue] = {"precision": [*BELOW_16_BITS]}
 _EMULATED: dict[str, JsonValue] = {"precision": [f"{EMULATED}*"]}
 _FP8: dict[str, JsonValue] = {"precision": ["fp8"]}
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class ModelConfig(Section):
-    name: Literal["cnn"] = Field("cnn", title="Model", description="cnn: three convolutions and a linear layer.")
-    size: Literal["small", "medium", "large"] = Field(
-        "small", title="Size", description="Channels per layer; large wants a GPU."
-    )
-
-
-class DataConfig(Section):
-    batch_size: int = Field(
-        64,
-        ge=1,
-        le=1_000_000,
-        title="Batch size",
-        description="Samples per step.",
-        json_schema_extra={"unit": "samples"},
-    )
-    workers: int = Field(
-        0, ge=0, le=256, title="Loader processes", description="0 loads the data in the training process."
-    )
 
 
 class TrainConfig(Section):
@@ -236,3 +212,38 @@ class PrecisionOptions(Section):
             "unit": "steps",
         },
     )
+
+
+_RECORDED: dict[str, JsonValue] = {"record.tensors": [True]}
+
+
+def _every(steps: int, what: str) -> Any:
+    return Field(
+        steps,
+        ge=0,
+        le=10**9,
+        title=f"{what} every",
+        description="0: never. Less often where the budget does not allow it.",
+        json_schema_extra={"show_if": _RECORDED, "unit": "steps"},
+    )
+
+
+class RecordConfig(Section):
+    """Which tensors are looked at, how often, and what that may cost."""
+
+    tensors: bool = Field(
+        True, title="Record tensors", description="Statistics and exponent histograms of gradients, weights and more."
+    )
+    budget: float = Field(
+        0.03,
+        gt=0,
+        le=100,
+        title="Budget",
+        description="Share of the step time that looking at tensors may take; larger tensors are then sampled.",
+        json_schema_extra={"show_if": _RECORDED},
+    )
+    gradients_every: int = _every(1, "Gradients")
+    weights_every: int = _every(10, "Weights and updates")
+    optimizer_every: int = _every(50, "Optimizer state")
+    activations_every: int = _every(10, "Activations")
+    activation_gradients_every: int = _every(50, "Activation gradients")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from precgui.config.names import Task, check_precision
+from precgui.config.learning import DataConfig, ModelConfig, QatConfig
+from precgui.config.names import MODELS, TASKS, check_model, check_precision, check_task
+from precgui.config.section import Section
 from precgui.config.sections import (
-    DataConfig,
-    ModelConfig,
     OptimizerConfig,
     PrecisionOptions,
+    RecordConfig,
     ScalingConfig,
-    Section,
     TrainConfig,
 )
 
+TaskName = Annotated[str, AfterValidator(check_task)]
 PrecisionName = Annotated[str, AfterValidator(check_precision)]
 
 
@@ -24,7 +25,9 @@ class RunConfig(Section):
     title: str = Field(
         "", max_length=200, title="Title", description="Your name for the run; empty: made from the rest."
     )
-    task: Task = Field("digits", title="Task", description="What is learned.")
+    task: TaskName = Field(
+        "digits", title="Task", description="What is learned.", json_schema_extra={"suggestions": [*TASKS]}
+    )
     precision: PrecisionName = Field("fp32", title="Precision", description="How the run uses number formats.")
     seed: int = Field(
         0, ge=0, lt=2**63, title="Seed", description="Of the weights, the split and the order of the data."
@@ -44,12 +47,26 @@ class RunConfig(Section):
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, title="Optimizer")
     scaling: ScalingConfig = Field(default_factory=ScalingConfig, title="Loss scaling")
     precision_options: PrecisionOptions = Field(default_factory=PrecisionOptions, title="Precision in detail")
+    qat: QatConfig = Field(default_factory=QatConfig, title="Quantisation-aware training")
+    record: RecordConfig = Field(default_factory=RecordConfig, title="Record")
 
     @field_validator("title")
     @classmethod
     def _one_line(cls, title: str) -> str:
         return " ".join(title.split())
 
+    @field_validator("model")
+    @classmethod
+    def _model_of_the_task(cls, model: ModelConfig, known: ValidationInfo) -> ModelConfig:
+        if "task" in known.data:
+            check_model(model.name, known.data["task"])
+        return model
+
+    @property
+    def model_name(self) -> str:
+        """The model that is trained: the usual one of the task when the config leaves it open."""
+        return MODELS[self.task][0] if self.model.name == "auto" else self.model.name
+
     @property
     def display_title(self) -> str:
-        return self.title or f"{self.task} {self.model.name} {self.precision}"
+        return self.title or f"{self.task} {self.model_name} {self.precision}"

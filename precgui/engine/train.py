@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
-from precgui.engine import census, mechanics, precisions, switches
+from precgui.engine import census, mechanics, precisions, switches, tasks
 from precgui.engine import device as devices
 from precgui.engine.averaging import WeightAverage
 from precgui.engine.certificate import certificate
 from precgui.engine.errors import EngineError
-from precgui.engine.tasks import TASKS, Batch, Task
+from precgui.engine.tasks import Batch, Task
+from precgui.engine.telemetry import Telemetry, Weight
 from precgui.events import Emit, Evaluated, Facts, Incident, IncidentKind, RunEnded, RunStarted, Severity, StepDone
 
 
@@ -47,7 +48,7 @@ class _Training:
         self.precision = precisions.make(config, self.device)
         self.precision.prepare()
         torch.manual_seed(config.seed)
-        self.task: Task = TASKS[config.task](config)
+        self.task: Task = tasks.make(config)
         # Every precision starts from the same FP32 weights: built first, converted after.
         model = self.task.model()
         weights_hash = _hash(model)
@@ -60,7 +61,9 @@ class _Training:
         self.total_steps = config.train.epochs * self.steps_per_epoch
         if config.train.max_steps is not None:
             self.total_steps = min(self.total_steps, config.train.max_steps)
+        self.telemetry = self._telemetry(weights) if config.record.tensors else None
         self._facts = _facts(self.device, threads, self.model, weights_hash, self.precision)
+        self._facts |= {"metric": vars(self.task.metric), "data": dict(self.task.facts)}
 
     def run(self) -> None:
         if self.device.type == "cuda":
@@ -105,10 +108,18 @@ class _Training:
         scale = self.precision.scale
         self.optimizer.zero_grad(set_to_none=True)
         samples = sum(len(targets) for _, targets in batches)
+        if self.telemetry:
+            self.telemetry.begin(self.step, scale)
         loss = self._accumulate(batches, samples)
         self.precision.unscale(self.optimizer)
+        if self.telemetry:
+            self.telemetry.gradients()
         norm = self._clip()
+        if self.telemetry:
+            self.telemetry.before_update()
         skipped = self.precision.step(self.optimizer)
+        if self.telemetry:
+            self.telemetry.after_update([self.optimizer])
         if self.average is not None and not skipped:
             self.average.update()
         loss_value, norm_value = torch.stack((loss, norm.to(loss.dtype))).tolist()  # the one synchronisation
@@ -121,6 +132,9 @@ class _Training:
             )
         )  # fmt: skip
         self._report(loss_value, norm_value, skipped, scale)
+        if self.telemetry:
+            finite = math.isfinite(loss_value) and math.isfinite(norm_value)
+            self.telemetry.end(self._now(), step_s, [self.optimizer], alarm=not finite)
 
     def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
         """Gradients of the mean loss over all samples of the step; returns that loss."""
@@ -162,7 +176,9 @@ class _Training:
     def _report(self, loss: float, norm: float, skipped: bool, scale: float) -> None:
         """The incidents of the step just done."""
         if not math.isfinite(loss):
-            self._incident("nonfinite_loss", "error", f"the loss is {loss}")
+            module = self.telemetry.first_nonfinite() if self.telemetry else ""
+            where = f", first not finite is the output of {module}" if module else ""
+            self._incident("nonfinite_loss", "error", f"the loss is {loss}{where}", module)
         if not math.isfinite(norm):
             self._report_gradients(skipped)
         if skipped:
@@ -178,21 +194,26 @@ class _Training:
         where = f"first in {name}" if name else "each is finite, their norm overflows FP32"
         self._incident("nonfinite_gradient", "warning" if skipped else "error", f"gradients not finite: {where}", name)
 
+    def _telemetry(self, weights: list[nn.Parameter]) -> Telemetry:
+        trained = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+        named = [Weight(name, own, weight) for (name, own), weight in zip(trained, weights, strict=True)]
+        return Telemetry(self.config.record, self.model, named, self.emit, modules=not self.config.train.compile)
+
     def _evaluate(self, epoch: int) -> None:
         with self.average.applied() if self.average else contextlib.nullcontext(), torch.inference_mode():
             self._validate(epoch)
 
     def _validate(self, epoch: int) -> None:
         self.model.eval()
-        loss, correct, count = 0.0, 0, 0
+        loss, count, scores = 0.0, 0, []
         for batch in self.task.validation_batches():
             if self.stopped():
                 return
             outputs, targets = self._forward(batch)
             loss += float(self.task.loss(outputs, targets)) * len(targets)
-            correct += self.task.correct(outputs, targets)
+            scores.append(self.task.score(outputs, targets))
             count += len(targets)
-        self.emit(Evaluated(self.step, epoch, self._now(), loss / count, correct / count))
+        self.emit(Evaluated(self.step, epoch, self._now(), loss / count, tasks.ratio(scores)))
 
     def _set_lr(self) -> float:
         lr = learning_rate(self.config, self.step, self.total_steps)

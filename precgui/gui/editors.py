@@ -120,6 +120,27 @@ class ChoiceEditor(QComboBox):
         self.setCurrentIndex(self.findData(value))
 
 
+class SuggestionEditor(QComboBox):
+    """A text that is typed or taken from a list."""
+
+    edited = Signal()
+
+    def __init__(self, suggestions: Sequence[str], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setEditable(True)
+        self.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.addItems(suggestions)
+        self.currentTextChanged.connect(self.edited)
+        ignore_wheel(self)
+
+    def get(self) -> Any:
+        return self.currentText()
+
+    def set(self, value: Any) -> None:
+        if self.get() != value:
+            self.setCurrentText(value)
+
+
 class FlagEditor(QCheckBox):
     """On or off."""
 
@@ -157,8 +178,10 @@ def _bare(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def editor_for(annotation: Any) -> Editor:
+def editor_for(annotation: Any, suggestions: Sequence[str] = ()) -> Editor:
     """The editor for the type of a config field. Raises TypeError for a type that no editor holds."""
+    if suggestions:
+        return SuggestionEditor(suggestions)
     annotation = _bare(annotation)
     alternatives = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     kinds = [_bare(kind) for kind in alternatives if kind is not types.NoneType]

@@ -27,7 +27,7 @@ class Row(QWidget):
         self.hints: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
         title = info.title or path.rpartition(".")[2].replace("_", " ").capitalize()
         self.label = QLabel(title, self)
-        self.editor: Editor = editor_for(info.annotation)
+        self.editor: Editor = editor_for(info.annotation, cast(list[str], self.hints.get("suggestions", [])))
         self.widget = cast(QWidget, self.editor)
         self.widget.setParent(self)
         self.widget.setObjectName(path)

@@ -254,7 +254,7 @@ def test_that_tab_goes_through_the_fields_in_their_order(form: Form[RunConfig]) 
     order = [row.widget for row in form.rows.values()]
     found: list[QWidget] = []
     at_widget = order[0]
-    for _ in range(400):
+    for _ in range(4000):
         if at_widget in order:
             found.append(at_widget)
         following = at_widget.nextInFocusChain()

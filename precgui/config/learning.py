@@ -1,0 +1,137 @@
+"""The sections of a config that say what is learned: model, data and quantisation-aware training."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from precgui.config.names import DOWNLOADED, MODELS, SIZELESS
+from precgui.config.section import Section
+
+_QAT: dict[str, JsonValue] = {"precision": ["*-qat"]}
+_SUGGESTED: list[JsonValue] = ["auto", *dict.fromkeys(name for names in MODELS.values() for name in names)]
+
+
+class ModelConfig(Section):
+    name: str = Field(
+        "auto",
+        pattern=r"^[A-Za-z0-9_.\-]{1,80}$",
+        title="Model",
+        description="auto: the usual one of the task. For images also any classification model of torchvision.",
+        json_schema_extra={"suggestions": _SUGGESTED},
+    )
+    size: Literal["small", "medium", "large"] = Field(
+        "small",
+        title="Size",
+        description="Width and depth; large wants a GPU.",
+        json_schema_extra={"show_if": {"model.name": ["auto", *(n for n in _SUGGESTED if n not in SIZELESS)]}},
+    )
+
+
+class DataConfig(Section):
+    batch_size: int = Field(
+        64,
+        ge=1,
+        le=1_000_000,
+        title="Batch size",
+        description="Samples per step.",
+        json_schema_extra={"unit": "samples"},
+    )
+    workers: int = Field(
+        0, ge=0, le=256, title="Loader processes", description="0 loads the data in the training process."
+    )
+    epoch_steps: int | None = Field(
+        None,
+        ge=1,
+        le=10**9,
+        title="Steps per epoch",
+        description="At most so many batches make an epoch; empty: the whole set, or what the task thinks fit.",
+        json_schema_extra={"unit": "batches"},
+    )
+    path: str = Field(
+        "",
+        max_length=4096,
+        title="Data path",
+        description="Folder of the data set, or the file or folder of your text; empty: the usual place.",
+        json_schema_extra={"show_if": {"task": ["text", "image-folder", *DOWNLOADED]}},
+    )
+    download: bool = Field(
+        True,
+        title="Download",
+        description="Fetch the data set when it is not in the data path.",
+        json_schema_extra={"show_if": {"task": [*DOWNLOADED]}},
+    )
+    sequence_length: int = Field(
+        128,
+        ge=1,
+        le=65536,
+        title="Sequence length",
+        description="Bytes of text that the model sees at once.",
+        json_schema_extra={"show_if": {"task": ["text"]}, "unit": "bytes"},
+    )
+    pixels: int = Field(
+        64,
+        ge=8,
+        le=1024,
+        title="Image size",
+        description="Images are scaled and cut to a square of this edge.",
+        json_schema_extra={"show_if": {"task": ["image-folder"]}, "unit": "pixels"},
+    )
+
+
+class QatConfig(Section):
+    start_epoch: int = Field(
+        1,
+        ge=1,
+        le=1_000_000,
+        title="Quantise from epoch",
+        description="Epochs before it train in FP32 while the ranges are observed.",
+        json_schema_extra={"show_if": _QAT},
+    )
+    observers_off_after_epoch: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        title="Freeze ranges after epoch",
+        description="The ranges of activations stay as they are from then on; empty: never.",
+        json_schema_extra={"show_if": _QAT},
+    )
+    freeze_bn_after_epoch: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        title="Freeze batch norm after epoch",
+        description="Batch norm uses its running statistics from then on; empty: never.",
+        json_schema_extra={"show_if": _QAT},
+    )
+    per_channel: bool = Field(
+        True,
+        title="Scale per channel",
+        description="One scale for each output channel of a weight; off: one for the tensor.",
+        json_schema_extra={"show_if": _QAT},
+    )
+    activations: Literal["int8", "int4", "fp32"] = Field(
+        "int8",
+        title="Activations",
+        description="Format of the inputs of quantised layers, one scale and zero point for each; fp32: not quantised.",
+        json_schema_extra={"show_if": {"precision": ["int4-qat", "int2-qat", "int1-qat"]}},
+    )
+    learned_scales: bool = Field(
+        False,
+        title="Learn the scales",
+        description="Scales of weights are trained with the weights (LSQ) instead of following their range.",
+        json_schema_extra={"show_if": {"precision": ["int8-qat", "int4-qat"]}},
+    )
+    ends: Literal["int8", "fp32", "same"] = Field(
+        "int8",
+        title="First and last layer",
+        description="They suffer most from few bits; same: quantised as all others.",
+        json_schema_extra={"show_if": {"precision": ["int4-qat", "int2-qat", "int1-qat"]}},
+    )
+    measure: bool = Field(
+        True,
+        title="Measure the result",
+        description="Convert to integers at the end; measure size, latency, accuracy and the error of each layer.",
+        json_schema_extra={"show_if": _QAT},
+    )

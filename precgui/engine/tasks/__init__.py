@@ -1,0 +1,27 @@
+"""What is learned: a task gives the model, the data, the loss and the metric; the loop knows nothing else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from precgui.config import RunConfig
+from precgui.engine.tasks.base import Batch, Metric, Task, ratio
+from precgui.engine.tasks.images import Cifar10, Cifar100, Digits, FashionMnist, ImageFolder, Mnist
+from precgui.engine.tasks.text import Text
+
+__all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "make", "ratio"]
+
+TASKS: dict[str, Callable[[RunConfig], Task]] = {
+    "digits": Digits,
+    "text": Text,
+    "mnist": Mnist,
+    "fashion-mnist": FashionMnist,
+    "cifar10": Cifar10,
+    "cifar100": Cifar100,
+    "image-folder": ImageFolder,
+}
+
+
+def make(config: RunConfig) -> Task:
+    """The task that the config names. Raises EngineError for data that is not there."""
+    return TASKS[config.task](config)

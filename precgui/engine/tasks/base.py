@@ -1,0 +1,135 @@
+"""What every task gives to the training loop, and how samples in memory become batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SequentialSampler
+
+from precgui.config import RunConfig
+
+Batch = tuple[Any, Tensor]
+_EVALUATED_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The figure of merit of a task: a share of 1, higher is better, so that runs of all tasks are compared alike."""
+
+    name: str
+    title: str
+    about: str
+
+
+ACCURACY = Metric("accuracy", "Accuracy", "share of the samples whose class is found")
+
+
+class Task(Protocol):
+    """One training problem. Batches are (inputs, targets) on the CPU; `len(targets)` is the number of samples.
+
+    The loop calls the model with the inputs of a batch and hands what it returns to `loss` and `score`.
+    """
+
+    metric: Metric
+    steps_per_epoch: int
+    facts: Mapping[str, Any]  # what the record should hold about the data, as built-in types
+
+    def model(self) -> nn.Module: ...
+    def train_batches(self) -> Iterable[Batch]: ...
+    def validation_batches(self) -> Iterable[Batch]: ...
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The mean over the samples, a single number; `outputs` come in FP32 or FP64 whatever the precision."""
+        ...
+
+    def score(self, outputs: Any, targets: Tensor) -> Tensor:
+        """[2] or [2, parts]: what was reached and what can be. Summed over batches, their ratio is the metric.
+
+        With parts (such as classes) the metric is the mean over those of which there were any.
+        """
+        ...
+
+
+class InMemory(Dataset[Batch]):
+    """Samples in memory; indexed by a list, so that one look-up is one batch."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, indices: list[int]) -> Batch:
+        return self.inputs[indices], self.targets[indices]
+
+
+class DatasetTask:
+    """Training and validation sets that are indexed by lists, in an order that the seed gives."""
+
+    def __init__(self, config: RunConfig, training: Dataset[Batch], validation: Dataset[Batch], samples: int) -> None:
+        self.config = config
+        self._training, self._validation = training, validation
+        order = torch.Generator().manual_seed(config.seed + 1)
+        shuffled = RandomSampler(range(samples), generator=order)
+        self._train_loader = self._loader(_Limited(shuffled, config.data.batch_size, config.data.epoch_steps))
+        self.steps_per_epoch = len(self._train_loader)
+
+    def train_batches(self) -> Iterable[Batch]:
+        return self._train_loader
+
+    def validation_batches(self) -> Iterable[Batch]:
+        sampler = BatchSampler(SequentialSampler(self._validation), _EVALUATED_AT_ONCE, drop_last=False)  # type: ignore[arg-type]
+        return DataLoader(self._validation, sampler=sampler, batch_size=None)
+
+    def _loader(self, batches: Sampler[list[int]]) -> DataLoader[Batch]:
+        workers = self.config.data.workers
+        return DataLoader(
+            self._training, sampler=batches, batch_size=None, num_workers=workers, persistent_workers=workers > 0
+        )
+
+
+class _Limited(Sampler[list[int]]):
+    """Batches of a shuffled order, at most so many in an epoch."""
+
+    def __init__(self, order: Sampler[int], batch_size: int, most: int | None) -> None:
+        self._batches = BatchSampler(order, batch_size, drop_last=False)
+        self._count = min(len(self._batches), most or len(self._batches))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return itertools.islice(self._batches, self._count)
+
+
+class Classification:
+    """Loss and metric of choosing one of several classes; `outputs` are logits [batch, classes]."""
+
+    metric = ACCURACY
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross entropy."""
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        found = (outputs.argmax(1) == targets).sum()
+        return torch.stack((found, found.new_tensor(len(targets))))
+
+
+def split(samples: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices for training and validation, which takes `share` of them; the same for the same seed."""
+    order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+    held_out = round(samples * share)
+    return order[held_out:], order[:held_out]
+
+
+def ratio(scores: Sequence[Tensor]) -> float:
+    """The metric from the scores of all batches; NaN when nothing could be reached."""
+    reached, possible = torch.stack([score.double() for score in scores]).sum(0)
+    parts = (reached / possible)[possible > 0]
+    return float(parts.mean())

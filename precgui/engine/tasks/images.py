@@ -1,0 +1,187 @@
+"""Images and their classes: the bundled digits, torchvision's data sets, and a folder of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.error import URLError
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from precgui import paths
+from precgui.config import RunConfig
+from precgui.engine.errors import EngineError
+from precgui.engine.models import ImageShape, image_model
+from precgui.engine.tasks.base import Batch, Classification, DatasetTask, InMemory, split
+
+VALIDATION_SHARE = 0.2
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    """The bundled handwritten digits: images [1797, 1, 8, 8] in 0..1 and labels [1797]."""
+    with np.load(paths.resources() / "data" / "digits.npz", allow_pickle=False) as bundled:
+        images = torch.from_numpy(bundled["images"]).float().unsqueeze(1) / 16
+        return images, torch.from_numpy(bundled["labels"]).long()
+
+
+class Images(Classification, DatasetTask):
+    """Classification of square images of one size."""
+
+    facts: Mapping[str, Any]
+
+    def __init__(
+        self,
+        config: RunConfig,
+        training: Dataset[Batch],
+        validation: Dataset[Batch],
+        shape: ImageShape,
+        counts: tuple[int, int],
+    ) -> None:
+        super().__init__(config, training, validation, counts[0])
+        self.shape = shape
+        self.facts = {"training_samples": counts[0], "validation_samples": counts[1], **vars(shape)}
+
+    def model(self) -> nn.Module:
+        return image_model(self.config.model_name, self.config.model.size, self.shape)
+
+
+class Digits(Images):
+    """The bundled handwritten digits, ten classes, a fifth held out for validation."""
+
+    def __init__(self, config: RunConfig) -> None:
+        images, labels = digits()
+        training, validation = split(len(labels), VALIDATION_SHARE, config.seed)
+        super().__init__(
+            config,
+            InMemory(images[training], labels[training]),
+            InMemory(images[validation], labels[validation]),
+            ImageShape(channels=1, pixels=8, classes=10),
+            (len(training), len(validation)),
+        )
+
+
+class _Bytes(InMemory):
+    """Images kept as bytes [samples, channels, pixels, pixels], given as floats of mean 0 and deviation about 1."""
+
+    def __getitem__(self, indices: list[int]) -> Batch:
+        return self.inputs[indices].float().div_(127.5).sub_(1.0), self.targets[indices]
+
+
+class Torchvision(Images):
+    """A data set of torchvision, downloaded on the first use into `data.path` and checked by its MD5 sums there."""
+
+    dataset: ClassVar[str]
+    images: ClassVar[ImageShape]
+
+    def __init__(self, config: RunConfig) -> None:
+        folder = Path(config.data.path).expanduser() if config.data.path else paths.datasets_dir()
+        sets = [_load(self.dataset, folder, train=train, download=config.data.download) for train in (True, False)]
+        training, validation = (_Bytes(images, labels) for images, labels in sets)
+        super().__init__(config, training, validation, self.images, (len(training), len(validation)))
+        self.facts = {**self.facts, "folder": str(folder)}
+
+
+def _load(name: str, folder: Path, *, train: bool, download: bool) -> tuple[Tensor, Tensor]:
+    """Images [samples, channels, pixels, pixels] as bytes and labels [samples]. Raises EngineError, with the cure."""
+    from torchvision import datasets
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        loaded: Any = getattr(datasets, name)(folder, train=train, download=download)
+    except (URLError, RuntimeError, OSError) as error:
+        cure = (
+            "connect to the network, or copy the data set into this folder from a machine that has it"
+            if download
+            else "set data.download = true"
+        )
+        raise EngineError(f"{name} is not in {folder} and cannot be fetched ({_reason(error)}); {cure}") from None
+    images = torch.as_tensor(loaded.data)
+    images = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2).contiguous()
+    return images, torch.as_tensor(loaded.targets).long()
+
+
+def _reason(error: Exception) -> str:
+    text = str(getattr(error, "reason", "") or error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".:")
+
+
+class Mnist(Torchvision):
+    dataset = "MNIST"
+    images = ImageShape(channels=1, pixels=28, classes=10)
+
+
+class FashionMnist(Torchvision):
+    dataset = "FashionMNIST"
+    images = ImageShape(channels=1, pixels=28, classes=10)
+
+
+class Cifar10(Torchvision):
+    dataset = "CIFAR10"
+    images = ImageShape(channels=3, pixels=32, classes=10)
+
+
+class Cifar100(Torchvision):
+    dataset = "CIFAR100"
+    images = ImageShape(channels=3, pixels=32, classes=100)
+
+
+class _Files(Dataset[Batch]):
+    """Image files read when they are asked for; a list of indices gives one batch."""
+
+    def __init__(self, files: Any, indices: list[int]) -> None:
+        self._files, self._indices = files, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, indices: list[int]) -> Batch:
+        images, labels = zip(*(self._files[self._indices[i]] for i in indices), strict=True)
+        return torch.stack(images), torch.tensor(labels)
+
+
+class ImageFolder(Images):
+    """One folder of images for each class, in `data.path` itself or in its folders `train` and `val`."""
+
+    def __init__(self, config: RunConfig) -> None:
+        if not config.data.path:
+            raise EngineError("task image-folder needs data.path: a folder that holds one folder of images per class")
+        root = Path(config.data.path).expanduser()
+        pixels = config.data.pixels
+        if (root / "train").is_dir() and (root / "val").is_dir():
+            sets = [_files(root / part, pixels) for part in ("train", "val")]
+            if sets[0].classes != sets[1].classes:
+                raise EngineError(f"{root}: the folders train and val do not hold the same classes")
+            training, validation = (_Files(files, list(range(len(files)))) for files in sets)
+        else:
+            sets = [_files(root, pixels)]
+            parts = split(len(sets[0]), VALIDATION_SHARE, config.seed)
+            training, validation = (_Files(sets[0], part.tolist()) for part in parts)
+        if not len(validation):
+            raise EngineError(f"{root} holds too few images to keep some for validation")
+        shape = ImageShape(channels=3, pixels=pixels, classes=len(sets[0].classes))
+        super().__init__(config, training, validation, shape, (len(training), len(validation)))
+        self.facts = {**self.facts, "folder": str(root), "class_names": sets[0].classes[:100]}
+
+
+def _files(folder: Path, pixels: int) -> Any:
+    """torchvision's ImageFolder with images cut to a square. Raises EngineError when there are none."""
+    from torchvision import datasets
+    from torchvision.transforms import v2
+
+    to_square: Callable[[Any], Tensor] = v2.Compose(
+        [
+            v2.Resize(pixels),
+            v2.CenterCrop(pixels),
+            v2.ToImage(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize([0.5] * 3, [0.5] * 3),
+        ]
+    )
+    try:
+        return datasets.ImageFolder(str(folder), transform=to_square)
+    except (FileNotFoundError, OSError) as error:
+        raise EngineError(f"data.path: {_reason(error)}; it must hold one folder of images per class") from None

@@ -1,0 +1,131 @@
+"""Language modelling on bytes: the next byte of Python's own library, or of any file or folder."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from precgui.config import RunConfig
+from precgui.engine.errors import EngineError
+from precgui.engine.models import Gpt, Lstm
+from precgui.engine.tasks.base import Batch, Metric
+
+VALIDATION_SHARE = 0.1
+MOST_BYTES = 1 << 30
+_EPOCH_STEPS = {"small": 100, "medium": 500, "large": 1000}
+_VALIDATION_WINDOWS = 64
+
+
+def corpus(path: str) -> tuple[bytes, dict[str, Any]]:
+    """All bytes of a file, of the files of a folder, or (empty path) of Python's own modules; and what is recorded.
+
+    Folders are read in the order of their file names, so that one Python version gives one SHA-256. Raises EngineError.
+    """
+    root = Path(path).expanduser() if path else Path(sysconfig.get_path("stdlib"))
+    if path and root.is_file():
+        files = [root]
+    else:
+        pattern = "**/*" if path else "*.py"
+        files = sorted(file for file in root.glob(pattern) if file.is_file() and not _hidden(file, root))
+    try:
+        if sum(file.stat().st_size for file in files) > MOST_BYTES:
+            raise EngineError(f"{root} holds more than 1 GiB; name a part of it as data.path")
+        text = b"\n".join(file.read_bytes() for file in files)
+    except OSError as error:
+        raise EngineError(f"data.path: {error.filename or root} cannot be read: {error.strerror}") from None
+    if not files:
+        missing = f"{root} holds no files" if path else "this Python has no sources of its own library"
+        raise EngineError(f"{missing}; set data.path to a text file or to a folder of text files")
+    source = str(root) if path else "the modules of Python's standard library"
+    return text, {
+        "source": source, "files": len(files), "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest(),
+    }  # fmt: skip
+
+
+def _hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(root).parts)
+
+
+class _Windows(Dataset[Batch]):
+    """Pieces of a text by their starts: bytes [batch, length] and the bytes that follow each of them."""
+
+    def __init__(self, text: Tensor, length: int) -> None:
+        self._pieces = text.unfold(0, length + 1, 1)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def __getitem__(self, starts: list[int]) -> Batch:
+        pieces = self._pieces[starts].long()
+        return pieces[:, :-1], pieces[:, 1:]
+
+
+class _RandomStarts(Sampler[list[int]]):
+    """Batches of places in a text, so many in an epoch; another epoch goes on with the same generator."""
+
+    def __init__(self, places: int, batch_size: int, steps: int, seed: int) -> None:
+        self._places, self._batch_size, self._steps = places, batch_size, steps
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for _ in range(self._steps):
+            yield torch.randint(self._places, (self._batch_size,), generator=self._generator).tolist()
+
+
+class Text:
+    """Predict each next byte. The first nine tenths of the text are trained on, 64 pieces of the rest validate."""
+
+    metric = Metric("byte_accuracy", "Byte accuracy", "share of the bytes foretold; loss / ln 2 is the bits per byte")
+    facts: Mapping[str, Any]
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        data, length = config.data, config.data.sequence_length
+        text, self.facts = corpus(data.path)
+        whole = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
+        cut = round(len(whole) * (1 - VALIDATION_SHARE))
+        if len(whole) - cut < length + 1:
+            raise EngineError(
+                f"{self.facts['source']} has {len(whole)} bytes, too few for data.sequence_length = {length}; "
+                "choose a longer text or shorter sequences"
+            )
+        self._training, self._validation = _Windows(whole[:cut], length), _Windows(whole[cut:], length)
+        whole_pass = math.ceil(cut / (data.batch_size * length))
+        self.steps_per_epoch = min(whole_pass, data.epoch_steps or _EPOCH_STEPS[config.model.size])
+        starts = _RandomStarts(len(self._training), data.batch_size, self.steps_per_epoch, config.seed + 1)
+        self._loader = DataLoader(
+            self._training, sampler=starts, batch_size=None, num_workers=data.workers,
+            persistent_workers=data.workers > 0,
+        )  # fmt: skip
+
+    def model(self) -> nn.Module:
+        chosen = self.config.model
+        return Lstm(chosen.size) if chosen.name == "lstm" else Gpt(chosen.size, self.config.data.sequence_length)
+
+    def train_batches(self) -> Iterable[Batch]:
+        return self._loader
+
+    def validation_batches(self) -> Iterable[Batch]:
+        places = np.linspace(0, len(self._validation) - 1, _VALIDATION_WINDOWS).astype(int).tolist()
+        size = max(1, min(self.config.data.batch_size, _VALIDATION_WINDOWS))
+        return (self._validation[places[first : first + size]] for first in range(0, len(places), size))
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross entropy of a byte, in nats."""
+        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        found = (outputs.argmax(-1) == targets).sum()
+        return torch.stack((found, found.new_tensor(targets.numel())))
