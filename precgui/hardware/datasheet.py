@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from precgui.hardware import support, tables
 from precgui.hardware.device import Device, Kind
 from precgui.hardware.peak import with_peaks
@@ -12,9 +14,10 @@ from precgui.hardware.tables import Card
 _NOT_GIVEN = Absent("the datasheet does not give it")
 
 
-def datasheet_devices() -> list[Device]:
+@cache
+def datasheet_devices() -> tuple[Device, ...]:
     """Every card of the table as a device, oldest first; ids begin with `card:`."""
-    return [device_of_card(card) for card in tables.cards()]
+    return tuple(device_of_card(card) for card in tables.cards())
 
 
 def device_of_card(card: Card) -> Device:

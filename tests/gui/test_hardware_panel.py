@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QRectF, Qt
 from PySide6.QtWidgets import QLabel
 
-from precgui.gui.panels import hardware_measured, hardware_model
+from precgui.gui.panels import hardware_measured, hardware_model, hardware_strip
 from precgui.gui.panels.hardware import TABS, HardwarePanel
+from precgui.gui.panels.hardware_strip import Strip, lines
 from precgui.hardware import measured, rapl
 from precgui.hardware.support import FORMATS
 from tests.cli.test_detect_cli import RESULT
@@ -214,3 +216,24 @@ def test_that_the_report_is_text_or_json(panel):
     made = panel(cards.rtx_4090())
     assert "NVIDIA GeForce RTX 4090 (Ada 8.9)" in made.report(as_json=False)
     assert json.loads(made.report(as_json=True))["devices"][0]["formats"]["bf16"]["support"] == "native"
+
+
+def test_that_a_strip_keeps_extremes_and_leaves_gaps():
+    times = np.arange(0.0, 300.0, 0.05)
+    values = np.full(times.size, 100.0)
+    values[3000] = 900.0  # one reading among thousands
+    values[4000:4400] = np.nan
+    first, second = lines(times, values, QRectF(0, 20, 400, 50), 1000.0)
+    assert min(point.y() for point in first) == 70 - 0.9 * 50
+    assert first.last().x() < second.first().x() - 20
+    assert len(first) + len(second) < 2 * 400 + 2
+
+
+def test_that_a_strip_forgets_what_is_older_than_its_history(qtbot):
+    strip = Strip("Power", "W")
+    qtbot.addWidget(strip)
+    for index in range(hardware_strip.KEPT + 2000):
+        strip.add(index * 0.05, 1.0)
+    assert len(strip._times) <= hardware_strip.KEPT
+    assert strip._times[-1] - strip._times[0] >= hardware_strip.HISTORY_S
+    assert not strip.grab().isNull()

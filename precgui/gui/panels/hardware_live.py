@@ -15,7 +15,7 @@ from precgui.gui.panels.hardware_strip import Band, Strip
 from precgui.hardware.live import QUANTITIES, REASONS, DeviceReading, LivePoller, Process, Snapshot
 from precgui.hardware.readings import Absent, Maybe
 
-DRAW_MS = 200
+DRAW_MS = 500
 GIB = 2.0**30
 COLUMNS = 3
 # Quantities that are lines in other strips.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
 
 import numpy as np
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import QWidget
 from precgui.gui.theme import themes
 
 HISTORY_S = 300.0
+KEPT = 16_000  # readings; two of 20 a second over the history, and room before the older half goes
 LEAST_SHOWN_S = 60.0
 HEIGHT_PX, TEXT_PX = 76, 20
 
@@ -25,8 +27,7 @@ class Strip(QWidget):
         self.title, self.unit, self._top = title, unit, top
         self.limit: float | None = None
         self.reason = ""
-        self._times: deque[float] = deque()
-        self._values: deque[float] = deque()
+        self._times, self._values = array("d"), array("d")
         self.setFixedHeight(HEIGHT_PX)
         self.setMinimumWidth(200)
         self.setAccessibleName(title)
@@ -36,9 +37,8 @@ class Strip(QWidget):
         self._times.append(time_s)
         self._values.append(value)
         self.reason = reason
-        while self._times and self._times[0] < time_s - HISTORY_S:
-            self._times.popleft()
-            self._values.popleft()
+        if len(self._times) > KEPT and self._times[KEPT // 2] < time_s - HISTORY_S:
+            del self._times[: KEPT // 2], self._values[: KEPT // 2]
         self.setToolTip(f"{self.title}: {reason}" if reason else "")
 
     def current(self) -> str:
@@ -70,7 +70,9 @@ class Strip(QWidget):
 
     def _draw(self, painter: QPainter, area: QRectF) -> None:
         theme = themes().theme
-        times, values = np.array(self._times), np.array(self._values)
+        times, values = np.frombuffer(self._times), np.frombuffer(self._values)
+        start = int(np.searchsorted(times, times[-1] - HISTORY_S)) if times.size else 0
+        times, values = times[start:].copy(), values[start:].copy()
         known = values[~np.isnan(values)]
         top = self._top or max(1e-9, 1.1 * max(float(known.max(initial=0.0)), self.limit or 0.0))
         if self.limit:
@@ -91,21 +93,21 @@ def lines(times: np.ndarray, values: np.ndarray, area: QRectF, top: float) -> li
     """The readings as polylines without the gaps; of many readings on one pixel the smallest and largest stay."""
     if times.size == 0:
         return []
-    columns = np.floor(area.width() * (1 - (times[-1] - times) / shown_s(times[0], times[-1]))).astype(int)
+    columns = np.floor(area.width() * (1 - (times[-1] - times) / shown_s(times[0], times[-1])))
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(columns)) + 1))
+    lowest = np.minimum.reduceat(np.where(np.isnan(values), np.inf, values), starts)
+    highest = np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), starts)
+    scale = area.height() / top
     found, points = [], list[QPointF]()
-    start = 0
-    for end in [*(np.flatnonzero(np.diff(columns)) + 1), columns.size]:
-        part = values[start:end]
-        part = part[~np.isnan(part)]
-        if part.size == 0:
+    for x, low, high in zip(columns[starts].tolist(), lowest.tolist(), highest.tolist(), strict=True):
+        if low > high:  # nothing but gaps on this pixel
             found.append(points)
             points = []
-        else:
-            for value in dict.fromkeys((float(part.min()), float(part.max()))):
-                points.append(QPointF(float(columns[start]), area.bottom() - min(value / top, 1.0) * area.height()))
-        start = int(end)
-    found.append(points)
-    return [QPolygonF(points) for points in found if points]
+            continue
+        points.append(QPointF(x, area.bottom() - min(low, top) * scale))
+        if high > low:
+            points.append(QPointF(x, area.bottom() - min(high, top) * scale))
+    return [QPolygonF(points) for points in (*found, points) if points]
 
 
 class Band(QWidget):
