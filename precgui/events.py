@@ -24,6 +24,14 @@ IncidentKind = Literal[
     "note",
 ]
 
+TENSOR_KINDS = ("gradient", "weight", "update", "optimizer", "activation", "activation_gradient")
+# Of the finite elements: amax, amin_nonzero (NaN when there are none), mean, rms, l2; then counts; then shares of 1.
+TENSOR_STATS = (
+    "amax", "amin_nonzero", "mean", "rms", "l2", "zeros", "nan", "pos_inf", "neg_inf", "count",
+    "changed", "lost_bf16", "lost_fp16", "lost_tf32", "lost_e4m3fn", "lost_e5m2",
+)  # fmt: skip
+EXPONENT_BINS = 256
+
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
@@ -103,6 +111,23 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorStats:
+    """Statistics of the tensors of one kind (one of TENSOR_KINDS) after one step, unscaled.
+
+    `stats` are float64 [tensor, TENSOR_STATS] and `exponents` uint32 [tensor, EXPONENT_BINS] as bytes: how many of the
+    elements looked at have which FP32 exponent field. Of tensor t, one of `strides[t]` blocks was looked at.
+    """
+
+    step: int
+    time_s: float
+    kind: str
+    names: tuple[str, ...]
+    strides: tuple[int, ...]
+    stats: bytes
+    exponents: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """The last message of a run. `details` is the traceback of a failure, or the last words of a process."""
 
@@ -112,5 +137,5 @@ class RunEnded:
     details: str = ""
 
 
-Event = RunStarted | Facts | StepDone | Evaluated | PowerRead | Incident | RunEnded
+Event = RunStarted | Facts | StepDone | Evaluated | PowerRead | Incident | TensorStats | RunEnded
 Emit = Callable[[Event], None]

@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS
 from precgui.runs.run import POWER_SIGNALS, STEP_SIGNALS
 
 SCHEMA = 1
@@ -27,13 +28,6 @@ STATUS_BYTES = 16
 
 ROWS_VALID = "rows_valid"  # int64, one counter per table in the order of TABLES, written after the rows
 STATUS = "status"
-
-EXPONENT_BINS = 256
-TENSOR_KINDS = ("gradient", "weight", "update", "optimizer", "activation", "activation_gradient")
-TENSOR_STATS = (
-    "amax", "amin_nonzero", "mean", "rms", "l2", "zeros", "nan", "pos_inf", "neg_inf", "count",
-    "changed", "lost_bf16", "lost_fp16", "lost_tf32", "lost_e4m3fn", "lost_e5m2",
-)  # fmt: skip
 
 
 def text_type(size: int) -> np.dtype[np.bytes_]:
@@ -91,8 +85,8 @@ def _tensor_table() -> Table:
     return Table(
         {
             "step": Column(_I8),
-            "stride": Column(_I8),  # 1 when every element was looked at, k when each k-th
-            "stats": Column(_F8, (0, len(TENSOR_STATS)), compressed=True),
+            "stride": Column(np.dtype("<u4"), (0,)),  # 1 when every element was looked at, k when one of k blocks
+            "stats": Column(np.dtype("<f4"), (0, len(TENSOR_STATS)), compressed=True),
             "exponents": Column(np.dtype("<u4"), (0, EXPONENT_BINS), compressed=True),
         },
         chunk_rows=1,

@@ -1,0 +1,189 @@
+"""How tensors are looked at: compiled loops on the CPU, torch operations without synchronisation elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from precgui.engine import telemetry_kernels as k
+from precgui.engine.telemetry_rows import Rows, empty, half_ulps
+
+SMALL = 4096  # elements, below which a tensor is always looked at in full
+_INF, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
+
+
+class Meter(Protocol):
+    """Looks at tensors of any floating type, layout and size; `stride` k reads one of k blocks, from block `first`."""
+
+    def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Any:
+        """Rows of WIDTH numbers, one for each tensor, of the tensor times `factor`; see `fetch`."""
+        ...
+
+    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> Any:
+        """Copies of the places looked at, for `compare`."""
+        ...
+
+    def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Any:
+        """Rows on what was added to the tensors since `keep` with the same strides and tick."""
+        ...
+
+    def fetch(self, rows: Sequence[Any]) -> list[Rows]:
+        """The rows as NumPy arrays, in one transfer."""
+        ...
+
+
+def meter_for(device: torch.device) -> Meter:
+    return HostMeter() if device.type == "cpu" else DeviceMeter(device)
+
+
+def stride_for(size: int, stride: int) -> int:
+    """The stride for a tensor of `size` elements: a power of two of at most `stride`, 1 for small tensors."""
+    return min(stride, 1 << max(0, (size // SMALL).bit_length() - 1)) if size >= SMALL else 1
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """All elements, flat and in any order, without a copy where memory allows; the stored ones of a sparse tensor."""
+    tensor = tensor.detach()
+    if tensor.is_sparse:
+        tensor = tensor.coalesce().values()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    if not tensor.is_contiguous():
+        steps = tensor.stride()
+        tensor = tensor.permute(sorted(range(tensor.dim()), key=lambda axis: -steps[axis]))
+    return tensor.reshape(-1)
+
+
+def _sampled(tensor: Tensor, stride: int, first: int) -> Tensor:
+    """The blocks looked at, as FP32; the last, incomplete block belongs to them only when the stride is 1."""
+    flat = dense(tensor)
+    if stride > 1:
+        whole = flat[: flat.numel() // k.BLOCK * k.BLOCK]
+        flat = whole.view(-1, k.BLOCK)[first::stride].reshape(-1)
+    return flat.float()
+
+
+def _first(stride: int, tick: int) -> int:
+    """The first block of a tensor: it moves, so that over the steps every element is seen."""
+    return tick * 5 % stride
+
+
+class HostMeter:
+    """Numba loops over the memory of the tensors."""
+
+    def __init__(self) -> None:
+        self._halves = half_ulps()
+        probe = [torch.ones(3)]  # compiles or loads the loops before they are timed
+        self.compare(probe, [1], 0, self.keep(probe, [1], 0))
+        self.measure(probe, [1], 0)
+
+    def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Rows:
+        places, _alive = self._places(tensors, strides, tick)
+        rows, counts = empty(len(tensors)), np.zeros((len(tensors), k.BINS), np.uint32)
+        k.measure(*places, factor, rows, counts)
+        return _joined(rows, counts)
+
+    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> NDArray[np.float32]:
+        places, _alive = self._places(tensors, strides, tick)
+        kept = np.empty(int(places[1].sum()) if len(tensors) else 0, np.float32)
+        k.sample(*places, kept)
+        return kept
+
+    def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Rows:
+        places, _alive = self._places(tensors, strides, tick)
+        rows, counts = empty(len(tensors)), np.zeros((len(tensors), k.BINS), np.uint32)
+        k.compare(*places, kept, self._halves, rows, counts)
+        return _joined(rows, counts)
+
+    def fetch(self, rows: Sequence[Any]) -> list[Rows]:
+        return list(rows)
+
+    def _places(
+        self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int
+    ) -> tuple[tuple[NDArray[np.int64], ...], list[Tensor]]:
+        """Addresses, sizes, strides and first blocks, and what must live as long as the addresses are used."""
+        alive, table = [], np.empty((4, len(tensors)), np.int64)
+        for place, (tensor, stride) in enumerate(zip(tensors, strides, strict=True)):
+            first = _first(stride, tick)
+            if tensor.dtype is not torch.float32:
+                tensor, stride, first = _sampled(tensor, stride, first), 1, 0
+            elif tensor.layout is not torch.strided or not tensor.is_contiguous():
+                tensor = dense(tensor)
+            alive.append(tensor)
+            table[:, place] = tensor.data_ptr(), tensor.numel(), stride, first
+        return tuple(table), alive
+
+
+def _joined(rows: Rows, counts: NDArray[np.uint32]) -> Rows:
+    rows[:, k.SUMS :] = counts
+    return rows
+
+
+class DeviceMeter:
+    """torch operations on the tensor's device; nothing waits for it before `fetch`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._wide = torch.float32 if device.type == "mps" else torch.float64
+        self._halves = half_ulps().tolist()
+
+    def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Tensor:
+        samples = self.keep(tensors, strides, tick)
+        with _any_algorithm():
+            return torch.stack([self._row(sample * factor if factor != 1 else sample) for sample in samples])
+
+    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
+        pairs = zip(tensors, strides, strict=True)
+        return [_sampled(tensor, stride, _first(stride, tick)).clone() for tensor, stride in pairs]
+
+    def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Tensor:
+        now = self.keep(tensors, strides, tick)
+        with _any_algorithm():
+            return torch.stack([self._changed_row(new - old, old) for new, old in zip(now, kept, strict=True)])
+
+    def fetch(self, rows: Sequence[Any]) -> list[Rows]:
+        if not rows:
+            return []
+        together: Rows = torch.cat(list(rows)).cpu().double().numpy()
+        return np.split(together, np.cumsum([len(part) for part in rows])[:-1])
+
+    def _row(self, values: Tensor, changes: Sequence[Tensor] = ()) -> Tensor:
+        bits = values.view(torch.int32) & _MAGNITUDE
+        finite = bits < _INF
+        kept = torch.where(finite, values, 0).to(self._wide)
+        none = kept.new_zeros(1)
+        amax = torch.cat((torch.where(finite, bits, 0).to(self._wide), none)).amax()
+        least = torch.cat((torch.where(bits > 0, bits - 1, _INF).to(self._wide), none + float(_INF))).amin()
+        sums = [
+            amax, least, kept.sum(), kept.square().sum(), (bits == 0).sum(), (bits > _INF).sum(),
+            torch.isposinf(values).sum(), torch.isneginf(values).sum(), none[0] + values.numel(), *changes,
+        ]  # fmt: skip
+        sums += [none[0]] * (k.SUMS - len(sums))
+        return torch.cat((torch.stack([each.to(self._wide) for each in sums]), self._histogram(bits >> 23)))
+
+    def _changed_row(self, change: Tensor, old: Tensor) -> Tensor:
+        exponent = (change.view(torch.int32) & _MAGNITUDE) >> 23
+        binade = (old.view(torch.int32) & _MAGNITUDE) >> 23
+        moved = (change.view(torch.int32) & _MAGNITUDE) != 0
+        lost = [((exponent < (binade - down).clamp(min=low)) & moved).sum() for low, down in self._halves]
+        return self._row(change, [moved.sum(), *lost])
+
+    def _histogram(self, exponents: Tensor) -> Tensor:
+        counted = exponents if exponents.device.type == "cuda" else exponents.to(self._wide)
+        return torch.histc(counted, k.BINS, 0, k.BINS).to(self._wide)
+
+
+@contextmanager
+def _any_algorithm() -> Iterator[None]:
+    """Counting gives the same result in any order, also where torch's deterministic mode refuses it."""
+    strict, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warn)

@@ -1,0 +1,118 @@
+"""Watching what modules put out, and the gradients that come back, by hooks that change nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.hooks import RemovableHandle
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """Inside, torch operations leave no graph, and the census of the first step does not count them."""
+    counted = torch._C._len_torch_dispatch_stack() > 0
+    with torch.no_grad(), _disable_current_modes() if counted else contextlib.nullcontext():
+        yield
+
+
+MODEL = "(model)"
+Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
+
+
+class Outputs:
+    """Hooks on the modules that compute (those without parts, or with weights of their own).
+
+    The kinds wanted are `activation`, `activation_gradient` and `sentinel`: for the last, outputs of modules with
+    weights and of the model are summed, because a sum over NaN or Inf is not finite; `first_nonfinite` names the first.
+    A forward pass that only repeats what a checkpoint forgot is not looked at.
+    """
+
+    def __init__(self, model: nn.Module, look: Look) -> None:
+        self._look = look
+        self._wanted: Mapping[str, int] = {}
+        self._watching = self._counted = False
+        self.sentinel_s = 0.0
+        self._names: list[str] = []
+        self._sums: list[Tensor] = []
+        self._handles: list[RemovableHandle] = []
+        for name, module in model.named_modules():
+            weighty = any(True for _ in module.parameters(recurse=False))
+            if weighty or not any(True for _ in module.children()):
+                hook = self._hook(name or MODEL, guarded=weighty or not name)
+                self._handles.append(module.register_forward_hook(hook))
+
+    def begin(self, wanted: Mapping[str, int]) -> None:
+        """A step begins."""
+        self._wanted, self._watching = wanted, True
+        self._counted = torch._C._len_torch_dispatch_stack() > 0
+        self._names.clear()
+        self._sums.clear()
+        self.sentinel_s = 0.0
+
+    def end(self) -> None:
+        """The forward and backward passes of the step are over."""
+        self._watching = False
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def first_nonfinite(self) -> str:
+        """The first module of the step whose output is not finite, or ''. Waits for the device."""
+        if not self._sums:
+            return ""
+        finite = torch.stack(self._sums).isfinite().tolist()
+        return next((name for name, good in zip(self._names, finite, strict=True) if not good), "")
+
+    def _hook(self, name: str, guarded: bool) -> Callable[[nn.Module, Any, Any], None]:
+        def seen(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
+            if not self._watching or not self._wanted or torch._C._current_graph_task_id() != -1:
+                return
+            if guarded and "sentinel" in self._wanted:
+                begin = time.perf_counter()
+                with unseen() if self._counted else contextlib.nullcontext():
+                    self._guard(name, outputs)
+                self.sentinel_s += time.perf_counter() - begin
+            if len(self._wanted) > 1 or "sentinel" not in self._wanted:
+                self._watch(name, outputs)
+
+        return seen
+
+    def _guard(self, name: str, outputs: Any) -> None:
+        for path, tensor in floats(outputs):
+            self._sums.append(tensor.detach().sum(dtype=torch.float32))
+            self._names.append(name + path)
+
+    def _watch(self, name: str, outputs: Any) -> None:
+        for path, tensor in floats(outputs):
+            if "activation" in self._wanted:
+                self._look("activation", name + path, tensor)
+            if "activation_gradient" in self._wanted and tensor.requires_grad:
+                tensor.register_hook(self._backward(name + path))
+
+    def _backward(self, name: str) -> Callable[[Tensor], None]:
+        def seen(gradient: Tensor) -> None:
+            if self._watching:
+                self._look("activation_gradient", name, gradient)
+
+        return seen
+
+
+def floats(outputs: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The floating-point tensors in what a module returned, each with its place: '', '[1]', '[1][0]', '.loss'."""
+    if isinstance(outputs, Tensor):
+        if outputs.is_floating_point() and outputs.numel():
+            yield path, outputs
+    elif isinstance(outputs, Mapping):
+        for key, value in outputs.items():
+            yield from floats(value, f"{path}.{key}")
+    elif isinstance(outputs, Sequence) and not isinstance(outputs, str):
+        for place, value in enumerate(outputs):
+            yield from floats(value, f"{path}[{place}]")

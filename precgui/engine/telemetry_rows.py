@@ -1,0 +1,100 @@
+"""From the sums of a pass over tensors to the statistics that are recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.engine import telemetry_kernels as k
+from precgui.events import TENSOR_STATS, TensorStats
+from precgui.formats.model import FloatFormat
+from precgui.formats.registry import get
+
+WIDTH = k.SUMS + k.BINS  # of a row: sums, then the histogram
+_LOST = tuple(name.removeprefix("lost_") for name in TENSOR_STATS if name.startswith("lost_"))
+_BIAS = 127
+Rows = NDArray[np.float64]
+
+
+@dataclass
+class Table:
+    """What was looked at of one kind of tensor in one step, by name. `sizes` are elements, looked at or not."""
+
+    kind: str
+    names: list[str] = field(default_factory=list)
+    strides: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+
+def half_ulps() -> NDArray[np.int32]:
+    """For each format of the `lost_*` statistics, the numbers that `telemetry_kernels.compare` wants.
+
+    Half an ulp of a value in binade e is 2^(max(e, emin) - mantissa bits - 1). Shape (formats, 2).
+    """
+    formats = [get(name) for name in _LOST]
+    return np.array(
+        [(f.emin - f.mantissa_bits - 1 + _BIAS, f.mantissa_bits + 1) for f in formats if isinstance(f, FloatFormat)],
+        np.int32,
+    )
+
+
+def empty(count: int) -> Rows:
+    """Rows to which nothing was added yet."""
+    rows = np.zeros((count, WIDTH))
+    rows[:, k.LEAST] = np.inf
+    return rows
+
+
+def merged(table: Table, rows: Rows) -> tuple[Table, Rows]:
+    """The same with one row for each name: a module that was called several times has seen that many tensors."""
+    if len(set(table.names)) == len(table.names):
+        return table, rows
+    places = {name: place for place, name in enumerate(dict.fromkeys(table.names))}
+    index = np.array([places[name] for name in table.names])
+    total = empty(len(places))
+    summed = [column for column in range(WIDTH) if column not in (k.AMAX, k.LEAST)]
+    np.add.at(total, (index[:, None], np.array(summed)[None]), rows[:, summed])
+    np.maximum.at(total[:, k.AMAX], index, rows[:, k.AMAX])
+    np.minimum.at(total[:, k.LEAST], index, rows[:, k.LEAST])
+    one = Table(table.kind, list(places), [0] * len(places), [0] * len(places))
+    for place, stride, size in zip(index, table.strides, table.sizes, strict=True):
+        one.strides[place] = max(one.strides[place], stride)
+        one.sizes[place] += size
+    return one, total
+
+
+def finished(table: Table, rows: Rows, step: int, time_s: float) -> TensorStats:
+    """The event of one kind and step."""
+    table, rows = merged(table, rows)
+    exponents = rows[:, k.SUMS :].astype("<u4")
+    return TensorStats(
+        step, time_s, table.kind, tuple(table.names), tuple(table.strides),
+        _statistics(rows[:, : k.SUMS], np.array(table.sizes, np.float64), table.kind).astype("<f8").tobytes(),
+        exponents.tobytes(),
+    )  # fmt: skip
+
+
+@np.errstate(all="ignore")
+def _statistics(sums: Rows, sizes: Rows, kind: str) -> Rows:
+    """Shape (tensors, TENSOR_STATS). Means are over finite elements; the l2 norm is scaled up to the whole tensor."""
+    finite = sums[:, k.COUNT] - sums[:, k.NAN] - sums[:, k.POS_INF] - sums[:, k.NEG_INF]
+    some = finite > 0
+    stats = np.full((len(sums), len(TENSOR_STATS)), np.nan)
+    stats[:, 0] = np.where(some, _as_float(sums[:, k.AMAX]), np.nan)
+    least = sums[:, k.LEAST] + 1
+    stats[:, 1] = np.where(least < float(0x7F800000), _as_float(np.minimum(least, 0x7F800000)), np.nan)
+    stats[:, 2] = sums[:, k.SUM] / finite
+    stats[:, 3] = np.sqrt(sums[:, k.SQUARES] / finite)
+    stats[:, 4] = np.sqrt(sums[:, k.SQUARES] * (sizes / sums[:, k.COUNT]))
+    stats[:, 5:10] = sums[:, [k.ZEROS, k.NAN, k.POS_INF, k.NEG_INF, k.COUNT]]
+    if kind == "update":
+        stats[:, 10] = sums[:, k.CHANGED] / sums[:, k.COUNT]
+        stats[:, 11:] = sums[:, k.LOST :] / sums[:, k.CHANGED, None]
+    return stats
+
+
+def _as_float(bits: Rows) -> Rows:
+    """The FP32 numbers with these bits."""
+    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
