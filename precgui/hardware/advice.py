@@ -80,7 +80,7 @@ class Advice:
 START = "format"
 TREE: dict[str, Question | Outcome] = {
     "format": Question(
-        "Which 16-bit format does the device multiply natively?",
+        "Which 16-bit format is native here?",
         {"BF16": "gain", "FP16 only": "matrix", "neither": "fp32-only"},
     ),
     "gain": Question(

@@ -9,7 +9,7 @@ from precgui.hardware.device import Device, Kind
 from precgui.hardware.peak import with_peaks
 from precgui.hardware.readings import Absent, Maybe
 from precgui.hardware.support import Support
-from precgui.hardware.tables import Card
+from precgui.hardware.tables import Architecture, Card
 
 _NOT_GIVEN = Absent("the datasheet does not give it")
 
@@ -49,7 +49,19 @@ def _row(card: Card) -> tuple[Kind, str, dict[str, Support]]:
         row = support.by_list(architecture) if architecture else None
     if architecture is None or row is None:
         return kind, "", support.unknown("No table knows this architecture.")
-    return kind, architecture.name, with_peaks(row, architecture, "", _NOT_GIVEN, _NOT_GIVEN, card)
+    printed = with_peaks(row, architecture, "", _NOT_GIVEN, _NOT_GIVEN, card)
+    return kind, architecture.name, printed | _computed(printed, row, architecture, card)
+
+
+def _computed(
+    printed: dict[str, Support], row: dict[str, Support], architecture: Architecture, card: Card
+) -> dict[str, Support]:
+    """Peaks by SMs, boost clock and rate for the formats that the datasheet leaves out."""
+    sms: Maybe[int] = card.sms or _NOT_GIVEN
+    clock_mhz: Maybe[float] = card.boost_mhz or _NOT_GIVEN
+    product_class = support.product_class(card.name, card.capability)
+    computed = with_peaks(row, architecture, product_class, sms, clock_mhz, card)
+    return {name: cell for name, cell in computed.items() if isinstance(printed[name].peak, Absent)}
 
 
 def _number(value: float | None, unit: str) -> Maybe[str]:

@@ -169,11 +169,13 @@ def by_list(architecture: Architecture) -> dict[str, Support]:
 
 
 def _best(keys: tuple[str, ...], units: Mapping[str, Unit]) -> tuple[str, Unit | None]:
-    """The first unit, in order of preference, that the device has at all; else the first."""
+    """The first unit, in order of preference, that the device has at all; among equals one with a known rate."""
     there = [key for key in keys if key in units]
     if not there:
         return "", None
-    key = next((key for key in there if units[key].status not in ("none", "unknown")), there[0])
+    had = [key for key in there if units[key].status not in ("none", "unknown")] or there
+    equals = [key for key in had if units[key].status == units[had[0]].status]
+    key = next((key for key in equals if units[key].ops), equals[0])
     return key, units[key]
 
 

@@ -53,6 +53,7 @@ def test_that_geforce_halves_the_rate_of_fp32_accumulation(monkeypatch):
     assert per_sm == pytest.approx({"bf16": 512, "tf32": 256, "e4m3fn": 2048})
     assert device.formats["bf16"].peak.datasheet_tops == 165.2
     assert device.level("fp64") == "slow"
+    assert device.formats["fp64"].peak.tops == pytest.approx(128 * 3.105 * 4 / 1e3)
 
 
 def test_that_volta_and_turing_emulate_bf16_whatever_torch_says(monkeypatch):
@@ -209,6 +210,9 @@ def test_that_every_card_of_the_table_can_be_asked_about():
     v100 = next(device for device in devices if device.name.startswith("Tesla V100 SXM2"))
     assert levels(v100, "fp16", "bf16", "e4m3fn") == ["native", "emulated", "none"]
     assert v100.formats["fp16"].peak.tops == 125
+    assert v100.formats["int8"].peak.reason.startswith("peak unknown")
+    rtx_5090 = next(device for device in devices if device.name == "GeForce RTX 5090")
+    assert rtx_5090.formats["mxfp4"].peak.tops == pytest.approx(170 * 2.407 * 4096 / 1e3)
     assert all(json.dumps(device_json(device)) for device in devices)
 
 
