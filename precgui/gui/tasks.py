@@ -23,13 +23,12 @@ def _end_all() -> None:
 
 
 class _Child(ChildThread):
-    """Keeps how the process ended."""
+    """Keeps why the process ended, when it did not end well."""
 
-    exit_code = 0
-    words = ""
+    fault = ""
 
-    def process_ended(self, exit_code: int) -> None:
-        self.exit_code, self.words = exit_code, self.last_words()
+    def process_ended(self, clean: bool, death: str) -> None:
+        self.fault = "" if clean else "\n".join([death, *self.last_words().splitlines()[-1:]])
 
 
 class EngineTask(QObject):
@@ -75,7 +74,5 @@ class EngineTask(QObject):
     def _finish(self) -> None:
         self._timer.stop()
         self._drain()
-        failed = self._child.exit_code != 0 and not self._child.stopping
-        last = self._child.words.splitlines()[-1:] or [f"exit code {self._child.exit_code}"]
         _running.discard(self)
-        self.ended.emit(f"The engine process ended too early: {last[0]}" if failed else "")
+        self.ended.emit("" if self._child.stopping else self._child.fault)

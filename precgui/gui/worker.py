@@ -74,7 +74,11 @@ class ChildThread(QThread):
     def run(self) -> None:
         process = self._context.Process(target=child.main, args=(self._far_end, self._last_words), daemon=False)
         self._process = process
-        process.start()
+        try:
+            process.start()
+        except OSError as error:  # no memory or no more processes
+            self.process_ended(False, f"the engine process could not be started: {error}")
+            return
         self._far_end.close()  # the end of the process is then the end of the pipe
         if self.stopping and self._kill_timer is None:
             process.kill()
@@ -86,12 +90,12 @@ class ChildThread(QThread):
         if self._kill_timer is not None:
             self._kill_timer.cancel()
             self._kill_timer.join()
-        self.process_ended(process.exitcode or 0)
+        self.process_ended(process.exitcode == 0, _death(process.exitcode or 0))
         self._pipe.close()
         Path(self._last_words).unlink(missing_ok=True)
 
-    def process_ended(self, exit_code: int) -> None:
-        """Called in this thread when the process is gone."""
+    def process_ended(self, clean: bool, death: str) -> None:
+        """Called in this thread when the process is gone: whether by itself and well, and how, in words."""
 
     def last_words(self) -> str:
         """The end of what the process printed."""
@@ -143,13 +147,13 @@ class RunThread(ChildThread):
         super()._receive(batch)
         self._ended = self._ended or isinstance(batch[-1], RunEnded)
 
-    def process_ended(self, exit_code: int) -> None:
+    def process_ended(self, clean: bool, death: str) -> None:
         if self._path is None or self._ended:
             return
         if self.stopping:
             ended = RunEnded(0.0, "stopped", "stopped; the engine process did not answer and was ended")
         else:
-            ended = RunEnded(0.0, "failed", _death(exit_code), self.last_words())
+            ended = RunEnded(0.0, "failed", death, self.last_words())
         if self._path.exists():
             self._finish_file(self._path, ended)
         self.inbox.append([ended])

@@ -26,7 +26,7 @@ def test_that_torch_tells_its_facts_from_a_process_of_its_own(qtbot):
 def test_that_a_task_that_dies_tells_its_last_words(qtbot):
     said, problem = run(qtbot, "precgui.engine.no_such_module:serve")
     assert said == []
-    assert "ended too early" in problem
+    assert "ended by itself with exit code" in problem
     assert "no_such_module" in problem
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
@@ -178,3 +180,45 @@ def _engine_pid(run: LiveRun) -> int:
     """The process that writes the run, as its file says."""
     with open_run(path_of(run)) as saved:
         return int(saved.environment["writer"]["pid"])
+
+
+WINDOW_THAT_DIES = """
+import os, sys
+from PySide6.QtCore import QCoreApplication
+from precgui import config
+from precgui.gui.state import State
+app = QCoreApplication([])
+state = State()
+state.set_folder(__import__("pathlib").Path(sys.argv[1]))
+state.start(config.load("digits-quick", ["device=cpu", "threads=1", "train.epochs=40"]))
+state.warm_up()
+warm, (opened,) = state._warm, state.runs.values()
+
+def look(*_):
+    if len(opened.run.series("loss")[0]) > 5 and warm.ready:
+        print(warm._process.pid, opened.run.path, flush=True)
+        os._exit(1)
+
+state.data_arrived.connect(look)
+app.exec()
+"""
+
+
+def test_that_a_run_survives_the_window_and_a_waiting_engine_does_not(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WINDOW_THAT_DIES, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    pid, path = done.stdout.split(maxsplit=1)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with open_run(path.strip()) as saved:
+            status, steps = saved.status, len(saved.series("loss")[0])
+        if status != "running":
+            break
+        time.sleep(0.2)
+    assert (status, steps) == ("completed", 920)
+    assert not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
