@@ -19,6 +19,7 @@ from precgui.formats.blocks import (
 )
 from precgui.formats.model import CodeBook, IntFormat
 from precgui.formats.registry import UnknownFormatError, blocks, get
+from precgui.formats.schemes import GROUPINGS, SCHEMES, Options, apply_scheme, rule_comparison
 
 NORMAL = np.random.default_rng(0).normal(size=(64, 128)).astype(np.float32)
 MX = [name for name in blocks() if name != "nvfp4"]
@@ -144,3 +145,33 @@ def test_that_binary_and_ternary_weights_keep_the_mean_magnitude() -> None:
     assert quantize_sign(data)[0].tolist() == [1.0, -1.0, 1.0, 1.0]
     assert quantize_ternary(data)[0].tolist() == [0.0, -1.0, 0.0, 1.0]
     assert quantize_ternary(np.zeros(3))[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_that_every_scheme_quantises_and_accounts_for_what_it_lost(scheme: str) -> None:
+    data = np.random.default_rng(4).normal(size=(8, 128))
+    outcome = apply_scheme(data, scheme, Options())
+    assert outcome.values.shape == outcome.clipped.shape == outcome.zeroed.shape == data.shape
+    assert outcome.sqnr_db == sqnr_db(data, outcome.values)
+    assert outcome.largest_error == np.abs(data - outcome.values).max()
+    assert np.array_equal(outcome.zeroed, (outcome.values == 0) & (data != 0))
+    assert 1 <= outcome.bits_per_value <= 16
+    assert apply_scheme([0.0], scheme, Options()).values.shape == (1,)
+
+
+def test_that_finer_groups_and_more_bits_cost_less_error() -> None:
+    data = np.random.default_rng(4).normal(size=(8, 128)) * np.logspace(-2, 2, 8)[:, None]
+    per = {grouping: apply_scheme(data, "int4", Options(grouping=grouping)).sqnr_db for grouping in GROUPINGS}
+    assert per["group of 32"] > per["group of 128"] > per["tensor"]
+    assert apply_scheme(data, "int8", Options()).sqnr_db > apply_scheme(data, "int4", Options()).sqnr_db
+    edited = apply_scheme(data, "int8", Options(scale=0.01, zero_point=0))
+    assert edited.scale == 0.01
+    assert edited.clipped.sum() == (np.abs(data) > 1.275).sum()
+
+
+def test_that_the_rules_are_compared_for_mx_alone() -> None:
+    data = np.random.default_rng(4).normal(size=(8, 128))
+    assert set(rule_comparison(data, "mxfp4", Options())) == set(SCALE_RULES)
+    assert rule_comparison(data, "nvfp4", Options()) == rule_comparison(data, "int8", Options()) == {}
+    with pytest.raises(ValueError, match="no way to quantise"):
+        apply_scheme(data, "int3", Options())

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.bits import BitsTab
+from precgui.gui.panels.formats.lab import LabTab
 from precgui.gui.panels.formats.line import LineTab
+from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
 
@@ -15,6 +17,8 @@ TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
     ("Bits", "one number in many formats, bit by bit", BitsTab),
     ("Line", "the values of formats on a number line, and where a tensor lies on it", LineTab),
     ("Range", "how far every format reaches and how finely it divides", RangesTab),
+    ("Rounding lab", "underflow, overflow, stalled sums, softmax, live", LabTab),
+    ("Quantise", "a tensor in integers, NF4, MX and NVFP4", QuantiseTab),
     ("Reference", "every format: structure, limits, use", ReferenceTab),
 )
 

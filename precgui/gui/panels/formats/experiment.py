@@ -1,0 +1,118 @@
+"""The frame of one experiment: controls at the left, a plot at the right, and a sentence that says what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QSlider, QSplitter, QVBoxLayout, QWidget
+
+from precgui.gui.panels.formats.plotting import plot
+from precgui.gui.theme import themes
+
+WAIT_MS = 40
+NARROW = 720
+
+
+class Experiment(QWidget):
+    """Subclasses add controls in their constructor and fill `draw`, which runs soon after any change."""
+
+    title = ""
+    lesson = ""
+    legend_offset = (14, 12)
+
+    def __init__(self, bottom: str, left: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._later = QTimer(self, singleShot=True, interval=WAIT_MS)
+        self._later.timeout.connect(self.refresh)
+        self.form = QFormLayout()
+        self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)
+        self.form.setSpacing(6)
+        self.result = _text()
+        lesson = _text("muted")
+        lesson.setText(self.lesson)
+        side = QWidget()
+        side.setMinimumWidth(230)
+        column = QVBoxLayout(side)
+        column.setContentsMargins(8, 8, 12, 8)
+        column.setSpacing(12)
+        column.addWidget(lesson)
+        column.addLayout(self.form)
+        column.addWidget(self.result)
+        column.addStretch(1)
+        self.plot: pg.PlotWidget = plot(bottom=bottom, left=left)
+        self.plot.setAccessibleName(self.title)
+        self.legend = self.plot.addLegend(offset=self.legend_offset)
+        self._split = QSplitter(Qt.Orientation.Horizontal)
+        self._split.setChildrenCollapsible(False)
+        self._split.addWidget(side)
+        self._split.addWidget(self.plot)
+        self._split.setSizes([280, 760])
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(self._split)
+        themes().changed.connect(self.change)
+
+    def slider(self, label: str, low: int, high: int, value: int, words: Callable[[int], str]) -> QSlider:
+        """A slider whose label says its value; `words` turns the number into text."""
+        made = QSlider(Qt.Orientation.Horizontal)
+        made.setRange(low, high)
+        made.setValue(value)
+        made.setAccessibleName(label)
+        caption = QLabel()
+
+        def show(number: int) -> None:
+            caption.setText(f"{label}: {words(number)}")
+            self.change()
+
+        made.valueChanged.connect(show)
+        self.form.addRow(caption, made)
+        show(value)
+        return made
+
+    def choice(self, label: str, names: Sequence[str], chosen: str) -> QComboBox:
+        made = QComboBox()
+        made.addItems(list(names))
+        made.setCurrentText(chosen)
+        made.setAccessibleName(label)
+        made.currentTextChanged.connect(lambda _: self.change())
+        self.form.addRow(label, made)
+        return made
+
+    def change(self) -> None:
+        """Draw again, once for many changes in a row."""
+        if self.isVisible():
+            self._later.start()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        self._later.start()
+
+    def resizeEvent(self, event: QEvent) -> None:
+        narrow = self.width() < NARROW
+        self._split.setOrientation(Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal)
+
+    def refresh(self) -> None:
+        """Draw now."""
+        self.plot.getPlotItem().clear()
+        self.legend.clear()
+        self.legend.setLabelTextColor(themes().theme.text)
+        self.result.setText(self.draw())
+
+    def draw(self) -> str:
+        """Draw into `plot` and say in a sentence or two what is seen."""
+        raise NotImplementedError
+
+
+def _text(kind: str = "") -> QLabel:
+    label = QLabel()
+    label.setWordWrap(True)
+    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    if kind:
+        label.setProperty("kind", kind)
+    return label
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -1,0 +1,42 @@
+"""The rounding lab: experiments with sliders, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QListWidget, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+
+from precgui.gui.panels.formats.experiment import Experiment
+from precgui.gui.panels.formats.lab_failures import LongSum, Overflowing, Underflow
+from precgui.gui.panels.formats.lab_functions import Dot, Functions, Softmax
+
+EXPERIMENTS: tuple[Callable[[], Experiment], ...] = (Underflow, Overflowing, LongSum, Softmax, Dot, Functions)
+
+
+class LabTab(QWidget):
+    """A list of experiments and the chosen one."""
+
+    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.list = QListWidget()
+        self.list.setAccessibleName("Experiments")
+        self.list.setMinimumWidth(150)
+        self.list.setSpacing(3)
+        self.list.setTextElideMode(Qt.TextElideMode.ElideRight)
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.stack = QStackedWidget()
+        self.experiments = [make() for make in EXPERIMENTS]
+        for experiment in self.experiments:
+            self.list.addItem(experiment.title)
+            self.stack.addWidget(experiment)
+        self.list.currentRowChanged.connect(self.stack.setCurrentIndex)
+        self.list.setCurrentRow(0)
+        split = QSplitter()
+        split.setChildrenCollapsible(False)
+        split.addWidget(self.list)
+        split.addWidget(self.stack)
+        split.setSizes([230, 870])
+        column = QVBoxLayout(self)
+        column.setContentsMargins(4, 12, 4, 4)
+        column.addWidget(split)

@@ -1,0 +1,121 @@
+"""The three failures of FP16: gradients that vanish, products that overflow, sums that stop growing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyqtgraph as pg
+
+from precgui.formats.arrays import quantize_array
+from precgui.formats.lab import gradients, kahan_sums, running_sums, scale_curve, stagnation
+from precgui.formats.model import FloatFormat
+from precgui.formats.registry import get
+from precgui.gui.panels.formats.experiment import Experiment, percent
+from precgui.gui.panels.formats.plotting import brush, pen, row_colour
+from precgui.gui.theme import themes
+
+FORMATS = ("fp16", "bf16", "fp32", "e5m2", "e4m3fn")
+SAMPLES = 20_000
+
+
+class Underflow(Experiment):
+    legend_offset = (-14, 12)
+    title = "Small gradients vanish"
+    lesson = (
+        "Gradients are small. What is below half the smallest subnormal becomes zero; a loss scale multiplies them all "
+        "before they are rounded, and is divided out later."
+    )
+
+    def __init__(self) -> None:
+        super().__init__("loss scale, as a power of two", "share of gradients, %")
+        self.format = self.choice("Format of the gradients", FORMATS, "fp16")
+        self.typical = self.slider("Typical gradient", -14, 2, -8, lambda n: f"1e{n}")
+        self.spread = self.slider("Spread", 1, 40, 12, lambda n: f"{n / 10:.1f} decades")
+        self.scale = self.slider("Loss scale", 0, 32, 0, lambda n: f"2^{n} = {2**n}")
+
+    def draw(self) -> str:
+        values = gradients(SAMPLES, 10.0 ** self.typical.value(), self.spread.value() / 10)
+        name, theme, at = self.format.currentText(), themes().theme, self.scale.value()
+        curve = scale_curve(values, get(name))
+        zero, over = 100 * curve.underflow, 100 * curve.overflow
+        self.plot.plot(curve.exponents, zero, pen=pen(theme.info, 2.5), name="become zero")
+        self.plot.plot(curve.exponents, over, pen=pen(theme.error, 2.5, dashed=True), name="overflow")
+        self.plot.addItem(pg.InfiniteLine(at, pen=pen(theme.text, 1.5, 0.7)))
+        self.plot.setXRange(0, 32)
+        self.plot.setYRange(0, 100)
+        good = curve.exponents[(curve.overflow == 0) & (curve.underflow == curve.underflow.min())]
+        advice = f" The least is lost at 2^{good[0]}." if good.size else ""
+        return (
+            f"With a loss scale of 2^{at}, {percent(curve.underflow[at])} of the gradients become zero in {name} and "
+            f"{percent(curve.overflow[at])} overflow; without a scale {percent(curve.underflow[0])} vanish.{advice}"
+        )
+
+
+class Overflowing(Experiment):
+    title = "Large values overflow"
+    lesson = (
+        "A dot product of K terms of size a is about K a². FP16 ends at 65504, so attention scores and large "
+        "activations become infinite long before BF16 or FP32 do."
+    )
+
+    def __init__(self) -> None:
+        super().__init__("size of an activation, as a power of two", "dot product, as a power of ten")
+        self.activation = self.slider("Activation a", -4, 20, 6, lambda n: f"2^{n} = {2.0**n:g}")
+        self.terms = self.slider("Terms K", 0, 16, 10, lambda n: str(2**n))
+
+    def draw(self) -> str:
+        theme, terms = themes().theme, 2 ** self.terms.value()
+        exponents = np.arange(-4, 21)
+        exact = terms * 4.0**exponents
+        self.plot.plot(exponents, np.log10(exact), pen=pen(theme.text, 1.5, 0.8, dashed=True), name="exact")
+        said = []
+        for place, name in enumerate(FORMATS):
+            fmt = get(name)
+            stored = quantize_array(exact, fmt)
+            kept = np.isfinite(stored) & (stored > 0)
+            self.plot.plot(exponents[kept], np.log10(stored[kept]), pen=None, symbol="o", symbolSize=11 - place,
+                           symbolPen=None, symbolBrush=brush(row_colour(place), 0.9), name=name)  # fmt: skip
+            here = float(quantize_array(terms * 4.0 ** self.activation.value(), fmt))
+            said.append(f"{name}: {here:g}")
+        limit = get("fp16").max_finite
+        self.plot.addItem(pg.InfiniteLine(float(np.log10(float(limit))), angle=0, pen=pen(theme.error, 1.2, 0.9)))
+        self.plot.addItem(pg.InfiniteLine(self.activation.value(), pen=pen(theme.text, 1.5, 0.7)))
+        here = terms * 4.0 ** self.activation.value()
+        return f"{terms} × a² = {here:g}. Stored: {', '.join(said)}. The red line is the largest FP16 value."
+
+
+class LongSum(Experiment):
+    title = "Long sums stop growing"
+    lesson = (
+        "When a sum is so large that an increment is less than half an ulp, nearest rounding returns the same sum for "
+        "ever. Stochastic rounding goes up with the probability of the lost part; Kahan keeps the lost part aside."
+    )
+
+    def __init__(self) -> None:
+        super().__init__("additions", "sum")
+        self.format = self.choice("Accumulator", FORMATS, "bf16")
+        self.increment = self.slider("Increment", 1, 100, 10, lambda n: f"{n / 10:g}")
+        self.count = self.slider("Additions", 5, 12, 10, lambda n: str(2**n))
+        self.trials = self.slider("Trials of stochastic rounding", 1, 40, 16, str)
+
+    def draw(self) -> str:
+        theme, name = themes().theme, self.format.currentText()
+        fmt, step, count = get(name), self.increment.value() / 10, 2 ** self.count.value()
+        held = float(quantize_array(step, fmt))
+        steps, x = np.full(count, held), np.arange(count + 1)
+        trials = running_sums(steps, fmt, "stochastic", self.trials.value(), seed=1)
+        mean, spread = trials.mean(axis=0), trials.std(axis=0)
+        low = self.plot.plot(x, mean - spread, pen=pen(theme.info, 0.5, 0.4))
+        high = self.plot.plot(x, mean + spread, pen=pen(theme.info, 0.5, 0.4))
+        self.plot.addItem(pg.FillBetweenItem(low, high, brush=brush(theme.info, 0.2)))
+        self.plot.plot(x, x * held, pen=pen(theme.text, 1.5, 0.8, dashed=True), name="exact")
+        nearest = running_sums(steps, fmt)[0]
+        self.plot.plot(x, nearest, pen=pen(theme.error, 2.5), name="nearest")
+        self.plot.plot(x, mean, pen=pen(theme.info, 2), name="stochastic: mean ± one sigma")
+        self.plot.plot(x, kahan_sums(steps, fmt), pen=pen(theme.ok, 2), name="Kahan")
+        self.plot.getPlotItem().enableAutoRange()
+        end = stagnation(held, fmt) if isinstance(fmt, FloatFormat) else None
+        stops = "never stops below its largest value" if end is None else f"stops at {end:g}"
+        return (
+            f"{count} times {held:g} is {count * held:g}. In {name}, nearest rounding {stops} and gives "
+            f"{nearest[-1]:g} here; stochastic rounding gives {mean[-1]:.6g} ± {spread[-1]:.3g}."
+        )
