@@ -8,7 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from precgui.config import RunConfig
-from precgui.events import Evaluated, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, Status, StepDone
+from precgui.events import (
+    TENSOR_KINDS,
+    Evaluated,
+    Event,
+    Facts,
+    Incident,
+    PowerRead,
+    RunEnded,
+    RunStarted,
+    Status,
+    StepDone,
+    TensorStats,
+)
 from precgui.runs import signals
 from precgui.runs.columns import (
     EVALUATION_COLUMNS,
@@ -19,7 +31,9 @@ from precgui.runs.columns import (
     step_matrix,
 )
 from precgui.runs.growing import Growing, Values
+from precgui.runs.livetensors import LiveTensors, records
 from precgui.runs.run import Axis, Series
+from precgui.runs.tensors import Names, TensorRecord
 
 _RESERVED_STEPS = 4_000_000
 
@@ -53,6 +67,8 @@ class LiveRun:
         }
         self._power: dict[str, dict[str, Growing]] = {}
         self._incidents: list[Incident] = []
+        names = Names()
+        self._tensors = {kind: LiveTensors(names) for kind in TENSOR_KINDS}
 
     @property
     def total_steps(self) -> int:
@@ -97,6 +113,8 @@ class LiveRun:
         if readings := of[PowerRead]:
             self._extend_power(readings)
         self._incidents += of[Incident]
+        for kind, table in self._tensors.items():
+            table.extend([event for event in of[TensorStats] if event.kind == kind])
         for ended in of[RunEnded]:
             self.ended, self.status = ended, ended.status
 
@@ -116,6 +134,10 @@ class LiveRun:
 
     def events(self, kind: str | None = None) -> list[Incident]:
         return [event for event in self._incidents if kind is None or event.kind == kind]
+
+    def tensors(self) -> dict[str, TensorRecord]:
+        """Per kind of tensor what has come so far; of a long run, each second row, or fourth ... (see LiveTensors)."""
+        return records(self._tensors)
 
     def _start(self, started: RunStarted) -> None:
         self.started = started

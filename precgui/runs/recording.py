@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from precgui.events import Evaluated, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.events import Evaluated, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, StepDone, TensorStats
 from precgui.runs import columns, disk, documents
 from precgui.runs.contents import Contents
 from precgui.runs.errors import RunFileError
@@ -20,6 +22,7 @@ from precgui.runs.reader import SavedRun
 from precgui.runs.schema import TABLES
 from precgui.runs.summary import summarise
 from precgui.runs.tablefile import Columns, TableFile
+from precgui.runs.tensors import Names, tensor_rows
 
 ABANDONED = "The recording was closed before the run had ended."
 
@@ -44,6 +47,7 @@ class Recording:
             self._ballast.drop()
             raise
         self._sensors: dict[str, int] = {}
+        self._names = Names()
         self._started: dict[str, Any] = {}
         self._last_time_s, self._last_step = 0.0, 0
         self._recording, self._ended = True, False
@@ -115,7 +119,7 @@ class Recording:
             batch["evaluation"] = columns.evaluation_columns(evaluations)
         if readings:
             batch |= self._power(readings)
-        return batch | self._events(incidents)
+        return batch | self._events(incidents) | self._tensors(events)
 
     def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:
         if not incidents:
@@ -123,15 +127,30 @@ class Recording:
         rows, texts = columns.event_rows(incidents, self.file.rows["texts"])
         return {"events": rows, "texts": texts}
 
+    def _tensors(self, events: Sequence[Event]) -> dict[str, Columns]:
+        of: defaultdict[str, list[TensorStats]] = defaultdict(list)
+        for event in events:
+            if isinstance(event, TensorStats):
+                of[event.kind].append(event)
+        if not of:
+            return {}
+        known = len(self._names.places)
+        tables: dict[str, Columns] = {f"tensors/{kind}": tensor_rows(own, self._names) for kind, own in of.items()}
+        return tables | {"tensors/names": {"": _texts(list(self._names.places)[known:], "tensors/names")}}
+
     def _power(self, readings: Sequence[PowerRead]) -> dict[str, Columns]:
         known = len(self._sensors)
         for reading in readings:
             self._sensors.setdefault(reading.device, len(self._sensors))
         device = np.array([self._sensors[reading.device] for reading in readings], "<i4")
-        names = list(self._sensors)[known:]
-        kind = TABLES["sensors"].columns[""].dtype
-        sensors = np.array([documents.cut(name, kind.itemsize).encode() for name in names], kind)
+        sensors = _texts(list(self._sensors)[known:], "sensors")
         return {"power": {"device": device, **columns.power_columns(readings)}, "sensors": {"": sensors}}
+
+
+def _texts(names: Sequence[str], table: str) -> NDArray[np.bytes_]:
+    """Names in the type of their table."""
+    kind = TABLES[table].columns[""].dtype
+    return np.array([documents.cut(name, kind.itemsize).encode() for name in names], kind)
 
 
 def _reason(error: Exception) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
+
+if TYPE_CHECKING:
+    from precgui.runs.tensors import TensorRecord
 
 Axis = Literal["step", "time_s"]
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -61,3 +64,7 @@ class Run(Protocol):
     def power_devices(self) -> list[str]: ...
 
     def events(self, kind: str | None = None) -> list[Incident]: ...
+
+    def tensors(self) -> Mapping[str, TensorRecord]:
+        """Per kind of tensor (TENSOR_KINDS) what was recorded of it; only kinds with rows."""
+        ...

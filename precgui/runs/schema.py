@@ -60,6 +60,7 @@ class Column:
     dtype: np.dtype[Any]
     row: tuple[int, ...] = ()
     compressed: bool = False
+    chunk_rows: int = 0  # 0: as the table says
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Table:
         return f"{path}/{column}" if column else path
 
     def chunk(self, column: Column) -> tuple[int, ...]:
-        return (self.chunk_rows, *(size or self.chunk_tensors for size in column.row))
+        return (column.chunk_rows or self.chunk_rows, *(size or self.chunk_tensors for size in column.row))
 
 
 def _one(dtype: np.dtype[Any], chunk_rows: int) -> Table:
@@ -84,8 +85,10 @@ def _one(dtype: np.dtype[Any], chunk_rows: int) -> Table:
 def _tensor_table() -> Table:
     return Table(
         {
-            "step": Column(_I8),
-            "stride": Column(np.dtype("<u4"), (0,)),  # 1 when every element was looked at, k when one of k blocks
+            "step": Column(_I8, chunk_rows=1024),
+            "stride": Column(
+                np.dtype("<u4"), (0,), compressed=True, chunk_rows=64
+            ),  # 1 when every element was looked at, k when one of k blocks
             "stats": Column(np.dtype("<f4"), (0, len(TENSOR_STATS)), compressed=True),
             "exponents": Column(np.dtype("<u4"), (0, EXPONENT_BINS), compressed=True),
         },

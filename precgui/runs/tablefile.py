@@ -35,6 +35,8 @@ Batch = Mapping[str, Columns]
 # Formats of HDF5 1.10: what SWMR needs, and what every reader in use understands.
 _LIBVER = ("v110", "v110")
 
+_GZIP_LEVEL = 1  # half the time of the usual 4, and 5 % larger
+
 _LATE = (*RESERVED_TEXTS, STATUS)
 
 
@@ -153,6 +155,7 @@ def _make_column(file: h5py.File, path: str, column: Column, table: Table) -> h5
         dtype=column.dtype,
         chunks=table.chunk(column),
         compression="gzip" if column.compressed else None,
+        compression_opts=_GZIP_LEVEL if column.compressed else None,
         shuffle=column.compressed,
     )
 

@@ -1,63 +1,149 @@
-"""Statistics and exponent histograms of tensors, read from a run file as far as they are asked for."""
+"""Statistics and exponent histograms of tensors: events into rows, and rows read as far as they are asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS, TensorStats
 from precgui.runs.contents import Contents, decoded
-from precgui.runs.schema import TENSOR_KINDS, TENSOR_STATS
+
+Rows = Mapping[str, NDArray[Any]]
+
+
+def stats_of(event: TensorStats) -> NDArray[np.float64]:
+    """Shape (tensors, TENSOR_STATS), read-only."""
+    return np.frombuffer(event.stats, "<f8").reshape(-1, len(TENSOR_STATS))
+
+
+def exponents_of(event: TensorStats) -> NDArray[np.uint32]:
+    """Shape (tensors, EXPONENT_BINS), read-only."""
+    return np.frombuffer(event.exponents, "<u4").reshape(-1, EXPONENT_BINS)
+
+
+class Names:
+    """The tensor axis: every name that was seen, in the order in which it came."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self._axes: dict[tuple[str, ...], NDArray[np.intp]] = {}
+
+    def axis(self, names: tuple[str, ...]) -> NDArray[np.intp]:
+        """Where these names are on the axis; new ones are put at its end."""
+        if names not in self._axes:
+            for name in names:
+                self.places.setdefault(name, len(self.places))
+            self._axes[names] = np.array([self.places[name] for name in names], np.intp)
+        return self._axes[names]
+
+
+def tensor_rows(events: Sequence[TensorStats], names: Names) -> dict[str, NDArray[Any]]:
+    """Events of one kind as columns of its table; tensors that an event does not name have a count of 0."""
+    axes = [names.axis(event.names) for event in events]
+    tensors = max(int(axis.max(initial=-1)) for axis in axes) + 1
+    rows = {
+        "step": np.array([event.step for event in events], "<i8"),
+        "stride": np.zeros((len(events), tensors), "<u4"),
+        "stats": np.zeros((len(events), tensors, len(TENSOR_STATS)), "<f4"),
+        "exponents": np.zeros((len(events), tensors, EXPONENT_BINS), "<u4"),
+    }
+    with np.errstate(over="ignore"):  # an l2 norm may be beyond FP32
+        for row, (event, axis) in enumerate(zip(events, axes, strict=True)):
+            rows["stride"][row, axis] = event.strides
+            rows["stats"][row, axis] = stats_of(event)
+            rows["exponents"][row, axis] = exponents_of(event)
+    return rows
+
+
+class Source(Protocol):
+    """Where the rows of a record lie. Rows may be out of order: the black box is written after the fact."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    def __len__(self) -> int: ...
+    def read(self, column: str, start: int, stop: int) -> NDArray[Any]: ...
 
 
 @dataclass(frozen=True)
 class TensorRecord:
-    """What was recorded of one kind of tensor (one of TENSOR_KINDS), n times.
+    """What was recorded of one kind of tensor (one of TENSOR_KINDS), n times, in the order of the steps.
 
     The tensor axis is that of `names`; a tensor whose statistic `count` is 0 in a row was not recorded in it.
     """
 
     kind: str
-    names: tuple[str, ...]
-    _contents: Contents
+    _source: Source
+    _rows: int
 
     @property
-    def table(self) -> str:
-        return f"tensors/{self.kind}"
+    def names(self) -> tuple[str, ...]:
+        return self._source.names
 
     def __len__(self) -> int:
-        return self._contents.rows(self.table)
+        return self._rows
 
     def steps(self) -> NDArray[np.int64]:
         """The step of each row, shape (n,)."""
-        return self._contents.read(self.table, "step", 0, len(self)).astype(np.int64)
+        return self._steps[self._order]
 
-    def strides(self) -> NDArray[np.int64]:
-        """Of each row, shape (n,): 1 when all elements were looked at, k when each k-th."""
-        return self._contents.read(self.table, "stride", 0, len(self)).astype(np.int64)
+    def strides(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
+        """Shape (rows, tensors): 1 when all elements were looked at, k when one of k blocks, 0 when not recorded."""
+        return self._read("stride", start, stop).astype(np.int64)
 
-    def stats(self, start: int = 0, stop: int | None = None) -> NDArray[np.float64]:
-        """Statistics of rows start..stop, shape (rows, tensors, TENSOR_STATS)."""
-        return self._read("stats", start, stop).astype(np.float64)
+    def stats(self, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.float64]:
+        """Statistics of rows start..stop, or of each `every`-th of them, shape (rows, tensors, TENSOR_STATS)."""
+        return self._read("stats", start, stop, every).astype(np.float64)
 
-    def stat(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float64]:
+    def stat(self, name: str, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.float64]:
         """One of TENSOR_STATS, shape (rows, tensors). Raises ValueError for another name."""
-        return self.stats(start, stop)[:, :, TENSOR_STATS.index(name)]
+        return self.stats(start, stop, every)[:, :, TENSOR_STATS.index(name)]
 
-    def exponents(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint32]:
+    def exponents(self, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.uint32]:
         """Histograms of the 256 biased FP32 exponents, shape (rows, tensors, 256); bin 255 counts Inf and NaN."""
-        return self._read("exponents", start, stop).astype(np.uint32)
+        return self._read("exponents", start, stop, every).astype(np.uint32)
 
-    def _read(self, column: str, start: int, stop: int | None) -> NDArray[Any]:
-        first, last, _ = slice(start, stop).indices(len(self))
-        return self._contents.read(self.table, column, first, max(first, last))
+    @cached_property
+    def _steps(self) -> NDArray[np.int64]:
+        return self._source.read("step", 0, len(self)).astype(np.int64)
+
+    @cached_property
+    def _order(self) -> NDArray[np.intp]:
+        return np.argsort(self._steps, kind="stable")
+
+    def _read(self, column: str, start: int, stop: int | None, every: int = 1) -> NDArray[Any]:
+        wanted = self._order[slice(start, stop, every)]
+        if not len(wanted):
+            return self._source.read(column, 0, 0)
+        low, high = int(wanted.min()), int(wanted.max()) + 1
+        if high - low == len(wanted):
+            return self._source.read(column, low, high)[wanted - low]
+        rows = [self._source.read(column, row, row + 1) for row in wanted.tolist()]
+        return np.concatenate([row for row in rows if len(row)] or [self._source.read(column, 0, 0)])
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Rows in a file."""
+
+    table: str
+    names: tuple[str, ...]
+    contents: Contents
+
+    def __len__(self) -> int:
+        return self.contents.rows(self.table)
+
+    def read(self, column: str, start: int, stop: int) -> NDArray[Any]:
+        return self.contents.read(self.table, column, start, stop)
 
 
 def tensor_records(contents: Contents) -> dict[str, TensorRecord]:
     """A record for each kind of which something was recorded."""
     count = contents.rows("tensors/names")
     names = tuple(decoded(name) for name in contents.read("tensors/names", "", 0, count))
-    records = (TensorRecord(kind, names, contents) for kind in TENSOR_KINDS)
-    return {record.kind: record for record in records if len(record)}
+    sources = {kind: _Stored(f"tensors/{kind}", names, contents) for kind in TENSOR_KINDS}
+    return {kind: TensorRecord(kind, source, len(source)) for kind, source in sources.items() if len(source)}

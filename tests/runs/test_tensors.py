@@ -1,4 +1,4 @@
-"""Statistics and histograms of tensors through the file."""
+"""Statistics and histograms of tensors through the file, and through a live run."""
 
 from __future__ import annotations
 
@@ -7,48 +7,91 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import precgui
-from precgui.events import RunEnded
-from precgui.runs.recording import Recording
-from precgui.runs.schema import EXPONENT_BINS, TABLES, TENSOR_STATS
+from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, TensorStats
+from precgui.runs import livetensors
+from tests.runs.synthetic import live_run, open_writer
+
+NAMES = ("conv.weight", "größe", "fc.bias")
+
+
+def stats_event(step: int, names: tuple[str, ...], kind: str = "gradient") -> TensorStats:
+    rng = np.random.default_rng([step, len(names)])
+    stats = rng.normal(size=(len(names), len(TENSOR_STATS))).astype(np.float32).astype(np.float64)
+    stats[:, TENSOR_STATS.index("count")] = 100
+    stats[0, :3] = np.inf, np.nan, -0.0
+    exponents = rng.integers(0, 2**32, (len(names), EXPONENT_BINS)).astype(np.uint32)
+    return TensorStats(step, step / 10, kind, names, (4,) * len(names), stats.tobytes(), exponents.tobytes())
+
+
+def expected(event: TensorStats) -> tuple[np.ndarray, np.ndarray]:
+    stats = np.frombuffer(event.stats).reshape(-1, len(TENSOR_STATS))
+    return stats, np.frombuffer(event.exponents, np.uint32).reshape(-1, EXPONENT_BINS)
 
 
 def test_that_statistics_and_histograms_come_back_also_when_tensors_are_added(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    kept = []
-    recording = Recording(
-        tmp_path / "run.h5",
-        attributes={"run_id": "", "title": "", "created": ""},
-        texts={"config": "{}", "machine": "{}", "environment": "{}"},
-        reserve_bytes=0,
-    )
-    names = np.array([b"conv.weight", "größe".encode(), b"fc.bias"], TABLES["tensors/names"].columns[""].dtype)
-    for step, tensors in enumerate((2, 2, 3), start=1):
-        stats = rng.normal(size=(1, tensors, len(TENSOR_STATS)))
-        stats[0, 0, 0] = np.inf
-        exponents = rng.integers(0, 2**32, (1, tensors, EXPONENT_BINS)).astype(np.uint32)
-        kept.append((stats, exponents))
-        row = {"step": np.array([step]), "stride": np.array([4]), "stats": stats, "exponents": exponents}
-        recording.file.append({"tensors/gradient": row})
-    recording.file.append({"tensors/names": {"": names}})
-    recording.keep([RunEnded(1.0, "completed")])
-    recording.close()
+    events = [stats_event(step, NAMES[:tensors]) for step, tensors in ((1, 2), (2, 2), (3, 3))]
+    with open_writer(tmp_path / "run.h5") as emit:
+        for event in events:
+            emit(event)
+            emit.flush()
+        emit(RunEnded(1.0, "completed"))
+    live = live_run(events)
+    with precgui.open_run(tmp_path / "run.h5") as saved:
+        for run in (saved, live):
+            record = run.tensors()["gradient"]
+            assert list(run.tensors()) == ["gradient"]
+            assert (record.names, record.steps().tolist()) == (NAMES, [1, 2, 3])
+            assert record.strides().tolist() == [[4, 4, 0], [4, 4, 0], [4, 4, 4]]
+            for row, event in enumerate(events):
+                stats, exponents = expected(event)
+                assert_array_equal(record.stats(row, row + 1)[0, : len(stats)], stats)
+                assert_array_equal(record.exponents(row, row + 1)[0, : len(stats)], exponents)
+            assert not record.stat("count", 0, 2)[:, 2:].any()
+            assert_array_equal(record.stat("amax")[:, 0], [np.inf] * 3)
+            with pytest.raises(ValueError, match="not in tuple"):
+                record.stat("amin")
+        assert saved.notes == []
+
+
+def test_that_rows_written_late_come_in_the_order_of_the_steps(tmp_path: Path) -> None:
+    events = [stats_event(step, NAMES) for step in (1, 11, 7, 8, 12)]
+    with open_writer(tmp_path / "run.h5") as emit:
+        for event in [*events, RunEnded(1.0, "completed")]:
+            emit(event)
     with precgui.open_run(tmp_path / "run.h5") as run:
         record = run.tensors()["gradient"]
-        assert list(run.tensors()) == ["gradient"]
-        assert record.names == ("conv.weight", "größe", "fc.bias")
-        assert (record.steps().tolist(), record.strides().tolist()) == ([1, 2, 3], [4, 4, 4])
-        for row, (stats, exponents) in enumerate(kept):
-            tensors = stats.shape[1]
-            np.testing.assert_array_equal(record.stats(row, row + 1)[:, :tensors], stats)
-            np.testing.assert_array_equal(record.exponents(row, row + 1)[:, :tensors], exponents)
-        assert not record.exponents(0, 2)[:, 2].any()
-        np.testing.assert_array_equal(record.stat("amax")[:, 0], [np.inf] * 3)
-        with pytest.raises(ValueError, match="not in tuple"):
-            record.stat("amin")
+        assert record.steps().tolist() == [1, 7, 8, 11, 12]
+        assert_array_equal(record.exponents(1, 3), [expected(events[2])[1], expected(events[3])[1]])
+        assert_array_equal(record.stats(0, None, 2), [expected(events[at])[0] for at in (0, 3, 4)])
+
+
+def test_that_kinds_share_the_axis_of_names(tmp_path: Path) -> None:
+    events = [stats_event(1, NAMES[:1]), stats_event(1, ("relu", "fc.bias"), "activation")]
+    with open_writer(tmp_path / "run.h5") as emit:
+        for event in [*events, RunEnded(1.0, "completed")]:
+            emit(event)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        records = run.tensors()
+        assert records["gradient"].names == records["activation"].names == ("conv.weight", "relu", "fc.bias")
+        assert records["activation"].stat("count").tolist() == [[0, 100, 100]]
+
+
+def test_that_a_live_run_forgets_every_second_row_but_never_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = stats_event(1, NAMES)
+    monkeypatch.setattr(livetensors, "MOST_BYTES", 40 * (len(row.stats) + len(row.exponents)))
+    run = live_run([])
+    for step in range(1, 401):
+        run.extend([stats_event(step, NAMES)])
+        steps = run.tensors()["gradient"].steps()
+        assert len(steps) <= 50
+        assert step - steps[-1] < 32
+    assert set(np.diff(steps).tolist()) == {16}
 
 
 def test_that_a_run_without_tensors_has_none(write: Callable[..., Path]) -> None:
     with precgui.open_run(write()) as run:
         assert run.tensors() == {}
+    assert live_run([]).tensors() == {}
