@@ -88,7 +88,7 @@ _ROWS: tuple[tuple[str, Callable[[Compared], str]], ...] = (
     ("time", lambda run: _number(run.time_s, ".1f", " s")),
     ("median step", lambda run: _number(run.step_s_median, ".3f", " ms", 1e3)),
     ("samples per second", lambda run: _number(run.samples_per_s, ".0f")),
-    ("speed-up", lambda run: _number(run.speedup, ".2f", "x")),
+    ("speed-up", lambda run: _number(run.speedup, ".2f", "x" + " (emulated)" * run.emulated)),
     ("memory peak", lambda run: _number(run.memory_peak_bytes, ".1f", " MiB", 2**-20)),
     ("memory against baseline", lambda run: _number(run.memory_ratio, ".2f", "x")),
     ("energy", lambda run: _number(run.energy_j, ".1f", " J")),

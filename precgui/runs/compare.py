@@ -20,7 +20,8 @@ class Compared:
 
     `speedup`: samples per second of median steps over the baseline's, above 1 is faster.
     `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less.
-    `accuracy_delta`: a share of 1, above 0 is better.
+    `accuracy_delta`: a share of 1, above 0 is better. `emulated`: the arithmetic was imitated, so its speed says
+    nothing about hardware that has the format.
     """
 
     run: str
@@ -43,6 +44,7 @@ class Compared:
     memory_ratio: float | None
     energy_ratio: float | None
     accuracy_delta: float | None
+    emulated: bool
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ def _compared(name: str, run: Run, own: dict[str, Any], base: dict[str, Any]) ->
         memory_ratio=_ratio(own["memory_peak_bytes"], base["memory_peak_bytes"]),
         energy_ratio=_ratio(_per_step(own, "energy_j"), _per_step(base, "energy_j")),
         accuracy_delta=_difference(own["val_accuracy"], base["val_accuracy"]),
+        emulated=bool(run.events("emulated")),
         **figures,
     )
 

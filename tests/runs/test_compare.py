@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from precgui.config import RunConfig
-from precgui.events import Evaluated, PowerRead, RunEnded, StepDone
+from precgui.events import Evaluated, Incident, PowerRead, RunEnded, StepDone
 from precgui.runs.compare import UnknownBaseline, compare, names
 from precgui.runs.live import LiveRun
 from tests.runs.synthetic import live_run
@@ -60,3 +60,9 @@ def test_that_equal_titles_get_different_names() -> None:
 def test_that_a_larger_batch_is_not_mistaken_for_a_slower_run() -> None:
     large = live_run([StepDone(1, 0.2, 1.0, 1.0, False, 0.1, 1.0, 0.2, 0.0, 40, 1.0)])
     assert compare([run("fp32", 0.1, 0.9, 1.0, 1.0), large]).runs[1].speedup == pytest.approx(2)
+
+
+def test_that_emulated_arithmetic_is_marked() -> None:
+    emulated = run("fp16-amp", 0.2, 0.9, 1.0, 1.0)
+    emulated.extend([Incident(0.0, 0, "emulated", "info", "FP16 is emulated in 4 layers")])
+    assert [row.emulated for row in compare([run("fp32", 0.1, 0.9, 1.0, 1.0), emulated]).runs] == [False, True]
