@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import pyqtgraph as pg
 from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QSlider, QSplitter, QVBoxLayout, QWidget
 
-from precgui.gui.panels.formats.plotting import plot
+from precgui.gui.panels.formats.plotting import Plot
 from precgui.gui.theme import themes
 
 WAIT_MS = 40
@@ -42,7 +41,7 @@ class Experiment(QWidget):
         column.addLayout(self.form)
         column.addWidget(self.result)
         column.addStretch(1)
-        self.plot: pg.PlotWidget = plot(bottom=bottom, left=left)
+        self.plot = Plot(bottom=bottom, left=left)
         self.plot.setAccessibleName(self.title)
         self.legend = self.plot.addLegend(offset=self.legend_offset)
         self._split = QSplitter(Qt.Orientation.Horizontal)

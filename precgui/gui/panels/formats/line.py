@@ -19,7 +19,7 @@ from precgui.formats.real import to_float
 from precgui.formats.registry import get
 from precgui.formats.report import report
 from precgui.gui.panels.formats.choose import FormatMenu
-from precgui.gui.panels.formats.plotting import brush, pen, plot, row_colour
+from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
 
@@ -89,10 +89,10 @@ class LineTab(QWidget):
         return row
 
     def _make_plots(self, column: QVBoxLayout) -> None:
-        self.histogram = plot(left="share of values")
+        self.histogram = Plot(left="share of values")
         self.histogram.setMaximumHeight(160)
         self.histogram.hide()
-        self.view = plot()
+        self.view = Plot()
         self.view.setMouseEnabled(x=True, y=False)
         self.view.installEventFilter(self)
         self.view.setAccessibleName("Number line")

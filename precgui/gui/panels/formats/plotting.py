@@ -9,27 +9,28 @@ from PySide6.QtGui import QColor
 from precgui.gui.theme import themes
 
 
-def plot(bottom: str = "", left: str = "", axes: dict[str, pg.AxisItem] | None = None) -> pg.PlotWidget:
+class Plot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     """An empty plot that follows the theme."""
-    widget = pg.PlotWidget(axisItems=axes or {})
-    item = widget.getPlotItem()
-    item.hideButtons()
-    item.setMenuEnabled(False)
-    item.setLabels(bottom=bottom, left=left)
-    widget.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
-    def recolour() -> None:
-        theme = themes().theme
-        widget.setBackground(theme.base)
+    def __init__(self, bottom: str = "", left: str = "") -> None:
+        super().__init__()
+        item = self.getPlotItem()
+        item.hideButtons()
+        item.setMenuEnabled(False)
+        item.setLabels(bottom=bottom, left=left)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         for side in ("bottom", "left"):
-            axis = item.getAxis(side)
-            axis.enableAutoSIPrefix(False)
+            item.getAxis(side).enableAutoSIPrefix(False)
+        self.recolour()
+        themes().changed.connect(self.recolour)
+
+    def recolour(self) -> None:
+        theme = themes().theme
+        self.setBackground(theme.base)
+        for side in ("bottom", "left"):
+            axis = self.getPlotItem().getAxis(side)
             axis.setPen(pg.mkPen(theme.line))
             axis.setTextPen(pg.mkPen(theme.muted))
-
-    recolour()
-    themes().changed.connect(recolour)
-    return widget
 
 
 def pen(colour: str, width: float = 1.0, opacity: float = 1.0, dashed: bool = False) -> pg.mkPen:

@@ -27,7 +27,7 @@ from precgui.formats.real import to_float
 from precgui.formats.registry import blocks
 from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, Outcome, apply_scheme, rule_comparison
-from precgui.gui.panels.formats.plotting import brush, pen, plot
+from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
 
@@ -108,10 +108,10 @@ class QuantiseTab(QWidget):
         return area
 
     def _make_plots(self) -> QSplitter:
-        self.histogram = plot(bottom="value", left="values")
+        self.histogram = Plot(bottom="value", left="values")
         self.histogram.setAccessibleName("Histogram before and after")
         self.histogram_legend = self.histogram.addLegend(offset=(-12, 12))
-        self.elements = plot(bottom="element", left="value")
+        self.elements = Plot(bottom="element", left="value")
         self.elements.setAccessibleName("The first elements before and after")
         self.elements_legend = self.elements.addLegend(offset=(-12, 12))
         split = QSplitter(Qt.Orientation.Vertical)

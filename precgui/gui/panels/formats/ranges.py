@@ -13,7 +13,7 @@ from precgui.formats import text
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import MAIN, get
 from precgui.gui.panels.formats.choose import FormatMenu
-from precgui.gui.panels.formats.plotting import brush, pen, plot, row_colour
+from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
 from precgui.gui.theme import themes
 
 START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
@@ -33,10 +33,10 @@ class RangesTab(QWidget):
         row = QHBoxLayout()
         row.addWidget(hint, 1)
         row.addWidget(self.menu)
-        self.bars = plot(bottom="magnitude, as a power of ten")
+        self.bars = Plot(bottom="magnitude, as a power of ten")
         self.bars.setMouseEnabled(x=True, y=False)
         self.bars.setAccessibleName("Range of each format")
-        self.dots = plot(bottom="decades from smallest to largest", left="significant decimal digits")
+        self.dots = Plot(bottom="decades from smallest to largest", left="significant decimal digits")
         self.dots.setAccessibleName("Digits against decades")
         split = QSplitter(Qt.Orientation.Horizontal)
         split.setChildrenCollapsible(False)
