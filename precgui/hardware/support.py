@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -49,6 +49,10 @@ _NO_UNIT = {
 _BF16_BY_TORCH = (
     "Volta, Turing and older have no BF16 instruction; torch computes it by way of FP32 (9.9 TFLOPS against 89 in "
     "FP16 on a V100S), and torch.cuda.is_bf16_supported() is True all the same."
+)
+_HALF_RATE = (
+    "GeForce accumulates in FP32 at half rate; in FP16 it is twice as fast "
+    "(torch.backends.cuda.matmul.allow_fp16_accumulation)."
 )
 _NO_TENSOR_CORES = "TU116 and TU117 report capability 7.5 but have no tensor cores."
 # Chips without tensor cores that report 7.5, by the words of their names (TU116 and TU117).
@@ -107,9 +111,11 @@ def nvidia(architecture: Architecture, name: str) -> dict[str, Support]:
     if not has_tensor_cores(name, architecture.capability):
         note = _NO_TENSOR_CORES if architecture.capability == "7.5" else ""
         units = {k: Unit("none", note=note) if "_tc" in k else u for k, u in units.items()}
-    row = {name: _nvidia_format(name, units, architecture) for name in FORMATS}
+    row = {fmt: _nvidia_format(fmt, units, architecture) for fmt in FORMATS}
     if row["bf16"].support == "none":
         row["bf16"] = Support("emulated", _BF16_BY_TORCH, tables.source_text(("ptx91", "m_bf16")), "bf16_tc")
+    if product_class(name, architecture.capability) == "geforce" and row["fp16"].unit == "fp16_tc":
+        row["fp16"] = replace(row["fp16"], reason=f"{row['fp16'].reason} {_HALF_RATE}")
     return row
 
 

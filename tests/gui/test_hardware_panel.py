@@ -7,10 +7,12 @@ import json
 import numpy as np
 import pytest
 from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLabel
 
 from precgui.gui.panels import hardware_measured, hardware_model, hardware_strip
 from precgui.gui.panels.hardware import TABS, HardwarePanel
+from precgui.gui.panels.hardware_export import ExportButton, as_csv
 from precgui.gui.panels.hardware_strip import Strip, lines
 from precgui.hardware import measured, rapl
 from precgui.hardware.support import FORMATS
@@ -237,3 +239,22 @@ def test_that_a_strip_forgets_what_is_older_than_its_history(qtbot):
     assert len(strip._times) <= hardware_strip.KEPT
     assert strip._times[-1] - strip._times[0] >= hardware_strip.HISTORY_S
     assert not strip.grab().isNull()
+
+
+def test_that_a_result_is_copied_and_saved(panel, qtbot, tmp_path):
+    measured.keep(RESULT)
+    made = panel(init=LIBRARY_NOT_FOUND)
+    bench = tab(made, "Measured")
+    qtbot.waitUntil(lambda: bench._shown() is not None, timeout=10_000)
+    (export,) = bench.findChildren(ExportButton)
+    export.copy()
+    assert json.loads(QGuiApplication.clipboard().text())["device"]["name"] == "some CPU"
+    export.ask("csv", as_csv)
+    export.dialog.fileSelected.emit(str(tmp_path / "rates.csv"))
+    export.dialog.close()
+    lines_ = (tmp_path / "rates.csv").read_text().splitlines()
+    assert lines_[0].startswith("What,Format,Size,Rate")
+    assert len(lines_) == 1 + len(bench.rows.rows)
+    assert "Saved" in bench.told.text()
+    export.save(tmp_path / "no folder" / "rates.csv", "")
+    assert "cannot be written" in bench.told.text()

@@ -52,6 +52,7 @@ def test_that_geforce_halves_the_rate_of_fp32_accumulation(monkeypatch):
     per_sm = {name: device.formats[name].peak.tops / (128 * 3.105) * 1e3 for name in ("bf16", "tf32", "e4m3fn")}
     assert per_sm == pytest.approx({"bf16": 512, "tf32": 256, "e4m3fn": 2048})
     assert device.formats["bf16"].peak.datasheet_tops == 165.2
+    assert "allow_fp16_accumulation" in device.formats["fp16"].reason
     assert device.level("fp64") == "slow"
     assert device.formats["fp64"].peak.tops == pytest.approx(128 * 3.105 * 4 / 1e3)
 

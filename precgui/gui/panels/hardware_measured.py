@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from precgui.gui.background import Background
 from precgui.gui.panels.hardware_bars import Bar, Bars
 from precgui.gui.panels.hardware_cards import label
+from precgui.gui.panels.hardware_export import ExportButton
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.gui.panels.hardware_roofline import Roofline
 from precgui.gui.panels.hardware_rows import WIDTHS_PX, RowsModel, rows_of
@@ -60,16 +61,7 @@ class MeasuredTab(QWidget):
         self.stop.setEnabled(False)
         self.progress.setTextVisible(False)
         self.progress.hide()
-        self.table.setAccessibleName("All figures")
-        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.table.setModel(self.rows)
-        self.table.verticalHeader().hide()
-        self.table.verticalHeader().setDefaultSectionSize(26)
-        self.table.setShowGrid(False)
-        self.table.horizontalHeader().setStretchLastSection(True)
-        for section, width in enumerate(WIDTHS_PX):
-            self.table.setColumnWidth(section, width)
+        self._set_up_table()
         top = QHBoxLayout()
         for title, box in (("Device", self.device), ("Result", self.results), ("Size", self.size_box)):
             box.setAccessibleName(title)
@@ -77,6 +69,7 @@ class MeasuredTab(QWidget):
             top.addWidget(label(title, "muted"))
             top.addWidget(box)
         top.addStretch(1)
+        top.addWidget(ExportButton(self._shown, self.told.setText))
         top.addWidget(self.measure)
         top.addWidget(self.stop)
         grid = QGridLayout()
@@ -90,6 +83,18 @@ class MeasuredTab(QWidget):
         for part in (top, self.progress, self.told, grid):
             column.addLayout(part) if isinstance(part, QHBoxLayout | QGridLayout) else column.addWidget(part)
         column.addWidget(self.table, 1)
+
+    def _set_up_table(self) -> None:
+        self.table.setAccessibleName("All figures")
+        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.table.setModel(self.rows)
+        self.table.verticalHeader().hide()
+        self.table.verticalHeader().setDefaultSectionSize(26)
+        self.table.setShowGrid(False)
+        self.table.horizontalHeader().setStretchLastSection(True)
+        for section, width in enumerate(WIDTHS_PX):
+            self.table.setColumnWidth(section, width)
 
     def _fill_devices(self) -> None:
         chosen = self.device.currentData()
