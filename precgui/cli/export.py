@@ -1,4 +1,4 @@
-"""`precgui export`: the raw values of a run for other tools."""
+"""`precgui export`: the raw values of a run for other tools, or the run itself as a plain PyTorch script."""
 
 from __future__ import annotations
 
@@ -11,25 +11,37 @@ from precgui.cli.errors import UserError
 
 def add_parsers(subparsers: Any) -> None:
     """Add `export` to the command line."""
-    parser = subparsers.add_parser("export", help="write the raw values of a run for other tools")
+    parser = subparsers.add_parser("export", help="write a run for other tools, or as a script without precgui")
     parser.add_argument("file", type=Path, metavar="RUN.h5", help="a run file")
-    parser.add_argument(
-        "--csv", type=Path, metavar="DIR", required=True, help="folder for one CSV file per table and run.json"
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--csv", type=Path, metavar="DIR", help="folder for one CSV file per table and run.json")
+    what.add_argument(
+        "--script", type=Path, metavar="FILE.py", help="a plain PyTorch script that does the same run again"
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export and name the files. Raises UserError for a file that is no run or a folder that cannot be written."""
+    """Export and name the files. Raises UserError for a file that is no run or a place that cannot be written."""
     from precgui.runs.errors import RunFileError
     from precgui.runs.export import export_csv
     from precgui.runs.reader import open_run
 
     try:
         with open_run(args.file) as saved:
-            written = export_csv(saved, args.csv)
+            written = export_csv(saved, args.csv) if args.csv else _script(saved, args.script)
     except RunFileError as error:
         raise UserError(str(error)) from None
     for path in written:
         print(path)
     return 0
+
+
+def _script(saved: Any, path: Path) -> list[Path]:
+    from precgui.engine.errors import EngineError
+    from precgui.engine.script import write_script
+
+    try:
+        return write_script(saved.config, saved.environment, path)
+    except EngineError as error:
+        raise UserError(str(error)) from None

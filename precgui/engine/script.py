@@ -1,0 +1,303 @@
+"""A run as a plain PyTorch script, without precgui: what it needs of precgui's source, written out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from precgui import __version__
+from precgui.config import RunConfig
+from precgui.engine.errors import EngineError
+from precgui.engine.script_precisions import Pieces, pieces
+from precgui.engine.script_source import Source, import_lines
+from precgui.engine.script_tasks import ScriptedTask, scripted
+
+_BACKENDS = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+_IMPORTS = (
+    "import contextlib",
+    "import itertools",
+    "import math",
+    "from collections.abc import Iterable, Iterator",
+    "from functools import partial",
+    "import torch",
+    "from torch import Tensor, nn",
+    "from torch.nn.attention import SDPBackend, sdpa_kernel",
+    "from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset",
+)
+
+
+def write_script(config: RunConfig, environment: Mapping[str, Any], path: Path) -> list[Path]:
+    """Write the script and the files it reads beside it; returns what was written.
+
+    `environment` is the run's (device, threads, notes, kept modules). Raises EngineError when a file exists or cannot
+    be written, or for a task without a script.
+    """
+    text, files = script(config, environment)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+        beside = [path.with_name(source.name) for source in files]
+        for source, target in zip(files, beside, strict=True):
+            if not target.exists():
+                shutil.copyfile(source, target)
+    except FileExistsError:
+        raise EngineError(f"{path} already exists; choose another name or delete it first") from None
+    except OSError as error:
+        raise EngineError(f"{path} cannot be written: {error.strerror}; choose another place") from None
+    return [path, *beside]
+
+
+def script(config: RunConfig, environment: Mapping[str, Any]) -> tuple[str, tuple[Path, ...]]:
+    """The text of the script and the files that belong beside it. Raises EngineError for a task without a script."""
+    source = Source()
+    device = str(environment.get("device") or "cpu")
+    source.take("switches", "set_fp32_arithmetic")
+    notes = " ".join(environment.get("notes") or ())
+    made = pieces(config, device, notes, source)
+    task = scripted(config, environment, source)
+    lines = "\n".join(_main(config, environment, task, made, source)).splitlines()
+    main = "\n".join(f"    {line}" if line else "" for line in lines)
+    body = "\n\n\n".join([source.text(), task.data, *_functions(config, made), f"def main() -> None:\n{main}"])
+    constants = _constants(config, environment, made, body)
+    imports = import_lines([*_IMPORTS, *task.imports, *source.imports], constants + body)
+    head = f'"""{config.display_title}: a run of precgui {__version__} as a plain PyTorch script."""'
+    top = "\n\n".join([head, "from __future__ import annotations", imports, constants])
+    return f'{top}\n\n\n{body}\n\n\nif __name__ == "__main__":\n    main()\n', task.files
+
+
+def _constants(config: RunConfig, environment: Mapping[str, Any], made: Pieces, body: str) -> str:
+    constants = [f"SEED = {config.seed}"]
+    if "KEPT" in body:
+        constants.append(f"KEPT = {list(environment.get('kept_in_fp32') or ())!r}  # modules that stay in FP32")
+    return "\n".join(constants)
+
+
+def _functions(config: RunConfig, made: Pieces) -> list[str]:
+    functions = []
+    if config.train.accumulation > 1:
+        functions.append(_GROUPS)
+    if made.after_step_taken:
+        functions.append(_STORE)
+    return functions
+
+
+_GROUPS = '''def groups(batches: Iterable[list[Tensor]], count: int) -> Iterator[list[list[Tensor]]]:
+    """Up to `count` batches at a time."""
+    iterator = iter(batches)
+    while group := list(itertools.islice(iterator, count)):
+        yield group'''
+
+_STORE = '''@torch.no_grad()
+def store(stored: list[tuple[nn.Parameter, Round]]) -> None:
+    """Round the weights to the format in which they are kept."""
+    for parameter, to_format in stored:
+        parameter.copy_(to_format(parameter.detach(), -1))'''
+
+
+def _main(
+    config: RunConfig, environment: Mapping[str, Any], task: ScriptedTask, made: Pieces, source: Source
+) -> list[str]:
+    """The lines of the main function: setting up, training, validation."""
+    lines = [f"torch.set_num_threads({environment.get('threads') or config.threads or 1})"]
+    lines.append(f'device = torch.device("{environment.get("device") or "cpu"}")')
+    lines.append(f"set_fp32_arithmetic(tf32={made.tf32})")
+    if config.train.deterministic:
+        lines += ["torch.use_deterministic_algorithms(True)", "torch.backends.cudnn.benchmark = False"]
+    lines += [f"{name} = {_literal(facts)}" for name, facts in made.tables.items()]
+    lines += [
+        "torch.manual_seed(SEED)",
+        "train_loader, validation_loader = data()",
+        f"model = {task.model}.to(device)",
+        *made.after_model,
+        *_mechanics(config, source),
+        f"weights = {made.weights}",
+        f"optimizer = {_optimizer(config)}",
+        *_averaging(config, source),
+        *_scaler(config, made),
+        *_taken(config, made),
+        "",
+        *_forward(config, made),
+        "",
+        *_training(config, task, made, source),
+        *_validation(config, task),
+    ]
+    return lines
+
+
+def _literal(facts: dict[str, Any]) -> str:
+    return repr(facts).replace("'torch.inf'", "torch.inf").replace("'torch.nan'", "torch.nan")
+
+
+def _mechanics(config: RunConfig, source: Source) -> list[str]:
+    lines = []
+    if config.train.channels_last:
+        lines.append("model.to(memory_format=torch.channels_last)")
+    if config.train.checkpointing:
+        source.take("mechanics", "checkpoint_segments")
+        lines.append("checkpoint_segments(model)")
+    return [*lines, "model.compile()"] if config.train.compile else lines
+
+
+def _optimizer(config: RunConfig) -> str:
+    wanted = config.optimizer
+    if wanted.name == "sgd":
+        return (
+            f"torch.optim.SGD(weights, lr={wanted.lr}, momentum={wanted.momentum}, weight_decay={wanted.weight_decay})"
+        )
+    return f"torch.optim.AdamW(weights, lr={wanted.lr}, eps={wanted.eps}, weight_decay={wanted.weight_decay})"
+
+
+def _averaging(config: RunConfig, source: Source) -> list[str]:
+    if config.train.ema_decay is None:
+        return []
+    source.take("averaging", "WeightAverage")
+    return [
+        "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
+        f"average = WeightAverage(trained, weights, {config.train.ema_decay})",
+    ]
+
+
+def scaling(config: RunConfig) -> str:
+    """The loss scaling that the run had: none, static or dynamic."""
+    automatic = "dynamic" if config.precision in ("fp16-amp", "fp16-pure") else "none"
+    return automatic if config.scaling.mode == "auto" else config.scaling.mode
+
+
+def _scaler(config: RunConfig, made: Pieces) -> list[str]:
+    if scaling(config) == "none":
+        return []
+    wanted = config.scaling
+    return [
+        f"scaler = {made.scaler}(",
+        f"    device.type, init_scale={wanted.initial_scale}, growth_factor={wanted.growth_factor},",
+        f"    backoff_factor={wanted.backoff_factor}, growth_interval={wanted.growth_interval},",
+        ")",
+    ]
+
+
+def _taken(config: RunConfig, made: Pieces) -> list[str]:
+    """Where something follows an update only: a list that is filled when the scaler lets the optimizer step."""
+    if scaling(config) == "none" or not _after_taken(config, made):
+        return []
+    return ["taken: list[bool] = []", "optimizer.register_step_post_hook(lambda *_: taken.append(True))"]
+
+
+def _after_taken(config: RunConfig, made: Pieces) -> list[str]:
+    return [*made.after_step_taken, *(["average.update()"] if config.train.ema_decay is not None else [])]
+
+
+def _forward(config: RunConfig, made: Pieces) -> list[str]:
+    """A nested function: a batch through the model."""
+    lines = ["def forward(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:"]
+    lines += [f"    {line}" for line in made.per_batch]
+    plain = "inputs.to(device)" if not made.storage else f"cast_floats(inputs, {made.storage}, device)"
+    lines.append(f"    inputs = {plain}")
+    lines.append(
+        "    targets = "
+        + ("targets.to(device)" if not made.targets else f"cast_floats(targets, {made.targets}, device)")
+    )
+    if config.train.channels_last:
+        lines.append("    inputs = inputs.contiguous(memory_format=torch.channels_last)")
+    contexts = [made.cast] if made.cast else []
+    if config.train.attention != "auto":
+        contexts.append(f"sdpa_kernel(SDPBackend.{_BACKENDS[config.train.attention]})")
+    if contexts:
+        return [
+            *lines,
+            f"    with {', '.join(contexts)}:",
+            "        outputs = model(inputs)",
+            f"    return outputs{made.outputs}, targets",
+        ]
+    return [*lines, f"    return model(inputs){made.outputs}, targets"]
+
+
+def _training(config: RunConfig, task: ScriptedTask, made: Pieces, source: Source) -> list[str]:
+    count = config.train.accumulation
+    steps = "len(train_loader)" if count == 1 else f"math.ceil(len(train_loader) / {count})"
+    total = f"{config.train.epochs} * {steps}"
+    total = total if config.train.max_steps is None else f"min({config.train.max_steps}, {total})"
+    lines = [
+        f"total_steps = {total}",
+        "step = epoch = 0",
+        "while step < total_steps:",
+        "    epoch += 1",
+        "    model.train()",
+    ]
+    loop = "for inputs, targets in train_loader:" if count == 1 else f"for group in groups(train_loader, {count}):"
+    lines += [f"    {loop}", "        if step == total_steps:", "            break", "        step += 1"]
+    inner = [*_rate(config), "optimizer.zero_grad(set_to_none=True)", *_backward(config, task), *made.before_unscale]
+    inner += [*_clip(config, source), *_update(config, made), *_shown(config)]
+    return [*lines, *(f"        {line}" for line in inner)]
+
+
+def _rate(config: RunConfig) -> list[str]:
+    if config.optimizer.schedule == "constant":
+        return []
+    return [
+        "for parameters in optimizer.param_groups:",
+        f'    parameters["lr"] = {config.optimizer.lr} * 0.5 * (1 + math.cos(math.pi * (step - 1) / total_steps))',
+    ]
+
+
+def _backward(config: RunConfig, task: ScriptedTask) -> list[str]:
+    scaled = "loss.backward()" if scaling(config) == "none" else "scaler.scale(loss).backward()"
+    if config.train.accumulation == 1:
+        return ["outputs, targets = forward(inputs, targets)", f"loss = {task.loss}", scaled]
+    return [
+        "samples = sum(len(targets) for _, targets in group)",
+        "losses = []",
+        "for inputs, targets in group:",
+        "    outputs, targets = forward(inputs, targets)",
+        f"    loss = {task.loss}",
+        "    if len(group) > 1:",
+        "        loss = loss * (len(targets) / samples)",
+        f"    {scaled}",
+        "    losses.append(loss.detach())",
+        "loss = torch.stack(losses).sum()",
+    ]
+
+
+def _clip(config: RunConfig, source: Source) -> list[str]:
+    lines = [] if scaling(config) == "none" else ["scaler.unscale_(optimizer)"]
+    if config.train.clip_norm is None:
+        return lines
+    source.take("train", "total_norm")
+    return [
+        *lines,
+        "clipped = [weight for weight in weights if weight.grad is not None]",
+        "norm = total_norm([weight.grad for weight in clipped])",
+        f"nn.utils.clip_grads_with_norm_(clipped, {config.train.clip_norm}, norm)",
+    ]
+
+
+def _update(config: RunConfig, made: Pieces) -> list[str]:
+    after = _after_taken(config, made)
+    if scaling(config) == "none":
+        return ["optimizer.step()", *made.after_step, *after]
+    update = f"scaler.update({config.scaling.initial_scale})" if scaling(config) == "static" else "scaler.update()"
+    lines = ["scaler.step(optimizer)", update, *made.after_step]
+    if not after:
+        return lines
+    return ["taken.clear()", *lines, "if taken:", *(f"    {line}" for line in after)]
+
+
+def _shown(config: RunConfig) -> list[str]:
+    return ['print(f"step {step}: loss {loss.item()!r}")']
+
+
+def _validation(config: RunConfig, task: ScriptedTask) -> list[str]:
+    lent = "torch.inference_mode()" if config.train.ema_decay is None else "average.applied(), torch.inference_mode()"
+    return [
+        "    model.eval()",
+        "    total, samples, found, possible = 0.0, 0, 0, 0",
+        f"    with {lent}:",
+        "        for inputs, targets in validation_loader:",
+        "            outputs, targets = forward(inputs, targets)",
+        f"            total += float({task.loss}) * len(targets)",
+        "            samples += len(targets)",
+        f"            found += {task.found}",
+        f"            possible += {task.possible}",
+        '    print(f"epoch {epoch}: validation loss {total / samples!r}, accuracy {found / possible:.4f}")',
+    ]

@@ -1,0 +1,181 @@
+"""Runs written as plain scripts do the same again, bit for bit, without precgui."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from precgui import config
+from precgui.cli.main import main
+from precgui.config import PRECISIONS, RunConfig
+from precgui.engine import plain_rounding
+from precgui.engine.errors import EngineError
+from precgui.engine.quantize import quantize
+from precgui.engine.quantize_blocks import quantize_blocks
+from precgui.engine.script import write_script
+from precgui.engine.script_precisions import format_facts
+from precgui.engine.train import train
+from precgui.events import Evaluated, Event, RunStarted, StepDone
+from precgui.formats.registry import blocks, get
+from precgui.formats.rounding import ROUNDINGS
+from precgui.job import Job
+
+_OPTION = "precision_options"
+# Each name with the settings of a run; every precision, and every switch at least once.
+RUNS: dict[str, tuple[str, ...]] = {
+    **{name: (f"precision={name}",) for name in PRECISIONS if not name.endswith("-qat")},
+    "masters": ("precision=fp16-pure", f"{_OPTION}.master_weights=true", "optimizer.name=adamw", "optimizer.lr=0.002"),
+    "kept": ("precision=bf16-amp", f"{_OPTION}.keep_fp32=*norm*,head", "train.channels_last=true"),
+    "kept in low": ("precision=mxfp8", f"{_OPTION}.keep_fp32=first", f"{_OPTION}.scale_rule=rceil"),
+    "rows": ("precision=fp8", f"{_OPTION}.fp8_scaling=rowwise", "train.checkpointing=true", "train.accumulation=2"),
+    "delayed": ("precision=fp8", f"{_OPTION}.fp8_amax=delayed", "train.ema_decay=0.9", "train.clip_norm=1"),
+    "skipping": ("precision=fp16-amp", "scaling.initial_scale=1e9", "scaling.growth_interval=3", "train.ema_decay=0.9"),
+    "static": ("precision=fp16-amp", "scaling.mode=static", "scaling.initial_scale=512", "optimizer.schedule=constant"),
+    "any": (
+        "precision=emulated:e5m2", f"{_OPTION}.updates=bf16", f"{_OPTION}.rounding=stochastic",
+        f"{_OPTION}.accumulator=bf16", f"{_OPTION}.weights=int8", f"{_OPTION}.gradients=mxfp6_e3m2",
+    ),
+    "text": ("task=text", "precision=bf16-pure", "data.sequence_length=16", "data.batch_size=4", "data.epoch_steps=4"),
+    "limited": ("data.epoch_steps=3", "train.deterministic=true", "train.attention=math", "model.name=vit"),
+}  # fmt: skip
+_RUNNER = """
+import runpy, sys
+sys.modules["precgui"] = None
+for path in sys.argv[1:]:
+    print("script", path)
+    runpy.run_path(path, run_name="__main__")
+"""
+
+
+def recorded(settings: tuple[str, ...]) -> tuple[RunConfig, list[Event]]:
+    events: list[Event] = []
+    wanted = config.load("digits-quick", ["device=cpu", "threads=1", "train.max_steps=5", *settings])
+    train(wanted, events.append, lambda: False)
+    return wanted, events
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[Event], str]]:
+    """Every run with what its script printed; the scripts run in one process, because importing torch takes seconds."""
+    folder = tmp_path_factory.mktemp("scripts")
+    runs: dict[str, list[Event]] = {}
+    paths = []
+    for place, (name, settings) in enumerate(RUNS.items()):
+        wanted, runs[name] = recorded(settings)
+        started = next(e for e in runs[name] if isinstance(e, RunStarted))
+        paths.append(folder / f"script_{place}.py")
+        write_script(wanted, started.engine, paths[-1])
+    command = [sys.executable, "-W", "error", "-I", "-c", _RUNNER, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    printed = re.split(r"^script .*\n", done.stdout, flags=re.MULTILINE)[1:]
+    return {name: (runs[name], text) for name, text in zip(RUNS, printed, strict=True)}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_that_a_script_repeats_the_run_bit_for_bit(outputs: dict[str, tuple[list[Event], str]], name: str) -> None:
+    events, printed = outputs[name]
+    losses = [float(text) for text in re.findall(r"^step \d+: loss (\S+)$", printed, re.MULTILINE)]
+    assert losses == [e.loss for e in events if isinstance(e, StepDone)]
+    validation = [float(text) for text in re.findall(r"validation loss (\S+),", printed)]
+    assert validation == [e.loss for e in events if isinstance(e, Evaluated)]
+
+
+def test_that_the_command_line_writes_a_script_from_a_run_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = config.load("digits-quick", ["device=cpu", "train.max_steps=1", "precision=mxfp4", "title=mine"])
+    Job(wanted, tmp_path / "a.h5").run()
+    assert main(["export", str(tmp_path / "a.h5"), "--script", str(tmp_path / "a.py")]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "a.py"), str(tmp_path / "digits.npz")]
+    text = (tmp_path / "a.py").read_text()
+    assert text.startswith('"""mine: a run of precgui')
+    assert "import precgui" not in text
+    assert "from precgui" not in text
+    compile(text, "a.py", "exec")
+    assert main(["export", str(tmp_path / "a.h5"), "--script", str(tmp_path / "a.py")]) == 2
+    assert "already exists" in capsys.readouterr().err
+
+
+def test_that_a_task_without_a_script_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="task image-folder cannot be written as a script yet; digits, text"):
+        write_script(RunConfig(task="image-folder"), {}, tmp_path / "a.py")
+
+
+@pytest.fixture
+def tables() -> Iterator[None]:
+    names = [
+        "tf32",
+        "bf16",
+        "fp16",
+        "e4m3fn",
+        "e5m2",
+        "e5m2fnuz",
+        "e2m1",
+        "e3m2",
+        "int8",
+        "nf4",
+        "sign1",
+        "ue4m3",
+        "e2m3",
+    ]
+    plain_rounding.FORMATS.update({name: _values(format_facts(get(name))) for name in [*names, "mxint8"]})
+    for name, block in blocks().items():
+        facts = {"block": block.block, "element": block.element, "two_level": block.two_level}
+        plain_rounding.BLOCKS[name] = facts
+    yield
+    plain_rounding.FORMATS.clear()
+    plain_rounding.BLOCKS.clear()
+
+
+def _values(facts: dict[str, object]) -> dict[str, object]:
+    words = {"torch.inf": torch.inf, "torch.nan": torch.nan}
+    return {key: words.get(value, value) if isinstance(value, str) else value for key, value in facts.items()}
+
+
+def _samples() -> Tensor:
+    torch.manual_seed(0)
+    wide = torch.randn(4000) * 2.0 ** torch.randint(-40, 40, (4000,))
+    return torch.cat(
+        [wide, torch.randn(4000), torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 464.0, 465.0])]
+    )
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+@pytest.mark.parametrize("name", ["tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1", "e3m2", "int8"])
+def test_that_plain_rounding_gives_the_answers_of_the_fast_one(tables: None, name: str, saturate: bool) -> None:
+    values = _samples()
+    if name in ("int8", "e2m1", "e3m2"):
+        values = values[~values.isnan()]  # these formats have none
+    for rounding in ROUNDINGS:
+        fast = quantize(values, name, rounding=rounding, saturate=saturate, seed=5)
+        plain = plain_rounding.quantize(values, name, rounding=rounding, saturate=saturate, seed=5)
+        torch.testing.assert_close(plain, fast, rtol=0, atol=0, equal_nan=True, msg=f"{name} {rounding}")
+
+
+@pytest.mark.parametrize("name", ["nf4", "sign1"])
+def test_that_plain_code_books_give_the_answers_of_the_fast_ones(tables: None, name: str) -> None:
+    values = torch.randn(4000).clamp(-1, 1)
+    assert torch.equal(plain_rounding.quantize(values, name), quantize(values, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [*itertools.product(["mxfp8_e4m3", "mxfp6_e2m3", "mxfp4", "mxint8"], ["floor", "ceil", "even", "rceil"]),
+     ("nvfp4", "floor")],
+)  # fmt: skip
+def test_that_plain_blocks_give_the_answers_of_the_fast_ones(tables: None, name: str, rule: str) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(6, 5, 100) * 2.0 ** torch.randint(-9, 9, (6, 5, 1))
+    values[2, 3] = 0
+    for axis in (0, 2):
+        fast = quantize_blocks(values, name, rule=rule, axis=axis)  # type: ignore[arg-type]
+        assert torch.equal(plain_rounding.quantize_blocks(values, name, rule=rule, axis=axis), fast)
