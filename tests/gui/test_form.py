@@ -14,7 +14,7 @@ from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
-from precgui.config import PRECISIONS, RECIPES, ConfigError, RunConfig, build
+from precgui.config import PRECISION_GROUPS, RECIPES, ConfigError, RunConfig, build
 from precgui.gui.editors import ChoiceEditor, editor_for, number_text, read_number
 from precgui.gui.form import Form, at, leaves
 from precgui.gui.panels.setup_precision import ChoiceCards
@@ -214,7 +214,7 @@ def test_that_the_wheel_scrolls_the_page_and_not_the_choice(form: Form[RunConfig
 
 
 def test_that_an_editor_outside_belongs_to_the_form(qtbot: QtBot) -> None:
-    cards = ChoiceCards(PRECISIONS)
+    cards = ChoiceCards(PRECISION_GROUPS)
     made: Form[RunConfig] = Form(RunConfig, build, {"precision": cards})
     qtbot.addWidget(cards)
     qtbot.addWidget(made)

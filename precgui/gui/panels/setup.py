@@ -21,7 +21,17 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.config import DEFAULT_RECIPE, EMULATED, PRECISIONS, RECIPES, ConfigError, RunConfig, build, load, to_toml
+from precgui.config import (
+    DEFAULT_RECIPE,
+    EMULATED,
+    PRECISION_GROUPS,
+    RECIPES,
+    ConfigError,
+    RunConfig,
+    build,
+    load,
+    to_toml,
+)
 from precgui.config.names import EMULATED_TOLD
 from precgui.gui.editors import ignore_wheel
 from precgui.gui.form import Form
@@ -48,7 +58,7 @@ class SetupPanel(QWidget):
         self.recipe_told = QLabel(self)
         self.recipe_told.setProperty("kind", "muted")
         self.recipe_told.setWordWrap(True)
-        self.precision = ChoiceCards(PRECISIONS, (EMULATED, EMULATED_TOLD, "e4m3fn"), self)
+        self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_TOLD, "e4m3fn"), self)
         self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
         self.message = QLabel(self)
         self.message.setWordWrap(True)

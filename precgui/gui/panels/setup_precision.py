@@ -1,11 +1,11 @@
-"""The precision as a row of cards: its name and what it does in one sentence. One of them is chosen."""
+"""The precision as one row of names for each group, and a sentence for the one that is chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
@@ -19,32 +19,25 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-CARD_WIDTH = 210
-MOST_COLUMNS = 4
+GAP = 8
+FAMILY_GROUP = "Any format"
 
 
 class ChoiceCard(QFrame):
-    """A radio button with a sentence; a click anywhere in the card chooses it."""
+    """A radio button in a frame; a click anywhere in it chooses it. Pointing at it tells its sentence."""
 
     def __init__(self, name: str, text: str, parent: QWidget) -> None:
         super().__init__(parent)
         self.setProperty("kind", "choice")
+        self.setToolTip(text)
+        self.text = text
         self.button = QRadioButton(name, self)
         self.button.setAccessibleDescription(text)
-        self.button.setProperty("kind", "heading")
         self.button.toggled.connect(self._on_toggled)
-        told = QLabel(text, self)
-        told.setProperty("kind", "muted")
-        told.setWordWrap(True)
-        told.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self.head = QHBoxLayout()
+        self.head = QHBoxLayout(self)
+        self.head.setContentsMargins(12, 6, 14, 6)
         self.head.setSpacing(4)
         self.head.addWidget(self.button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 8, 12, 12)
-        layout.setSpacing(4)
-        layout.addLayout(self.head)
-        layout.addWidget(told, 1)
 
     def _on_toggled(self, checked: bool) -> None:
         self.setProperty("chosen", checked)
@@ -67,35 +60,89 @@ class OpenCard(ChoiceCard):
         self.head.addWidget(self.rest, 1)
 
 
+class ChoiceRow(QWidget):
+    """Cards from left to right, in as many lines as they need."""
+
+    def __init__(self, cards: list[ChoiceCard], parent: QWidget) -> None:
+        super().__init__(parent)
+        self._cards = cards
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setSpacing(GAP)
+        self._columns = 0
+        self._arrange(len(cards))
+
+    def minimumSizeHint(self) -> QSize:
+        """As narrow as the widest card: the others then stand below it."""
+        return QSize(self._widest(), super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        fitting = (self.width() + GAP) // (self._widest() + GAP)
+        self._arrange(max(1, min(len(self._cards), fitting)))
+
+    def _widest(self) -> int:
+        return max(card.sizeHint().width() for card in self._cards)
+
+    def _arrange(self, columns: int) -> None:
+        if columns == self._columns:
+            return
+        self._grid.setColumnStretch(self._columns, 0)
+        self._columns = columns
+        for n, card in enumerate(self._cards):
+            self._grid.addWidget(card, n // columns, n % columns)
+        self._grid.setColumnStretch(columns, 1)
+
+
 class ChoiceCards(QWidget):
-    """An editor for names that are explained; `family` is the prefix of more names, its text, and an example."""
+    """An editor for names in groups; `family` is the prefix of more names, its text, and an example."""
 
     edited = Signal()
 
     def __init__(
-        self, choices: Mapping[str, str], family: tuple[str, str, str] | None = None, parent: QWidget | None = None
+        self,
+        groups: Mapping[str, Mapping[str, str]],
+        family: tuple[str, str, str] | None = None,
+        parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
         self._group = QButtonGroup(self)
-        self._grid = QGridLayout(self)
-        self._grid.setContentsMargins(0, 0, 0, 0)
-        self._grid.setSpacing(8)
-        self.cards = {name: ChoiceCard(name, text, self) for name, text in choices.items()}
+        made = {title: [ChoiceCard(n, text, self) for n, text in names.items()] for title, names in groups.items()}
+        self.cards = {card.button.text(): card for cards in made.values() for card in cards}
         self.family = OpenCard(*family, self) if family else None
         if self.family:
+            made[FAMILY_GROUP] = [self.family]
             self.cards[self.family.prefix] = self.family
             self.family.rest.textChanged.connect(self.edited)
-        self._columns = 0
+        self.told = QLabel(self)
+        self.told.setProperty("kind", "muted")
+        self.told.setWordWrap(True)
         for card in self.cards.values():
             self._group.addButton(card.button)
-        self._group.buttonToggled.connect(lambda _, checked: self.edited.emit() if checked else None)
-        self._arrange(2)
+        self._group.buttonToggled.connect(self._on_toggled)
+        self._lay_out(made)
+
+    def _lay_out(self, made: Mapping[str, list[ChoiceCard]]) -> None:
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(16)
+        grid.setVerticalSpacing(GAP)
+        grid.setColumnStretch(1, 1)
+        for line, (title, cards) in enumerate(made.items()):
+            label = QLabel(title, self)
+            label.setFixedHeight(cards[0].sizeHint().height())
+            grid.addWidget(label, line, 0, Qt.AlignmentFlag.AlignTop)
+            grid.addWidget(ChoiceRow(cards, self), line, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(GAP)
+        layout.addLayout(grid)
+        layout.addWidget(self.told)
 
     def get(self) -> Any:
-        chosen = next((name for name, card in self.cards.items() if card.button.isChecked()), None)
-        if self.family and chosen == self.family.prefix:
-            return chosen + self.family.rest.text().strip()
-        return chosen
+        chosen = self._chosen()
+        if self.family and chosen is self.family:
+            return self.family.prefix + self.family.rest.text().strip()
+        return chosen.button.text() if chosen else None
 
     def set(self, value: Any) -> None:
         if self.family and value not in self.cards:
@@ -103,16 +150,11 @@ class ChoiceCards(QWidget):
             value = self.family.prefix
         self.cards[value].button.setChecked(True)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._arrange(max(1, min(len(self.cards), self.width() // CARD_WIDTH, MOST_COLUMNS)))
+    def _chosen(self) -> ChoiceCard | None:
+        return next((card for card in self.cards.values() if card.button.isChecked()), None)
 
-    def _arrange(self, columns: int) -> None:
-        if columns == self._columns:
-            return
-        for column in range(self._columns):
-            self._grid.setColumnStretch(column, 0)
-        self._columns = columns
-        for n, card in enumerate(self.cards.values()):
-            self._grid.addWidget(card, n // columns, n % columns)
-            self._grid.setColumnStretch(n % columns, 1)
+    def _on_toggled(self, _: QRadioButton, checked: bool) -> None:
+        chosen = self._chosen()
+        if checked and chosen:
+            self.told.setText(chosen.text)
+            self.edited.emit()
