@@ -86,23 +86,19 @@ class Telemetry:
         if self._outputs is not None:
             self._outputs.begin({kind: stride for kind, stride in self._due.items() if kind in WATCHED})
 
-    def gradients(self) -> None:
-        """The gradients are complete and unscaled, and not yet clipped."""
-        if self._outputs is not None:
-            self._outputs.end()
-            if self._outputs.sentinel_s:
-                self._costs["sentinel"] = self._outputs.sentinel_s
+    def gradients(self, optimizer: Optimizer | None = None, scale: float = 1.0) -> None:
+        """The gradients (of one optimizer) are complete; they are still multiplied by `scale`."""
         with self._at("gradient") as stride:
             if stride:
-                self._measure("gradient", self._gradients(), stride)
+                self._measure("gradient", self._gradients(self._of(optimizer)), stride, 1 / scale)
 
-    def before_update(self) -> None:
-        """The optimizer is about to step."""
+    def before_update(self, optimizer: Optimizer | None = None) -> None:
+        """The optimizer (or the one of several) is about to step."""
         with self._at("update") as stride:
             if stride:
-                strides = [stride_for(w.own.numel(), stride) for w in self._weights]
-                kept = self._meter.keep([w.value for w in self._weights], strides, self._step)
-                self._before = self._weights, strides, kept
+                weights = self._of(optimizer)
+                strides = [stride_for(w.own.numel(), stride) for w in weights]
+                self._before = weights, strides, self._meter.keep([w.value for w in weights], strides, self._step)
 
     def after_update(self, optimizers: Sequence[Optimizer]) -> None:
         """The weights are what the next step will see; a skipped step has left them as they were."""
@@ -112,9 +108,11 @@ class Telemetry:
                 rows = self._meter.compare([w.value for w in weights], strides, self._step, kept)
                 table = Table("update", [w.name for w in weights], strides, [w.own.numel() for w in weights])
                 self._tables.append((table, rows))
+                self._before = None
         with self._at("weight") as stride:
             if stride:
-                self._measure("weight", self._values(), stride)
+                own = [weight for optimizer in optimizers for weight in self._of(optimizer)]
+                self._measure("weight", self._values(own), stride)
         with self._at("optimizer") as stride:
             if stride:
                 self._measure("optimizer", self._states(optimizers), stride)
@@ -122,6 +120,10 @@ class Telemetry:
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
         begin = time.perf_counter()
+        if self._outputs is not None:
+            self._outputs.end()
+            if self._outputs.sentinel_s:
+                self._costs["sentinel"] = self._outputs.sentinel_s
         if alarm and self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
             self._alarm_until = self._step + ALARM_STEPS
             self._look_closely(optimizers)
@@ -153,7 +155,11 @@ class Telemetry:
     def _look_closely(self, optimizers: Sequence[Optimizer]) -> None:
         """What was not due in a step that turned out bad, as far as it is still there."""
         seen = {table.kind for table, _ in self._tables}
-        still_there = {"gradient": self._gradients(), "weight": self._values(), "optimizer": self._states(optimizers)}
+        still_there = {
+            "gradient": self._gradients(self._weights),
+            "weight": self._values(self._weights),
+            "optimizer": self._states(optimizers),
+        }
         for kind, named in still_there.items():
             if self._kinds[kind] and kind not in seen:
                 with unseen():
@@ -180,11 +186,20 @@ class Telemetry:
         rows = self._meter.measure(tensors, strides, self._step, factor)
         self._tables.append((Table(kind, [name for name, _ in named], strides, sizes), rows))
 
-    def _gradients(self) -> list[tuple[str, Tensor]]:
-        return [(w.name, w.updated.grad) for w in self._weights if w.updated.grad is not None]
+    def _of(self, optimizer: Optimizer | None) -> list[Weight]:
+        """The weights that an optimizer updates, all of them for None."""
+        if optimizer is None:
+            return self._weights
+        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        return [weight for weight in self._weights if id(weight.updated) in own]
 
-    def _values(self) -> list[tuple[str, Tensor]]:
-        return [(w.name, w.own) for w in self._weights]
+    @staticmethod
+    def _gradients(weights: Sequence[Weight]) -> list[tuple[str, Tensor]]:
+        return [(w.name, w.updated.grad) for w in weights if w.updated.grad is not None]
+
+    @staticmethod
+    def _values(weights: Sequence[Weight]) -> list[tuple[str, Tensor]]:
+        return [(w.name, w.own) for w in weights]
 
     def _states(self, optimizers: Sequence[Optimizer]) -> list[tuple[str, Tensor]]:
         """What the optimizers keep for each weight, but for step counters: `fc.weight.exp_avg`."""

@@ -22,6 +22,7 @@ def unseen() -> Iterator[None]:
 
 
 MODEL = "(model)"
+_WRAPPERS = ("_orig_mod.", "module.")
 Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
 
 
@@ -34,7 +35,7 @@ class Outputs:
     """
 
     def __init__(self, model: nn.Module, look: Look) -> None:
-        self._look = look
+        self._model, self._look = model, look
         self._wanted: Mapping[str, int] = {}
         self._watching = self._counted = False
         self.sentinel_s = 0.0
@@ -43,6 +44,7 @@ class Outputs:
         self._handles: list[RemovableHandle] = []
         for name, module in model.named_modules():
             weighty = any(True for _ in module.parameters(recurse=False))
+            name = plain_name(name)
             if weighty or not any(True for _ in module.children()):
                 hook = self._hook(name or MODEL, guarded=weighty or not name)
                 self._handles.append(module.register_forward_hook(hook))
@@ -73,7 +75,7 @@ class Outputs:
 
     def _hook(self, name: str, guarded: bool) -> Callable[[nn.Module, Any, Any], None]:
         def seen(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-            if not self._watching or not self._wanted or torch._C._current_graph_task_id() != -1:
+            if not self._watching or not self._wanted or not self._is_training():
                 return
             if guarded and "sentinel" in self._wanted:
                 begin = time.perf_counter()
@@ -84,6 +86,10 @@ class Outputs:
                 self._watch(name, outputs)
 
         return seen
+
+    def _is_training(self) -> bool:
+        """Neither evaluation nor the second forward pass of a checkpoint."""
+        return self._model.training and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1
 
     def _guard(self, name: str, outputs: Any) -> None:
         for path, tensor in floats(outputs):
@@ -103,6 +109,13 @@ class Outputs:
                 self._look("activation_gradient", name, gradient)
 
         return seen
+
+
+def plain_name(name: str) -> str:
+    """A name without what torch.compile and DistributedDataParallel put before it."""
+    for wrapper in _WRAPPERS:
+        name = "" if name == wrapper[:-1] else name.removeprefix(wrapper)
+    return name
 
 
 def floats(outputs: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -43,7 +43,10 @@ def test_that_all_precisions_start_from_the_same_weights_and_batch(record: Recor
     assert all(isinstance(event, RunStarted) for event in started)
     assert len({event.engine["initial_weights_sha256"] for event in started if isinstance(event, RunStarted)}) == 1
     losses = {name: steps(events)[0].loss for name, events in zip(PRECISIONS, runs, strict=True)}
-    assert max(losses.values()) - min(losses.values()) < 0.06
+    fewest = ("int2-qat", "int1-qat")  # three and two values for a weight
+    near = [loss for name, loss in losses.items() if name not in fewest]
+    assert max(near) - min(near) < 0.06
+    assert all(abs(losses[name] - losses["fp32"]) < 0.15 for name in fewest)
     assert [name for name, loss in losses.items() if loss == losses["fp32"]] == ["fp32"], "each precision must round"
 
 
@@ -68,7 +71,7 @@ def test_that_the_schedule_reaches_every_step(record: Record, optimizer: str) ->
 def test_that_a_step_is_described_by_built_in_types_only(record: Record) -> None:
     for event in record("train.max_steps=2", "precision=fp16-amp"):
         for field in dataclasses.fields(event):
-            assert type(getattr(event, field.name)) in (int, float, bool, str, dict)
+            assert type(getattr(event, field.name)) in (int, float, bool, str, dict, tuple, bytes)
 
 
 def test_that_the_gradient_norm_does_not_depend_on_the_loss_scale(record: Record) -> None:

@@ -1,0 +1,232 @@
+"""The record of a training loop of one's own: two lines in it, and a run file comes out."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import platform
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from precgui import __version__
+from precgui.config import RecordConfig, RunConfig
+from precgui.engine import device as devices
+from precgui.engine.loop_watch import LoopWatch
+from precgui.events import Evaluated, Event, Incident, IncidentKind, RunEnded, RunStarted, Severity, Status, StepDone
+from precgui.hardware.power import PowerSampler
+from precgui.hardware.summary import machine_summary
+from precgui.runs.writer import RunWriter
+
+
+class Recorder:
+    """Records a training loop into a run file without changing what it computes.
+
+        recorder = precgui.Recorder("run.h5", model, optimizer, scaler)
+        for inputs, targets in loader:
+            ...                        # forward, backward, scaler.step(optimizer), scaler.update()
+            recorder.step(loss)        # once for each optimizer step, also for a skipped one
+        recorder.close()
+
+    It is a context manager, too, and then keeps the exception that ends the loop. Gradients are seen as the optimizer
+    gets them: unscaled, and clipped where the loop clips. Under torch.distributed every process makes a Recorder; the
+    first one writes, and losses that are not finite are told of each.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        scaler: torch.amp.GradScaler | None = None,
+        *,
+        title: str = "",
+        precision: str = "",
+        total_steps: int = 0,
+        steps_per_epoch: int = 0,
+        record: RecordConfig | None = None,
+    ) -> None:
+        """`precision` is a name of `precgui.config.PRECISIONS`; empty: told from the weights and the scaler.
+
+        Raises RunFileError when the file exists or cannot be written, ValueError for an unknown precision.
+        """
+        self.optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+        self._scaler = scaler
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._start = self._last = time.perf_counter()
+        self._step, self._closed = 0, False
+        self._writer: RunWriter | None = None
+        self._rank = _rank()
+        config = RunConfig(
+            title=title or type(model).__name__,
+            precision=precision or _precision(model, scaler),
+            record=record or RecordConfig(),
+        )
+        self._open = contextlib.ExitStack()
+        if self._rank == 0:
+            self._writer = self._make_writer(Path(path), config)
+        self._watch = LoopWatch(config.record, model, self.optimizers, self._emit, active=self._rank == 0)
+        self._emit(RunStarted(0.0, total_steps, steps_per_epoch, str(self._device), _facts(model, self._device)))
+        if self._writer is not None:
+            self._open.enter_context(PowerSampler(self._emit, self._start))
+        self._scale = self._read_scale()
+        self._watch.begin(1, self._scale)
+
+    def _make_writer(self, path: Path, config: RunConfig) -> RunWriter:
+        return RunWriter(
+            path,
+            config,
+            run_id=uuid.uuid4().hex,
+            created=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+            machine=machine_summary(),
+            environment={
+                "precgui": __version__,
+                "python": platform.python_version(),
+                "recorder": {"script": sys.argv[0], "arguments": sys.argv[1:]},
+            },
+        )
+
+    def step(self, loss: Tensor | float, *, samples: int = 0) -> None:
+        """One optimizer step is over, after `scaler.update()`. `loss` is unscaled; `samples` those of the step."""
+        if self._closed:
+            return
+        self._step += 1
+        loss_value = float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+        scale, used = self._read_scale(), self._scale
+        seen = self._watch.seen()
+        skipped = not seen.stepped or scale < used
+        now = time.perf_counter()
+        begun = seen.begun or self._last
+        step_s = now - begun
+        self._emit(
+            StepDone(
+                step=self._step, time_s=now - self._start, loss=loss_value, scale=used, skipped=skipped,
+                lr=seen.lr, grad_norm=seen.grad_norm, step_s=step_s, data_s=begun - self._last, samples=samples,
+                memory_bytes=devices.peak_memory_bytes(self._device),
+            )
+        )  # fmt: skip
+        self._report(loss_value, seen.grad_norm, skipped, used, scale)
+        alarm = not (math.isfinite(loss_value) and math.isfinite(seen.grad_norm))
+        self._watch.end(now - self._start, step_s, alarm=alarm)
+        self._scale, self._last = scale, time.perf_counter()
+        self._watch.begin(self._step + 1, scale)
+
+    def evaluated(self, loss: float, accuracy: float = math.nan, epoch: int = 0) -> None:
+        """The validation set was evaluated; `accuracy` is a share of 1."""
+        self._emit(Evaluated(self._step, epoch, self._now(), float(loss), float(accuracy)))
+
+    def note(self, message: str) -> None:
+        """Put a mark with a text on the time line."""
+        self._incident("note", "info", message)
+
+    def close(self, status: Status = "completed", message: str = "", details: str = "") -> None:
+        """End the record and take all hooks from the model; the training may go on. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._watch.close()
+        self._open.close()
+        if self._writer is not None:
+            self._writer(RunEnded(self._now(), status, message, details))
+            self._writer.close()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        elif isinstance(error, KeyboardInterrupt):
+            self.close("stopped", f"interrupted inside step {self._step + 1}")
+        else:
+            message = f"{type(error).__name__} at step {self._step + 1}: {error}"
+            self._incident("failure", "error", message)
+            self.close("failed", message, "".join(traceback.format_exception(kind, error, trace)))
+
+    def _report(self, loss: float, norm: float, skipped: bool, used: float, scale: float) -> None:
+        """The incidents of the step just done."""
+        for rank in _ranks_not_finite(loss, self._device):
+            module = self._watch.first_output() if rank == self._rank else ""
+            where = f", first not finite is the output of {module}" if module else ""
+            who = f" in process {rank}" if _world() > 1 else ""
+            self._incident("nonfinite_loss", "error", f"the loss is not finite{who}{where}", module)
+        if not math.isfinite(norm):
+            name = self._watch.first_gradient()
+            what = f"first in {name}" if name else "they were cleared before recorder.step could name the first"
+            self._incident(
+                "nonfinite_gradient", "warning" if skipped else "error", f"gradients not finite: {what}", name
+            )
+        if skipped:
+            self._incident("skipped_step", "warning", f"weights not updated in this step, at scale {used:g}")
+        if scale != used:
+            word = "lowered" if scale < used else "raised"
+            self._incident("scale_change", "info", f"loss scale {word} from {used:g} to {scale:g}")
+
+    def _read_scale(self) -> float:
+        enabled = self._scaler is not None and self._scaler.is_enabled()
+        return float(self._scaler.get_scale()) if self._scaler is not None and enabled else 1.0
+
+    def _incident(self, kind: IncidentKind, severity: Severity, message: str, module: str = "") -> None:
+        self._emit(Incident(self._now(), self._step, kind, severity, message, module))
+
+    def _emit(self, event: Event) -> None:
+        if self._writer is not None and not self._closed:
+            self._writer(event)
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._start
+
+
+def _precision(model: nn.Module, scaler: torch.amp.GradScaler | None) -> str:
+    """What the weights and the scaler say; autocast without a scaler cannot be seen before it is entered."""
+    types = {parameter.dtype for parameter in model.parameters()}
+    if torch.float16 in types:
+        return "fp16-pure"
+    if torch.bfloat16 in types:
+        return "bf16-pure"
+    if torch.float64 in types:
+        return "fp64"
+    return "fp16-amp" if scaler is not None and scaler.is_enabled() else "fp32"
+
+
+def _facts(model: nn.Module, device: torch.device) -> dict[str, Any]:
+    return {
+        "device": str(device),
+        "device_name": devices.name(device),
+        "threads": torch.get_num_threads(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
+
+
+def _world() -> int:
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def _rank() -> int:
+    return torch.distributed.get_rank() if _world() > 1 else 0
+
+
+def _ranks_not_finite(loss: float, device: torch.device) -> list[int]:
+    """The processes whose loss is not finite; all of them must ask."""
+    bad = not math.isfinite(loss)
+    if _world() == 1:
+        return [0] if bad else []
+    flags = torch.zeros(_world(), device=device)
+    flags[_rank()] = float(bad)
+    torch.distributed.all_reduce(flags)
+    return [rank for rank, flag in enumerate(flags.tolist()) if flag]
