@@ -51,12 +51,13 @@ class Job:
         self.ended: RunEnded | None = None
         self._step = 0
         self._start = 0.0
+        self._sampler: PowerSampler | None = None
 
     def run(self) -> RunEnded:
         """Train to the end, whatever happens; what was recorded stays."""
         self._start = time.perf_counter()
         try:
-            with PowerSampler(self._emit, self._start):
+            with PowerSampler(self._emit, self._start) as self._sampler:
                 self._train()
         finally:
             self._writer.close()
@@ -69,6 +70,7 @@ class Job:
 
     def abandon(self) -> None:
         """End the record while the training thread is still inside a step. The process must exit next."""
+        self._sampler = None  # it may be what does not answer
         self._end("stopped", f"stopped inside step {self._step + 1}, which did not end in time")
         self._writer.close()
 
@@ -97,10 +99,14 @@ class Job:
         self._emit(RunEnded(self._now(), status, message, details))
 
     def _emit(self, event: Event) -> None:
-        """Hand an event to the writer and the listeners; nothing follows the end."""
+        """Hand an event to the writer and the listeners. Nothing follows the end; the last energy comes before it."""
+        if isinstance(event, RunEnded) and self._sampler is not None:
+            self._sampler.read_now()
         with self._lock:
             if self.ended is not None:
                 return
+            if isinstance(event, Incident) and event.step < 0:  # a sensor knows no steps
+                event = replace(event, step=self._step)
             self._step = getattr(event, "step", self._step)
             if isinstance(event, RunStarted):  # a listener in another process learns of the environment here
                 event = replace(event, engine={**self._environment, **event.engine})

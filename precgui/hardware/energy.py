@@ -41,6 +41,7 @@ def window_energy(
 ) -> Maybe[WindowEnergy]:
     """Energy of one device between two times, from its recorded readings (`PowerRead`, 1-D, same length)."""
     times, watts, joules = (np.asarray(a, dtype=np.float64) for a in (time_s, power_w, energy_j))
+    start_s, end_s = float(start_s), float(end_s)
     seconds = end_s - start_s
     if seconds < least_s:
         return Absent(f"not measurable: the window of {seconds:.2f} s is shorter than {least_s:g} s")
