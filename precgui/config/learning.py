@@ -129,6 +129,13 @@ class QatConfig(Section):
         description="They suffer most from few bits; same: quantised as all others.",
         json_schema_extra={"show_if": {"precision": ["int4-qat", "int2-qat", "int1-qat"]}},
     )
+    save_to: str = Field(
+        "",
+        max_length=4096,
+        title="Save converted model",
+        description="File for the weights of the converted model; empty: it is measured, not kept.",
+        json_schema_extra={"show_if": {**_QAT, "qat.measure": [True]}},
+    )
     measure: bool = Field(
         True,
         title="Measure the result",

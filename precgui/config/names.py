@@ -22,17 +22,16 @@ PRECISION_GROUPS: dict[str, dict[str, str]] = {
         "mxfp4": "MX blocks of 32 values in E2M1 that share a power-of-two scale; emulated.",
         "nvfp4": "Blocks of 16 values in E2M1 with an E4M3 scale and a scale for the tensor; emulated.",
     },
+    "Quantised": {
+        "int8-qat": "Weights and activations learn to live on 8-bit integers; the result runs on integer kernels.",
+        "int4-qat": "Weights on 16 values, activations in 8 bits; straight-through gradients.",
+        "int2-qat": "Ternary weights, -s, 0 and s, one s for each channel; straight-through gradients.",
+        "int1-qat": "Binary weights, -s and s, one s for each channel; straight-through gradients.",
+    },
 }
 PRECISIONS: dict[str, str] = {name: told for group in PRECISION_GROUPS.values() for name, told in group.items()}
 EMULATED = "emulated:"  # and the name of a format
 EMULATED_TOLD = "Products of operands rounded to any format, summed in FP32 or in a format; each role on its own."
-QAT_TOLD = {
-    "int8-qat": "Weights and activations learn to live on 8-bit integers; the result runs on integer kernels.",
-    "int4-qat": "Weights on 16 values, activations in 8 bits; straight-through gradients.",
-    "int2-qat": "Ternary weights, -s, 0 and s, one s for each channel; straight-through gradients.",
-    "int1-qat": "Binary weights, -s and s, one s for each channel; straight-through gradients.",
-}
-
 TASKS: dict[str, str] = {
     "digits": "1 797 handwritten digits of 8x8 pixels, bundled (UCI).",
     "text": "The next byte of Python's own library, or of your file or folder; needs no download.",
@@ -41,6 +40,10 @@ TASKS: dict[str, str] = {
     "cifar10": "60 000 colour images of 32x32 pixels in 10 classes; downloaded once, 170 MB.",
     "cifar100": "60 000 colour images of 32x32 pixels in 100 classes; downloaded once, 169 MB.",
     "image-folder": "Your images, one folder for each class.",
+    "segmentation": "Which pixel belongs to which digit, in scenes made from the bundled digits.",
+    "regression": "Ill-conditioned least squares, in which rounding is plain to see; made on the spot.",
+    "gan": "Two networks against each other: one draws digits, one tells them from real ones.",
+    "cartpole": "Reinforcement learning: balance a pole on a cart.",
 }
 DOWNLOADED = ("mnist", "fashion-mnist", "cifar10", "cifar100")
 IMAGE_MODELS = ("cnn", "mlp", "resnet", "resnet18", "resnet50", "vit")
@@ -52,8 +55,12 @@ MODELS: dict[str, tuple[str, ...]] = {  # the first one is the usual one; images
     "cifar10": ("resnet", *(name for name in IMAGE_MODELS if name != "resnet")),
     "cifar100": ("resnet", *(name for name in IMAGE_MODELS if name != "resnet")),
     "image-folder": ("resnet18", *(name for name in IMAGE_MODELS if name != "resnet18")),
+    "segmentation": ("unet",),
+    "regression": ("linear", "mlp"),
+    "gan": ("gan",),
+    "cartpole": ("mlp",),
 }
-SIZELESS = ("resnet18", "resnet50")
+SIZELESS = ("resnet18", "resnet50", "linear")
 
 
 def check_task(name: str) -> str:
@@ -67,13 +74,14 @@ def check_task(name: str) -> str:
 def check_model(name: str, task: str) -> str:
     """The model name when the task can train it. Raises ValueError with a sentence when not."""
     fitting = MODELS[task]
-    open_ended = fitting[0] in IMAGE_MODELS and name not in {n for names in MODELS.values() for n in names}
+    open_ended = IMAGE_MODELS[0] in fitting and name not in {n for names in MODELS.values() for n in names}
     if name != "auto" and name not in fitting and not open_ended:
         raise ValueError(f"{_short(name)!r} does not go with the task {task}; choose auto, {', '.join(fitting)}")
     return name
 
 
 BELOW_16_BITS = [*PRECISION_GROUPS["8 bits and fewer"], f"{EMULATED}*"]
+QUANTISED = [*PRECISION_GROUPS["Quantised"]]
 
 
 def check_precision(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from precgui.config.learning import DataConfig, ModelConfig
+from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.sections import OptimizerConfig, ScalingConfig, TrainConfig
 from precgui.config.tree import RunConfig
 
@@ -41,6 +41,48 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
             data=DataConfig(batch_size=16),
             train=TrainConfig(epochs=4, clip_norm=1.0),
             optimizer=OptimizerConfig(name="adamw", lr=4e-3),
+        ),
+    ),
+    "segmentation-quick": (
+        "U-Net on scenes of digits, a minute on a laptop.",
+        RunConfig(
+            task="segmentation",
+            data=DataConfig(batch_size=16),
+            train=TrainConfig(epochs=8),
+            optimizer=OptimizerConfig(name="adamw", lr=3e-3),
+        ),
+    ),
+    "regression-precise": (
+        "Ill-conditioned least squares: how far the loss falls is a matter of the precision.",
+        RunConfig(
+            task="regression",
+            train=TrainConfig(epochs=60),
+            optimizer=OptimizerConfig(lr=0.1, momentum=0.95),
+        ),
+    ),
+    "gan-quick": (
+        "A GAN on the bundled digits, under a minute on a laptop.",
+        RunConfig(
+            task="gan",
+            train=TrainConfig(epochs=60),
+            optimizer=OptimizerConfig(name="adamw", lr=5e-4, schedule="constant"),
+        ),
+    ),
+    "cartpole-quick": (
+        "Reinforcement learning on a cart with a pole, under a minute on a laptop.",
+        RunConfig(
+            task="cartpole",
+            data=DataConfig(batch_size=16),
+            train=TrainConfig(epochs=8),
+            optimizer=OptimizerConfig(name="adamw", lr=1e-2, schedule="constant"),
+        ),
+    ),
+    "digits-int8": (
+        "The digits with quantisation-aware training in 8 bits, converted to integers and measured.",
+        RunConfig(
+            precision="int8-qat",
+            train=TrainConfig(epochs=10),
+            qat=QatConfig(start_epoch=3, observers_off_after_epoch=7, freeze_bn_after_epoch=8),
         ),
     ),
     "fashion-mnist-cnn": (

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
-from precgui.config.names import BELOW_16_BITS, EMULATED, check_format
+from precgui.config.names import BELOW_16_BITS, EMULATED, QUANTISED, check_format
 from precgui.config.section import Section
 from precgui.formats.rounding import Rounding
 
@@ -131,7 +131,7 @@ class PrecisionOptions(Section):
         [],
         title="Keep in FP32",
         description="Modules by name or type (*norm*, BatchNorm2d, head), or first, last; commas between them.",
-        json_schema_extra={"show_if": {"precision": ["bf16-*", "fp16-*", *BELOW_16_BITS]}},
+        json_schema_extra={"show_if": {"precision": ["bf16-*", "fp16-*", *BELOW_16_BITS, *QUANTISED]}},
     )
     master_weights: bool = Field(
         False,

@@ -74,15 +74,18 @@ class _Training:
         epoch = 0
         while self.step < self.total_steps and not self.stopped():
             epoch += 1
-            self._epoch()
+            self._epoch(epoch)
             if not self.stopped():
                 self._evaluate(epoch)
+        if not self.stopped():
+            self._finish()
         complete = self.step >= self.total_steps
         message = "" if complete else f"stopped after step {self.step} of {self.total_steps}"
         self.emit(RunEnded(self._now(), "completed" if complete else "stopped", message))
 
-    def _epoch(self) -> None:
+    def _epoch(self, epoch: int) -> None:
         self.model.train()
+        self.precision.begin_epoch(self.model, epoch)
         for batches, data_s in _timed(self.task.train_batches(), self.config.train.accumulation):
             if self.step >= self.total_steps or self.stopped():
                 return
@@ -202,6 +205,13 @@ class _Training:
     def _evaluate(self, epoch: int) -> None:
         with self.average.applied() if self.average else contextlib.nullcontext(), torch.inference_mode():
             self._validate(epoch)
+
+    def _finish(self) -> None:
+        with self.average.applied() if self.average else contextlib.nullcontext():
+            for facts, sentences in self.precision.finish(self.model, self.task, self.stopped):
+                self.emit(Facts(self._now(), facts))
+                for sentence in sentences:
+                    self._incident("note", "info", sentence)
 
     def _validate(self, epoch: int) -> None:
         self.model.eval()

@@ -10,6 +10,7 @@ from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.full import FP32, FP64, TF32
 from precgui.engine.precisions.low import FP8, MXFP4, MXFP6, MXFP8, NVFP4, AnyFormat
 from precgui.engine.precisions.pure import BF16Pure, BF16Stochastic, FP16Pure
+from precgui.engine.qat.precision import Int1, Int2, Int4, Int8
 
 __all__ = ["PRECISIONS", "Precision", "make"]
 
@@ -27,6 +28,10 @@ PRECISIONS: dict[str, type[Precision]] = {
     "mxfp6": MXFP6,
     "mxfp4": MXFP4,
     "nvfp4": NVFP4,
+    "int8-qat": Int8,
+    "int4-qat": Int4,
+    "int2-qat": Int2,
+    "int1-qat": Int1,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,6 +14,7 @@ from precgui.engine import keep
 from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
 from precgui.engine.switches import set_fp32_arithmetic
+from precgui.engine.tasks import Task
 
 
 class Precision:
@@ -56,6 +58,15 @@ class Precision:
     def weights(self, model: nn.Module) -> list[nn.Parameter]:
         """What the optimizer updates."""
         return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """Called when an epoch, counted from 1, begins; the model is in training mode."""
+
+    def finish(
+        self, model: nn.Module, task: Task, stopped: Callable[[], bool]
+    ) -> Iterable[tuple[dict[str, Any], list[str]]]:
+        """What there is to say of the trained model: facts for the record, each with sentences."""
+        return ()
 
     def batch(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         """A batch on the device: floating-point inputs as the model stores its weights, targets as the loss wants."""

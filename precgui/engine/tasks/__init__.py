@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 from precgui.config import RunConfig
 from precgui.engine.tasks.base import Batch, Metric, Task, ratio
+from precgui.engine.tasks.cartpole import CartPole
+from precgui.engine.tasks.gan import Gan
 from precgui.engine.tasks.images import Cifar10, Cifar100, Digits, FashionMnist, ImageFolder, Mnist
+from precgui.engine.tasks.regression import Regression
+from precgui.engine.tasks.segmentation import Segmentation
 from precgui.engine.tasks.text import Text
 
 __all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "make", "ratio"]
@@ -19,6 +23,10 @@ TASKS: dict[str, Callable[[RunConfig], Task]] = {
     "cifar10": Cifar10,
     "cifar100": Cifar100,
     "image-folder": ImageFolder,
+    "segmentation": Segmentation,
+    "regression": Regression,
+    "gan": Gan,
+    "cartpole": CartPole,
 }
 
 

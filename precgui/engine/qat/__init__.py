@@ -1,0 +1,1 @@
+"""Quantisation-aware training: integer formats that a model learns to live with."""

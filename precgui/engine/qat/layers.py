@@ -1,0 +1,148 @@
+"""Layers that compute in FP32 with weights and inputs as they come back from their integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.qat.estimators import (
+    fake_input,
+    fake_weight,
+    highest,
+    learned_weight,
+    weight_integers,
+    weight_scale,
+)
+from precgui.engine.rounding import Clock
+
+_MOMENTUM = 0.01  # of the observed range, as in torch's own moving-average observer
+
+
+class Quantizer(nn.Module):
+    """How one layer is quantised: its weights always, its inputs unless `input_bits` is None.
+
+    The range of the inputs is a moving average of their minimum and maximum, taken once a batch while `observing`.
+    Nothing is quantised before `active`.
+    """
+
+    low: Tensor
+    high: Tensor
+    batches: Tensor
+    scale: nn.Parameter | None
+
+    def __init__(
+        self, weight: Tensor, bits: int, input_bits: int | None, clock: Clock, *, per_channel: bool, learned: bool
+    ) -> None:
+        super().__init__()
+        self.bits, self.input_bits, self._clock = bits, input_bits, clock
+        self.axes = tuple(range(1 if per_channel else 0, weight.dim()))
+        for name in ("low", "high", "batches"):
+            self.register_buffer(name, torch.zeros((), device=weight.device))
+        # Esser et al. 2020 begin with this multiple of the mean size of the weights.
+        begin = 2 * weight.detach().abs().mean(self.axes, keepdim=True) / highest(bits) ** 0.5
+        self.scale = nn.Parameter(begin) if learned else None
+        self.active, self.observing = True, True
+        self._observed_at = -1
+
+    @property
+    def label(self) -> str:
+        inputs = "fp32" if self.input_bits is None else f"int{self.input_bits}"
+        return f"int{self.bits}" if inputs == f"int{self.bits}" else f"int{self.bits} weights, {inputs} inputs"
+
+    def weights(self, weight: Tensor) -> Tensor:
+        if not self.active:
+            return weight
+        if self.scale is None:
+            return fake_weight(weight, self.bits, self.axes)
+        return learned_weight(weight, self.bits, self._positive_scale())
+
+    def inputs(self, value: Tensor) -> Tensor:
+        if self.input_bits is None:
+            return value
+        if self.training and self.observing and self._clock.tick != self._observed_at:
+            self._observe(value.detach())
+        return fake_input(value, *self.input_range(), self.largest_input) if self.active else value
+
+    @property
+    def largest_input(self) -> int:
+        return (1 << (self.input_bits or 0)) - 1
+
+    def input_range(self) -> tuple[Tensor, Tensor]:
+        """Step and zero point, the integer that stands for 0, of the inputs."""
+        scale = ((self.high - self.low) / self.largest_input).clamp_min(1e-12)
+        return scale, (-self.low / scale).round_().clamp_(0, self.largest_input)
+
+    def integers(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights as integers, and their steps, shaped to multiply them."""
+        values = weight.detach()
+        scale = weight_scale(values, self.bits, self.axes) if self.scale is None else self._positive_scale().detach()
+        scale = scale.to(weight.device)
+        return weight_integers(values, self.bits, scale), scale
+
+    def _positive_scale(self) -> Tensor:
+        assert self.scale is not None
+        return self.scale.abs().clamp_min(1e-12)
+
+    def _observe(self, value: Tensor) -> None:
+        """0 is always in the range, so that padding and ReLU are exact."""
+        self._observed_at = self._clock.tick
+        low, high = value.aminmax()
+        share = torch.where(self.batches > 0, _MOMENTUM, 1.0)
+        self.low.lerp_(low.clamp_max(0), share)
+        self.high.lerp_(high.clamp_min(0), share)
+        self.batches.add_(1)
+
+
+class FakeLinear(nn.Linear):
+    quantizer: Quantizer
+
+    def forward(self, input: Tensor) -> Tensor:
+        q = self.quantizer
+        return nn.functional.linear(q.inputs(input), q.weights(self.weight), self.bias)
+
+
+class _FakeConvolution(nn.modules.conv._ConvNd):
+    quantizer: Quantizer
+
+    def forward(self, input: Tensor) -> Tensor:
+        q = self.quantizer
+        return self._conv_forward(q.inputs(input), q.weights(self.weight), self.bias)
+
+
+class FakeConv1d(_FakeConvolution, nn.Conv1d):
+    pass
+
+
+class FakeConv2d(_FakeConvolution, nn.Conv2d):
+    pass
+
+
+class FakeConv3d(_FakeConvolution, nn.Conv3d):
+    pass
+
+
+_FAKE: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: FakeLinear,
+    nn.Conv1d: FakeConv1d,
+    nn.Conv2d: FakeConv2d,
+    nn.Conv3d: FakeConv3d,
+}
+
+
+def quantizable(model: nn.Module, left_out: set[nn.Module]) -> dict[str, nn.Module]:
+    """The layers that can be quantised, by name, without those left out."""
+    return {name: m for name, m in model.named_modules() if type(m) in _FAKE and m not in left_out}
+
+
+def quantise(chosen: dict[str, nn.Module], quantizer: Callable[[str, Tensor], Quantizer]) -> dict[str, Quantizer]:
+    """Turn each layer into its quantised form, in place, with the same parameters. Returns the quantizers."""
+    made = {}
+    for name, module in chosen.items():
+        layer: Any = module
+        made[name] = quantizer(name, layer.weight)
+        layer.__class__ = _FAKE[type(module)]
+        layer.quantizer = made[name]
+    return made

@@ -1,0 +1,231 @@
+"""Quantisation-aware training: estimators against torch's own, and integers that compute what training promised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from precgui import config
+from precgui.engine.errors import EngineError
+from precgui.engine.qat import integer
+from precgui.engine.qat.estimators import fake_input, fake_weight, learned_weight, weight_integers, weight_scale
+from precgui.engine.qat.layers import Quantizer, quantise
+from precgui.engine.rounding import Clock
+from precgui.events import Evaluated, Event, Facts, Incident
+from tests.engine.conftest import Record
+
+QUIET = ("record.tensors=false",)
+
+
+def quantised(events: Sequence[Event]) -> dict[str, Any]:
+    facts = [event.values["quantised"] for event in events if isinstance(event, Facts) and "quantised" in event.values]
+    assert len(facts) == 1
+    result: dict[str, Any] = facts[0]
+    return result
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_that_weights_are_rounded_as_torch_does(bits: int, per_channel: bool) -> None:
+    weight = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0))
+    axes = (1, 2, 3) if per_channel else (0, 1, 2, 3)
+    largest = 2 ** (bits - 1) - 1
+    scale = weight_scale(weight, bits, axes).flatten().expand(6).contiguous()
+    zeros = torch.zeros(6, dtype=torch.int32)
+    reference = torch.fake_quantize_per_channel_affine(weight, scale, zeros, 0, -largest, largest)
+    torch.testing.assert_close(fake_weight(weight, bits, axes), reference, rtol=0, atol=1e-6)
+
+
+def test_that_inputs_are_rounded_and_their_gradients_stopped_as_torch_does() -> None:
+    value = torch.randn(1001, generator=torch.Generator().manual_seed(7)).requires_grad_()
+    scale, zero = torch.tensor(2.5 / 255), torch.tensor(70.0)
+    ours = fake_input(value, scale, zero, 255)
+    (our_gradient,) = torch.autograd.grad(ours.square().sum(), value)
+    theirs = torch.fake_quantize_per_tensor_affine(value, float(scale), int(zero), 0, 255)
+    (their_gradient,) = torch.autograd.grad(theirs.square().sum(), value)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+    torch.testing.assert_close(our_gradient, their_gradient, rtol=1e-5, atol=1e-5)
+    assert 0 < int((our_gradient == 0).sum()) < 700, "some lie outside the range, most inside"
+
+
+def test_that_learned_scales_have_the_gradients_of_torch() -> None:
+    weight = torch.randn(5, 7, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    scale = torch.rand(5, 1, generator=torch.Generator().manual_seed(2)).mul(0.3).add(0.1).requires_grad_()
+    upstream = torch.randn(5, 7, generator=torch.Generator().manual_seed(3))
+    ours = torch.autograd.grad(learned_weight(weight, 4, scale), (weight, scale), upstream)
+    flat = scale.detach().flatten().requires_grad_()
+    factor = 1 / math.sqrt(7 * 7)
+    their_value = torch._fake_quantize_learnable_per_channel_affine(weight, flat, torch.zeros(5), 0, -7, 7, factor)
+    theirs = torch.autograd.grad(their_value, (weight, flat), upstream)
+    torch.testing.assert_close(ours[0], theirs[0])
+    torch.testing.assert_close(ours[1].flatten(), theirs[1], rtol=1e-4, atol=1e-5)
+
+
+def test_that_few_bits_take_the_values_that_they_have() -> None:
+    weight = torch.randn(3, 50, generator=torch.Generator().manual_seed(4))
+    for bits, values in ((2, {-1.0, 0.0, 1.0}), (1, {-1.0, 1.0})):
+        integers = weight_integers(weight, bits, weight_scale(weight, bits, (1,)))
+        assert set(integers.flatten().tolist()) == values
+    signs = weight_integers(weight, 1, weight_scale(weight, 1, (1,)))
+    best = (signs * weight).sum(1) / signs.square().sum(1)  # least squares
+    torch.testing.assert_close(weight_scale(weight, 1, (1,)).flatten(), best)
+
+
+def test_that_gradients_pass_the_rounding_of_weights_unchanged() -> None:
+    for bits in (8, 4, 2, 1):
+        weight = torch.randn(4, 6, requires_grad=True)
+        fake_weight(weight, bits, (1,)).sum().backward()
+        assert weight.grad is not None
+        assert torch.equal(weight.grad, torch.ones(4, 6))
+
+
+@given(st.sampled_from([8, 4, 2, 1]), st.integers(1, 40), st.integers(0, 2**31))
+def test_that_packed_integers_come_back(bits: int, count: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    if bits == 1:
+        values = torch.randint(0, 2, (count,), generator=generator) * 2 - 1
+    else:
+        largest = 2 ** (bits - 1) - 1
+        values = torch.randint(-largest, largest + 1, (count,), generator=generator)
+    packed = integer.pack(values.float(), bits)
+    assert packed.numel() == math.ceil(count * bits / 8)
+    assert torch.equal(integer.unpack(packed, bits, (count,)), values.to(torch.int8))
+
+
+def _layers() -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8, dilation=2, bias=False),
+        nn.Flatten(), nn.Linear(8 * 4 * 4, 5),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", [8, 4, 2, 1])
+@pytest.mark.parametrize("native", [True, False])
+def test_that_the_integer_model_computes_what_training_saw(
+    bits: int, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if native and not integer.kernels():
+        pytest.skip("torch has no integer kernels for this processor")
+    monkeypatch.setattr(integer, "kernels", lambda: native)
+    fake, plain, clock = _layers(), _layers(), Clock(0)
+    made = quantise(
+        {name: layer for name, layer in fake.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear)},
+        lambda _, weight: Quantizer(weight, bits, 8, clock, per_channel=True, learned=False),
+    )
+    images = torch.randn(6, 3, 16, 16, generator=torch.Generator().manual_seed(6))
+    for _ in range(3):
+        clock.tick += 1
+        fake(images)
+    converted = integer.convert(plain, made)
+    assert all(m.native == native for m in converted.modules() if isinstance(m, integer.Integer))
+    with torch.no_grad():
+        torch.testing.assert_close(converted(images), fake.eval()(images), rtol=1e-3, atol=1e-3)
+
+
+def test_that_the_range_is_observed_once_a_batch_as_a_moving_average() -> None:
+    clock = Clock(0)
+    quantizer = Quantizer(torch.ones(2, 2), 8, 8, clock, per_channel=True, learned=False)
+    for tick, top in ((1, 4.0), (1, 100.0), (2, 8.0)):
+        clock.tick = tick
+        quantizer.inputs(torch.tensor([-1.0, top]))
+    assert float(quantizer.high) == pytest.approx(4.0 + 0.01 * (8.0 - 4.0))
+    quantizer.observing = False
+    clock.tick = 3
+    quantizer.inputs(torch.tensor([-50.0, 50.0]))
+    assert float(quantizer.low) == -1.0
+
+
+@pytest.mark.parametrize("precision", ["int8-qat", "int4-qat", "int2-qat", "int1-qat"])
+def test_that_the_converted_model_keeps_its_accuracy_and_is_smaller(record: Record, precision: str) -> None:
+    events = record(*QUIET, f"precision={precision}", "train.epochs=6")
+    facts = quantised(events)
+    last = [event for event in events if isinstance(event, Evaluated)][-1]
+    assert facts["evaluation"]["fake"]["metric"] == pytest.approx(last.accuracy)
+    assert facts["evaluation"]["integer"]["metric"] == pytest.approx(last.accuracy, abs=0.01)
+    assert last.accuracy > 0.93
+    assert facts["bytes"]["integer"] < 0.45 * facts["bytes"]["fp32"]
+    assert {"fp32", "bf16", "integer"} == facts["latency_s"]["64"].keys()
+    assert len(facts["layers"]) == 4
+    assert any("on integers" in event.message for event in events if isinstance(event, Incident))
+
+
+def test_that_fewer_bits_round_more(record: Record) -> None:
+    errors = [
+        quantised(record(*QUIET, f"precision={name}", "train.epochs=1", "qat.ends=same"))["layers"]["features.3"]
+        for name in ("int8-qat", "int4-qat", "int2-qat", "int1-qat")
+    ]
+    weights = [error["weight_error"] for error in errors]
+    assert weights == sorted(weights)
+    assert weights[0] < 0.01 < weights[1] < 0.2 < weights[2]
+
+
+def test_that_training_is_plain_fp32_before_its_first_quantised_epoch(record: Record) -> None:
+    def losses(*settings: str) -> list[tuple[int, float]]:
+        events = record(*QUIET, "train.epochs=2", *settings)
+        return [(event.epoch, event.loss) for event in events if isinstance(event, Evaluated)]
+
+    late = losses("precision=int4-qat", "qat.start_epoch=2", "qat.measure=false")
+    plain = losses("precision=fp32")
+    assert late[0] == plain[0]
+    assert late[1] != plain[1]
+
+
+def test_that_batch_norm_can_be_frozen(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    from precgui.engine import train
+
+    counted: list[int] = []
+    original = train._Training._evaluate
+
+    def spy(self: train._Training, epoch: int) -> None:
+        norms = [m for m in self.model.modules() if isinstance(m, nn.BatchNorm2d)]
+        assert norms[0].num_batches_tracked is not None
+        counted.append(int(norms[0].num_batches_tracked))
+        original(self, epoch)
+
+    monkeypatch.setattr(train._Training, "_evaluate", spy)
+    record(*QUIET, "precision=int8-qat", "train.epochs=3", "qat.freeze_bn_after_epoch=1", "qat.measure=false")
+    assert counted == [23, 23, 23]
+
+
+def test_that_checkpoints_and_learned_scales_go_with_it(record: Record) -> None:
+    plain = record(*QUIET, "precision=int4-qat", "train.epochs=2", "qat.measure=false")
+    again = record(*QUIET, "precision=int4-qat", "train.epochs=2", "qat.measure=false", "train.checkpointing=true")
+    assert [e.loss for e in plain if isinstance(e, Evaluated)] == [e.loss for e in again if isinstance(e, Evaluated)]
+    learned = quantised(record(*QUIET, "precision=int4-qat", "train.epochs=4", "qat.learned_scales=true"))
+    assert learned["evaluation"]["integer"]["metric"] > 0.93
+
+
+def test_that_the_converted_model_is_saved_as_weights_only(record: Record, tmp_path: Path) -> None:
+    file = tmp_path / "digits.pt"
+    record(*QUIET, "precision=int2-qat", "train.epochs=1", f"qat.save_to={file}")
+    state = torch.load(file, weights_only=True)
+    assert state["features.3.packed"].dtype == torch.uint8
+    assert state["features.3.packed"].numel() == 32 * 16 * 9 // 4
+
+
+def test_that_a_model_without_layers_to_quantise_is_named(record: Record) -> None:
+    with pytest.raises(EngineError, match="no linear or convolutional layer left"):
+        record("precision=int8-qat", "precision_options.keep_fp32=*")
+
+
+def test_that_what_cannot_be_quantised_is_told(record: Record) -> None:
+    events = record(
+        *QUIET, "task=text", "model.name=lstm", "precision=int8-qat", "train.max_steps=2", "data.batch_size=2"
+    )
+    told = [event.message for event in events if isinstance(event, Incident)]
+    assert "lstm cannot be quantised and stay in FP32" in told[1]
+
+
+def test_that_the_section_explains_itself() -> None:
+    assert config.load("digits-quick", ["qat.start_epoch=3"]).qat.start_epoch == 3
+    with pytest.raises(config.ConfigError, match=r"qat\.start_epoch: 0 is too small"):
+        config.load("digits-quick", ["qat.start_epoch=0"])
