@@ -56,7 +56,7 @@ def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Card
     counts = [f"{sum(c.support == level for c in device.formats.values())} {level}" for level in LEVELS]
     rows = [
         ("Memory", gibibytes(device.memory_bytes)),
-        ("Bandwidth", _bandwidth(device.bandwidth_gbs)),
+        ("Bandwidth", _bandwidth(device.bandwidth_gbs, result)),
         *((name, shown(value)) for name, value in device.details),
         ("Formats", ", ".join(count for count in counts if not count.startswith("0 "))),
     ]
@@ -117,5 +117,9 @@ def gibibytes(count: Maybe[int]) -> str:
     return str(count) if isinstance(count, Absent) else f"{count / 2**30:.1f} GiB"
 
 
-def _bandwidth(rate: Maybe[float]) -> str:
-    return str(rate) if isinstance(rate, Absent) else f"{rate:.0f} GB/s"
+def _bandwidth(rate: Maybe[float], result: Mapping[str, Any] | None) -> str:
+    """By clock and bus, else as measured by copying."""
+    if not isinstance(rate, Absent):
+        return f"{rate:.0f} GB/s"
+    copied = result and result.get("copy")
+    return f"{copied['gb_s']:.0f} GB/s, measured by copying" if copied else str(rate)

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QProgressBar,
     QPushButton,
+    QScrollArea,
     QTableView,
     QVBoxLayout,
     QWidget,
@@ -77,12 +78,19 @@ class MeasuredTab(QWidget):
         grid.addWidget(self.roofline, 0, 1)
         grid.setColumnStretch(0, 1)
         grid.setColumnStretch(1, 1)
-        column = QVBoxLayout(self)
+        page = QWidget()
+        column = QVBoxLayout(page)
         column.setContentsMargins(4, 12, 4, 4)
         column.setSpacing(8)
         for part in (top, self.progress, self.told, grid):
             column.addLayout(part) if isinstance(part, QHBoxLayout | QGridLayout) else column.addWidget(part)
         column.addWidget(self.table, 1)
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setWidget(page)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scroll)
 
     def _set_up_table(self) -> None:
         self.table.setAccessibleName("All figures")
@@ -92,6 +100,7 @@ class MeasuredTab(QWidget):
         self.table.verticalHeader().hide()
         self.table.verticalHeader().setDefaultSectionSize(26)
         self.table.setShowGrid(False)
+        self.table.setMinimumHeight(220)
         self.table.horizontalHeader().setStretchLastSection(True)
         for section, width in enumerate(WIDTHS_PX):
             self.table.setColumnWidth(section, width)

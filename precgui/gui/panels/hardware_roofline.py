@@ -14,7 +14,7 @@ from precgui.hardware.measured import best_tops
 BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "e4m3fn": 1, "int8": 1}
 SYMBOLS = ("o", "s", "t", "d", "+", "x", "star")
 _LEAST, _MOST = 0.25, 4096.0  # operations per byte shown
-_LABEL_STEP = 0.55  # decades between the names of roofs that may be close
+_LABEL_STEP = 0.6  # decades between the names of roofs that may be close
 
 
 def intensity(fmt: str, size: int) -> float:
@@ -68,6 +68,6 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
                 symbol=SYMBOLS[place % len(SYMBOLS)], symbolBrush=colour, symbolPen=None, symbolSize=8,
             )  # fmt: skip
             text = pg.TextItem(fmt, color=colour, anchor=(1, 1))
-            text.setPos(math.log10(_MOST) - place % 3 * _LABEL_STEP, math.log10(roof))
+            text.setPos(math.log10(_MOST) - place % 4 * _LABEL_STEP, math.log10(roof))
             self.addItem(text)
         self.setXRange(math.log10(_LEAST), math.log10(_MOST), padding=0.02)

@@ -14,7 +14,7 @@ from precgui.hardware.advice import START, TREE, Advice, Outcome, Question
 
 BOX_W, BOX_H, GAP_X, GAP_Y = 140.0, 60.0, 74.0, 14.0
 MARGIN = 14.0
-LARGEST_SCALE = 1.2
+SMALLEST_SCALE, LARGEST_SCALE = 0.6, 1.2
 FONT_SCALE = 1.15  # the picture is mostly drawn smaller than its own size
 
 
@@ -56,7 +56,7 @@ class TreeView(QWidget):
         self._boxes, self._size = layout()
         self._on_path: list[str] = []
         self.setAccessibleName("Decision tree")
-        self.setMinimumSize(420, 320)
+        self.setMinimumSize((self._size * SMALLEST_SCALE).toSize())
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         themes().changed.connect(self.update)
 
