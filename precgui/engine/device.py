@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 
+import psutil
 import torch
 
 from precgui.engine.errors import EngineError
@@ -61,3 +63,26 @@ def peak_memory_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     return float("nan")
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch means that memory ran out; its CPU allocator raises a plain RuntimeError."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def memory_told(error: RuntimeError) -> str:
+    """What was asked for, and the most that was in use before, as one sentence."""
+    asked = str(error).strip().splitlines()[0].partition("DefaultCPUAllocator: ")
+    words = (asked[2] or asked[0]).removesuffix(".").partition(". Error code")[0]
+    return f"{words} (the most in use before: {_most_in_use() / 2**30:.2f} GiB)"
+
+
+def _most_in_use() -> int:
+    """Peak bytes of the accelerator's allocator, or of this process where there is none."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated()
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -32,8 +34,18 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> nn.Module:
     if config.checkpointing:
         checkpoint_segments(model)
     if config.compile:
+        _require_compiler()
         model.compile()
     return model
+
+
+def _require_compiler() -> None:
+    """Raises EngineError where torch.compile would fail at the first step for want of a compiler."""
+    if "CXX" not in os.environ and not any(map(shutil.which, ("g++", "clang++", "c++", "cl", "icx"))):
+        raise EngineError(
+            "train.compile needs a C++ compiler and there is none on the PATH; install g++, clang++ or MSVC, or set "
+            "train.compile = false"
+        )
 
 
 def channels_last(inputs: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precgui.config import EMULATED, PrecisionOptions, RunConfig
+from precgui.engine.errors import EngineError
 from precgui.engine.script_source import Source
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat, floor_log2
 from precgui.formats.registry import blocks, get
@@ -35,7 +36,12 @@ class Pieces:
 
 
 def pieces(config: RunConfig, device: str, notes: str, source: Source) -> Pieces:
-    """The parts for the precision of `config`, as it ran on `device`; definitions go to `source`."""
+    """The parts for the precision of `config`, as it ran on `device`; definitions go to `source`.
+
+    Raises EngineError for a precision without a script.
+    """
+    if config.precision.endswith("-qat"):
+        raise EngineError(f"a run in {config.precision} cannot be written as a script yet; all other precisions can")
     family, _, _ = config.precision.partition(":")
     build = _BUILDERS.get(family, _low)
     return build(_Context(config, device.partition(":")[0], notes, source))

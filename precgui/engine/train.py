@@ -28,11 +28,16 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
     """Train as `config` says, emitting events from RunStarted to RunEnded; ends early once `stopped()` is true.
 
     Event times are seconds since the call. Raises EngineError for what the user can mend (a device that
-    is not there) and lets errors of the model through; in both cases no RunEnded has been emitted. torch's
-    process-wide switches are afterwards as they were before.
+    is not there), MemoryError when a batch does not fit, and lets errors of the model through; in all cases no RunEnded
+    has been emitted. torch's process-wide switches are afterwards as they were before.
     """
     with switches.restored():
-        _Training(config, emit, stopped).run()
+        try:
+            _Training(config, emit, stopped).run()
+        except RuntimeError as error:
+            if devices.is_out_of_memory(error):
+                raise MemoryError(devices.memory_told(error)) from error
+            raise
 
 
 class _Training:

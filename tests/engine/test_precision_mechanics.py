@@ -167,3 +167,26 @@ def test_that_the_attention_kernel_can_be_chosen(backend: str, monkeypatch: pyte
     with mechanics.attention(backend), Names():  # type: ignore[no-untyped-call]
         nn.functional.scaled_dot_product_attention(q, q, q)
     assert any("flash" in name for name in names) is (backend == "flash")
+
+
+def test_that_a_missing_compiler_is_told(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(EngineError, match=r"train\.compile needs a C\+\+ compiler .* set train\.compile = false"):
+        record("train.compile=true")
+
+
+class _Huge(Digits):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), _Expands())
+
+
+class _Expands(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + x.new_empty(1 << 24, 1 << 20, 10)[0, 0]
+
+
+def test_that_a_batch_that_does_not_fit_names_the_peak(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tasks.TASKS, "digits", _Huge)
+    with pytest.raises(MemoryError, match=r"can't allocate memory: .* \(the most in use before: \d+\.\d\d GiB\)"):
+        record("train.max_steps=1", "record.tensors=false")

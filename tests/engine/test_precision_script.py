@@ -110,6 +110,11 @@ def test_that_a_task_without_a_script_is_named(tmp_path: Path) -> None:
         write_script(RunConfig(task="image-folder"), {}, tmp_path / "a.py")
 
 
+def test_that_a_precision_without_a_script_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="a run in int8-qat cannot be written as a script yet"):
+        write_script(RunConfig().model_copy(update={"precision": "int8-qat"}), {}, tmp_path / "a.py")
+
+
 @pytest.fixture
 def tables() -> Iterator[None]:
     names = [
