@@ -35,6 +35,13 @@ PANELS: tuple[PanelSpec, ...] = (
     PanelSpec("live", "Live", "live", f"{_PANELS}.live:LivePanel", "the open runs, plotted as they go on"),
     PanelSpec("library", "Runs", "library", f"{_PANELS}.library:LibraryPanel", "the runs that were kept"),
     PanelSpec("compare", "Compare", "compare", f"{_PANELS}.compare:ComparePanel", "the open runs side by side"),
+    PanelSpec(
+        "tensors",
+        "Tensors",
+        "tensors",
+        f"{_PANELS}.tensors:TensorsPanel",
+        "exponents, and what another format would do",
+    ),
     PanelSpec("diagnose", "Diagnose", "diagnose", f"{_PANELS}.diagnose:DiagnosePanel", "what went wrong, and why"),
 )
 NARROW_BELOW = 960
