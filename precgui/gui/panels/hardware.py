@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QMenu, QTabWidget, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.icons import icon
-from precgui.gui.panels.hardware_advice import AdviceTab
-from precgui.gui.panels.hardware_devices import DevicesTab
-from precgui.gui.panels.hardware_live import LiveTab
-from precgui.gui.panels.hardware_matrix import MatrixTab
-from precgui.gui.panels.hardware_measured import MeasuredTab
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.gui.theme import themes
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.report import document, text
 
-TABS: tuple[tuple[str, str, Callable[[HardwareModel], QWidget]], ...] = (
-    ("Devices", "what is in this machine", DevicesTab),
-    ("Formats", "what each device does with each format", MatrixTab),
-    ("Measured", "what this machine reaches, from one day to the next", MeasuredTab),
-    ("Live", "what the sensors read now", LiveTab),
-    ("Advice", "which precision to use for a task", AdviceTab),
+# Title, tool tip, and the class, whose module is imported when the tab is first looked at.
+TABS = (
+    ("Devices", "what is in this machine", "hardware_devices:DevicesTab"),
+    ("Formats", "what each device does with each format", "hardware_matrix:MatrixTab"),
+    ("Measured", "what this machine reaches, from one day to the next", "hardware_measured:MeasuredTab"),
+    ("Live", "what the sensors read now", "hardware_live:LiveTab"),
+    ("Advice", "which precision to use for a task", "hardware_advice:AdviceTab"),
 )
 
 
@@ -56,7 +52,9 @@ class HardwarePanel(QWidget):
     def tab(self, index: int) -> QWidget:
         """The content of a tab, made now if it was not."""
         if index not in self._made:
-            self._made[index] = TABS[index][2](self.model)
+            module, _, name = TABS[index][2].partition(":")
+            made = getattr(importlib.import_module(f"precgui.gui.panels.{module}"), name)
+            self._made[index] = made(self.model)
             self._pages[index].addWidget(self._made[index])
         return self._made[index]
 
