@@ -104,6 +104,18 @@ def test_that_torch_is_asked_once_and_its_switches_are_shown(panel, qtbot):
     assert "TF32 where the hardware has it" in texts(made)
 
 
+def test_that_torch_is_not_asked_while_a_run_trains(qtbot, monkeypatch):
+    install(monkeypatch, init=LIBRARY_NOT_FOUND)
+    training = [True]
+    model = hardware_model.HardwareModel(lambda: training[0])
+    model.ask_torch()
+    qtbot.wait(50)
+    assert FakeTask.started == []
+    training[0] = False
+    qtbot.waitUntil(lambda: len(FakeTask.started) == 1)
+    qtbot.waitUntil(lambda: model.machine is not None)
+
+
 def test_that_a_torch_that_cannot_be_imported_is_told(panel, qtbot):
     made = panel(cards.a100())
     qtbot.waitUntil(lambda: bool(FakeTask.started))

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QMenu, QTabWidget, QToolButton, QVBoxLayout, QWidg
 
 from precgui.gui.icons import icon
 from precgui.gui.panels.hardware_model import HardwareModel
+from precgui.gui.state import State
 from precgui.gui.theme import themes
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.report import document, text
@@ -28,10 +29,10 @@ TABS = (
 class HardwarePanel(QWidget):
     """Tabs, each made when it is first looked at."""
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, state: State | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.state = state
-        self.model = HardwareModel(self)
+        self.model = HardwareModel(lambda: state is not None and state.is_training, self)
         self.tabs = QTabWidget(self)
         self.tabs.setDocumentMode(True)
         self._pages: list[QVBoxLayout] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -14,7 +14,7 @@ from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.detect import Machine, best_device, detect
 from precgui.hardware.device import Device
 
-ASK_TORCH_AFTER_MS = 1500  # the window starts first
+ASK_TORCH_AFTER_MS = 3000  # the window starts first, and a run has the machine to itself
 
 
 class HardwareModel(QObject):
@@ -26,8 +26,10 @@ class HardwareModel(QObject):
     machine_changed = Signal()
     results_changed = Signal()
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:
+        """`busy` tells whether a run trains now: then torch is asked later."""
         super().__init__(parent)
+        self._busy = busy
         self.machine: Machine | None = None
         self.results: list[dict[str, Any]] = []
         self.torch_problem = ""
@@ -65,6 +67,9 @@ class HardwareModel(QObject):
             QTimer.singleShot(ASK_TORCH_AFTER_MS, self, self._start_torch)
 
     def _start_torch(self) -> None:
+        if self._busy():
+            QTimer.singleShot(ASK_TORCH_AFTER_MS, self, self._start_torch)
+            return
         task = EngineTask("precgui.engine.torch_facts:serve")
         task.said.connect(self._take_facts)
         task.ended.connect(self._torch_ended)
