@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 PRECISION_GROUPS: dict[str, dict[str, str]] = {
     "Full": {
         "fp64": "Everything in FP64: the yardstick for rounding itself, slow on most hardware.",
@@ -60,20 +62,28 @@ MODELS: dict[str, tuple[str, ...]] = {  # the first one is the usual one; images
     "gan": ("gan",),
     "cartpole": ("mlp",),
 }
+_OWN_TASK = re.compile(r"([A-Za-z_][\w.]*|[^\n]+\.py):[A-Za-z_]\w*")
 SIZELESS = ("resnet18", "resnet50", "linear")
 
 
 def check_task(name: str) -> str:
     """The task name as it is kept. Raises ValueError with a sentence when there is none."""
     kept = name.strip()
-    if kept not in TASKS:
-        raise ValueError(f"{_short(kept)!r} is not one of {', '.join(TASKS)}")
+    if kept not in TASKS and not _OWN_TASK.fullmatch(kept):
+        raise ValueError(
+            f"{_short(kept)!r} is not one of {', '.join(TASKS)}, nor your own as module:function or file.py:function"
+        )
     return kept
+
+
+def is_own_task(name: str) -> bool:
+    """Whether training this task runs code that the config names: ask before, unless the user typed it."""
+    return name not in TASKS
 
 
 def check_model(name: str, task: str) -> str:
     """The model name when the task can train it. Raises ValueError with a sentence when not."""
-    fitting = MODELS[task]
+    fitting = MODELS.get(task, (name,))
     open_ended = IMAGE_MODELS[0] in fitting and name not in {n for names in MODELS.values() for n in names}
     if name != "auto" and name not in fitting and not open_ended:
         raise ValueError(f"{_short(name)!r} does not go with the task {task}; choose auto, {', '.join(fitting)}")

@@ -56,7 +56,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         "Ill-conditioned least squares: how far the loss falls is a matter of the precision.",
         RunConfig(
             task="regression",
-            train=TrainConfig(epochs=60),
+            train=TrainConfig(epochs=30),
             optimizer=OptimizerConfig(lr=0.1, momentum=0.95),
         ),
     ),
@@ -64,8 +64,8 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         "A GAN on the bundled digits, under a minute on a laptop.",
         RunConfig(
             task="gan",
-            train=TrainConfig(epochs=60),
-            optimizer=OptimizerConfig(name="adamw", lr=5e-4, schedule="constant"),
+            train=TrainConfig(epochs=100),
+            optimizer=OptimizerConfig(name="adamw", lr=1e-4, schedule="constant"),
         ),
     ),
     "cartpole-quick": (
@@ -74,7 +74,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
             task="cartpole",
             data=DataConfig(batch_size=16),
             train=TrainConfig(epochs=8),
-            optimizer=OptimizerConfig(name="adamw", lr=1e-2, schedule="constant"),
+            optimizer=OptimizerConfig(name="adamw", lr=3e-3, schedule="constant"),
         ),
     ),
     "digits-int8": (

@@ -26,7 +26,10 @@ class RunConfig(Section):
         "", max_length=200, title="Title", description="Your name for the run; empty: made from the rest."
     )
     task: TaskName = Field(
-        "digits", title="Task", description="What is learned.", json_schema_extra={"suggestions": [*TASKS]}
+        "digits",
+        title="Task",
+        description="What is learned; or your own: file.py:make_task.",
+        json_schema_extra={"suggestions": [*TASKS]},
     )
     precision: PrecisionName = Field("fp32", title="Precision", description="How the run uses number formats.")
     seed: int = Field(
@@ -65,7 +68,7 @@ class RunConfig(Section):
     @property
     def model_name(self) -> str:
         """The model that is trained: the usual one of the task when the config leaves it open."""
-        return MODELS[self.task][0] if self.model.name == "auto" else self.model.name
+        return MODELS.get(self.task, ("own",))[0] if self.model.name == "auto" else self.model.name
 
     @property
     def display_title(self) -> str:

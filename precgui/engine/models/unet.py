@@ -9,9 +9,9 @@ _WIDTH = {"small": 12, "medium": 32, "large": 64}
 
 
 class UNet(nn.Module):
-    """U-Net (Ronneberger et al. 2015) with two halvings: [batch, 1, pixels, pixels] to [batch, classes, pixels, pixels].
+    """U-Net (Ronneberger et al. 2015) with two halvings.
 
-    `pixels` must be a multiple of four.
+    [batch, 1, pixels, pixels] to logits [batch, classes, pixels, pixels]; `pixels` must be a multiple of four.
     """
 
     def __init__(self, size: str, classes: int) -> None:

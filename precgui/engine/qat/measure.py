@@ -54,7 +54,7 @@ def measure(
         facts["evaluation"] = {
             name: _evaluate(one, task, batches, where) for name, (one, where) in runs.items() if not stopped()
         }
-        inputs = batches[0][0]
+        inputs = cast_floats(batches[0][0], torch.float32)
         facts["layers"] = _layer_errors(plain, integer, quantizers, inputs)
         contenders: dict[str, Callable[[Any], Any]] = {"fp32": plain, "bf16": _autocast(plain), "integer": integer}
         for size in dict.fromkeys((1, min(batch_size, len(batches[0][1])))):

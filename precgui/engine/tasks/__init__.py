@@ -9,6 +9,7 @@ from precgui.engine.tasks.base import Batch, Metric, Task, ratio
 from precgui.engine.tasks.cartpole import CartPole
 from precgui.engine.tasks.gan import Gan
 from precgui.engine.tasks.images import Cifar10, Cifar100, Digits, FashionMnist, ImageFolder, Mnist
+from precgui.engine.tasks.own import make_own
 from precgui.engine.tasks.regression import Regression
 from precgui.engine.tasks.segmentation import Segmentation
 from precgui.engine.tasks.text import Text
@@ -31,5 +32,5 @@ TASKS: dict[str, Callable[[RunConfig], Task]] = {
 
 
 def make(config: RunConfig) -> Task:
-    """The task that the config names. Raises EngineError for data that is not there."""
-    return TASKS[config.task](config)
+    """The task that the config names, which may be code of the user's. Raises EngineError for what is not there."""
+    return TASKS[config.task](config) if config.task in TASKS else make_own(config)

@@ -132,4 +132,4 @@ def ratio(scores: Sequence[Tensor]) -> float:
     """The metric from the scores of all batches; NaN when nothing could be reached."""
     reached, possible = torch.stack([score.double() for score in scores]).sum(0)
     parts = (reached / possible)[possible > 0]
-    return float(parts.mean())
+    return float(parts.mean()) if parts.numel() else float("nan")

@@ -51,8 +51,8 @@ class CartPoles:
 class CartPole:
     """REINFORCE (Williams 1992) with the mean return as baseline.
 
-    Each batch holds the steps of `data.batch_size` episodes, played by the model as it is: inputs are states [steps, 4],
-    targets [steps, 2] the action and its advantage.
+    Each batch holds the steps of `data.batch_size` episodes, played by the model as it is: inputs are states
+    [steps, 4], targets [steps, 2] the action and its advantage.
     """
 
     metric = Metric("return", "Return", f"steps that the pole stands, of {LONGEST}, with the likelier action each time")

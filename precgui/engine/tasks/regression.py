@@ -12,7 +12,7 @@ from precgui.config import RunConfig
 from precgui.engine.tasks.base import DatasetTask, InMemory, Metric
 
 FEATURES, TARGETS = 64, 16
-CONDITION = 100.0  # of the inputs; the least squares problem has its square
+CONDITION = 20.0  # of the inputs; the least squares problem has its square
 _SAMPLES = (4096, 1024)  # to train and to validate
 _WIDTH = {"small": 128, "medium": 512, "large": 2048}
 
@@ -21,7 +21,8 @@ def problem(samples: int, draw: torch.Generator) -> Tensor:
     """Inputs [samples, 64] in FP64 whose singular values fall by CONDITION, in directions that mix all features."""
     directions = torch.linalg.qr(torch.randn(FEATURES, FEATURES, generator=draw, dtype=torch.float64))[0]
     sizes = torch.logspace(0, -torch.log10(torch.tensor(CONDITION)).item(), FEATURES, dtype=torch.float64)
-    return torch.randn(samples, FEATURES, generator=draw, dtype=torch.float64) * sizes @ directions.T
+    inputs: Tensor = torch.randn(samples, FEATURES, generator=draw, dtype=torch.float64) * sizes @ directions.T
+    return inputs
 
 
 class Regression(DatasetTask):

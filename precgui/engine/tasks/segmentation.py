@@ -51,7 +51,7 @@ class Segmentation(DatasetTask):
             InMemory(*scenes(images[part], labels[part], count, config.seed + n))
             for n, (part, count) in enumerate(zip(parts, _SCENES, strict=True))
         ]
-        super().__init__(config, *sets, _SCENES[0])
+        super().__init__(config, sets[0], sets[1], _SCENES[0])
         self.facts: Mapping[str, Any] = {
             "training_samples": _SCENES[0], "validation_samples": _SCENES[1], "pixels": PIXELS, "classes": CLASSES,
         }  # fmt: skip
