@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from precgui.gui import tasks
+from precgui.gui.panels import hardware_model
+from precgui.gui.panels.hardware import HardwarePanel
 from precgui.gui.tasks import EngineTask
 
 
@@ -34,3 +37,15 @@ def test_that_a_stopped_task_ends_without_a_complaint(qtbot):
     said, problem = run(qtbot, "precgui.engine.bench:serve", {"device": "cpu"}, stop=True)
     assert problem == ""
     assert not any(event["kind"] == "done" and event["result"]["complete"] for event in said)
+
+
+def test_that_a_panel_that_goes_takes_its_task_along(qtbot, monkeypatch):
+    monkeypatch.setattr(hardware_model, "ASK_TORCH_AFTER_MS", 0)
+    panel = HardwarePanel(None)
+    panel.show()
+    qtbot.waitUntil(lambda: bool(tasks._running))
+    (task,) = tasks._running
+    with qtbot.waitSignal(task.ended, timeout=10_000):
+        panel.close()
+        panel.deleteLater()
+    assert not tasks._running

@@ -138,6 +138,7 @@ class MeasuredTab(QWidget):
         self._task = EngineTask("precgui.engine.bench:serve", {"device": device})
         self._task.said.connect(self._hear)
         self._task.ended.connect(self._ended)
+        self.destroyed.connect(self._task.stop)
         self._task.start()
         self.measure.setEnabled(False)
         self.stop.setEnabled(True)

@@ -73,6 +73,7 @@ class HardwareModel(QObject):
         task = EngineTask("precgui.engine.torch_facts:serve")
         task.said.connect(self._take_facts)
         task.ended.connect(self._torch_ended)
+        self.destroyed.connect(task.stop)
         task.start()
 
     def _take_facts(self, facts: Mapping[str, Any]) -> None:
