@@ -154,6 +154,7 @@ def _gradients(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, want
 class EmulatedLinear(nn.Linear):
     """A linear layer whose products take rounded operands; made from a layer by `emulate_products`."""
 
+    eager_only = True
     products: Products
 
     def forward(self, input: Tensor) -> Tensor:
@@ -164,6 +165,7 @@ class EmulatedLinear(nn.Linear):
 class _EmulatedConvolution(nn.modules.conv._ConvNd):
     """A convolution whose products take rounded operands; made from a layer by `emulate_products`."""
 
+    eager_only = True
     products: Products
     geometry: Geometry
 

@@ -35,8 +35,16 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> nn.Module:
         checkpoint_segments(model)
     if config.compile:
         _require_compiler()
-        model.compile()
+        compile_model(model)
     return model
+
+
+def compile_model(model: nn.Module) -> None:
+    """Compile in place, around layers whose rounding is compiled code already (`eager_only`)."""
+    for module in model.modules():
+        if getattr(module, "eager_only", False):
+            module.forward = torch.compiler.disable(module.forward)
+    model.compile()
 
 
 def _require_compiler() -> None:

@@ -137,7 +137,10 @@ def _mechanics(config: RunConfig, source: Source) -> list[str]:
     if config.train.checkpointing:
         source.take("mechanics", "checkpoint_segments")
         lines.append("checkpoint_segments(model)")
-    return [*lines, "model.compile()"] if config.train.compile else lines
+    if config.train.compile:
+        source.take("mechanics", "compile_model")
+        lines.append("compile_model(model)")
+    return lines
 
 
 def _optimizer(config: RunConfig) -> str:

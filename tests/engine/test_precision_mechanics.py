@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from precgui.engine import mechanics, tasks
+from precgui import config
+from precgui.engine import mechanics, precisions, tasks
 from precgui.engine.averaging import WeightAverage
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Digits
@@ -190,3 +191,11 @@ def test_that_a_batch_that_does_not_fit_names_the_peak(record: Record, monkeypat
     monkeypatch.setitem(tasks.TASKS, "digits", _Huge)
     with pytest.raises(MemoryError, match=r"can't allocate memory: .* \(the most in use before: \d+\.\d\d GiB\)"):
         record("train.max_steps=1", "record.tensors=false")
+
+
+def test_that_compiled_models_leave_emulated_layers_alone() -> None:
+    wanted = config.load("digits-quick", ["precision=fp8"])
+    model = precisions.make(wanted, torch.device("cpu")).convert(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    mechanics.compile_model(model)
+    assert model[0].forward._torchdynamo_disable is True
+    assert not hasattr(model[1].forward, "_torchdynamo_disable")
