@@ -1,27 +1,32 @@
 """Kill a process that writes a run, many times at random moments, and look at what its files still hold.
 
-`python benchmarks/kill_test.py --kills 200` prints how many files open and how many lost a flushed step.
+`python benchmarks/kill_test.py --kills 200` prints how many files open and how many lost a flushed step. With `--engine`
+the process that is killed trains a network and records its tensors, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import math
+import multiprocessing
 import random
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
 import precgui
-from precgui.config import RunConfig
-from precgui.events import Evaluated, Incident, PowerRead, RunStarted, StepDone
+from precgui.config import RunConfig, load
+from precgui.events import Evaluated, Event, Incident, PowerRead, RunStarted, StepDone
 from precgui.runs.errors import RunFileError
+from precgui.runs.tensors import TensorRecord
 from precgui.runs.writer import RunWriter
 
 _PAUSE_S = 0.0002
@@ -45,6 +50,57 @@ def write_without_end(path: Path) -> None:
             flushed = emit.flushed_steps
             print(flushed, flush=True)
         time.sleep(_PAUSE_S)
+
+
+def train_without_end(path: Path, told: Connection) -> None:
+    """Train the small CNN for ever; send the number of steps each time the writer has flushed them."""
+    from precgui.engine.train import train
+
+    settings = ["device=cpu", "threads=1", "train.epochs=1000000", "record.budget=0.2", "data.batch_size=8"]
+    config = load("digits-quick", settings)
+    writer = RunWriter(path, config, run_id="kill", created="", machine={}, environment={})
+    flushed = 0
+
+    def emit(event: Event) -> None:
+        nonlocal flushed
+        writer(event)
+        if writer.flushed_steps != flushed:
+            flushed = writer.flushed_steps
+            told.send(flushed)
+
+    train(config, emit, lambda: False)
+
+
+def kill_engine_once(path: Path, after_s: float) -> Outcome:
+    """Fork a process that trains, so that torch is imported only once."""
+    context = multiprocessing.get_context("fork")
+    heard, told = context.Pipe(duplex=False)
+    process = context.Process(target=train_without_end, args=(path, told))
+    process.start()
+    told.close()
+    flushed = [heard.recv()]
+    time.sleep(after_s)
+    process.kill()
+    process.join()
+    with contextlib.suppress(EOFError):
+        while True:
+            flushed.append(heard.recv())
+    try:
+        with precgui.open_run(path) as run:
+            step, loss = run.series("loss")
+            right = np.array_equal(step, np.arange(1, len(step) + 1)) and bool(np.isfinite(loss).all())
+            whole = all(is_whole(record) for record in run.tensors().values()) and "gradient" in run.tensors()
+            intact = right and whole and len(step) >= max(flushed) and run.status == "failed"
+            return Outcome(True, bool(intact), len(step), 0.0)
+    except RunFileError as error:
+        print(error)
+        return Outcome(False, False, 0, math.inf)
+
+
+def is_whole(record: TensorRecord) -> bool:
+    """Whether each histogram of each row holds as many elements as were counted."""
+    counts = record.stat("count")
+    return len(counts) == len(record) and np.array_equal(record.exponents().sum(2), np.nan_to_num(counts))
 
 
 @dataclass
@@ -81,18 +137,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", action="store_true", help="kill a process that trains")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.write:
         write_without_end(options.write)
+    if options.engine:
+        import precgui.engine.train  # noqa: F401  once, before the forks
     random.seed(options.seed)
+    kill = kill_engine_once if options.engine else kill_once
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = [
-            kill_once(Path(folder) / f"{number}.h5", random.uniform(0.0, 1.2)) for number in range(options.kills)
-        ]
+        outcomes = [kill(Path(folder) / f"{number}.h5", random.uniform(0.0, 1.2)) for number in range(options.kills)]
     opened, intact = sum(o.opened for o in outcomes), sum(o.intact for o in outcomes)
     print(f"{options.kills} kills: {opened} files open, {options.kills - intact} lost flushed steps")
-    print(f"steps kept: {sum(o.steps for o in outcomes)}; lost at most {max(o.lost_s for o in outcomes):.2f} s")
+    print(f"steps kept: {sum(o.steps for o in outcomes)}")
+    if not options.engine:
+        print(f"lost at most {max(o.lost_s for o in outcomes):.2f} s")
     return 0 if intact == options.kills else 1
 
 

@@ -1,0 +1,171 @@
+"""What recording tensors costs a training step, in pairs with the same step without it, beside other tools.
+
+`python benchmarks/telemetry_overhead.py [--rounds N] [--model gpt] [--batch N]` prints, for each way of recording, the
+ratio of CPU time (all threads of the process, the file included) to that of the plain steps just before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from precgui.config import RecordConfig
+from precgui.record import Recorder
+
+STEPS = 4  # of a block
+Step = Callable[[], None]
+
+
+class Gpt(nn.Module):
+    """3.7 million parameters: six blocks of width 192 on 256 bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(2048, 192), nn.Parameter(torch.zeros(64, 192))
+        layer = nn.TransformerEncoderLayer(192, 6, 768, dropout=0.0, batch_first=True, norm_first=True)
+        self.blocks = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+        self.head = nn.Linear(192, 2048)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.blocks(self.words(words) + self.places)).flatten(0, 1)
+
+
+def make(name: str, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+    torch.manual_seed(0)
+    if name == "gpt":
+        return Gpt(), torch.randint(2048, (batch, 64)), torch.randint(2048, (batch * 64,))
+    return torchvision.models.resnet18(), torch.randn(batch, 3, 64, 64), torch.randint(1000, (batch,))
+
+
+class Loop:
+    """A training loop; `after` is called at the end of each step."""
+
+    def __init__(self, name: str, batch: int) -> None:
+        self.model, self.inputs, self.targets = make(name, batch)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001, momentum=0.9)
+        self.after: Callable[[Tensor], None] = lambda loss: None
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(self.inputs), self.targets)
+        loss.backward()
+        self.optimizer.step()
+        self.after(loss)
+
+
+@contextlib.contextmanager
+def recorder(loop: Loop, **settings: Any) -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.h5"
+        with Recorder(path, loop.model, loop.optimizer, record=RecordConfig(**settings)) as made:
+            loop.after = made.step
+            yield
+        if settings.get("budget") == 100:
+            print(f"    file: {path.stat().st_size / max(made._step, 1) / 1024:.1f} KiB a step")
+
+
+@contextlib.contextmanager
+def naive(loop: Loop) -> Iterator[None]:
+    def after(_: Tensor) -> None:
+        for parameter in loop.model.parameters():
+            g = parameter.grad
+            if g is not None:
+                [value.item() for value in (g.min(), g.max(), g.mean(), g.std(), g.isnan().sum())]
+
+    loop.after = after
+    yield
+
+
+@contextlib.contextmanager
+def tensorboard(loop: Loop) -> Iterator[None]:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with tempfile.TemporaryDirectory() as folder, SummaryWriter(folder) as writer:
+
+        def after(_: Tensor) -> None:
+            for name, parameter in loop.model.named_parameters():
+                if parameter.grad is not None:
+                    writer.add_histogram(name, parameter.grad)
+
+        loop.after = after
+        yield
+
+
+@contextlib.contextmanager
+def debug_underflow_overflow(loop: Loop) -> Iterator[None]:
+    from transformers.debug_utils import DebugUnderflowOverflow
+
+    before = {module: set(module._forward_hooks) for module in loop.model.modules()}
+    with contextlib.redirect_stdout(io.StringIO()):
+        DebugUnderflowOverflow(loop.model)
+        yield
+    for module, known in before.items():
+        for key in set(module._forward_hooks) - known:
+            del module._forward_hooks[key]
+
+
+WAYS: dict[str, Callable[[Loop], Any]] = {
+    "gradients every step": lambda loop: recorder(
+        loop, budget=100, weights_every=0, optimizer_every=0, activations_every=0, activation_gradients_every=0
+    ),
+    "all tensors, budget 3 %": lambda loop: recorder(loop),
+    "naive statistics of gradients": naive,
+    "TensorBoard histograms of gradients": tensorboard,
+    "DebugUnderflowOverflow": debug_underflow_overflow,
+}
+
+
+def block_s(loop: Loop, steps: int = STEPS) -> float:
+    """CPU seconds of the process for some steps."""
+    begin = time.process_time()
+    for _ in range(steps):
+        loop.step()
+    return time.process_time() - begin
+
+
+def ratio(name: str, batch: int, way: Callable[[Loop], Any], rounds: int) -> tuple[float, float]:
+    """Median and interquartile range over rounds of watched to plain time; plain and watched blocks take turns."""
+    plain, watched = Loop(name, batch), Loop(name, batch)
+    with way(watched):
+        for loop in (plain, watched):
+            block_s(loop, 8)
+        ratios = []
+        for _ in range(rounds):
+            before, cost, after = block_s(plain), block_s(watched), block_s(plain)
+            ratios.append(2 * cost / (before + after))
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return middle, high - low
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--model", choices=("resnet", "gpt"), action="append")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--way", choices=WAYS, action="append")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in options.model or ("resnet", "gpt"):
+        print(f"{name}, batch {options.batch}, one thread")
+        for way in options.way or WAYS:
+            try:
+                middle, spread = ratio(name, options.batch, WAYS[way], options.rounds)
+            except ImportError as error:
+                print(f"  {way:38} not measured: {error}")
+                continue
+            print(f"  {way:38} {middle:.3f}  (interquartile range {spread:.3f})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
