@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 import torch
+from numba.extending import register_jitable
 
 from precgui.engine.quantize_kernels import Loop, Words, compiled
 from precgui.engine.quantize_plan import SINGLE
@@ -74,7 +74,7 @@ def _element_numbers(element: FloatFormat) -> tuple[Any, ...]:
     return tuple(W(n) for n in numbers)
 
 
-@numba.njit(inline="always")
+@register_jitable(inline="always")
 def _rounded(magnitude: Any, k: Any) -> Any:
     """Nearest-even to the element format, saturating, on the bits of a magnitude."""
     c = min(magnitude, k[3])
@@ -82,7 +82,7 @@ def _rounded(magnitude: Any, k: Any) -> Any:
     return min(F((W(c).view(F) + big) - big).view(W), k[2])
 
 
-@numba.njit(inline="always")
+@register_jitable
 def _scale_exponent(peak: Any, k: Any, shift: Any) -> Any:
     """The exponent of the block scale from the bits of the largest magnitude."""
     raised = np.int64(0)
@@ -93,7 +93,7 @@ def _scale_exponent(peak: Any, k: Any, shift: Any) -> Any:
     return min(max(np.int64(carried >> W(23)) - shift - raised, np.int64(LOWEST_SCALE)), np.int64(HIGHEST_SCALE))
 
 
-@numba.njit(inline="always")
+@register_jitable
 def _power(exponent: Any) -> Any:
     """2^exponent for -127 <= exponent <= 127, as float32."""
     return W(W(exponent + np.int64(127)) << W(23) if exponent > -127 else W(0x00400000)).view(F)
@@ -109,7 +109,7 @@ def _largest(part: Any) -> Any:
 _peak: Any = compiled(_largest)
 
 
-@numba.njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def _apply(x: Any, y: Any, inverse: Any, scale: Any, k: Any) -> None:
     for j in range(x.size):
         b = x[j]
@@ -118,7 +118,7 @@ def _apply(x: Any, y: Any, inverse: Any, scale: Any, k: Any) -> None:
         y[j] = W(value | W(b & SIGN))
 
 
-@numba.njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def _apply_divided(x: Any, y: Any, divisor: Any, scale: Any, k: Any) -> None:
     for j in range(x.size):
         b = x[j]
@@ -127,7 +127,7 @@ def _apply_divided(x: Any, y: Any, divisor: Any, scale: Any, k: Any) -> None:
         y[j] = W(value | W(b & SIGN))
 
 
-@numba.njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def _apply_integer(x: Any, y: Any, inverse: Any, scale: Any, k: Any) -> None:
     for j in range(x.size):
         t = np.rint(W(x[j]).view(F) * inverse[j] * k[0])

@@ -7,11 +7,12 @@ holds only what LLVM turns into vector instructions: no branch that stays, no in
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numba
 import numpy as np
+from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from precgui.engine.quantize_plan import Machine, Plan
@@ -23,6 +24,7 @@ A, B, ONE = np.uint32(MIX_A), np.uint32(MIX_B), np.uint32(1)
 S8, S15, S16 = np.uint32(32 - DRAW_BITS), np.uint32(15), np.uint32(16)
 
 
+@lru_cache(maxsize=256)
 def constants(plan: Plan) -> tuple[Any, ...]:
     """The numbers of a plan in the types of its machine, in the order in which the loops read them."""
     machine = plan.machine
@@ -59,7 +61,7 @@ def compiled(function: Loop) -> Loop:
 def _finisher(word: Any) -> Any:
     """What follows the rounding of a magnitude `a` of the bits `b`: overflow, infinity, NaN and the sign."""
 
-    @numba.njit(inline="always")
+    @register_jitable(inline="always")
     def finish(b: Any, a: Any, rounded: Any, k: Any) -> Any:
         s = word(b & k[2])
         r = (k[15] if s != 0 else k[14]) if rounded > k[13] else rounded
@@ -72,7 +74,7 @@ def _finisher(word: Any) -> Any:
     return finish
 
 
-@numba.njit(inline="always")
+@register_jitable(inline="always")
 def _draw(place: Any, first: Any, second: Any) -> Any:
     """`formats.rounding.draw` for one element of a block of 2^32."""
     w = np.uint32(np.uint32(place) ^ first)
@@ -144,11 +146,11 @@ def _scaler(word: Any, real: Any) -> tuple[Any, Any]:
     up = real(2.0 ** (64 if real is np.float32 else 128))
     down = real(1.0) / up
 
-    @numba.njit(inline="always")
+    @register_jitable(inline="always")
     def raised(a: Any, tiny: Any) -> Any:
         return real(word(a).view(real) * up).view(word) if tiny else a
 
-    @numba.njit(inline="always")
+    @register_jitable(inline="always")
     def lowered(a: Any, tiny: Any) -> Any:
         return real(word(a).view(real) * down).view(word) if tiny else a
 

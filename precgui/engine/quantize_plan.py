@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -94,6 +95,7 @@ class Plan:
     keeps_zero_sign: bool
 
 
+@lru_cache(maxsize=256)
 def make_plan(fmt: FloatFormat, convention: Convention, machine: Machine) -> Plan:
     """The plan for a format with a zero. `way` is `none` where the kernels cannot serve."""
     drop = machine.mantissa_bits - fmt.mantissa_bits

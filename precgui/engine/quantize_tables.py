@@ -16,6 +16,7 @@ from precgui.formats.model import CodeBook, IntFormat
 from precgui.formats.rounding import round_ordinal
 
 
+@cache
 def integer_runner(fmt: IntFormat, machine: Machine) -> Callable[[Any, Any], None]:
     """A function from the bits of the input to the bits of the output; NaN stays."""
     real = machine.real
@@ -40,6 +41,7 @@ def _integer_loop(machine: Machine) -> Loop:
     return compiled(nearest_integer)
 
 
+@cache
 def book_runner(fmt: CodeBook, machine: Machine) -> Callable[[Any, Any], None]:
     """The same for a code book, by comparison with the least number that rounds to each entry."""
     real = machine.real
@@ -88,9 +90,10 @@ def _book_loop(entries: int) -> Loop:
             x = values[i]
             out[i] = x if np.isnan(x) else entry(x, steps, book)
 
-    return compiled(nearest_entry)
+    return numba.njit(nogil=True)(nearest_entry)  # not kept on disk: a chain of closures has no stable name
 
 
+@cache
 def power_runner(machine: Machine, lowest: int, highest: int) -> Callable[[Any, Any], None]:
     """The same for E8M0, powers of two from 2^lowest to 2^highest, in single precision or double.
 

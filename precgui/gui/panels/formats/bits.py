@@ -56,8 +56,8 @@ class BitsTab(QWidget):
         self.details = Details(self.explorer)
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._splitter.setChildrenCollapsible(False)
-        self._splitter.addWidget(_scrolled(self.grid, 420))
-        self._splitter.addWidget(_scrolled(self.details, 280))
+        self._splitter.addWidget(_scrolled(self.grid, 360))
+        self._splitter.addWidget(_scrolled(self.details, 260))
         self._splitter.setStretchFactor(0, 5)
         self._splitter.setStretchFactor(1, 2)
         self._splitter.setSizes([760, 340])
@@ -91,8 +91,12 @@ class BitsTab(QWidget):
         self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._special = _menu_button("Special values", self._fill_special)
         self._copy = _menu_button("Copy", self._fill_copy)
-        self.down = _button("− 1 ulp", "one value down in the chosen format (Page down)", lambda: self._step_chosen(-1))
-        self.up = _button("+ 1 ulp", "one value up in the chosen format (Page up)", lambda: self._step_chosen(1))
+        self.down = _button(
+            "−", "one ulp down: the next value below in the chosen format (Page down)", lambda: self._step_chosen(-1)
+        )
+        self.up = _button(
+            "+", "one ulp up: the next value above in the chosen format (Page up)", lambda: self._step_chosen(1)
+        )
         self._number_row = QHBoxLayout()
         label = QLabel("&Number")
         label.setBuddy(self.edit)
@@ -117,11 +121,15 @@ class BitsTab(QWidget):
         self.menu = FormatMenu(self.explorer.names, self)
         self.menu.changed.connect(self._formats_changed)
         self._options_row = QHBoxLayout()
-        for caption, widget in (("&Rounding", self.rounding), ("&Overflow and NaN as in", self.stack)):
+        for caption, widget in (("&Rounding", self.rounding), ("&Overflow as in", self.stack)):
             label = QLabel(caption)
             label.setBuddy(widget)
+            widget.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            widget.setMinimumContentsLength(8)
+            widget.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+            widget.setMaximumWidth(260)
             self._options_row.addWidget(label)
-            self._options_row.addWidget(widget)
+            self._options_row.addWidget(widget, 2)
         self._options_row.addWidget(self.seed)
         self._options_row.addStretch(1)
         self._options_row.addWidget(self.menu)
@@ -280,6 +288,7 @@ def _scrolled(widget: QWidget, least: int) -> QScrollArea:
 def _button(words: str, tip: str, slot: Callable[[], None]) -> QPushButton:
     button = QPushButton(words)
     button.setToolTip(tip)
+    button.setAccessibleName(tip)
     button.setAutoRepeat(True)
     button.clicked.connect(slot)
     return button

@@ -10,7 +10,7 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from precgui.formats.arrays import Floats
 from precgui.formats.line import binade_histogram, midpoints, shares, stretch
@@ -45,9 +45,7 @@ class LineTab(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 12, 4, 4)
         column.addLayout(self._make_controls())
-        self.message = QLabel()
-        self.message.setProperty("kind", "muted")
-        column.addWidget(self.message)
+        column.addLayout(self._make_second_row())
         self._make_plots(column)
         themes().changed.connect(self._later.start)
         self._typed(self.edit.text())
@@ -58,8 +56,11 @@ class LineTab(QWidget):
     def _make_controls(self) -> QHBoxLayout:
         self.mode = QComboBox()
         self.mode.addItems([BINADES, LINEAR])
+        self.mode.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.mode.setMinimumContentsLength(12)
         self.mode.currentTextChanged.connect(self.show_all)
         self.edit = QLineEdit("0.1")
+        self.edit.setMinimumWidth(70)
         self.edit.setMaximumWidth(220)
         self.edit.setAccessibleName("Number on the line")
         self.edit.textEdited.connect(self._typed)
@@ -76,15 +77,24 @@ class LineTab(QWidget):
         for words, tip, slot in (
             ("−", "zoom out (minus)", partial(self.zoom, 2.0)),
             ("+", "zoom in (plus)", partial(self.zoom, 0.5)),
-            ("To number", "until its neighbours are apart", self.show_number),
+            ("Number", "until its neighbours are apart", self.show_number),
             ("All", "the whole line (Home)", self.show_all),
         ):
             button = QPushButton(words)
             button.setToolTip(tip)
+            button.setAccessibleName(tip)
             button.clicked.connect(lambda _=False, slot=slot: slot())
             row.addWidget(button)
         row.addStretch(1)
+        return row
+
+    def _make_second_row(self) -> QHBoxLayout:
+        self.message = QLabel()
+        self.message.setProperty("kind", "muted")
+        self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        row = QHBoxLayout()
         row.addWidget(self.source)
+        row.addWidget(self.message, 1)
         row.addWidget(self.menu)
         return row
 
@@ -123,7 +133,7 @@ class LineTab(QWidget):
 
     def _say(self, words: str) -> None:
         self.message.setText(words)
-        self.message.setVisible(bool(words))
+        self.message.setToolTip(words)
 
     def show_tensor(self, values: Floats, name: str) -> None:
         """Lay the histogram of a tensor over the line and count what each format loses of it."""
