@@ -18,7 +18,7 @@ from precgui.hardware.readings import known
 
 Emit = Callable[[dict[str, Any]], None]
 PARTS = ("certificate", "gemm", "alignment", "copy", "conversions", "blocks", "energy")
-PROBE = 128
+PROBE, ACCELERATOR_PROBE = 128, 1024  # size of the first product; on an accelerator launches must not count
 LONGEST_CALL_S = 1.5  # a call that would take longer is not made
 REFERENCE_FROM = 20.0  # times FP32: such a kernel is reference code
 _REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
@@ -43,6 +43,15 @@ class Bench:
     done: int = 0
     probe_s: dict[str, float] = field(default_factory=dict)
     refusal: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    @property
+    def probe(self) -> int:
+        """Size of the product whose time predicts larger ones, until a larger one was measured."""
+        return PROBE if self.on_cpu else ACCELERATOR_PROBE
 
     def step(self, text: str) -> None:
         self.emit({"kind": "progress", "done": self.done, "total": self.total, "text": text})
@@ -109,7 +118,7 @@ def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
     bench.step(f"{fmt}: which arithmetic runs")
     _switch(fmt)
     try:
-        bench.probe_s[fmt] = once(work.gemm(fmt, PROBE, bench.device), bench.device)
+        bench.probe_s[fmt] = once(work.gemm(fmt, bench.probe, bench.device), bench.device)
         size = CERTIFICATE_SIZE if _predicted_s(bench, fmt, CERTIFICATE_SIZE) < LONGEST_CALL_S else PROBE
         error = _error(fmt, size, bench.device)
     except _REFUSALS as refusal:
@@ -126,7 +135,7 @@ def _error(fmt: str, size: int, device: torch.device) -> float:
 
 
 def _predicted_s(bench: Bench, fmt: str, size: int) -> float:
-    return bench.probe_s[fmt] * (size / PROBE) ** 3
+    return bench.probe_s[fmt] * (size / bench.probe) ** 3
 
 
 def _gemm(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
@@ -148,7 +157,7 @@ def _product(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
         timing = measure(work.gemm(fmt, size, bench.device), bench.device, bench.stopped)
     except _REFUSALS as refusal:
         return row | {"note": f"torch refuses this size: {_first_line(refusal)}"}
-    bench.probe_s[fmt] = timing.seconds * (PROBE / size) ** 3  # the largest size so far predicts the next best
+    bench.probe_s[fmt] = timing.seconds * (bench.probe / size) ** 3  # the largest size so far predicts the next best
     tops = 2 * size**3 / timing.seconds * 1e-12
     return row | {"seconds": timing.seconds, "spread": timing.spread, "tops": tops,
                   **_against_peak(bench, fmt, tops), **bench.gauge.read()}  # fmt: skip
@@ -171,7 +180,8 @@ def _against_peak(bench: Bench, fmt: str, tops: float) -> dict[str, Any]:
 
 def _alignment(bench: Bench, fmt: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """What sizes cost that are not multiples of 16, 8, 4, 2: the rate beside that of the next multiple of 16."""
-    base = max(32, max([size for size in sizes if size <= 1024] or [1024]) // 16 * 16)
+    most = 1024 if bench.on_cpu else 4096
+    base = max(32, max([size for size in sizes if size <= most] or [most]) // 16 * 16)
     tried = (base, base - 8, base - 4, base - 2, base - 1)
     bench.step(f"{fmt}: sizes that are not multiples of 8 or 16")
     if fmt not in bench.probe_s or _predicted_s(bench, fmt, base) > LONGEST_CALL_S / 4:
@@ -228,7 +238,7 @@ def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
         small, small_operations = work.BLOCKS[block](fmt, bench.device, True)
         small_s = once(small, bench.device)
         run, operations = work.BLOCKS[block](fmt, bench.device, False)
-        if small_s * operations / small_operations > 20 * LONGEST_CALL_S:
+        if bench.on_cpu and small_s * operations / small_operations > 20 * LONGEST_CALL_S:
             return bench.row("blocks", row | {"note": "reference kernel, not measured at this size"})
         timing = measure(run, bench.device, bench.stopped)
     except _REFUSALS as refusal:
