@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from precgui.engine.errors import EngineError
 from precgui.engine.torch_facts import switches
 
 TRUE_FP32_BELOW = 1e-5  # between FP32's 3e-7 and TF32's 3e-4
@@ -39,6 +40,16 @@ def gemm_error(device: torch.device, dtype: torch.dtype = torch.float32, size: i
     return float((product - exact).norm() / exact.norm())
 
 
+def require_true_fp32(device: torch.device) -> None:
+    """Raises EngineError when products of FP32 operands on `device` are not FP32 to the last bits."""
+    error = gemm_error(device)
+    if error > TRUE_FP32_BELOW:
+        raise EngineError(
+            f"this device does not multiply in true FP32 (relative error {error:.1e}, FP32 gives 3e-7); "
+            "look for NVIDIA_TF32_OVERRIDE or ONEDNN_DEFAULT_FPMATH_MODE in the environment"
+        )
+
+
 def executed_fp32(error: float) -> str:
     """The format in which FP32 products really run, from their `gemm_error`."""
     return "fp32" if error < TRUE_FP32_BELOW else "tf32" if error < TF32_BELOW else "bf16"
@@ -58,6 +69,8 @@ def certificate(device: torch.device) -> dict[str, Any]:
         "fp32_products": executed_fp32(fp32) if isinstance(fp32, float) else "unknown",
         "switches": {
             **switches(),
+            "flash_attention": torch.backends.cuda.flash_sdp_enabled(),
+            "math_attention": torch.backends.cuda.math_sdp_enabled(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         },

@@ -11,8 +11,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from precgui import config, job
+from precgui.engine import certificate as certificates
 from precgui.engine.census import Census, sentence
 from precgui.engine.certificate import certificate, executed_fp32, gemm_error
+from precgui.engine.errors import EngineError
 from precgui.engine.switches import restored, set_fp32_arithmetic
 from precgui.events import Event, Facts, Incident, RunStarted, StepDone
 from precgui.runs.reader import open_run
@@ -108,3 +110,17 @@ def test_that_certificate_and_census_are_in_the_run_file(tmp_path: Path) -> None
         told = [e.message for e in saved.events("note")]
     assert told == [e.message for e in events if isinstance(e, Incident) and e.kind == "note"]
     assert any("in bf16" in message for message in told)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp8", "emulated:bf16"])
+def test_that_a_device_that_rounds_more_than_fp32_is_refused(
+    record: Record, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    monkeypatch.setattr(certificates, "gemm_error", lambda _: 3e-4)
+    with pytest.raises(EngineError, match=r"does not multiply in true FP32 .* NVIDIA_TF32_OVERRIDE"):
+        record(f"precision={precision}")
+
+
+def test_that_patterns_without_effect_are_told(record: Record) -> None:
+    events = record("precision=fp64", "precision_options.keep_fp32=head", "train.max_steps=1")
+    assert "precision_options.keep_fp32 does nothing in fp64" in [e.message for e in events if isinstance(e, Incident)]

@@ -50,6 +50,8 @@ class Precision:
         model = model.to(self.device)
         if self.options.keep_fp32 and self.keeps:
             self.kept = keep.find(model, self.options.keep_fp32)
+        elif self.options.keep_fp32:
+            self.notes.append(f"precision_options.keep_fp32 does nothing in {self.config.precision}")
         return self._convert(model)
 
     def _convert(self, model: nn.Module) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from precgui.engine.certificate import TRUE_FP32_BELOW, gemm_error
+from precgui.engine.certificate import TRUE_FP32_BELOW, gemm_error, require_true_fp32
 from precgui.engine.emulate import Products, emulate_products, layers
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
@@ -30,12 +30,7 @@ class FP32(Precision):
     """True FP32: a product that is not FP32 to the last bits is refused."""
 
     def _convert(self, model: nn.Module) -> nn.Module:
-        error = gemm_error(self.device)
-        if error > TRUE_FP32_BELOW:
-            raise EngineError(
-                f"this device does not multiply in true FP32 (relative error {error:.1e}, FP32 gives 3e-7); "
-                "look for NVIDIA_TF32_OVERRIDE or ONEDNN_DEFAULT_FPMATH_MODE in the environment"
-            )
+        require_true_fp32(self.device)
         return model
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from precgui.config import EMULATED, RunConfig
 from precgui.engine import keep, native_fp8
 from precgui.engine.accumulate import Accumulator
+from precgui.engine.certificate import require_true_fp32
 from precgui.engine.emulate import Products, emulate_products, layers
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
@@ -37,6 +38,7 @@ class Low(Precision):
         return super().batch(inputs, targets)
 
     def _convert(self, model: nn.Module) -> nn.Module:
+        require_true_fp32(self.device)  # products of rounded operands are exact in FP32 only
         chosen = layers(model, keep.members(self.kept))
         if not chosen:
             raise EngineError(
