@@ -9,6 +9,7 @@ from precgui.hardware.support import FORMATS, Level, Support, unknown
 _SOURCE = "Flags of the processor as the system tells them; what torch does with them was measured with torch 2.15"
 _ROUNDED = "precgui rounds the operands to it and multiplies in FP32 to show its effect."
 _FP8 = ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")
+_PEAK = Absent("peak unknown: no system tells the number of FMA units and the clock under load")
 _Entry = tuple[Level, str]
 
 
@@ -28,7 +29,7 @@ def cpu_row(cpu: Cpu) -> dict[str, Support]:
         "int4": ("emulated", "Weights of 4 bits are unpacked before the product: it saves memory, not time."),
         **dict.fromkeys(_FP8, _fp8(cpu)),
     }
-    return {name: Support(level, reason, _SOURCE) for name, (level, reason) in row.items()}
+    return {name: Support(level, reason, _SOURCE, peak=_PEAK) for name, (level, reason) in row.items()}
 
 
 def matrix_units(cpu: Cpu) -> bool:
