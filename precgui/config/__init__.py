@@ -1,7 +1,7 @@
 """What a run is asked to do: names, sections, the tree, recipes, and how they are read and written."""
 
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
-from precgui.config.names import EMULATED, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task
+from precgui.config.names import EMULATED, MODELS, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task
 from precgui.config.reading import ConfigError, build, key_table, load, to_toml
 from precgui.config.recipes import DEFAULT_RECIPE, RECIPES
 from precgui.config.sections import (
@@ -16,6 +16,7 @@ from precgui.config.tree import RunConfig
 __all__ = [
     "DEFAULT_RECIPE",
     "EMULATED",
+    "MODELS",
     "PRECISIONS",
     "PRECISION_GROUPS",
     "RECIPES",

@@ -37,6 +37,7 @@ from precgui.gui.editors import ignore_wheel
 from precgui.gui.form import Form
 from precgui.gui.icons import icon
 from precgui.gui.panels.setup_command import command
+from precgui.gui.panels.setup_consent import Consent
 from precgui.gui.panels.setup_precision import ChoiceCards
 from precgui.gui.state import Problem, State
 from precgui.gui.theme import themes
@@ -60,6 +61,7 @@ class SetupPanel(QWidget):
         self.recipe_told.setWordWrap(True)
         self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_TOLD, "e4m3fn"), self)
         self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
+        self.consent = Consent(self)
         self.message = QLabel(self)
         self.message.setWordWrap(True)
         self.message.setTextFormat(Qt.TextFormat.PlainText)
@@ -229,6 +231,9 @@ class SetupPanel(QWidget):
                 self.scroller.ensureWidgetVisible(faulty)
                 faulty.setFocus()
             return
+        self.consent.before(config.task, lambda: self._start(config))
+
+    def _start(self, config: RunConfig) -> None:
         was_busy = self._state.is_training
         self._state.start(config)
         if not was_busy:

@@ -1,0 +1,84 @@
+"""Code that a configuration names runs only after the user has agreed to it."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtWidgets import QMessageBox
+from pytestqt.qtbot import QtBot
+
+from precgui.config import RunConfig
+from precgui.gui.panels.setup import SetupPanel
+from precgui.gui.state import State
+
+
+class Orders(State):
+    """A state that takes orders and trains nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ordered: list[str] = []
+
+    def start(self, config: RunConfig) -> None:
+        self.ordered.append(config.task)
+
+
+@pytest.fixture
+def state() -> Orders:
+    return Orders()
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, state: Orders) -> SetupPanel:
+    made = SetupPanel(state)
+    qtbot.addWidget(made)
+    made.show()
+    made.form.set_value(RunConfig(task="/somewhere/mine.py:make_task"))
+    return made
+
+
+def answer(panel: SetupPanel, text: str) -> None:
+    box = panel.consent.question
+    assert isinstance(box, QMessageBox)
+    assert "/somewhere/mine.py" in box.text()
+    next(button for button in box.buttons() if button.text() == text).click()
+    assert panel.consent.question is None
+
+
+def test_that_nothing_runs_without_consent(panel: SetupPanel, state: Orders) -> None:
+    panel.start()
+    assert state.ordered == []
+    answer(panel, "Cancel")
+    assert state.ordered == []
+
+
+def test_that_the_run_starts_with_consent_and_is_not_asked_for_again(panel: SetupPanel, state: Orders) -> None:
+    panel.start()
+    answer(panel, "Run this code")
+    panel.start()
+    assert state.ordered == ["/somewhere/mine.py:make_task"] * 2
+
+
+def test_that_consent_to_one_file_is_none_to_another(panel: SetupPanel, state: Orders) -> None:
+    panel.start()
+    answer(panel, "Run this code")
+    panel.form.set_value(RunConfig(task="other.module:make"))
+    panel.start()
+    assert panel.consent.question is not None
+    assert len(state.ordered) == 1
+
+
+def test_that_refusal_is_what_enter_and_escape_give(panel: SetupPanel) -> None:
+    panel.start()
+    box = panel.consent.question
+    assert box is not None
+    default, escape = box.defaultButton(), box.escapeButton()
+    assert default is not None
+    assert escape is not None
+    assert default.text() == escape.text() == "Cancel"
+    box.close()
+
+
+def test_that_the_tasks_of_precgui_need_no_consent(panel: SetupPanel, state: Orders) -> None:
+    panel.form.set_value(RunConfig(task="text"))
+    panel.start()
+    assert state.ordered == ["text"]
