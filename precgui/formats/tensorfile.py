@@ -1,9 +1,10 @@
-"""Tensors from .npy and .safetensors files: plain data, nothing in them is executed."""
+"""Tensors from .npy, .safetensors and torch.save files: read as plain data, nothing in them is executed."""
 
 from __future__ import annotations
 
 import json
 import math
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import numpy as np
 
 from precgui.formats.arrays import Floats, decode_table
 from precgui.formats.registry import get
+from precgui.formats.torchfile import StoredTensor, StreamError, load_stored, stored_tensors
 
 MOST_ELEMENTS = 50_000_000
 MOST_HEADER_BYTES = 100_000_000
+TORCH_SUFFIXES = (".pt", ".pth")
 _PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
           "BOOL": "?"}  # fmt: skip
 _CODED = {"BF16": "bf16", "F8_E4M3": "e4m3fn", "F8_E5M2": "e5m2"}
@@ -28,12 +31,33 @@ def tensor_names(path: Path) -> list[str]:
     """The tensors in a file, by name; a .npy file has one, named after the file. Raises TensorFileError."""
     if path.suffix == ".npy":
         return [path.stem]
+    if path.suffix in TORCH_SUFFIXES:
+        return list(_stored(path))
     return [name for name in _header(path)[0] if name != "__metadata__"]
 
 
 def load_tensor(path: Path, name: str) -> Floats:
     """One tensor as doubles, in its shape. Raises TensorFileError."""
+    if path.suffix in TORCH_SUFFIXES:
+        return _load_torch(path, name)
     return _load_npy(path) if path.suffix == ".npy" else _load_safetensors(path, name)
+
+
+def _stored(path: Path) -> dict[str, StoredTensor]:
+    try:
+        return stored_tensors(path)
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError) as error:
+        raise TensorFileError(f"{path.name} is no readable file of torch.save: {error}") from None
+
+
+def _load_torch(path: Path, name: str) -> Floats:
+    tensors = _stored(path)
+    if name not in tensors:
+        raise TensorFileError(f"{path.name} has no tensor {name!r}")
+    try:
+        return load_stored(path, tensors[name], MOST_ELEMENTS)
+    except (OSError, zipfile.BadZipFile, StreamError, KeyError) as error:
+        raise TensorFileError(f"{name!r} in {path.name} cannot be read: {error}") from None
 
 
 def _load_npy(path: Path) -> Floats:
@@ -55,8 +79,7 @@ def _check_size(path: Path, size: int) -> None:
 def _header(path: Path) -> tuple[Mapping[str, Any], int]:
     """The table of contents of a .safetensors file and where its data begin."""
     if path.suffix != ".safetensors":
-        kinds = "save it as .npy (numpy.save) or .safetensors (safetensors.torch.save_file)"
-        raise TensorFileError(f"{path.name} is of a kind that may run code or is unknown; {kinds}")
+        raise TensorFileError(f"{path.name} is of an unknown kind; .npy, .safetensors, .pt and .pth are read")
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")

@@ -20,7 +20,7 @@ class TensorSource(QWidget):
         super().__init__(parent)
         self._path: Path | None = None
         self.button = QPushButton("Open tensor…")
-        self.button.setToolTip("A tensor from a .npy or .safetensors file")
+        self.button.setToolTip("A tensor from a .npy, .safetensors or .pt file; nothing in the file is run")
         self.button.clicked.connect(self._ask)
         self.names = QComboBox()
         self.names.setAccessibleName("Tensor in the file")
@@ -32,7 +32,7 @@ class TensorSource(QWidget):
         row.addWidget(self.names)
 
     def _ask(self) -> None:
-        dialog = QFileDialog(self, "Open a tensor", "", "Tensors (*.npy *.safetensors);;All files (*)")
+        dialog = QFileDialog(self, "Open a tensor", "", "Tensors (*.npy *.safetensors *.pt *.pth);;All files (*)")
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(lambda name: self.open_file(Path(name)))
         dialog.open()

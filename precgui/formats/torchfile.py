@@ -1,0 +1,220 @@
+"""Tensors from files of torch.save, without torch: the stream inside is read as data and never executed.
+
+A .pt file is a zip archive: `data.pkl` says in the opcodes of a stack machine which tensors there are, `data/0`,
+`data/1` ... hold the numbers. The few opcodes that tensors need are followed here on plain values; a global name in the
+stream stays a name and is never imported, and what is no tensor stays an opaque mark.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.formats.arrays import Floats, decode_table
+from precgui.formats.registry import get
+
+MOST_OPCODES = 5_000_000
+_WORDS = {
+    "DoubleStorage": "<f8", "FloatStorage": "<f4", "HalfStorage": "<f2", "BFloat16Storage": "<u2", "LongStorage": "<i8",
+    "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "i1", "ByteStorage": "u1", "BoolStorage": "?",
+}  # fmt: skip
+_NAMES = {"torch._utils _rebuild_tensor_v2": "tensor", "torch._utils _rebuild_parameter": "parameter",
+          "collections OrderedDict": "dict"}  # fmt: skip
+
+
+class StreamError(ValueError):
+    """The stream is none that torch.save writes for tensors."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Numbers in the archive: their NumPy type code, the name of their entry, how many."""
+
+    kind: str
+    key: str
+    count: int
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A view of a storage."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Name:
+    text: str
+
+
+_MARK = object()
+_OPAQUE = _Name("")
+
+
+def stored_tensors(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a file by their keys, nested ones with dots. Raises StreamError, OSError, BadZipFile."""
+    with zipfile.ZipFile(path) as archive:
+        root = _root(archive)
+        tree = _Machine().run(archive.read(f"{root}data.pkl"))
+    return dict(_walk(tree, ""))
+
+
+def load_stored(path: Path, tensor: StoredTensor, most: int) -> Floats:
+    """The numbers of a tensor as doubles. Raises StreamError for one that does not fit into its storage."""
+    storage = tensor.storage
+    if storage.kind not in _WORDS or len(tensor.shape) != len(tensor.strides):
+        raise StreamError(f"a tensor of {storage.kind or 'unknown type'} is not read here")
+    reach = tensor.offset + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.strides, strict=True)) + 1
+    if min((*tensor.shape, *tensor.strides, tensor.offset, 0)) < 0 or storage.count > most:
+        raise StreamError(f"a storage of {storage.count} elements is too large or damaged")
+    words = np.dtype(_WORDS[storage.kind])
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo(f"{_root(archive)}data/{storage.key}")
+        if entry.file_size != storage.count * words.itemsize:
+            raise StreamError("the file is damaged: a storage has the wrong size")
+        flat: NDArray[Any] = np.frombuffer(archive.read(entry), words)
+    if 0 in tensor.shape:
+        return np.zeros(tensor.shape)
+    if reach > flat.size:
+        raise StreamError("the file is damaged: a tensor reaches past its storage")
+    steps = tuple(step * words.itemsize for step in tensor.strides)
+    view = np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, steps, writeable=False)
+    if storage.kind == "BFloat16Storage":
+        coded: Floats = decode_table(get("bf16"))[view]
+        return coded
+    return view.astype(np.float64)
+
+
+def _root(archive: zipfile.ZipFile) -> str:
+    for name in archive.namelist():
+        if name.endswith("data.pkl"):
+            return name.removesuffix("data.pkl")
+    raise StreamError("there is no data.pkl in the archive")
+
+
+def _walk(tree: object, prefix: str) -> Iterator[tuple[str, StoredTensor]]:
+    if isinstance(tree, StoredTensor):
+        yield prefix.rstrip(".") or "tensor", tree
+    pairs: Iterator[tuple[object, object]] = iter(())
+    if isinstance(tree, Mapping):
+        pairs = iter(tree.items())
+    elif isinstance(tree, list | tuple):
+        pairs = iter(enumerate(tree))
+    for key, value in pairs:
+        yield from _walk(value, f"{prefix}{key}.")
+
+
+class _Machine:
+    """The stack machine, reduced to what makes containers, plain values and tensors."""
+
+    def __init__(self) -> None:
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self, stream: bytes) -> object:
+        """The value that the stream builds. Raises StreamError for an opcode that tensors do not need."""
+        try:
+            for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+                if opcode.name == "STOP":
+                    return self._stack[-1]
+                if count > MOST_OPCODES:
+                    raise StreamError("the stream is too long")
+                self._step(opcode.name, argument)
+        except (IndexError, KeyError, TypeError, AttributeError) as error:
+            raise StreamError(f"the stream is damaged: {error}") from None
+        raise StreamError("the stream has no end")
+
+    def _step(self, name: str, argument: Any) -> None:
+        if name in _PLAIN:
+            self._stack.append(argument)
+        elif name in _CONSTANT:
+            self._stack.append(_CONSTANT[name]())
+        elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
+            self._memo[int(argument)] = self._stack[-1]
+        elif name == "MEMOIZE":
+            self._memo[len(self._memo)] = self._stack[-1]
+        elif name in ("BINGET", "LONG_BINGET", "GET"):
+            self._stack.append(self._memo[int(argument)])
+        elif name == "GLOBAL":
+            self._stack.append(_Name(str(argument)))
+        elif name.startswith("TUPLE") and name != "TUPLE":
+            size = int(name[-1])
+            self._stack[-size:] = [tuple(self._stack[-size:])]
+        elif name not in ("PROTO", "FRAME"):
+            self._build(name)
+
+    def _build(self, name: str) -> None:
+        stack = self._stack
+        match name:
+            case "TUPLE":
+                stack.append(tuple(self._since_mark()))
+            case "STACK_GLOBAL":
+                last, module = stack.pop(), stack.pop()
+                stack.append(_Name(f"{module} {last}"))
+            case "BINPERSID":
+                stack.append(_storage(stack.pop()))
+            case "REDUCE" | "NEWOBJ":
+                arguments, function = stack.pop(), stack.pop()
+                stack.append(_called(function, arguments))
+            case "BUILD":
+                stack.pop()  # the attributes of an object, which are no tensors
+            case "SETITEM" | "APPEND":
+                self._fill([stack.pop(-2), stack.pop()] if name == "SETITEM" else [stack.pop()])
+            case "SETITEMS" | "APPENDS":
+                self._fill(self._since_mark())
+            case _:
+                raise StreamError(f"the stream uses {name}, which files of tensors do not need")
+
+    def _fill(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if isinstance(target, dict):
+            target.update(zip(items[::2], items[1::2], strict=True))
+        elif isinstance(target, list):
+            target.extend(items)
+
+    def _since_mark(self) -> list[Any]:
+        place = len(self._stack) - 1
+        while self._stack[place] is not _MARK:
+            place -= 1
+            if place < 0:
+                raise StreamError("the stream is damaged: a mark is missing")
+        items = self._stack[place + 1 :]
+        del self._stack[place:]
+        return items
+
+
+_PLAIN = {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT",
+          "BINBYTES", "SHORT_BINBYTES", "BINSTRING", "SHORT_BINSTRING", "INT", "LONG", "FLOAT", "UNICODE"}  # fmt: skip
+_CONSTANT: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_DICT": dict, "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple, "MARK": lambda: _MARK,
+}  # fmt: skip
+
+
+def _storage(identity: Any) -> object:
+    """('storage', type, key, device, count) as torch.save writes it."""
+    if isinstance(identity, tuple) and len(identity) >= 5 and isinstance(identity[1], _Name):
+        return Storage(identity[1].text.rpartition(" ")[2], str(identity[2]), int(identity[4]))
+    return _OPAQUE
+
+
+def _called(function: Any, arguments: Any) -> object:
+    kind = _NAMES.get(function.text) if isinstance(function, _Name) else None
+    if kind == "dict":
+        return {}
+    if kind == "parameter":
+        return arguments[0]
+    if kind == "tensor" and isinstance(arguments[0], Storage):
+        storage, offset, shape, strides = arguments[:4]
+        return StoredTensor(storage, int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
+    return _OPAQUE
