@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from precgui.formats import text
-from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
-from precgui.gui.panels.formats.bit_layout import Line, RowLayout, field_of, lay_out
-from precgui.gui.theme import Theme, themes
+from precgui.gui.panels.formats.bit_layout import RowLayout, field_of, lay_out
+from precgui.gui.panels.formats.bit_paint import Brush, words
+from precgui.gui.theme import themes
 
 Bit = tuple[str, int]
 
@@ -216,13 +215,13 @@ class BitGrid(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setOpacity(0.45 if self._stale else 1.0)
-        brush = _Brush(themes().theme, self.font())
+        brush = Brush(themes().theme, self.font())
         for row in self._layout:
             if row.rect.intersects(event.rect()):
                 self._paint_row(painter, row, brush)
         painter.end()
 
-    def _paint_row(self, painter: QPainter, row: RowLayout, brush: _Brush) -> None:
+    def _paint_row(self, painter: QPainter, row: RowLayout, brush: Brush) -> None:
         report = self._reports[row.name]
         if row.name == self.chosen:
             painter.fillRect(row.rect, brush.chosen)
@@ -230,13 +229,13 @@ class BitGrid(QWidget):
         painter.drawLine(row.rect.bottomLeft(), row.rect.bottomRight())
         self._paint_cells(painter, row, report, brush)
         for line in row.lines:
-            words = _words(line, report)
+            said = words(line, report)
             painter.setFont(brush.font(line))
             painter.setPen(brush.pen(line, report))
-            shown = QFontMetrics(painter.font()).elidedText(words, Qt.TextElideMode.ElideRight, line.rect.width())
+            shown = QFontMetrics(painter.font()).elidedText(said, Qt.TextElideMode.ElideRight, line.rect.width())
             painter.drawText(line.rect, line.flags, shown)
 
-    def _paint_cells(self, painter: QPainter, row: RowLayout, report: Report, brush: _Brush) -> None:
+    def _paint_cells(self, painter: QPainter, row: RowLayout, report: Report, brush: Brush) -> None:
         painter.setFont(brush.mono)
         code, fmt = report.stored.code, report.format
         for bit, cell in row.cells.items():
@@ -249,73 +248,3 @@ class BitGrid(QWidget):
         if self._cursor and self._cursor[0] == row.name and self.hasFocus():
             painter.setPen(brush.cursor)
             painter.drawRect(row.cells[self._cursor[1]].adjusted(0, -2, -1, 1))
-
-
-def _words(line: Line, report: Report) -> str:
-    match line.what:
-        case "name":
-            return report.format.name
-        case "layout":
-            fmt = report.format
-            if isinstance(fmt, FloatFormat):
-                return f"{fmt.sign_bits} + {fmt.exponent_bits} + {fmt.mantissa_bits}"
-            return f"{fmt.bits} bit" + ("s" if fmt.bits > 1 else "")
-        case "hex":
-            return report.bits
-        case "value":
-            return report.shown
-        case "error":
-            return error_words(report)
-        case _:
-            return report.note or report.stored.category.replace("nan", "NaN")
-
-
-def error_words(report: Report) -> str:
-    """The error for a narrow column: exact, or signed and in ulps."""
-    if report.error is None:
-        return ""
-    if report.error == 0:
-        return "exact"
-    assert report.error_ulp is not None
-    sign = "+" if report.error > 0 else ""
-    return f"{sign}{text.approximate(report.error, 3)}  ({sign}{text.approximate(report.error_ulp, 2)} ulp)"
-
-
-class _Brush:
-    """Colours and fonts of one paint."""
-
-    def __init__(self, theme: Theme, font: QFont) -> None:
-        self.theme = theme
-        self.chosen = QColor(theme.blend(theme.accent, 0.08))
-        self.line = QColor(theme.blend(theme.line, 0.7))
-        self.cursor = QColor(theme.text)
-        self.mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        self.mono.setPointSizeF(font.pointSizeF())
-        self.bold = QFont(font)
-        self.bold.setBold(True)
-        self.small = QFont(font)
-        self.small.setPointSizeF(font.pointSizeF() * 0.9)
-        self.field = {name: _shades(theme, colour) for name, colour in field_colours(theme).items()}
-
-    def font(self, line: Line) -> QFont:
-        if line.what == "name":
-            return self.bold
-        return self.mono if line.what in ("hex", "value") else self.small
-
-    def pen(self, line: Line, report: Report) -> QColor:
-        if line.what == "class" and report.note:
-            lost = report.stored.real.kind != "finite" or "overflow" in report.note or "underflow" in report.note
-            return QColor(self.theme.error if lost else self.theme.warning)
-        quiet = line.what in ("layout", "error", "class")
-        return QColor(self.theme.muted if quiet else self.theme.text)
-
-
-def _shades(theme: Theme, colour: str) -> tuple[QColor, QColor, QColor, QColor]:
-    """Background and text of a set bit and of a clear one."""
-    return (QColor(theme.blend(colour, 0.85)), QColor(theme.blend(colour, 0.14)), QColor(theme.base),
-            QColor(theme.blend(colour, 0.85)))  # fmt: skip
-
-
-def field_colours(theme: Theme) -> dict[str, str]:
-    """The colour of each field of a code."""
-    return {"sign": theme.error, "exponent": theme.ok, "mantissa": theme.info, "value": theme.accent}

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from precgui.formats.model import BlockFormat, FloatFormat
 from precgui.formats.registry import get
-from precgui.gui.panels.formats.bit_grid import field_colours
+from precgui.gui.panels.formats.bit_paint import field_colours
 from precgui.gui.panels.formats.format_table import Row
 from precgui.gui.theme import themes
 

@@ -1,0 +1,81 @@
+"""Colours, fonts and words of the bit grid."""
+
+from __future__ import annotations
+
+from PySide6.QtGui import QColor, QFont, QFontDatabase
+
+from precgui.formats import text
+from precgui.formats.model import FloatFormat
+from precgui.formats.report import Report
+from precgui.gui.panels.formats.bit_layout import Line
+from precgui.gui.theme import Theme
+
+
+def words(line: Line, report: Report) -> str:
+    match line.what:
+        case "name":
+            return report.format.name
+        case "layout":
+            fmt = report.format
+            if isinstance(fmt, FloatFormat):
+                return f"{fmt.sign_bits} + {fmt.exponent_bits} + {fmt.mantissa_bits}"
+            return f"{fmt.bits} bit" + ("s" if fmt.bits > 1 else "")
+        case "hex":
+            return report.bits
+        case "value":
+            return report.shown
+        case "error":
+            return errorwords(report)
+        case _:
+            return report.note or report.stored.category.replace("nan", "NaN")
+
+
+def errorwords(report: Report) -> str:
+    """The error for a narrow column: exact, or signed and in ulps."""
+    if report.error is None:
+        return ""
+    if report.error == 0:
+        return "exact"
+    assert report.error_ulp is not None
+    sign = "+" if report.error > 0 else ""
+    return f"{sign}{text.approximate(report.error, 3)}  ({sign}{text.approximate(report.error_ulp, 2)} ulp)"
+
+
+class Brush:
+    """Colours and fonts of one paint."""
+
+    def __init__(self, theme: Theme, font: QFont) -> None:
+        self.theme = theme
+        self.chosen = QColor(theme.blend(theme.accent, 0.08))
+        self.line = QColor(theme.blend(theme.line, 0.7))
+        self.cursor = QColor(theme.text)
+        self.mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        self.mono.setPointSizeF(font.pointSizeF())
+        self.bold = QFont(font)
+        self.bold.setBold(True)
+        self.small = QFont(font)
+        self.small.setPointSizeF(font.pointSizeF() * 0.9)
+        self.field = {name: _shades(theme, colour) for name, colour in field_colours(theme).items()}
+
+    def font(self, line: Line) -> QFont:
+        if line.what == "name":
+            return self.bold
+        return self.mono if line.what in ("hex", "value") else self.small
+
+    def pen(self, line: Line, report: Report) -> QColor:
+        if line.what == "class" and report.note:
+            lost = report.stored.real.kind != "finite" or "overflow" in report.note or "underflow" in report.note
+            return QColor(self.theme.error if lost else self.theme.warning)
+        quiet = line.what in ("layout", "error", "class")
+        return QColor(self.theme.muted if quiet else self.theme.text)
+
+
+def _shades(theme: Theme, colour: str) -> tuple[QColor, QColor, QColor, QColor]:
+    """Background and text of a set bit and of a clear one."""
+    return (QColor(theme.blend(colour, 0.85)), QColor(theme.blend(colour, 0.14)), QColor(theme.base),
+            QColor(theme.blend(colour, 0.85)))  # fmt: skip
+
+
+def field_colours(theme: Theme) -> dict[str, str]:
+    """The colour of each field of a code."""
+    return {"sign": theme.error, "exponent": theme.ok, "mantissa": theme.info, "value": theme.accent}
