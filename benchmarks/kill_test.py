@@ -1,7 +1,7 @@
 """Kill a process that writes a run, many times at random moments, and look at what its files still hold.
 
-`python benchmarks/kill_test.py --kills 200` prints how many files open and how many lost a flushed step. With `--engine`
-the process that is killed trains a network and records its tensors, too.
+`python benchmarks/kill_test.py --kills 200` prints how many files open and how many lost a flushed step. With
+`--engine` the process that is killed trains a network and records its tensors, too.
 """
 
 from __future__ import annotations

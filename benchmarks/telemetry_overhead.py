@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from precgui.config import RecordConfig
 from precgui.record import Recorder
+from precgui.runs.reader import open_run
 
 STEPS = 4  # of a block
 Step = Callable[[], None]
@@ -71,8 +72,10 @@ def recorder(loop: Loop, **settings: Any) -> Iterator[None]:
         with Recorder(path, loop.model, loop.optimizer, record=RecordConfig(**settings)) as made:
             loop.after = made.step
             yield
-        if settings.get("budget") == 100:
-            print(f"    file: {path.stat().st_size / max(made._step, 1) / 1024:.1f} KiB a step")
+        with open_run(path) as run:
+            record = run.tensors()["gradient"]
+            told = f"gradients in {len(record)} of {run.steps} steps, largest stride {record.strides().max()}"
+        print(f"    {told}")
 
 
 @contextlib.contextmanager
@@ -115,10 +118,12 @@ def debug_underflow_overflow(loop: Loop) -> Iterator[None]:
             del module._forward_hooks[key]
 
 
+GRADIENTS_ONLY = {
+    "weights_every": 0, "optimizer_every": 0, "activations_every": 0, "activation_gradients_every": 0
+}  # fmt: skip
 WAYS: dict[str, Callable[[Loop], Any]] = {
-    "gradients every step": lambda loop: recorder(
-        loop, budget=100, weights_every=0, optimizer_every=0, activations_every=0, activation_gradients_every=0
-    ),
+    "gradients, every element": lambda loop: recorder(loop, budget=100, **GRADIENTS_ONLY),
+    "gradients, budget 3 %": lambda loop: recorder(loop, **GRADIENTS_ONLY),
     "all tensors, budget 3 %": lambda loop: recorder(loop),
     "naive statistics of gradients": naive,
     "TensorBoard histograms of gradients": tensorboard,

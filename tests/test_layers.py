@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": MACHINE,
     "runs": MACHINE,
     "record": MACHINE | {"engine", "runs"},
+    "integrations": GROUND | {"config", "record"},
     "child": GROUND,
     "job": MACHINE | {"engine", "runs", "child"},
     "gui": MACHINE | {"runs"},
@@ -42,7 +43,7 @@ LIBRARY_ROOMS: dict[str, set[str]] = {
     "pyqtgraph": {"gui"},
     "h5py": {"runs"},
     "pynvml": {"hardware"},
-    "torch": {"engine", "job", "record", "hardware", "cli", "child"},
+    "torch": {"engine", "job", "record", "integrations", "hardware", "cli", "child"},
     "torchvision": {"engine", "job", "record", "hardware", "cli", "child"},
 }
 TORCH_ONLY_IN_FUNCTIONS = {"hardware", "cli", "child"}

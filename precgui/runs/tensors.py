@@ -116,14 +116,26 @@ class TensorRecord:
         return np.argsort(self._steps, kind="stable")
 
     def _read(self, column: str, start: int, stop: int | None, every: int = 1) -> NDArray[Any]:
+        """Rows in the order of the steps; what a damaged file has lost comes as zeros, hence as not recorded."""
         wanted = self._order[slice(start, stop, every)]
         if not len(wanted):
             return self._source.read(column, 0, 0)
         low, high = int(wanted.min()), int(wanted.max()) + 1
         if high - low == len(wanted):
-            return self._source.read(column, low, high)[wanted - low]
+            return _padded(self._source.read(column, low, high), high - low)[wanted - low]
         rows = [self._source.read(column, row, row + 1) for row in wanted.tolist()]
-        return np.concatenate([row for row in rows if len(row)] or [self._source.read(column, 0, 0)])
+        shape = max((row.shape[1:] for row in rows), default=())
+        whole = np.zeros((len(rows), *shape), rows[0].dtype)
+        for place, row in enumerate(rows):
+            if len(row):
+                whole[place, : row.shape[1]] = row[0]
+        return whole
+
+
+def _padded(rows: NDArray[Any], count: int) -> NDArray[Any]:
+    if len(rows) == count:
+        return rows
+    return np.concatenate((rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -95,3 +96,21 @@ def test_that_a_run_without_tensors_has_none(write: Callable[..., Path]) -> None
     with precgui.open_run(write()) as run:
         assert run.tensors() == {}
     assert live_run([]).tensors() == {}
+
+
+def test_that_a_damaged_row_is_not_recorded_and_the_others_are_there(tmp_path: Path) -> None:
+    events = [stats_event(step, NAMES) for step in range(1, 6)]
+    with open_writer(tmp_path / "run.h5") as emit:
+        for event in [*events, RunEnded(1.0, "completed")]:
+            emit(event)
+    with h5py.File(tmp_path / "run.h5", "r") as file:
+        chunk = file["tensors/gradient/stats"].id.get_chunk_info_by_coord((3, 0, 0))
+    with (tmp_path / "run.h5").open("r+b") as raw:
+        raw.seek(chunk.byte_offset)
+        raw.write(bytes(chunk.size))
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        record = run.tensors()["gradient"]
+        assert len(record) == len(record.stats()) == len(record.exponents()) == 5
+        assert not record.stats()[3].any()
+        assert_array_equal(record.stats(0, 1)[0], expected(events[0])[0])
+        assert any("tensors/gradient" in note for note in run.notes)

@@ -47,7 +47,8 @@ def read_view(run: Run, kind: str) -> View | None:
     every = -(-len(record) // MOST_ROWS)
     stats, exponents = record.stats(every=every), record.exponents(every=every)
     rows = min(len(stats), len(exponents))
-    stats, exponents = stats[:rows], exponents[:rows]
+    tensors = min(stats.shape[1], exponents.shape[1])  # which differ in a damaged file only
+    stats, exponents = stats[:rows, :tensors], exponents[:rows, :tensors]
     seen = np.flatnonzero((stats[:, :, TENSOR_STATS.index("count")] > 0).any(0)) if rows else np.empty(0, int)
     if not len(seen):
         return None

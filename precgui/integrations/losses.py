@@ -1,0 +1,31 @@
+"""The loss of a step that consists of several forward passes, where a library does not hand it over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class LossWatch:
+    """Remembers the `loss` in what a model returns while it trains."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._losses: list[Tensor] = []
+        self._handle = model.register_forward_hook(self._seen)
+
+    def _seen(self, module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+        if isinstance(loss, Tensor) and module.training and torch.is_grad_enabled():
+            self._losses.append(loss.detach().mean())
+
+    def take(self) -> Tensor | float:
+        """The mean over the passes since the last call, NaN when the model returned no loss."""
+        losses, self._losses = self._losses, []
+        return torch.stack(losses).mean() if losses else math.nan
+
+    def close(self) -> None:
+        self._handle.remove()
