@@ -76,7 +76,8 @@ class Census(TorchDispatchMode):
         return max((name.partition(".")[2] for name in self._tracker.parents), key=len, default="")
 
     def _executed(self, module: str, operands: Sequence[Tensor]) -> str:
-        executed: str = _format([t for t in operands if t.dim() > 1] or operands)
+        # The first two matrices are multiplied; what follows is read beside them, like attention's row sums in FP32.
+        executed: str = _format([t for t in operands if t.dim() > 1][:2] or operands)
         if executed != "fp32":
             return executed
         label = self._labels.get(module)

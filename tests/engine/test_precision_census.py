@@ -90,6 +90,15 @@ def test_that_the_census_counts_the_flops_that_torch_counts() -> None:
     assert sentence(facts).endswith("100.0% in fp32")
 
 
+def test_that_attention_is_counted_in_the_format_of_its_operands() -> None:
+    model = nn.MultiheadAttention(16, 2, batch_first=True).bfloat16()
+    tokens = torch.randn(2, 8, 16, dtype=torch.bfloat16)
+    with Census(model, {}) as counted:
+        query = tokens.view(2, 2, 8, 8).requires_grad_()
+        nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()
+    assert list(counted.facts()["formats"]) == ["bf16"]
+
+
 def test_that_the_census_changes_no_bit(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     from precgui.engine.train import _Training
 
