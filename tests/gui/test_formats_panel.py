@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLabel, QMenu
 from pytestqt.qtbot import QtBot
 
+from precgui.events import TENSOR_STATS
 from precgui.formats.registry import MAIN, formats
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.bits import BitsTab
@@ -23,6 +25,7 @@ from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
 from precgui.gui.theme import themes
+from precgui.runs.tensors import TensorRecord
 
 
 @pytest.fixture
@@ -268,6 +271,51 @@ def test_that_a_tensor_is_laid_over_the_line(panel: FormatsPanel, qtbot: QtBot, 
     (tmp_path / "bad.npy").write_bytes(b"nonsense")
     tab.open_file(tmp_path / "bad.npy")
     assert "bad.npy" in tab.message.text()
+
+
+def test_that_the_tensors_of_an_open_run_are_laid_over_the_line(qtbot: QtBot) -> None:
+    values = np.array([1e-9, 3e-6, 1.0, 1e6], np.float32)
+    panel = FormatsPanel(SimpleNamespace(runs={"k": SimpleNamespace(name="mine", run=_RecordedRun(values))}))
+    qtbot.addWidget(panel)
+    panel.show()
+    tab = _tab(panel, LineTab)
+    assert isinstance(tab, LineTab)
+    assert tab.runs.isVisible()
+    tab.runs.fill()
+    gradient = tab.runs._menu.actions()[0].menu().actions()[0].menu()
+    assert [action.text() for action in gradient.actions()] == ["all", "w"]
+    gradient.actions()[1].trigger()
+    qtbot.wait(30)
+    assert tab.message.text() == "mine, gradient w, step 7"
+    assert tab._shares["fp16"] == "25 % underflow, 25 % subnormal, 25 % saturate"
+    assert tab.histogram.isVisible()
+
+
+class _RecordedRun:
+    """A run that has recorded the exponents of one gradient, once."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values = values
+
+    def tensors(self) -> dict[str, TensorRecord]:
+        return {"gradient": TensorRecord("gradient", _Rows(self._values), 1)}
+
+
+class _Rows:
+    names = ("w",)
+
+    def __init__(self, values: np.ndarray) -> None:
+        stats = np.full((1, 1, len(TENSOR_STATS)), np.nan, np.float32)
+        stats[0, 0, TENSOR_STATS.index("amax")] = np.abs(values).max()
+        stats[0, 0, TENSOR_STATS.index("zeros")] = 0
+        bins = np.bincount(values.view(np.uint32) >> 23 & 255, minlength=256).reshape(1, 1, 256)
+        self._columns = {"step": np.array([7]), "stats": stats, "exponents": bins}
+
+    def __len__(self) -> int:
+        return 1
+
+    def read(self, column: str, start: int, stop: int) -> np.ndarray:
+        return self._columns[column][start:stop]
 
 
 def test_that_every_experiment_says_what_is_seen(panel: FormatsPanel) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyqtgraph as pg
+from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QSizePolicy, QVBoxLayout, QWidget
@@ -20,6 +21,7 @@ from precgui.formats.registry import get
 from precgui.formats.report import report
 from precgui.gui.panels.formats.choose import FormatMenu
 from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
+from precgui.gui.panels.formats.run_source import Recorded, RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
 
@@ -39,6 +41,9 @@ class LineTab(QWidget):
         self._names: list[str] = list(FORMATS)
         self._value: float | None = 0.1
         self._tensor: Floats | None = None
+        self._recorded: Recorded | None = None
+        self._bins: tuple[NDArray[np.int_], Floats] | None = None
+        self._state = state
         self._shares: dict[str, str] = {}
         self._later = QTimer(self, singleShot=True, interval=0)
         self._later.timeout.connect(self._draw)
@@ -92,8 +97,12 @@ class LineTab(QWidget):
         self.message = QLabel()
         self.message.setProperty("kind", "muted")
         self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.runs = RunSource(self._state)
+        self.runs.loaded.connect(self.show_recorded)
+        self.runs.failed.connect(self._say)
         row = QHBoxLayout()
         row.addWidget(self.source)
+        row.addWidget(self.runs)
         row.addWidget(self.message, 1)
         row.addWidget(self.menu)
         return row
@@ -137,26 +146,36 @@ class LineTab(QWidget):
 
     def show_tensor(self, values: Floats, name: str) -> None:
         """Lay the histogram of a tensor over the line and count what each format loses of it."""
-        self._tensor = values.ravel()
-        self._say(f"{name}: {self._tensor.size} values")
-        self.histogram.show()
+        self._tensor, self._recorded = values.ravel(), None
+        exponents, counts = binade_histogram(self._tensor)
+        self._show_bins(f"{name}: {self._tensor.size} values", exponents, counts / max(self._tensor.size, 1))
+
+    def show_recorded(self, recorded: Recorded) -> None:
+        """The same from the exponent histogram that a run has recorded."""
+        self._tensor, self._recorded = None, recorded
+        self._show_bins(recorded.title, recorded.exponents, recorded.share)
+
+    def _show_bins(self, title: str, exponents: NDArray[np.int_], share: Floats) -> None:
+        self._bins = exponents, share
+        self._say(title)
         self._count_shares()
         if self.mode.currentText() != BINADES:
             self.mode.setCurrentText(BINADES)
-        exponents, _ = binade_histogram(self._tensor)
         if exponents.size:
             self.view.setXRange(float(exponents[0]) - 4, float(exponents[-1]) + 5, padding=0)
         self._later.start()
 
     def _count_shares(self) -> None:
-        self._shares = {}
-        if self._tensor is None:
-            return
-        for name in self._names:
+        self._shares = {name: _told(self._losses(name)) for name in self._names}
+
+    def _losses(self, name: str) -> tuple[float, float, float] | None:
+        if self._tensor is not None:
             found = shares(self._tensor, get(name))
-            parts = (("underflow", found.underflow), ("subnormal", found.subnormal), ("saturate", found.saturated))
-            self._shares[name] = ", ".join(f"{100 * share:.3g} % {words}" for words, share in parts if share)
-            self._shares[name] = self._shares[name] or "all kept in normal range"
+            return found.underflow, found.subnormal, found.saturated
+        try:
+            return None if self._recorded is None else self._recorded.losses(name)
+        except ValueError:  # integers and code books: exponents do not say what becomes of them
+            return None
 
     def zoom(self, factor: float) -> None:
         low, high = self.view.viewRange()[0]
@@ -276,19 +295,26 @@ class LineTab(QWidget):
 
     def _draw_histogram(self) -> None:
         self.histogram.getPlotItem().clear()
-        if self._tensor is None or self.mode.currentText() != BINADES:
-            self.histogram.setVisible(self._tensor is not None and self.mode.currentText() == BINADES)
+        shown = self._bins is not None and self.mode.currentText() == BINADES
+        self.histogram.setVisible(shown)
+        if self._bins is None or not shown:
             return
-        self.histogram.show()
-        exponents, counts = binade_histogram(self._tensor)
+        exponents, share = self._bins
         if exponents.size:
-            bars = pg.BarGraphItem(x0=exponents, x1=exponents + 1, height=counts / self._tensor.size, pen=None,
+            bars = pg.BarGraphItem(x0=exponents, x1=exponents + 1, height=share, pen=None,
                                    brush=brush(themes().theme.accent, 0.6))  # fmt: skip
             self.histogram.addItem(bars)
 
     def open_file(self, path: Path) -> None:
         """Show the first tensor of a file."""
         self.source.open_file(path)
+
+
+def _told(losses: tuple[float, float, float] | None) -> str:
+    if losses is None:
+        return ""
+    named = zip(("underflow", "subnormal", "saturate"), losses, strict=True)
+    return ", ".join(f"{100 * share:.3g} % {words}" for words, share in named if share) or "all kept in normal range"
 
 
 def _readable(words: str) -> bool:
