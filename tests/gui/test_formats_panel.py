@@ -280,7 +280,7 @@ def test_that_the_tensors_of_an_open_run_are_laid_over_the_line(qtbot: QtBot) ->
     panel.show()
     tab = _tab(panel, LineTab)
     assert isinstance(tab, LineTab)
-    assert tab.runs.isVisible()
+    assert not tab.runs.isHidden()
     tab.runs.fill()
     gradient = tab.runs._menu.actions()[0].menu().actions()[0].menu()
     assert [action.text() for action in gradient.actions()] == ["all", "w"]
