@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QSlider, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QScrollArea, QSlider, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.plotting import Plot
 from precgui.gui.theme import themes
@@ -33,7 +33,6 @@ class Experiment(QWidget):
         lesson = _text("muted")
         lesson.setText(self.lesson)
         side = QWidget()
-        side.setMinimumWidth(230)
         column = QVBoxLayout(side)
         column.setContentsMargins(8, 8, 12, 8)
         column.setSpacing(12)
@@ -46,7 +45,7 @@ class Experiment(QWidget):
         self.legend = self.plot.addLegend(offset=self.legend_offset)
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
-        self._split.addWidget(side)
+        self._split.addWidget(_scrolled(side))
         self._split.addWidget(self.plot)
         self._split.setSizes([280, 760])
         outer = QVBoxLayout(self)
@@ -102,6 +101,14 @@ class Experiment(QWidget):
     def draw(self) -> str:
         """Draw into `plot` and say in a sentence or two what is seen."""
         raise NotImplementedError
+
+
+def _scrolled(side: QWidget) -> QScrollArea:
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setMinimumSize(220, 90)
+    area.setWidget(side)
+    return area
 
 
 def _text(kind: str = "") -> QLabel:
