@@ -106,6 +106,7 @@ class _Terminal:
         )
         self._task = self._progress.add_task("starting the engine", total=None)
         self._shown: dict[str, int] = {}
+        self._metric = "accuracy"
 
     def __enter__(self) -> _Terminal:
         self._progress.start()
@@ -118,10 +119,11 @@ class _Terminal:
         match event:
             case RunStarted(total_steps=total, engine=engine):
                 self._progress.update(self._task, total=total, description=f"training on {engine.get('device_name')}")
+                self._metric = engine.get("metric", {}).get("title", self._metric).lower()
             case StepDone(step=step, loss=loss):
                 self._progress.update(self._task, completed=step, description=f"loss {loss:.4g}")
             case Evaluated(epoch=epoch, loss=loss, accuracy=accuracy):
-                self._console.print(f"epoch {epoch}: validation loss {loss:.4f}, accuracy {accuracy:.2%}")
+                self._console.print(f"epoch {epoch}: validation loss {loss:.4g}, {self._metric} {accuracy:.2%}")
             case Incident():
                 self._show_incident(event)
             case _:
@@ -143,7 +145,7 @@ class _Terminal:
             "status": report["status"],
             "steps": report["steps"],
             "train loss": _number(final["train_loss"]),
-            "validation": f"loss {_number(final['val_loss'])}, accuracy {_number(final['val_accuracy'], '.2%')}",
+            "validation": f"loss {_number(final['val_loss'])}, {self._metric} {_number(final['val_accuracy'], '.2%')}",
             "time": f"{_number(report['time_s'], '.1f')} s, {_number(report['samples_per_s'], '.0f')} samples/s",
             "skipped steps": report["skipped_steps"],
             "non-finite events": report["nonfinite_events"],

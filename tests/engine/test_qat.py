@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,10 @@ from torch import nn
 
 from precgui import config
 from precgui.engine.errors import EngineError
+from precgui.engine.models import ImageShape, image_model
 from precgui.engine.qat import integer
 from precgui.engine.qat.estimators import fake_input, fake_weight, learned_weight, weight_integers, weight_scale
+from precgui.engine.qat.folding import fold, norms_behind
 from precgui.engine.qat.layers import Quantizer, quantise
 from precgui.engine.rounding import Clock
 from precgui.events import Evaluated, Event, Facts, Incident
@@ -129,6 +132,37 @@ def test_that_the_integer_model_computes_what_training_saw(
     assert all(m.native == native for m in converted.modules() if isinstance(m, integer.Integer))
     with torch.no_grad():
         torch.testing.assert_close(converted(images), fake.eval()(images), rtol=1e-3, atol=1e-3)
+
+
+def test_that_batch_norms_are_folded_without_changing_the_result() -> None:
+    torch.manual_seed(8)
+
+    def model() -> nn.Module:
+        torch.manual_seed(9)
+        return image_model("resnet", "small", ImageShape(1, 8, 10))
+
+    images = torch.randn(16, 1, 8, 8)
+    fake, plain, clock = model(), model(), Clock(0)
+    made = quantise(
+        {name: layer for name, layer in fake.named_modules() if isinstance(layer, nn.Conv2d)},
+        lambda _, weight: Quantizer(weight, 4, 8, clock, per_channel=False, learned=False),
+    )
+    with torch.no_grad():
+        for norm in (m for m in fake.modules() if isinstance(m, nn.BatchNorm2d)):
+            norm.weight.normal_()  # of both signs
+            norm.bias.normal_()
+    for _ in range(20):
+        clock.tick += 1
+        fake(images)
+    plain.load_state_dict({k: v for k, v in fake.state_dict().items() if "quantizer" not in k})
+    with torch.inference_mode():
+        for converted in (integer.convert(copy.deepcopy(plain), made), copy.deepcopy(plain).eval()):
+            before = converted(images)
+            pairs = norms_behind(converted, images)
+            assert len(pairs) == 9, "each convolution has its own"
+            fold(converted, pairs)
+            assert not any(isinstance(m, nn.BatchNorm2d) for m in converted.modules())
+            torch.testing.assert_close(converted(images), before, rtol=1e-3, atol=2e-3)
 
 
 def test_that_the_range_is_observed_once_a_batch_as_a_moving_average() -> None:

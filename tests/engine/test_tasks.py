@@ -264,7 +264,7 @@ def test_that_a_task_describes_itself_and_runs_alike_twice(record: Record, name:
     started = first[0]
     assert isinstance(started, RunStarted)
     assert started.steps_per_epoch == 3
-    assert started.engine["metric"].keys() == {"name", "title", "about"}
+    assert started.engine["metric"].keys() == {"name", "title", "about", "of_outputs"}
     assert started.engine["data"]
     assert isinstance(first[-1], RunEnded)
 

@@ -70,6 +70,12 @@ class Integer(nn.Module):
     def extra_repr(self) -> str:
         return f"{self.shape}, int{self.bits} weights"
 
+    def rescale(self, factor: Tensor, shift: Tensor) -> None:
+        """Let the result be `factor` times what it was, and `shift` more, by channel; the integers stay."""
+        self.scales = self.scales.expand(self.shape[0]) * factor
+        self.bias = shift if self.bias is None else self.bias * factor + shift
+        self._ready = None
+
     def forward(self, value: Tensor) -> Tensor:
         if self._ready is None:
             self._ready = self._prepare()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.casting import cast_floats
+from precgui.engine.qat.folding import fold, norms_behind
 from precgui.engine.qat.integer import Integer, convert
 from precgui.engine.qat.layers import Quantizer
 from precgui.engine.tasks import Task, ratio
@@ -35,6 +36,7 @@ def measure(
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Convert and measure on the CPU: the integer model, and the figures as built-in types.
 
+    Batch norms are folded into the layers before them, in FP32 as well: both sides of a ratio run at their best.
     `bytes` of the saved weights; `loss` and `metric` of the trained model in FP32, with rounded weights as in training
     (`fake`), and on integers; `latency_s` is the median over paired rounds, by batch size; `layers` gives for each
     layer the relative error of its weights and of its result in the L2 norm.
@@ -42,10 +44,15 @@ def measure(
     plain = trained_copy(model, task)
     integer = convert(trained_copy(model, task), quantizers)
     batches = list(itertools.islice(task.validation_batches(), _MOST_BATCHES))
-    facts: dict[str, Any] = {"bytes": {"fp32": saved_bytes(plain), "integer": saved_bytes(integer)}}
+    facts: dict[str, Any] = {}
     device = next(model.parameters()).device
     model.eval()
+    inputs = cast_floats(batches[0][0], torch.float32)
     with torch.inference_mode():
+        facts["layers"] = _layer_errors(plain, integer, quantizers, inputs)
+        for one in (plain, integer):
+            fold(one, norms_behind(one, inputs))
+        facts["bytes"] = {"fp32": saved_bytes(plain), "integer": saved_bytes(integer)}
         runs = {
             "fp32": (plain, torch.device("cpu")),
             "fake": (model, device),
@@ -54,8 +61,6 @@ def measure(
         facts["evaluation"] = {
             name: _evaluate(one, task, batches, where) for name, (one, where) in runs.items() if not stopped()
         }
-        inputs = cast_floats(batches[0][0], torch.float32)
-        facts["layers"] = _layer_errors(plain, integer, quantizers, inputs)
         contenders: dict[str, Callable[[Any], Any]] = {"fp32": plain, "bf16": _autocast(plain), "integer": integer}
         for size in dict.fromkeys((1, min(batch_size, len(batches[0][1])))):
             if not stopped():
@@ -79,7 +84,8 @@ def _evaluate(model: nn.Module, task: Task, batches: list[Any], device: torch.de
         loss += float(task.loss(outputs, targets)) * len(targets)
         count += len(targets)
         scores.append(task.score(outputs, targets))
-    return {"loss": loss / count, "metric": ratio(scores)}
+    score = {"metric": ratio(scores)} if task.metric.of_outputs else {}
+    return {"loss": loss / count, **score}
 
 
 def _layer_errors(
@@ -144,26 +150,25 @@ def _timed(run: Callable[[Any], Any], inputs: Any) -> float:
 
 
 def sentences(facts: Mapping[str, Any], metric: str) -> list[str]:
-    """The figures as sentences."""
-    told = []
-    size = facts["bytes"]
-    told.append(
+    """The figures as two sentences."""
+    size, evaluation = facts["bytes"], facts["evaluation"]
+    first = (
         f"converted to integers: {size['integer'] / 1024:.0f} KiB instead of {size['fp32'] / 1024:.0f} KiB "
         f"({size['fp32'] / size['integer']:.1f} times smaller)"
     )
-    evaluation = facts["evaluation"]
-    if "integer" in evaluation:
-        told.append(
-            f"{metric}: {evaluation['fp32']['metric']:.2%} with the weights in FP32, "
-            f"{evaluation['fake']['metric']:.2%} rounded as in training, "
-            f"{evaluation['integer']['metric']:.2%} on integers"
-        )
-    for batch, seconds in facts.get("latency_s", {}).items():
-        told.append(
-            f"latency of {batch} sample{'s' if batch != '1' else ''} on the CPU: {seconds['integer'] * 1e3:.2f} ms on "
-            f"integers, {seconds['fp32'] * 1e3:.2f} ms in FP32 ({seconds['fp32'] / seconds['integer']:.2f}x), "
-            f"{seconds['bf16'] * 1e3:.2f} ms in BF16 ({seconds['bf16'] / seconds['integer']:.2f}x)"
-        )
-    worst = max(facts["layers"].items(), key=lambda item: item[1]["output_error"])
-    told.append(f"largest quantisation error: {worst[1]['output_error']:.1%} of the result of {worst[0]}")
-    return told
+    if "metric" in evaluation.get("integer", {}):
+        shares = [f"{evaluation[name]['metric']:.2%}" for name in ("fp32", "fake", "integer")]
+        first += "; {} {} with weights in FP32, {} rounded as in training, {} on integers".format(metric, *shares)
+    name, worst = max(facts["layers"].items(), key=lambda item: item[1]["output_error"])
+    told = [_latency_sentence(batch, seconds) for batch, seconds in facts.get("latency_s", {}).items()]
+    told.append(f"largest quantisation error: {worst['output_error']:.1%} of the result of {name}")
+    return [first, "; ".join(told)]
+
+
+def _latency_sentence(batch: str, seconds: Mapping[str, float]) -> str:
+    integer_s = seconds["integer"]
+    others = " and ".join(
+        f"{label} {seconds[name] * 1e3:.2f} ms ({seconds[name] / integer_s:.2f}x)"
+        for name, label in (("fp32", "FP32"), ("bf16", "BF16"))
+    )
+    return f"{batch} sample{'' if batch == '1' else 's'} on the CPU: integers {integer_s * 1e3:.2f} ms, {others}"

@@ -24,6 +24,7 @@ class Metric:
     name: str
     title: str
     about: str
+    of_outputs: bool = True  # it follows from what the model says to given inputs, so any model can be scored on them
 
 
 ACCURACY = Metric("accuracy", "Accuracy", "share of the samples whose class is found")

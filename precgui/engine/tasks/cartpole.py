@@ -55,7 +55,9 @@ class CartPole:
     [steps, 4], targets [steps, 2] the action and its advantage.
     """
 
-    metric = Metric("return", "Return", f"steps that the pole stands, of {LONGEST}, with the likelier action each time")
+    metric = Metric(
+        "return", "Return", f"steps that the pole stands, of {LONGEST}, with the likelier action each time", False
+    )
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
