@@ -23,6 +23,7 @@ from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, Convention, stream
 _WORDS = {SINGLE: torch.int32, DOUBLE: torch.int64}
 _REALS = {SINGLE: torch.float32, DOUBLE: torch.float64}
 _BLOCK = 1 << 32
+VARIANTS = 64  # ways, roundings and overflow policies are compiled apart; torch gives up after 8 by default
 
 
 def rounded_on_device(source: Tensor, fmt: Format, convention: Convention, seed: int) -> Tensor:
@@ -48,6 +49,9 @@ def fused(device: str) -> Callable[..., Tensor]:
     """`round_tensor`, as one kernel where torch can build one for the device, operation by operation elsewhere."""
     if device != "cuda" or not torch.cuda.is_available():
         return round_tensor
+    from torch._dynamo import config as limits
+
+    limits.recompile_limit = max(limits.recompile_limit, VARIANTS)
     compiled = torch.compile(round_tensor, dynamic=True)
     try:
         plan = make_plan(_probe_format(), Convention(), SINGLE)
