@@ -16,10 +16,11 @@ from precgui.gui.worker import RunThread
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import new_run_path
 from precgui.runs.live import LiveRun
-from precgui.runs.reader import open_run
+from precgui.runs.reader import SavedRun, open_run
 from precgui.runs.run import Run
 
 DRAIN_MS = 33
+FOLLOW_MS = 1000  # between looks at a run that another process is writing
 COLOURS, DASHES = 7, 4  # coprime: 28 runs before a pair of colour and dash comes again
 RATE_STEPS = 200  # the time left is told from this many steps
 
@@ -79,6 +80,8 @@ class State(QObject):
         self._leaving: set[RunThread] = set()
         self._timer = QTimer(self, interval=DRAIN_MS)
         self._timer.timeout.connect(self._drain)
+        self._follower = QTimer(self, interval=FOLLOW_MS)
+        self._follower.timeout.connect(self._follow)
         self._when_shut: Callable[[], None] | None = None
         self._closed = False
 
@@ -106,7 +109,27 @@ class State(QObject):
             return None
         for note in run.notes:
             self.notice.emit(Problem(f"{path.name}: {note}", severity="warning"))
+        if run.status == "running":
+            self._follower.start()
         return self._add(run)
+
+    def _follow(self) -> None:
+        """Look again at the runs that other processes are writing."""
+        followed = [o for o in self.runs.values() if isinstance(o.run, SavedRun) and o.run.status == "running"]
+        if not followed:
+            self._follower.stop()
+        for opened in followed:
+            assert isinstance(opened.run, SavedRun)
+            try:
+                went_on = opened.run.refresh()
+            except RunFileError as error:
+                self.notice.emit(Problem(f"{error} It is no longer followed.", severity="warning"))
+                opened.run.status = "failed"
+                went_on = True
+            if went_on:
+                self.data_arrived.emit(opened.key)
+            if opened.run.status != "running":
+                self.run_changed.emit(opened.key)
 
     def close_run(self, key: str) -> None:
         """Take a run out of the window; its file stays. A run that is training stays, too."""
@@ -178,6 +201,7 @@ class State(QObject):
     def shutdown(self, done: Callable[[], None]) -> None:
         """Stop everything for good, then call `done` from the event loop. Runs that wait are dropped."""
         self._closed = True
+        self._follower.stop()
         self._when_shut = done
         self.queue.clear()
         self.stop()

@@ -115,6 +115,14 @@ class SavedRun:
         """The figures written when the run ended, empty before; see `runs.summary`."""
         return self._summary
 
+    @property
+    def written_by(self) -> str:
+        """The process that is still writing the run, as "process N on HOST"; empty when nobody is."""
+        writer = self._environment.get("writer")
+        if self.status != "running" or not isinstance(writer, dict):
+            return ""
+        return f"process {writer.get('pid')} on {writer.get('host')}"
+
     def refresh(self) -> bool:
         """Look for what has been written since, to the file or to the notes beside it; True when the run went on.
 

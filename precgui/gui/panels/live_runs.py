@@ -25,6 +25,7 @@ from precgui.gui.plots.export import swatch_pen
 from precgui.gui.plots.signals import number
 from precgui.gui.state import OpenRun, State
 from precgui.gui.theme import themes
+from precgui.runs.reader import SavedRun
 
 Index = QModelIndex | QPersistentModelIndex
 _SWATCH = QSize(30, 14)
@@ -165,7 +166,12 @@ class RunList(QWidget):
         run, item, bad = self._state.runs[key].run, self._items[key], self._nonfinite[key]
         loss = run.series("loss")[1]
         bad.update(loss)
-        parts = [str(run.status), f"loss {number(float(loss[-1]), 4)}" if len(loss) else "", bad.sentence()]
+        writer = run.written_by if isinstance(run, SavedRun) else ""
+        parts = [
+            f"being written by {writer}" if writer else str(run.status),
+            f"loss {number(float(loss[-1]), 4)}" if len(loss) else "",
+            bad.sentence(),
+        ]
         self.tree.blockSignals(True)
         item.setData(0, DETAIL, " · ".join(part for part in parts if part))
         item.setData(0, Qt.ItemDataRole.AccessibleTextRole, f"{item.text(0)}, {item.data(0, DETAIL)}")
