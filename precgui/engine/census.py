@@ -23,6 +23,7 @@ _NAMES = {
 }
 _MOST_MODULES = 300  # in the record; the rest is summed up
 OTHERS = "(others)"
+ATTENTION = "(attention)"  # the label of attention kernels, in whichever module
 
 
 class Census(TorchDispatchMode):
@@ -67,7 +68,8 @@ class Census(TorchDispatchMode):
         count = flop_registry.get(func.overloadpacket)
         if count is not None:
             module = self._module()
-            self._flops[module][self._executed(module, operands)] += int(count(*args, **kwargs, out_val=out))
+            place = ATTENTION if "attention" in str(func) and ATTENTION in self._labels else module
+            self._flops[module][self._executed(place, operands)] += int(count(*args, **kwargs, out_val=out))
         return out
 
     def _module(self) -> str:

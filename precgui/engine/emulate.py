@@ -45,7 +45,7 @@ class Products:
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """[rows, k] times [k, columns], rounded as the result."""
-        product = a @ b if self.accumulator is None else self.accumulator.matmul(a, b)
+        product = torch.mm(a, b) if self.accumulator is None else self.accumulator.matmul(a, b)
         return self.result(product, -1)
 
 

@@ -93,6 +93,9 @@ def _amp(context: _Context) -> Pieces:
     dtype = "torch.bfloat16" if context.config.precision == "bf16-amp" else "torch.float16"
     lines = _fp16_layers(context) if dtype == "torch.float16" else []
     cast = f"torch.autocast(device.type, dtype={dtype})"
+    if lines:
+        context.source.take("half_products", "HalfProducts")
+        cast = f"{cast}, HalfProducts()"
     return Pieces(after_model=[*lines, *context.keep("None")], cast=cast)
 
 
@@ -114,6 +117,9 @@ def _pure(context: _Context) -> Pieces:
     if name == "fp16-pure":
         context.source.take("precisions.pure", "_FP16Scaler")
         made.scaler = "_FP16Scaler"
+        if lines:
+            context.source.take("half_products", "HalfProducts")
+            made.cast = "HalfProducts()"
     if name == "bf16-sr" or context.options.master_weights:
         _masters(context, made)
     return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import gfloat
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from precgui.engine import precisions
 from precgui.engine.accumulate import Accumulator
 from precgui.engine.certificate import gemm_error
 from precgui.engine.emulate import Products, emulate_products, layers
+from precgui.engine.half_products import HalfProducts
 from precgui.engine.rounding import Cast, Exact, InFormat, Round
 from precgui.engine.switches import restored, set_fp32_arithmetic
 
@@ -153,3 +156,31 @@ def test_that_the_first_bad_gradient_is_named() -> None:
     assert model[1].bias.grad is not None
     model[1].bias.grad[0] = float("inf")
     assert precision.first_nonfinite(model) == "1.bias"
+
+
+@pytest.mark.parametrize("under_autocast", [True, False])
+def test_that_attention_in_fp16_agrees_with_torchs_own(under_autocast: bool) -> None:
+    torch.manual_seed(0)
+    values = [torch.randn(1, 2, 8, 16) for _ in range(3)]
+    grad = torch.randn(1, 2, 8, 16)
+
+    def attention(emulated: bool) -> list[torch.Tensor]:
+        operands = [(v if under_autocast else v.half()).clone().requires_grad_() for v in values]
+        cast = torch.autocast("cpu", dtype=torch.float16, enabled=under_autocast)
+        with cast, HalfProducts() if emulated else contextlib.nullcontext():
+            out = torch.nn.functional.scaled_dot_product_attention(*operands)
+        assert out.dtype is torch.float16
+        out.backward(grad.half())
+        return [out, *(o.grad for o in operands if o.grad is not None)]
+
+    for found, reference in zip(attention(True), attention(False), strict=True):
+        assert found.dtype is reference.dtype
+        torch.testing.assert_close(found, reference, rtol=5e-3, atol=5e-3)
+
+
+def test_that_products_of_kept_modules_stay_fp32() -> None:
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    with HalfProducts():
+        assert torch.equal(a @ b, torch.mm(a, b))
+        with torch.autocast("cpu", dtype=torch.float16):
+            assert (a @ b).dtype is torch.float16

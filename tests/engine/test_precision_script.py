@@ -44,6 +44,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         f"{_OPTION}.accumulator=bf16", f"{_OPTION}.weights=int8", f"{_OPTION}.gradients=mxfp6_e3m2",
     ),
     "text": ("task=text", "precision=bf16-pure", "data.sequence_length=16", "data.batch_size=4", "data.epoch_steps=4"),
+    "text in fp16": ("task=text", "precision=fp16-amp", "data.sequence_length=16", "data.batch_size=4"),
     "limited": ("data.epoch_steps=3", "train.deterministic=true", "train.attention=math", "model.name=vit"),
 }  # fmt: skip
 _RUNNER = """

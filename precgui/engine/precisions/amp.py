@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
 from torch import nn
 
 from precgui.engine import keep
+from precgui.engine.census import ATTENTION
 from precgui.engine.certificate import slowdown
 from precgui.engine.emulate import Products, emulate_products, layers
+from precgui.engine.half_products import HalfProducts
 from precgui.engine.precisions.base import Precision
 from precgui.engine.rounding import Cast
 
@@ -44,11 +47,21 @@ class FP16Amp(Autocast):
     dtype = torch.float16
     scaling = "dynamic"
 
+    @contextlib.contextmanager
+    def cast(self) -> Iterator[None]:
+        with super().cast(), half_products(self.device):
+            yield
+
     def _convert(self, model: nn.Module) -> nn.Module:
         if self.device.type == "cpu":
             self.labels, note = emulate_fp16(model, self.kept)
             self.notes.append(note)
         return super()._convert(model)
+
+
+def half_products(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """The context in which products outside of layers are FP16 at a bearable speed."""
+    return HalfProducts() if device.type == "cpu" else contextlib.nullcontext()
 
 
 def slow_bf16(device: torch.device) -> list[str]:
@@ -68,8 +81,8 @@ def emulate_fp16(model: nn.Module, kept: dict[str, nn.Module]) -> tuple[dict[str
     """
     to_fp16 = Cast(torch.float16)
     products = Products("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)
-    labels = emulate_products(layers(model, keep.members(kept)), lambda _: products)
+    labels = emulate_products(layers(model, keep.members(kept)), lambda _: products) | {ATTENTION: "fp16"}
     return labels, (
-        f"FP16 is emulated in {len(labels)} layers: CPUs have no fast FP16 training kernels, so operands and "
+        f"FP16 is emulated in {len(labels) - 1} layers: CPUs have no fast FP16 training kernels, so operands and "
         "results are rounded to FP16 and multiplied in FP32; speed says nothing about FP16 hardware"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from precgui.config import RunConfig
 from precgui.engine import keep
 from precgui.engine.masters import Masters
-from precgui.engine.precisions.amp import emulate_fp16, slow_bf16
+from precgui.engine.precisions.amp import emulate_fp16, half_products, slow_bf16
 from precgui.engine.precisions.base import Precision
 from precgui.engine.quantize import quantize
 from precgui.engine.rounding import Clock
@@ -113,6 +114,9 @@ class FP16Pure(Pure):
             self.labels, note = emulate_fp16(model, self.kept)
             self.notes.append(note)
         return super()._convert(model)
+
+    def cast(self) -> contextlib.AbstractContextManager[object]:
+        return half_products(self.device)
 
     def _scaler_type(self) -> type[torch.amp.GradScaler]:
         return _FP16Scaler
