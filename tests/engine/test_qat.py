@@ -22,7 +22,7 @@ from precgui.engine.qat.estimators import fake_input, fake_weight, learned_weigh
 from precgui.engine.qat.folding import fold, norms_behind
 from precgui.engine.qat.layers import Quantizer, quantise
 from precgui.engine.rounding import Clock
-from precgui.events import Evaluated, Event, Facts, Incident
+from precgui.events import Evaluated, Event, Facts, Incident, StepDone
 from tests.engine.conftest import Record
 
 QUIET = ("record.tensors=false",)
@@ -190,6 +190,13 @@ def test_that_the_converted_model_keeps_its_accuracy_and_is_smaller(record: Reco
     assert {"fp32", "bf16", "integer"} == facts["latency_s"]["64"].keys()
     assert len(facts["layers"]) == 4
     assert any("on integers" in event.message for event in events if isinstance(event, Incident))
+
+
+@pytest.mark.parametrize("precision", ["int8-qat", "int4-qat", "int2-qat", "int1-qat"])
+def test_that_one_seed_gives_one_curve(record: Record, precision: str) -> None:
+    runs = [record(*QUIET, f"precision={precision}", "train.max_steps=8", "qat.measure=false") for _ in range(2)]
+    first, second = ([e.loss for e in events if isinstance(e, StepDone)] for events in runs)
+    assert first == second
 
 
 def test_that_fewer_bits_round_more(record: Record) -> None:

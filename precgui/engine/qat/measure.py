@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import itertools
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,9 +15,9 @@ from precgui.engine.casting import cast_floats
 from precgui.engine.qat.folding import fold, norms_behind
 from precgui.engine.qat.integer import Integer, convert
 from precgui.engine.qat.layers import Quantizer
-from precgui.engine.tasks import Task, ratio
+from precgui.engine.tasks import Batch, Task, ratio
 
-_MOST_BATCHES = 8  # of the validation set
+_ENOUGH = 1024  # samples of the validation set: three models are evaluated, two of them on the CPU
 _ROUNDS_S = 1.0  # of the latency of one batch size
 _FEWEST, _MOST = 5, 50  # rounds
 
@@ -43,7 +42,7 @@ def measure(
     """
     plain = trained_copy(model, task)
     integer = convert(trained_copy(model, task), quantizers)
-    batches = list(itertools.islice(task.validation_batches(), _MOST_BATCHES))
+    batches = _some(task.validation_batches())
     facts: dict[str, Any] = {}
     device = next(model.parameters()).device
     model.eval()
@@ -66,8 +65,18 @@ def measure(
             if not stopped():
                 facts.setdefault("latency_s", {})[str(size)] = _latency(contenders, _first(inputs, size))
     facts["native_layers"] = sum(m.native for m in integer.modules() if isinstance(m, Integer))
+    facts["evaluated_samples"] = sum(len(targets) for _, targets in batches)
     facts["threads"] = torch.get_num_threads()
     return integer, facts
+
+
+def _some(batches: Iterable[Batch]) -> list[Batch]:
+    taken: list[Batch] = []
+    for batch in batches:
+        taken.append(batch)
+        if sum(len(targets) for _, targets in taken) >= _ENOUGH:
+            break
+    return taken
 
 
 def saved_bytes(model: nn.Module) -> int:
