@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +25,9 @@ from precgui.formats.report import Report, report, report_code
 from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, Convention, draw
 
 PIPE_WIDTH = 200
+WIDE = 130  # columns of a terminal from which on everything is shown
+COLUMNS = ("Name", "Bits", "Layout", "Largest", "Smallest normal", "Smallest", "Epsilon", "Digits", "What")
+NARROW_COLUMNS = ("Name", "Bits", "Layout", "Largest", "Smallest", "Digits")
 MINUS_IS_NO_OPTION = re.compile(r"-(?!-|h$).")
 
 
@@ -68,39 +72,38 @@ def run_formats(args: argparse.Namespace) -> int:
     if args.json:
         _print_json({"formats": rows})
         return 0
-    table = Table(title="Number formats", header_style="bold")
-    for heading in (
-        "Name",
-        "Bits",
-        "Sign/exp/man",
-        "Largest",
-        "Smallest normal",
-        "Smallest",
-        "Epsilon",
-        "Digits",
-        "What",
-    ):
-        table.add_column(
-            heading, no_wrap=heading != "What", justify="right" if heading not in ("Name", "What") else "left"
-        )
+    console = _console()
+    wanted = COLUMNS if console.width >= WIDE else NARROW_COLUMNS
+    table = _table("Number formats", wanted, right=COLUMNS[1:8])
     for fmt in formats().values():
-        table.add_row(*_format_cells(fmt))
+        table.add_row(*(_format_cells(fmt)[heading] for heading in wanted))
     for row in rows[len(formats()) :]:
         shape = f"{row['block']} x {row['element']} + {row['scale']}"
-        table.add_row(str(row["name"]), f"{row['bits']:g}", "block", "", "", "", "", "", f"{row['title']} ({shape})")
-    _console().print(table)
+        what = f"{row['title']} ({shape})"
+        cells = {"Name": str(row["name"]), "Bits": f"{row['bits']:g}", "Layout": "block", "What": what}
+        table.add_row(*(cells.get(heading, "") for heading in wanted))
+    console.print(table)
     return 0
 
 
-def _format_cells(fmt: Format) -> list[str]:
+def _table(title: str, headings: Sequence[str], right: Sequence[str]) -> Table:
+    table = Table(title=Text(title), header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in headings:
+        free = heading in ("What", "Remark", "Convention")
+        table.add_column(heading, no_wrap=not free, justify="right" if heading in right else "left")
+    return table
+
+
+def _format_cells(fmt: Format) -> dict[str, str]:
     def shown(value: object) -> str:
         return "" if value is None else text.brief(value)  # type: ignore[arg-type]
 
     layout = f"{fmt.sign_bits}/{fmt.exponent_bits}/{fmt.mantissa_bits}" if isinstance(fmt, FloatFormat) else ""
     normal = fmt.min_normal if isinstance(fmt, FloatFormat) else None
     smallest = fmt.min_positive if isinstance(fmt, FloatFormat) else None
-    return [fmt.name, str(fmt.bits), layout, shown(fmt.max_finite), shown(normal), shown(smallest), shown(fmt.epsilon),
-            f"{fmt.decimal_digits:.1f}", fmt.title]  # fmt: skip
+    cells = (fmt.name, str(fmt.bits), layout, shown(fmt.max_finite), shown(normal), shown(smallest), shown(fmt.epsilon),
+             f"{fmt.decimal_digits:.1f}", fmt.title)  # fmt: skip
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def run_encode(args: argparse.Namespace) -> int:
@@ -167,19 +170,19 @@ def _console() -> Console:
 
 
 def _print_encodings(reports: Sequence[Report], value: str) -> None:
-    table = Table(title=Text(f"{_clipped(value)} in {len(reports)} formats"), header_style="bold")
-    for heading in ("Format", "Bits", "Fields", "Stored", "Error", "In ulps", "Remark"):
-        table.add_column(
-            heading, no_wrap=heading != "Remark", justify="right" if heading in ("Error", "In ulps") else "left"
-        )
+    console = _console()
+    wide = console.width >= WIDE
+    headings = ("Format", "Bits", "Fields", "Stored", "Error", "In ulps", "Remark")
+    wanted = headings if wide else ("Format", "Bits", "Stored", "In ulps", "Remark")
+    table = _table(f"{_clipped(value)} in {len(reports)} formats", wanted, right=("Error", "In ulps"))
     for each in reports:
-        error, ulps = each.error, each.error_ulp
         fields = _fields(each) if each.format.bits <= 19 else Text("")
-        table.add_row(
-            each.format.name, each.bits, fields, each.shown, _approximate(error), _approximate(ulps, 3),
-            each.note or each.stored.category,
+        cells: tuple[str | Text, ...] = (
+            each.format.name, each.bits, fields, each.shown, _approximate(each.error),
+            _approximate(each.error_ulp, 3), each.note or each.stored.category,
         )  # fmt: skip
-    _console().print(table)
+        table.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in wanted))
+    console.print(table)
 
 
 def _approximate(value: object, digits: int = 4) -> str:
@@ -233,7 +236,7 @@ def _error_lines(each: Report) -> list[tuple[str, str | Text]]:
     interval = each.interval
     if interval is not None and not isinstance(each.format, (IntFormat, CodeBook)):
         left, right = "[" if interval.low_closed else "(", "]" if interval.high_closed else ")"
-        low, high = text.approximate(interval.low, 17), text.approximate(interval.high, 17)
+        low, high = text.approximate(interval.low, 20), text.approximate(interval.high, 20)
         lines.append(("Rounds here", f"{left}{low}, {high}{right}"))
     return lines
 
@@ -243,9 +246,7 @@ def _print_stacks(each: Report, real: Real) -> None:
     rows = library_table(real, each.format, each.convention.rounding)
     if not any(row.differs for row in rows):
         return
-    table = Table(title="What each stack stores", header_style="bold")
-    for heading in ("Stack", "Value", "Bits", "Convention"):
-        table.add_column(heading)
+    table = _table("What each stack stores", ("Stack", "Value", "Bits", "Convention"), right=())
     for row in rows:
         table.add_row(row.stack, text.short(row.report.stored.real), row.report.bits, row.about)
     _console().print(table)
