@@ -46,7 +46,7 @@ def make(name: str, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
     torch.manual_seed(0)
     if name == "gpt":
         return Gpt(), torch.randint(2048, (batch, 64)), torch.randint(2048, (batch * 64,))
-    return torchvision.models.resnet18(), torch.randn(batch, 3, 64, 64), torch.randint(1000, (batch,))
+    return torchvision.models.resnet18(), torch.randn(batch, 3, 160, 160), torch.randint(1000, (batch,))
 
 
 class Loop:

@@ -119,7 +119,7 @@ class Telemetry:
 
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
-        begin = time.perf_counter()
+        begin = time.thread_time()
         if self._outputs is not None:
             self._outputs.end()
             if self._outputs.sentinel_s:
@@ -130,7 +130,7 @@ class Telemetry:
             self._write_box()
         tables, rows = [table for table, _ in self._tables], self._meter.fetch([rows for _, rows in self._tables])
         events = [self._event(kind, tables, rows, time_s) for kind in dict.fromkeys(table.kind for table in tables)]
-        share = (time.perf_counter() - begin) / max(len(events), 1)
+        share = (time.thread_time() - begin) / max(len(events), 1)
         for event in events:
             self._costs[event.kind] = self._costs.get(event.kind, 0.0) + share
             if self._is_written(event.kind):
@@ -224,11 +224,11 @@ class Telemetry:
 
     @contextlib.contextmanager
     def _at(self, kind: str) -> Iterator[int]:
-        """The stride of a kind in this step, 0 when it is not due; what is done inside is booked on it."""
+        """The stride of a kind in this step, 0 when it is not due; what is done inside is booked on it, as CPU time."""
         if kind not in self._due:
             yield 0
             return
-        begin = time.perf_counter()
+        begin = time.thread_time()
         with unseen():
             yield self._due[kind]
-        self._costs[kind] = self._costs.get(kind, 0.0) + time.perf_counter() - begin
+        self._costs[kind] = self._costs.get(kind, 0.0) + time.thread_time() - begin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,8 +27,8 @@ class _Account:
 class Budget:
     """Decides in which step which kind is looked at, and how closely, so that all together cost `share` of the time.
 
-    Each kind earns its part of the share at every step and pays what its looks cost. Who cannot pay when the
-    interval is over doubles its stride and waits; who could pay twice as much halves it.
+    Each kind earns its part of the share at every step and pays what its looks cost. After a look that cost
+    more than an interval earns, the stride grows; who is in debt waits; who could pay twice as much halves its stride.
     """
 
     def __init__(self, config: RecordConfig, kinds: Mapping[str, int]) -> None:
@@ -45,7 +46,6 @@ class Budget:
             if (step - 1) % account.every:
                 continue
             if account.credit_s < 0:
-                account.stride = min(account.stride * 2, MOST_STRIDE)
                 continue
             if account.credit_s > 3 * account.last_s:  # half the stride costs up to twice as much
                 account.stride = max(account.stride // 2, 1)
@@ -59,6 +59,9 @@ class Budget:
         for kind, account in self._accounts.items():
             allowance = self._share * step_s * account.part
             cost = costs_s.get(kind, 0.0)
+            if cost > allowance * account.every:
+                dearer = min(math.ceil(math.log2(cost / max(allowance * account.every, 1e-12))), 3)
+                account.stride = min(account.stride << dearer, MOST_STRIDE)
             account.last_s = cost or account.last_s
             most = max(_SAVED * allowance * account.every, 4 * account.last_s)
             account.credit_s = min(account.credit_s + allowance, most) - cost

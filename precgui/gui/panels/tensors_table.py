@@ -189,7 +189,7 @@ class TensorList(QTableView):
 
     def _fit(self, header: QHeaderView) -> None:
         width = self.fontMetrics().averageCharWidth()
-        for column, characters in enumerate((26, 11, 11, 10, 12, 12, 11)):
+        for column, characters in enumerate((24, 14, 14, 11, 15, 12, 12)):
             header.resizeSection(column, width * characters)
 
     def chosen(self) -> int:
