@@ -110,7 +110,9 @@ def _round_slowly(source: Array, out: Array, fmt: Format, convention: Convention
     for start in range(0, source.size, piece or 1):
         part = slice(start, start + piece)
         with np.errstate(over="ignore"):
-            out[part] = quantize_array(source[part], fmt, convention, seed)
+            rounded = quantize_array(source[part], fmt, convention, seed)
+            rounded[np.isnan(source[part])] = np.nan  # as the loops keep it, in formats without NaN, too
+            out[part] = rounded
 
 
 def _clip_infinities(source: Array, out: Array, plan: Plan) -> None:

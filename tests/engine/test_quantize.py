@@ -96,6 +96,13 @@ def test_that_shape_dtype_and_strides_of_any_tensor_are_served() -> None:
     assert quantize(torch.zeros(0, 3), "e2m1").shape == (0, 3)
 
 
+@pytest.mark.parametrize("rounding", ["to_odd", "nearest_away", "toward_zero", "up", "down", "stochastic"])
+@pytest.mark.parametrize("name", ["e2m1", "e3m2", "e4m3fn"])
+def test_that_nan_stays_nan_in_every_rounding(name: str, rounding: Rounding) -> None:
+    rounded = quantize(torch.tensor([float("nan"), 1.0]), name, rounding=rounding, seed=1)
+    assert rounded.isnan().tolist() == [True, False]
+
+
 def test_that_nan_stays_nan_unless_another_convention_is_asked_for() -> None:
     values = torch.tensor([float("nan"), -1.0])
     for name in ("fp16", "e4m3fn", "e2m1", "int8", "nf4"):

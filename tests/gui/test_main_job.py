@@ -76,8 +76,7 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(qtbot: QtBot, 
     wait(qtbot, lambda: len(first.series("loss")[0]) > 100)
 
     # Points are in the plot while it runs; Stop ends it.
-    x, _ = drawn_loss(live, one)
-    assert len(x) > 100
+    wait(qtbot, lambda: len(drawn_loss(live, one)[0]) > 100)
     window.actions_.by_id["run.stop"].trigger()
     wait(qtbot, lambda: first.status == "stopped")
 
