@@ -83,8 +83,8 @@ def test_that_every_tensor_is_listed_with_what_the_format_would_do(
     assert [cell(panel, row, UNDERFLOW) for row in range(3)] == ["0 %"] * 3
     panel.slider.setValue(12)
     assert [cell(panel, row, OVERFLOW) for row in range(3)] == ["25 %", "0 %", "50 %"]
-    assert [cell(panel, row, SAFE) for row in range(3)] == ["2^11", "2^25", "2^11"]
-    assert "The largest safe scale is 2^11." in panel.verdict.text()
+    assert [cell(panel, row, SAFE) for row in range(3)] == ["2¹¹", "2²⁵", "2¹¹"]
+    assert "The largest safe scale is 2¹¹." in panel.verdict.text()
     assert "lower bound" not in panel.verdict.text()
     panel.slider.setValue(-1)
     assert "lower bound" in panel.verdict.text()
@@ -149,3 +149,8 @@ def test_that_the_theme_reaches_the_pictures(panel: TensorsPanel, state: State, 
 )
 def test_that_a_share_is_read_at_a_glance(share: float, text: str) -> None:
     assert share_text(share) == text
+
+
+def test_that_the_limits_of_the_format_are_named_on_the_lines(panel: TensorsPanel) -> None:
+    texts = {name: line.label.textItem.toPlainText() for name, line in panel.spectrogram.lines.items()}
+    assert texts == {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}

@@ -14,6 +14,7 @@ from precgui.gui.empty import EmptyState
 from precgui.gui.panels.tensors_spectrogram import Histogram, Spectrogram
 from precgui.gui.panels.tensors_table import CHANGED, TensorList, TensorTable, share_text
 from precgui.gui.panels.tensors_view import View, read_view
+from precgui.gui.plots.signals import power_label
 from precgui.gui.state import State
 from precgui.runs.whatif import WhatIf, format_names, range_of
 
@@ -60,10 +61,10 @@ class TensorsPanel(QWidget):
         self.slider.setRange(*SCALES)
         self.slider.setPageStep(4)
         self.slider.setAccessibleName("Loss scale")
-        self.slider.setMinimumWidth(160)
+        self.slider.setMinimumWidth(60)
         self.verdict.setWordWrap(True)
         self.moment.setProperty("kind", "muted")
-        width = self.scale_text.fontMetrics().horizontalAdvance("scale 2^-24 ")
+        width = self.scale_text.fontMetrics().horizontalAdvance(f"scale {power_label(SCALES[0], 2)} ")
         self.scale_text.setFixedWidth(width)
         bar = QHBoxLayout()
         for text, widget in (
@@ -174,7 +175,7 @@ class TensorsPanel(QWidget):
     def _predict(self) -> None:
         """The format or the scale was moved: everything that follows from them."""
         scale, name = self.slider.value(), self.format_choice.currentText()
-        self.scale_text.setText(f"scale 2^{scale}")
+        self.scale_text.setText(f"scale {power_label(scale, 2)}")
         self.spectrogram.show_range(range_of(name), scale)
         if self._what_if is None:
             self.table.predict(None)
@@ -183,10 +184,10 @@ class TensorsPanel(QWidget):
         self.table.predict(told)
         safe = float(told.safe_scale[0])
         bound = "" if WhatIf.is_exact(scale) else " Below a scale of 1 this is a lower bound: more is lost on the way."
-        limit = "" if isnan(safe) else f" The largest safe scale is 2^{safe:.0f}."
+        limit = "" if isnan(safe) else f" The largest safe scale is {power_label(round(safe), 2)}."
         kind = self.kind_choice.currentText().lower()
         self.verdict.setText(
-            f"In {name} at 2^{scale}, {share_text(float(told.underflow[0]))} of all {kind} become zero, "
+            f"In {name} at {power_label(scale, 2)}, {share_text(float(told.underflow[0]))} of all {kind} become zero, "
             f"{share_text(float(told.overflow[0]))} overflow.{limit}{bound}"
         )
 

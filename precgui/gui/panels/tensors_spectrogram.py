@@ -84,9 +84,9 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         }
         for name, (place, text) in places.items():
             line = self.lines[name]
+            line.show()  # a label takes no text while its line is hidden
             line.setValue(place - log2_scale)
             line.label.setFormat(text)
-            line.show()
 
     def choose(self, step: float | None) -> None:
         self.chosen.setVisible(step is not None)

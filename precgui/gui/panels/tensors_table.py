@@ -27,6 +27,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.panels.tensors_view import View
+from precgui.gui.plots.signals import power_label
 from precgui.gui.theme import themes
 from precgui.runs.whatif import Prediction
 
@@ -127,7 +128,7 @@ def text_of(column: int, value: float) -> str:
     if column == SNR:
         return "overflow" if value == -np.inf else "exact" if value == np.inf else f"{value:.0f} dB"
     if column == SAFE:
-        return f"2^{value:.0f}"
+        return power_label(round(value), 2)
     if column == AMAX:
         return f"{value:.2e}"
     return share_text(value)
