@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import Status
+from precgui.hardware.energy import window_energy
+from precgui.hardware.readings import Absent
 from precgui.runs.run import Run
 
 NONFINITE_KINDS = ("nonfinite_loss", "nonfinite_gradient")
@@ -48,15 +50,13 @@ def energy_j(run: Run) -> float | None:
 
 
 def _sensor_energy_j(run: Run, device: str) -> float | None:
-    counted = _finite(run.series(f"energy_j:{device}", "time_s")[1])
-    if len(counted):
-        return float(counted[-1])
+    """Over the run, by the one energy meter: the counter where there is one, integrated power otherwise."""
     time_s, power_w = run.series(f"power_w:{device}", "time_s")
-    read = np.isfinite(power_w) & np.isfinite(time_s)
-    if np.count_nonzero(read) < 2:
+    counted_j = run.series(f"energy_j:{device}", "time_s")[1]
+    if not len(time_s):
         return None
-    power_w, time_s = power_w[read], time_s[read]
-    return float(np.sum((power_w[1:] + power_w[:-1]) / 2 * np.diff(time_s)))
+    window = window_energy(time_s, power_w, counted_j, 0.0, max(time_s[-1], _duration_s(run) or 0.0))
+    return None if isinstance(window, Absent) else window.energy_j
 
 
 def _final_loss(run: Run) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from precgui.config import RunConfig
@@ -14,10 +16,8 @@ from tests.runs.synthetic import live_run
 def run(precision: str, step_s: float, accuracy: float, memory: float, energy_j: float, title: str = "") -> LiveRun:
     steps = [StepDone(n, n * step_s, 1.0, 1.0, False, 0.1, 1.0, step_s, 0.0, 10, memory) for n in range(1, 11)]
     config = RunConfig.model_validate({"precision": precision, "title": title})
-    return live_run(
-        [*steps, Evaluated(10, 1, 1.0, 0.5, accuracy), PowerRead("a", 1.0, 1.0, energy_j), RunEnded(1.0, "completed")],
-        config,
-    )
+    counter = [PowerRead("a", 0.0, math.nan, 0.0), PowerRead("a", 1.0, math.nan, energy_j)]
+    return live_run([*steps, Evaluated(10, 1, 1.0, 0.5, accuracy), *counter, RunEnded(1.0, "completed")], config)
 
 
 def test_that_ratios_are_to_the_first_fp32_run() -> None:
