@@ -23,8 +23,8 @@ RESOLVE = [
 
 
 def main() -> None:
-    resolved = subprocess.run([sys.executable, "-m", *RESOLVE], cwd=ROOT, check=True, capture_output=True, text=True)
-    TARGET.write_text(HEADER + resolved.stdout, encoding="utf-8")
+    pinned = subprocess.run([sys.executable, "-m", *RESOLVE], cwd=ROOT, check=True, capture_output=True, text=True)
+    TARGET.write_text(HEADER + pinned.stdout, encoding="utf-8")
 
 
 if __name__ == "__main__":
