@@ -10,15 +10,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precgui import __version__
 from precgui.config import RunConfig, build
-from precgui.events import Emit, Event, Incident, RunEnded, RunStarted
+from precgui.events import Emit, Event, Incident, RunEnded, RunStarted, Status
 from precgui.hardware.power import PowerSampler, SensorReport
-from precgui.hardware.summary import machine_summary
+from precgui.hardware.summary import machine_summary, versions
 from precgui.runs.errors import RunFileError
 from precgui.runs.writer import RunWriter
 
@@ -95,7 +94,7 @@ class Job:
         self._emit(Incident(self._now(), self._step, "failure", "error", message))
         self._end("failed", message, details)
 
-    def _end(self, status: Any, message: str, details: str = "") -> None:
+    def _end(self, status: Status, message: str, details: str = "") -> None:
         self._emit(RunEnded(self._now(), status, message, details))
 
     def _emit(self, event: Event) -> None:
@@ -143,7 +142,7 @@ def _environment(reports: Sequence[SensorReport]) -> dict[str, Any]:
     return {
         "precgui": __version__,
         "python": platform.python_version(),
-        "libraries": {name: version for name in _LIBRARIES if (version := _version(name))},
+        "libraries": {name: version for name, version in versions(_LIBRARIES).items() if version},
         "power_sensors": [
             {
                 "name": report.device or report.source,
@@ -153,13 +152,6 @@ def _environment(reports: Sequence[SensorReport]) -> dict[str, Any]:
             for report in reports
         ],
     }
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,9 @@ def machine_summary() -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str | None]:
+def versions(distributions: Sequence[str] = _DISTRIBUTIONS) -> dict[str, str | None]:
     """The installed versions by distribution, None for what is not installed; nothing is imported."""
-    return {name: _version(name) for name in _DISTRIBUTIONS}
+    return {name: _version(name) for name in distributions}
 
 
 def _version(distribution: str) -> str | None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QScrollArea, QSlider, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QSlider, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.plotting import Plot
+from precgui.gui.panels.formats.reading import scrolled, wrapped_label
 from precgui.gui.theme import themes
 
 WAIT_MS = 40
@@ -29,8 +30,8 @@ class Experiment(QWidget):
         self.form = QFormLayout()
         self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)
         self.form.setSpacing(6)
-        self.result = _text()
-        lesson = _text("muted")
+        self.result = wrapped_label()
+        lesson = wrapped_label("muted")
         lesson.setText(self.lesson)
         side = QWidget()
         column = QVBoxLayout(side)
@@ -45,7 +46,7 @@ class Experiment(QWidget):
         self.legend = self.plot.addLegend(offset=self.legend_offset)
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
-        self._split.addWidget(_scrolled(side))
+        self._split.addWidget(scrolled(side, 220, 90))
         self._split.addWidget(self.plot)
         self._split.setSizes([280, 760])
         outer = QVBoxLayout(self)
@@ -101,23 +102,6 @@ class Experiment(QWidget):
     def draw(self) -> str:
         """Draw into `plot` and say in a sentence or two what is seen."""
         raise NotImplementedError
-
-
-def _scrolled(side: QWidget) -> QScrollArea:
-    area = QScrollArea()
-    area.setWidgetResizable(True)
-    area.setMinimumSize(220, 90)
-    area.setWidget(side)
-    return area
-
-
-def _text(kind: str = "") -> QLabel:
-    label = QLabel()
-    label.setWordWrap(True)
-    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-    if kind:
-        label.setProperty("kind", kind)
-    return label
 
 
 def percent(share: float) -> str:

@@ -12,10 +12,8 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QFileDialog,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QPushButton,
-    QScrollArea,
     QSplitter,
     QTableView,
     QVBoxLayout,
@@ -28,6 +26,7 @@ from precgui.formats.model import BlockFormat
 from precgui.formats.registry import prose
 from precgui.gui.panels.formats.format_table import SORT_ROLE, FormatTable
 from precgui.gui.panels.formats.layout_bar import LayoutBar
+from precgui.gui.panels.formats.reading import scrolled, wrapped_label
 
 
 class ReferenceTab(QWidget):
@@ -89,9 +88,9 @@ class ReferenceTab(QWidget):
         return table
 
     def _make_lower(self) -> QSplitter:
-        self.title = _label("heading")
+        self.title = wrapped_label("heading")
         self.bar = LayoutBar()
-        self.words = _label()
+        self.words = wrapped_label()
         self.words.setTextFormat(Qt.TextFormat.RichText)
         about = QWidget()
         column = QVBoxLayout(about)
@@ -100,7 +99,7 @@ class ReferenceTab(QWidget):
         column.addStretch(1)
         claims = QWidget()
         list_column = QVBoxLayout(claims)
-        heading = _label("heading")
+        heading = wrapped_label("heading")
         heading.setText("Claims that are wrong")
         list_column.addWidget(heading)
         for claim in CLAIMS:
@@ -108,13 +107,13 @@ class ReferenceTab(QWidget):
         list_column.addStretch(1)
         lower = QSplitter(Qt.Orientation.Horizontal)
         lower.setChildrenCollapsible(False)
-        lower.addWidget(_scroll(about))
-        lower.addWidget(_scroll(claims))
+        lower.addWidget(scrolled(about, 240, 120))
+        lower.addWidget(scrolled(claims, 240, 120))
         lower.setSizes([500, 500])
         return lower
 
     def _claim_view(self, claim: Claim) -> QWidget:
-        view = _label()
+        view = wrapped_label()
         view.setTextFormat(Qt.TextFormat.RichText)
         evidence = "".join(f"<br><code>{line}</code>" for line in claim.evidence())
         link = '<br><a href="show">Show the bits</a>' if claim.number else ""
@@ -162,20 +161,3 @@ class ReferenceTab(QWidget):
             path.write_text(words, encoding="utf-8")
         except OSError as error:
             self.title.setText(f"{path} cannot be written: {error.strerror}")
-
-
-def _label(kind: str = "") -> QLabel:
-    label = QLabel()
-    label.setWordWrap(True)
-    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-    if kind:
-        label.setProperty("kind", kind)
-    return label
-
-
-def _scroll(widget: QWidget) -> QScrollArea:
-    area = QScrollArea()
-    area.setWidgetResizable(True)
-    area.setWidget(widget)
-    area.setMinimumSize(240, 120)
-    return area
