@@ -39,7 +39,12 @@ class DataConfig(Section):
         json_schema_extra={"unit": "samples"},
     )
     workers: int = Field(
-        0, ge=0, le=256, title="Loader processes", description="0 loads the data in the training process."
+        0,
+        ge=0,
+        le=256,
+        title="Loader processes",
+        description="0 loads the data in the training process.",
+        json_schema_extra={"rare": True},
     )
     epoch_steps: int | None = Field(
         None,
@@ -47,7 +52,7 @@ class DataConfig(Section):
         le=10**9,
         title="Steps per epoch",
         description="At most so many batches make an epoch; empty: the whole set, or what the task thinks fit.",
-        json_schema_extra={"unit": "batches"},
+        json_schema_extra={"rare": True, "unit": "batches"},
     )
     path: str = Field(
         "",

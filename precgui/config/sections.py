@@ -1,8 +1,8 @@
 """The sections of a config: limits, titles and descriptions live here and nowhere else.
 
 Titles and descriptions are the labels and help texts of the form and of the command line. `json_schema_extra`
-carries hints for the form: `unit`, `suggestions` for a text, and `show_if`, a mapping from a config path to the
-values (`*` stands for anything) for which the field matters.
+carries hints for the form: `unit`, `suggestions` for a text, `rare` for a field that stays folded until it is asked
+for, and `show_if`, a mapping from a config path to the values (`*` stands for anything) for which the field matters.
 """
 
 from __future__ import annotations
@@ -54,17 +54,34 @@ class TrainConfig(Section):
         lt=1,
         title="Weight averaging",
         description="Decay of an exponential moving average of the weights (0.999), used for validation; empty: none.",
+        json_schema_extra={"rare": True},
     )
     checkpointing: bool = Field(
-        False, title="Activation checkpointing", description="Compute activations again backward: less memory, slower."
+        False,
+        title="Activation checkpointing",
+        description="Compute activations again backward: less memory, slower.",
+        json_schema_extra={"rare": True},
     )
-    channels_last: bool = Field(False, title="Channels last", description="Images as NHWC in memory.")
+    channels_last: bool = Field(
+        False, title="Channels last", description="Images as NHWC in memory.", json_schema_extra={"rare": True}
+    )
     attention: Literal["auto", "math", "flash", "efficient", "cudnn"] = Field(
-        "auto", title="Attention kernel", description="Back end of scaled dot-product attention."
+        "auto",
+        title="Attention kernel",
+        description="Back end of scaled dot-product attention.",
+        json_schema_extra={"rare": True},
     )
-    compile: bool = Field(False, title="torch.compile", description="Compile the model; needs a C++ compiler.")
+    compile: bool = Field(
+        False,
+        title="torch.compile",
+        description="Compile the model; needs a C++ compiler.",
+        json_schema_extra={"rare": True},
+    )
     deterministic: bool = Field(
-        False, title="Deterministic", description="Refuse operations whose result changes from run to run."
+        False,
+        title="Deterministic",
+        description="Refuse operations whose result changes from run to run.",
+        json_schema_extra={"rare": True},
     )
 
 
@@ -85,7 +102,7 @@ class OptimizerConfig(Section):
         le=1,
         title="Epsilon",
         description="Added to AdamW's denominator; below 6e-8 it is zero in FP16.",
-        json_schema_extra={"show_if": {"optimizer.name": ["adamw"]}},
+        json_schema_extra={"rare": True, "show_if": {"optimizer.name": ["adamw"]}},
     )
     weight_decay: float = Field(0.0, ge=0, le=1e6, title="Weight decay", description="L2 penalty; decoupled in AdamW.")
     schedule: Literal["constant", "cosine"] = Field(
@@ -107,7 +124,12 @@ class ScalingConfig(Section):
         description="Factor on the loss; a power of two loses no bits.",
     )
     growth_factor: float = Field(
-        2.0, gt=1, le=2.0**32, title="Growth factor", description="Factor on the scale after enough finite steps."
+        2.0,
+        gt=1,
+        le=2.0**32,
+        title="Growth factor",
+        description="Factor on the scale after enough finite steps.",
+        json_schema_extra={"rare": True},
     )
     backoff_factor: float = Field(
         0.5,
@@ -115,6 +137,7 @@ class ScalingConfig(Section):
         lt=1,
         title="Backoff factor",
         description="Factor on the scale after a step with Inf or NaN gradients.",
+        json_schema_extra={"rare": True},
     )
     growth_interval: int = Field(
         2000,
@@ -122,7 +145,7 @@ class ScalingConfig(Section):
         le=10**9,
         title="Growth interval",
         description="Finite steps in a row before the scale grows.",
-        json_schema_extra={"unit": "steps"},
+        json_schema_extra={"rare": True, "unit": "steps"},
     )
 
 
@@ -173,7 +196,7 @@ class PrecisionOptions(Section):
         None,
         title="Accumulator",
         description="Format in which products are summed; empty: FP32.",
-        json_schema_extra={"show_if": _LOW},
+        json_schema_extra={"rare": True, "show_if": _LOW},
     )
     accumulator_block: int = Field(
         32,
@@ -181,7 +204,7 @@ class PrecisionOptions(Section):
         le=65536,
         title="Accumulator block",
         description="Products summed in FP32 before their sum is rounded to the accumulator.",
-        json_schema_extra={"show_if": _LOW, "unit": "products"},
+        json_schema_extra={"rare": True, "show_if": _LOW, "unit": "products"},
     )
     scale_rule: Literal["floor", "ceil", "even", "rceil"] = Field(
         "floor",
@@ -208,6 +231,7 @@ class PrecisionOptions(Section):
         title="FP8 history",
         description="Steps that delayed scaling looks back.",
         json_schema_extra={
+            "rare": True,
             "show_if": {"precision": ["fp8"], "precision_options.fp8_amax": ["delayed"]},
             "unit": "steps",
         },
@@ -224,7 +248,7 @@ def _every(steps: int, what: str) -> Any:
         le=10**9,
         title=f"{what} every",
         description="0: never. Less often where the budget does not allow it.",
-        json_schema_extra={"show_if": _RECORDED, "unit": "steps"},
+        json_schema_extra={"rare": True, "show_if": _RECORDED, "unit": "steps"},
     )
 
 

@@ -42,7 +42,12 @@ class RunConfig(Section):
         description="auto takes an accelerator when there is one; or cpu, cuda, cuda:1 ...",
     )
     threads: int | None = Field(
-        None, ge=1, le=4096, title="CPU threads", description="Threads of torch; empty: physical cores minus one."
+        None,
+        ge=1,
+        le=4096,
+        title="CPU threads",
+        description="Threads of torch; empty: physical cores minus one.",
+        json_schema_extra={"rare": True},
     )
     model: ModelConfig = Field(default_factory=ModelConfig, title="Model")
     data: DataConfig = Field(default_factory=DataConfig, title="Data")

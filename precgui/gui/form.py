@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QLayout, QLineEdit, QVBoxLayo
 
 from precgui.config import ConfigError
 from precgui.gui.editors import Editor
-from precgui.gui.form_rows import Card, Row
+from precgui.gui.form_rows import LABEL_WIDTH, Card, Row
 from precgui.gui.theme import themes
 
 M = TypeVar("M", bound=BaseModel)
@@ -110,7 +110,7 @@ class Form(QWidget, Generic[M]):
         bold.setBold(True)
         widest = max((QFontMetrics(bold).horizontalAdvance(row.label.text()) for row in self.rows.values()), default=0)
         for row in self.rows.values():
-            row.label.setFixedWidth(widest + 4)
+            row.set_label_width(min(widest + 4, LABEL_WIDTH))
         return made
 
     def _card(self, title: str, fields: Mapping[str, FieldInfo]) -> Card:
@@ -121,6 +121,7 @@ class Form(QWidget, Generic[M]):
             card.add(row)
             self.rows[path] = row
             self.editors[path] = row.editor
+        card.close_up()
         return card
 
     def minimumSizeHint(self) -> QSize:
@@ -219,5 +220,5 @@ class Form(QWidget, Generic[M]):
         return next((row.widget for path, row in self.rows.items() if path in self.faults), None)
 
     def _recolour(self) -> None:
-        for row in self.rows.values():
-            row.recolour()
+        for part in (*self.rows.values(), *self._cards):
+            part.recolour()

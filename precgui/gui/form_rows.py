@@ -14,19 +14,23 @@ from precgui.gui.icons import icon, pixmap
 from precgui.gui.theme import themes
 
 EDITOR_WIDTH = 168
+LABEL_WIDTH = 176
 MARK_SIZE = 14
 
 
 class Row(QWidget):
     """One field: label, editor, unit, reset, and a line below that explains, or complains."""
 
-    def __init__(self, path: str, info: FieldInfo, parent: QWidget) -> None:
-        super().__init__(parent)
-        self.path, self.info = path, info
+    def __init__(self, path: str, info: FieldInfo, card: Card) -> None:
+        super().__init__(card)
+        self.path, self.info, self.card = path, info, card
         extra = info.json_schema_extra
         self.hints: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
         title = info.title or path.rpartition(".")[2].replace("_", " ").capitalize()
+        self.rare = bool(self.hints.get("rare"))
+        self.relevant, self.noted = True, False
         self.label = QLabel(title, self)
+        self.label.setWordWrap(True)
         self.editor: Editor = editor_for(info.annotation, cast(list[str], self.hints.get("suggestions", [])))
         self.widget = cast(QWidget, self.editor)
         self.widget.setParent(self)
@@ -78,11 +82,16 @@ class Row(QWidget):
         layout.setSpacing(12)
         layout.addWidget(self.label, 0, Qt.AlignmentFlag.AlignTop)
         layout.addLayout(column, 1)
-        self.label.setFixedHeight(max(self.reset.height(), self.widget.sizeHint().height()))
+
+    def set_label_width(self, width: int) -> None:
+        """All labels of a form stand in one column; one that is too long for it goes on below."""
+        self.label.setFixedWidth(width)
+        beside = max(self.reset.height(), self.widget.sizeHint().height())
+        self.label.setFixedHeight(max(beside, self.label.heightForWidth(width)))
 
     def update_state(self, *, fault: str, changed: bool, shown: bool) -> None:
-        """Complain or explain; bold when changed from the recipe."""
-        self.setVisible(shown)
+        """Complain or explain; bold when changed from the recipe. The card decides what is seen."""
+        self.relevant, self.noted = shown, changed or bool(fault)
         self.mark.setVisible(bool(fault))
         self.reset.setVisible(changed)
         font = self.label.font()
@@ -103,7 +112,10 @@ class Row(QWidget):
 
 
 class Card(QFrame):
-    """A section: its heading and its rows. It hides itself while it has none to show."""
+    """A section: its heading and its rows. Rows that few people need are folded until they are asked for.
+
+    A rare row that is changed or at fault is seen all the same. A card with nothing to show hides itself.
+    """
 
     def __init__(self, title: str, parent: QWidget) -> None:
         super().__init__(parent)
@@ -111,15 +123,39 @@ class Card(QFrame):
         heading = QLabel(title, self)
         heading.setProperty("kind", "heading")
         self.rows: list[Row] = []
+        self.more = QToolButton(self)
+        self.more.setCheckable(True)
+        self.more.setAutoRaise(True)
+        self.more.setIconSize(QSize(14, 14))
+        self.more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.more.toggled.connect(lambda _: self.update_visibility())
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(16, 12, 12, 4)
         self._column.setSpacing(0)
         self._column.addWidget(heading)
         self._column.addSpacing(10)
+        self._title = title
 
     def add(self, row: Row) -> None:
         self.rows.append(row)
         self._column.addWidget(row)
 
+    def close_up(self) -> None:
+        """All rows are there: the button that unfolds the rare ones comes below them."""
+        self._column.addWidget(self.more)
+        self._column.addSpacing(8)
+
     def update_visibility(self) -> None:
-        self.setVisible(any(not row.isHidden() for row in self.rows))
+        foldable = [row for row in self.rows if row.rare and row.relevant and not row.noted]
+        for row in self.rows:
+            row.setVisible(row.relevant and (self.more.isChecked() or row not in foldable))
+        self.more.setVisible(bool(foldable))
+        self.more.setText("Fewer" if self.more.isChecked() else f"{len(foldable)} more")
+        self.more.setAccessibleName(f"{self.more.text()} settings of {self._title}")
+        self.more.setToolTip(", ".join(row.label.text() for row in foldable))
+        self.recolour()
+        self.setVisible(any(row.relevant for row in self.rows))
+
+    def recolour(self) -> None:
+        drawing = "up" if self.more.isChecked() else "down"
+        self.more.setIcon(icon(drawing, themes().theme.muted, 14))

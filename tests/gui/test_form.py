@@ -23,6 +23,7 @@ from precgui.gui.panels.setup_precision import ChoiceCards
 class Inner(BaseModel):
     kind: Literal["a", "b"] = Field("a", title="Kind")
     only_for_b: int = Field(3, ge=1, json_schema_extra={"show_if": {"inner.kind": ["b"]}})
+    seldom: int = Field(7, ge=1, title="Seldom", json_schema_extra={"rare": True})
 
 
 class Outer(BaseModel):
@@ -174,6 +175,27 @@ def test_that_a_hidden_field_at_fault_shows_itself(other: Form[Outer]) -> None:
     other.editors["inner.only_for_b"].set(-5)
     assert other.value() is None
     assert other.rows["inner.only_for_b"].widget.isVisible()
+
+
+def test_that_rare_fields_are_folded_until_they_are_asked_for(other: Form[Outer]) -> None:
+    row = other.rows["inner.seldom"]
+    more = row.card.more
+    assert not row.isVisible() and more.text() == "1 more" and more.toolTip() == "Seldom"
+    more.click()
+    assert row.isVisible() and more.text() == "Fewer"
+    more.click()
+    assert not row.isVisible()
+
+
+def test_that_a_rare_field_that_is_changed_or_at_fault_is_seen(other: Form[Outer]) -> None:
+    row = other.rows["inner.seldom"]
+    other.set_base(Outer())
+    other.editors["inner.seldom"].set(8)
+    assert row.isVisible() and not row.card.more.isVisible()
+    other.editors["inner.seldom"].set(-8)
+    assert row.isVisible() and other.value() is None
+    row.reset.click()
+    assert not row.isVisible() and row.card.more.isVisible()
 
 
 def test_that_a_fault_of_the_whole_stands_on_top(other: Form[Outer]) -> None:
