@@ -20,6 +20,7 @@ COMMANDS = {
     "formats": "precgui.cli.formats",
     "encode": "precgui.cli.formats",
     "decode": "precgui.cli.formats",
+    "arithmetic": "precgui.cli.arithmetic",
     "run": "precgui.cli.run",
     "compare": "precgui.cli.compare",
     "export": "precgui.cli.export",

@@ -2,106 +2,212 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Literal, get_args
 
 from precgui.formats import operations
-from precgui.formats.codec import decode, encode
+from precgui.formats.codec import Decoded, decode, encode
+from precgui.formats.expression import LARGEST_BITS
 from precgui.formats.model import Format
 from precgui.formats.real import Real, finite
+from precgui.formats.report import Report
 from precgui.formats.rounding import Convention, draw
 
-_DEFAULT = Convention()
+Order = Literal["one by one", "pairwise", "kahan"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+TOO_LONG = "the exact sum has too many digits; give fewer terms, or decimals instead of fractions"
+
+
+class ArithmeticFault(ValueError):
+    """The operands do not fit the operation; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`operands` of them, as in `formula`; a sum or dot product takes one or two `lists` of any length instead."""
+
+    name: str
+    formula: str
+    operands: int = 0
+    lists: int = 0
+    exact: Callable[..., Real] | None = None
+
+
+OPERATIONS = {
+    operation.name: operation
+    for operation in (
+        Operation("add", "a + b", 2, exact=operations.add),
+        Operation("subtract", "a − b", 2, exact=operations.subtract),
+        Operation("multiply", "a × b", 2, exact=operations.multiply),
+        Operation("divide", "a / b", 2, exact=operations.divide),
+        Operation("sqrt", "√a", 1, exact=operations.square_root),
+        Operation("fma", "a × b + c, rounded once", 3, exact=operations.fma),
+        Operation("sum", "a₁ + a₂ + …", lists=1),
+        Operation("dot", "a₁ × b₁ + a₂ × b₂ + …", lists=2),
+    )
+}
+SIGNS = {"+": "add", "-": "subtract", "−": "subtract", "*": "multiply", "x": "multiply", "×": "multiply", "/": "divide",
+         "÷": "divide", "√": "sqrt"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a format computes.
+
+    A sum is kept in `accumulator` (None: the format itself), its terms added in this `order`. Products of a dot product
+    are exact until they are added, as in tensor cores, or rounded to `product` first. What has been added up
+    is rounded once more to `output`, if there is one. `convention` says how each format rounds.
+    """
+
+    accumulator: Format | None = None
+    product: Format | None = None
+    output: Format | None = None
+    order: Order = "one by one"
+    convention: Callable[[Format], Convention] = field(default=lambda _: Convention())
+    seed: int = 0
+
+
+DEFAULT = Settings()
 
 
 @dataclass(frozen=True)
 class Result:
-    """An operation: its operands as the format holds them, the rounded and the exact result."""
+    """An operation in a format.
 
-    operands: tuple[Real, ...]
-    rounded: Real
+    `operands` are as the format holds them, `exact` is the exact result of those, and `meant` that of what was typed.
+    """
+
+    operands: tuple[tuple[Decoded, ...], ...]
+    stored: Decoded
     exact: Real
+    meant: Real
+    convention: Convention
+
+    @property
+    def rounded(self) -> Real:
+        return self.stored.real
+
+    @property
+    def report(self) -> Report:
+        """The result against the exact result of the operands that the format holds."""
+        return Report(self.exact, self.stored, self.convention)
+
+    @property
+    def overall(self) -> Report:
+        """The result against what was typed: rounding the operands counts, too."""
+        return Report(self.meant, self.stored, self.convention)
 
 
 class Rounder:
-    """Rounds reals into one format; under stochastic rounding the n-th call uses the n-th draw of the seed."""
+    """Rounds reals into one format; all rounders of a calculation take their random numbers from one row of draws."""
 
-    def __init__(self, fmt: Format, convention: Convention = _DEFAULT, seed: int = 0) -> None:
-        self.format = fmt
-        self._convention = convention
-        self._seed = seed
-        self._calls = 0
+    def __init__(self, fmt: Format, settings: Settings, draws: Iterator[int]) -> None:
+        self._format, self._draws = fmt, draws
+        self._convention = settings.convention(fmt)
+
+    def stored(self, real: Real) -> Decoded:
+        random = next(self._draws) if self._convention.rounding == "stochastic" else None
+        return decode(encode(real, self._format, self._convention, random), self._format)
 
     def __call__(self, real: Real) -> Real:
-        random = draw(self._seed, self._calls)
-        self._calls += 1
-        return decode(encode(real, self.format, self._convention, random), self.format).real
+        return self.stored(real).real
 
 
-_OPERATIONS: dict[str, tuple[int, Callable[..., Real]]] = {
-    "+": (2, operations.add),
-    "-": (2, operations.subtract),
-    "*": (2, operations.multiply),
-    "/": (2, operations.divide),
-    "sqrt": (1, operations.square_root),
-    "fma": (3, operations.fma),
-}
-OPERATIONS = tuple(_OPERATIONS)
+def operation(word: str) -> Operation:
+    """By name or sign. Raises ArithmeticFault."""
+    found = OPERATIONS.get(SIGNS.get(word.strip(), word.strip().lower()))
+    if found is None:
+        raise ArithmeticFault(f"{word[:40]!r} is no operation here; there are {', '.join(OPERATIONS)}")
+    return found
 
 
-def operate(
-    operation: str, operands: Sequence[Real], fmt: Format, convention: Convention = _DEFAULT, seed: int = 0
-) -> Result:
-    """One of + - * / sqrt fma: operands are rounded to `fmt`, the operation is exact, the result is rounded once."""
-    count, function = _OPERATIONS[operation]
-    if len(operands) != count:
-        raise ValueError(f"{operation} takes {count} numbers, not {len(operands)}")
-    rounder = Rounder(fmt, convention, seed)
-    held = tuple(rounder(real) for real in operands)
-    exact = function(*held)
-    return Result(held, rounder(exact), exact)
+def operate(name: str, operands: Sequence[Sequence[Real]], fmt: Format, settings: Settings = DEFAULT) -> Result:
+    """An operation on operands rounded to `fmt`: numbers as lists of one, a sum or dot product as its lists.
 
-
-def total(values: Iterable[Real], accumulator: Format, convention: Convention = _DEFAULT, seed: int = 0) -> Result:
-    """The sum from left to right, rounded to the accumulator after each addition. Values are taken as they are."""
-    rounder = Rounder(accumulator, convention, seed)
-    held = tuple(values)
-    running = exact = finite(0)
-    for value in held:
-        running = rounder(operations.add(running, value))
-        exact = operations.add(exact, value)
-    return Result(held, running, exact)
-
-
-def kahan_total(values: Iterable[Real], accumulator: Format, convention: Convention = _DEFAULT) -> Result:
-    """Compensated summation (Kahan 1965), every operation rounded to the accumulator."""
-    rounder = Rounder(accumulator, convention)
-    held = tuple(values)
-    running = lost = exact = finite(0)
-    for value in held:
-        corrected = rounder(operations.subtract(value, lost))
-        grown = rounder(operations.add(running, corrected))
-        lost = rounder(operations.subtract(rounder(operations.subtract(grown, running)), corrected))
-        running = grown
-        exact = operations.add(exact, value)
-    return Result(held, running, exact)
-
-
-def dot(
-    left: Sequence[Real], right: Sequence[Real], fmt: Format, accumulator: Format,
-    convention: Convention = _DEFAULT, product: Format | None = None,
-) -> Result:  # fmt: skip
-    """The dot product of vectors rounded to `fmt`, added up in `accumulator`.
-
-    Products are exact until they are added, as in tensor cores; with `product` each is rounded to that format first.
+    Every operation is exact and then rounded once. Raises ArithmeticFault for operands that do not fit, also those
+    whose exact result is out of reach.
     """
-    if len(left) != len(right):
-        raise ValueError(f"the vectors differ in length: {len(left)} and {len(right)}")
-    hold, gather = Rounder(fmt, convention), Rounder(accumulator, convention)
-    round_product = Rounder(product, convention) if product else None
-    running = exact = finite(0)
-    for a, b in zip(left, right, strict=True):
-        term = operations.multiply(hold(a), hold(b))
-        exact = operations.add(exact, operations.multiply(a, b))
-        running = gather(operations.add(running, round_product(term) if round_product else term))
-    return Result((*left, *right), running, exact)
+    chosen = operation(name)
+    _check(chosen, operands)
+    draws = map(partial(draw, settings.seed), count())
+    hold = Rounder(fmt, settings, draws)
+    held = tuple(tuple(hold.stored(real) for real in part) for part in operands)
+    values = [[each.real for each in part] for part in held]
+    if chosen.exact is not None:
+        exact, meant = (_within_reach(chosen.exact(*(part[0] for part in parts))) for parts in (values, operands))
+        return Result(held, hold.stored(exact), exact, meant, settings.convention(fmt))
+    exact, meant = (_exact_sum(_products(parts)) for parts in (values, operands))
+    accumulator = settings.accumulator or fmt
+    gather = Rounder(accumulator, settings, draws)
+    terms = _products(values)
+    if settings.product is not None and chosen.lists == 2:
+        terms = map(Rounder(settings.product, settings, draws), terms)
+    last = settings.output or accumulator
+    found = Rounder(last, settings, draws).stored(_SUMS[settings.order](list(terms), gather))
+    return Result(held, found, exact, meant, settings.convention(last))
+
+
+def _check(chosen: Operation, operands: Sequence[Sequence[Real]]) -> None:
+    wanted = chosen.operands or chosen.lists
+    if len(operands) != wanted:
+        what = "number" if chosen.operands else "list"
+        raise ArithmeticFault(f"{chosen.name} takes {wanted} {what}{'s' if wanted > 1 else ''}, not {len(operands)}")
+    if chosen.operands and any(len(part) != 1 for part in operands):
+        raise ArithmeticFault(f"{chosen.name} takes single numbers; sum and dot take lists")
+    if len({len(part) for part in operands}) > 1 and chosen.lists:
+        lengths = " and ".join(str(len(part)) for part in operands)
+        raise ArithmeticFault(f"the two lists differ in length: {lengths} numbers")
+
+
+def _products(parts: Sequence[Sequence[Real]]) -> Iterator[Real]:
+    if len(parts) == 1:
+        return iter(parts[0])
+    return (operations.multiply(a, b) for a, b in zip(*parts, strict=True))
+
+
+def _exact_sum(terms: Iterator[Real]) -> Real:
+    total = finite(0)
+    for term in terms:
+        total = _within_reach(operations.add(total, term))
+    return total
+
+
+def _within_reach(real: Real) -> Real:
+    if max(real.value.numerator.bit_length(), real.value.denominator.bit_length()) > 2 * LARGEST_BITS:
+        raise ArithmeticFault(TOO_LONG)
+    return real
+
+
+def _one_by_one(terms: Sequence[Real], gather: Rounder) -> Real:
+    running = finite(0)
+    for term in terms:
+        running = gather(operations.add(running, term))
+    return running
+
+
+def _pairwise(terms: Sequence[Real], gather: Rounder) -> Real:
+    """Halves are added up apart, down to single terms."""
+    if len(terms) < 2:
+        return gather(terms[0]) if terms else finite(0)
+    middle = len(terms) // 2
+    halves = (_pairwise(terms[:middle], gather), _pairwise(terms[middle:], gather))
+    return gather(operations.add(*halves))
+
+
+def _kahan(terms: Sequence[Real], gather: Rounder) -> Real:
+    """Compensated summation (Kahan 1965), every operation rounded to the accumulator."""
+    running = lost = finite(0)
+    for term in terms:
+        corrected = gather(operations.subtract(term, lost))
+        grown = gather(operations.add(running, corrected))
+        lost = gather(operations.subtract(gather(operations.subtract(grown, running)), corrected))
+        running = grown
+    return running
+
+
+_SUMS: dict[Order, Callable[[Sequence[Real], Rounder], Real]] = {
+    "one by one": _one_by_one, "pairwise": _pairwise, "kahan": _kahan
+}  # fmt: skip

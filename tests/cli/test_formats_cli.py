@@ -82,7 +82,10 @@ def test_that_the_table_of_formats_is_complete(capsys: pytest.CaptureFixture[str
     [(["encode", "1/0"], "division by zero"), (["encode", "1", "--format", "fp17"], "no number format"),
      (["encode", "😀"], "not part of a number"), (["decode", "12", "--format", "fp16"], "bit pattern"),
      (["decode", "0x1ff", "--format", "e5m2"], "does not fit"), (["encode", "1", "--stack", "tape"], "no stack"),
-     (["encode", "1", "--format", "mxfp4"], "block format")],
+     (["encode", "1", "--format", "mxfp4"], "block format"), (["arithmetic", "add", "1"], "takes 2 numbers"),
+     (["arithmetic", "power", "1", "2"], "no operation"), (["arithmetic", "dot", "1,2", "3"], "differ in length"),
+     (["arithmetic", "sum", "1,😀"], "number 2"), (["arithmetic", "add", "1", "2", "--output", "fp16"], "leave it out"),
+     (["arithmetic", "sum", "1", "--accumulator", "fp17"], "no number format")],
 )  # fmt: skip
 def test_that_bad_input_is_one_line_and_exit_code_two(
     capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
@@ -111,3 +114,32 @@ def test_that_encoding_loads_neither_torch_nor_qt() -> None:
         "sys.exit(any(m in sys.modules for m in ('torch', 'PySide6', 'numba')))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_that_arithmetic_prints_the_rounded_and_the_exact_result(capsys: pytest.CaptureFixture[str]) -> None:
+    document = _json(capsys, "arithmetic", "fma", "1/3", "3", "-1", "--format", "fp16,e4m3fn")
+    assert (document["operation"], document["exact"]) == ("fma", "0")
+    fp16, e4m3fn = document["results"]
+    assert fp16.keys() >= ROW_KEYS
+    assert (fp16["bits"], fp16["exact"], fp16["exact_of_operands"]) == ("0x8c00", "-0.000244140625", "-0.000244140625")
+    assert fp16["operands"][0] == [{"bits": "0x3555", "exact": "0.333251953125"}]
+    assert e4m3fn["error_from_input"] == "0.03125"
+
+
+def test_that_sums_take_an_accumulator_an_order_and_an_output(capsys: pytest.CaptureFixture[str]) -> None:
+    def row(*options: str) -> dict[str, Any]:
+        return dict(_json(capsys, "arithmetic", *options, "--format", "bf16")["results"][0])
+
+    assert row("sum", "repeat(1, 3000)")["exact"] == "256"
+    assert row("sum", "repeat(1, 3000)", "--accumulator", "fp32")["exact"] == "3000"
+    assert row("sum", "repeat(1, 3000)", "--order", "pairwise")["exact"] in ("2992", "3008")
+    wide = row("dot", "repeat(1, 3000)", "repeat(1, 3000)", "--accumulator", "fp32", "--output", "bf16")
+    assert (wide["exact"], wide["result_format"], wide["accumulator"]) == ("3008", "bf16", "fp32")
+    assert row("-", "-1e5", "-inf")["exact"] == "inf"
+
+
+def test_that_people_read_arithmetic_as_a_table_or_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arithmetic", "dot", "0.1, 2", "3, 1/3", "--format", "fp16,bf16", "--accumulator", "fp32"]) == 0
+    assert "0.96666" in capsys.readouterr().out
+    assert main(["arithmetic", "divide", "1", "0", "--format", "e4m3fn", "--stack", "torch >= 2.12"]) == 0
+    assert "0x7e" in capsys.readouterr().out

@@ -1,0 +1,159 @@
+"""`precgui arithmetic`: an operation as a format computes it, beside the exact result."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+
+from precgui.cli.errors import UserError
+from precgui.cli.format_options import (
+    add_switches,
+    chosen_formats,
+    convention_of,
+    named_format,
+    read_number,
+    take_negative_values,
+)
+from precgui.cli.format_tables import (
+    WIDE,
+    Line,
+    approximate,
+    clipped,
+    console,
+    print_json,
+    print_lines,
+    stored_lines,
+    table,
+)
+from precgui.formats import text
+from precgui.formats.arithmetic import (
+    OPERATIONS,
+    ORDERS,
+    ArithmeticFault,
+    Operation,
+    Result,
+    Settings,
+    operate,
+    operation,
+)
+from precgui.formats.codec import Decoded
+from precgui.formats.lists import brief_list, parse_list
+from precgui.formats.model import Format
+from precgui.formats.parse import InputError
+from precgui.formats.real import Real
+from precgui.formats.report import Report
+
+
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the sub-command; it sets `run`."""
+    parser = subparsers.add_parser(
+        "arithmetic", help="add, multiply, fma, sum, dot ... as a format computes them, beside the exact result",
+        description="Round the operands to a format, compute, and round as the format does. A VALUE is written as for "
+        "encode; sum takes any number of them, dot two lists with commas. repeat(0.1, 1000) stands for many of one.",
+    )  # fmt: skip
+    take_negative_values(parser)
+    parser.add_argument("operation", metavar="OPERATION", help=f"{', '.join(OPERATIONS)}, or a sign such as + or x")
+    parser.add_argument("values", metavar="VALUE", nargs="+", help="the operands")
+    add_switches(parser)
+    parser.add_argument("--accumulator", metavar="F", help="format in which sums are kept (default: the format itself)")
+    parser.add_argument("--product", metavar="F", help="round the products of dot to this format (default: exact)")
+    parser.add_argument("--output", metavar="F", help="round what was added up to this format (default: accumulator)")
+    parser.add_argument("--order", choices=ORDERS, default=ORDERS[0], help="how a sum is added up: %(choices)s")
+    parser.set_defaults(run=run_arithmetic)
+
+
+def run_arithmetic(args: argparse.Namespace) -> int:
+    try:
+        chosen = operation(args.operation)
+        operands = _operands(chosen, args.values)
+        settings = _settings(args, chosen)
+        results = [(fmt, operate(chosen.name, operands, fmt, settings)) for fmt in chosen_formats(args.format)]
+    except (ArithmeticFault, InputError) as error:
+        raise UserError(str(error)) from None
+    meant, typed = _exact(results[0][1].meant), " ".join(args.values)
+    if args.json:
+        rows = [_row(fmt, result, settings) for fmt, result in results]
+        print_json({"operation": chosen.name, "input": args.values, "exact": meant, "results": rows})
+    elif len(results) == 1:
+        head: list[Line] = [
+            ("Operation", f"{chosen.name}: {chosen.formula}"),
+            ("Input", clipped(" ".join(args.values))),
+        ]
+        print_lines([*head, ("Exact result", meant), *_result_lines(results[0][1])])
+    else:
+        beside = f" = {text.approximate(results[0][1].meant.value, 17)}…" if "/" in meant else ""
+        print_lines([(f"Exact {chosen.name}", clipped(meant, 120) + beside)])
+        _print_results(f"{chosen.name} {clipped(typed)} in {len(results)} formats", results)
+    return 0
+
+
+def _operands(chosen: Operation, values: Sequence[str]) -> list[list[Real]]:
+    if chosen.operands:
+        return [[read_number(value)] for value in values]
+    if chosen.lists == 1:
+        return [[real for value in values for real in parse_list(value)]]
+    return [parse_list(value) for value in values]
+
+
+def _settings(args: argparse.Namespace, chosen: Operation) -> Settings:
+    named = {key: None if getattr(args, key) is None else named_format(getattr(args, key))
+             for key in ("accumulator", "product", "output")}  # fmt: skip
+    for key, fmt in named.items():
+        if fmt is not None and (not chosen.lists or (key == "product" and chosen.lists < 2)):
+            raise UserError(f"--{key} has no meaning for {chosen.name}; leave it out")
+    return Settings(**named, order=args.order, convention=partial(convention_of, args), seed=args.seed)
+
+
+def _exact(real: Real) -> str:
+    return text.exact(real) if real.exact or not real.is_finite else text.approximate(real.value, 40)
+
+
+def _row(fmt: Format, result: Result, settings: Settings) -> dict[str, object]:
+    """The keys of a row of `encode --json` for the result, and what belongs to the operation."""
+    gathered = None if not settings.accumulator else settings.accumulator.name
+    overall = result.overall.row()
+    return {
+        "format": fmt.name,
+        "result_format": result.stored.format.name,
+        "accumulator": gathered,
+        "operands": [[_operand(each) for each in part] for part in result.operands],
+        **{key: value for key, value in result.report.row().items() if key != "format"},
+        "exact_of_operands": _exact(result.exact),
+        "error_from_input": overall["error"],
+        "error_from_input_relative": overall["error_relative"],
+    }
+
+
+def _operand(each: Decoded) -> dict[str, str]:
+    return {"bits": Report(each.real, each, Settings().convention(each.format)).bits, "exact": text.exact(each.real)}
+
+
+def _held(result: Result) -> str:
+    """The operands as the format holds them, the first few of a list."""
+    return "; ".join(brief_list([each.real for each in part]) for part in result.operands)
+
+
+def _result_lines(result: Result) -> list[Line]:
+    overall = result.overall
+    lines: list[Line] = [("Operands held", _held(result)), ("Exact of these", clipped(_exact(result.exact), 200))]
+    lines += stored_lines(result.report)
+    if overall.error is not None:
+        relative, ulps = approximate(overall.relative_error), approximate(overall.error_ulp)
+        beside = f"{relative} relative, {ulps} ulp" if relative else f"{ulps} ulp"
+        words = f"{text.approximate(overall.error, 17)} ({beside})"
+        lines.append(("Error from input", words if overall.error else "none"))
+    return lines
+
+
+def _print_results(title: str, results: Sequence[tuple[Format, Result]]) -> None:
+    screen = console()
+    headings = ("Format", "Operands", "Exact of these", "Result", "Bits", "In ulps", "Error", "Remark")
+    wanted = headings if screen.width >= WIDE else ("Format", "Result", "Bits", "In ulps", "Error")
+    made = table(title, wanted, right=("In ulps", "Error"))
+    for fmt, result in results:
+        each, overall = result.report, result.overall
+        cells = (fmt.name, _held(result), text.short(result.exact, 10), each.shown, each.bits,
+                 approximate(each.error_ulp, 3), approximate(overall.error, 3), each.note)  # fmt: skip
+        made.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in wanted))
+    screen.print(made)

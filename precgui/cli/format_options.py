@@ -1,0 +1,57 @@
+"""What the commands on number formats share: their options, and what was typed turned into formats and numbers."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from precgui.cli.errors import UserError
+from precgui.formats.conventions import BY_NAME
+from precgui.formats.model import Format
+from precgui.formats.parse import InputError, parse
+from precgui.formats.real import Real
+from precgui.formats.registry import UnknownFormatError, formats, get
+from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, Convention
+
+MINUS_IS_NO_OPTION = re.compile(r"-(?!-|h$).")
+
+
+def take_negative_values(parser: argparse.ArgumentParser) -> None:
+    """Let -inf, -1e5 and -1/3 be values, not options."""
+    parser._negative_number_matcher = MINUS_IS_NO_OPTION
+
+
+def add_switches(parser: argparse.ArgumentParser) -> None:
+    """--format, --rounding, --overflow, --stack, --seed and --json."""
+    parser.add_argument("--format", default="all", metavar="F", help="a format, several with commas, or all (default)")
+    parser.add_argument("--rounding", choices=ROUNDINGS, default="nearest_even", metavar="R", help=", ".join(ROUNDINGS))
+    parser.add_argument("--overflow", choices=OVERFLOWS, metavar="O", help=f"{', '.join(OVERFLOWS)} (default ieee)")
+    parser.add_argument("--stack", metavar="S", help=f"overflow and NaN as in: {'; '.join(BY_NAME)}".replace("%", "%%"))
+    parser.add_argument("--seed", type=int, default=0, help="of stochastic rounding")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def chosen_formats(names: str) -> list[Format]:
+    return list(formats().values()) if names == "all" else [named_format(name) for name in names.split(",")]
+
+
+def named_format(name: str) -> Format:
+    try:
+        return get(name)
+    except UnknownFormatError as error:
+        raise UserError(str(error)) from None
+
+
+def read_number(value: str, bits_of: Format | None = None) -> Real:
+    try:
+        return parse(value, bits_of)
+    except InputError as error:
+        raise UserError(str(error)) from None
+
+
+def convention_of(args: argparse.Namespace, fmt: Format) -> Convention:
+    """What --rounding, --overflow and --stack mean for a format."""
+    if args.stack is not None and args.stack not in BY_NAME:
+        raise UserError(f"{args.stack!r} is no stack; there are {'; '.join(BY_NAME)}")
+    base = BY_NAME[args.stack].convention(fmt) if args.stack else Convention()
+    return Convention(args.rounding, args.overflow or base.overflow, base.nan)

@@ -1,0 +1,106 @@
+"""Numbers in formats as tables and lists for a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from precgui.formats import text
+from precgui.formats.model import CodeBook, FloatFormat, IntFormat
+from precgui.formats.report import Report
+
+PIPE_WIDTH = 200
+WIDE = 130  # columns of a terminal from which on everything is shown
+FREE = ("What", "Remark", "Convention", "Operands")  # columns whose text may wrap
+Line = tuple[str, str | Text]
+
+
+def print_json(document: object) -> None:
+    json.dump(document, sys.stdout, indent=1, allow_nan=False)
+    print()
+
+
+def console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+
+
+def table(title: str, headings: Sequence[str], right: Sequence[str]) -> Table:
+    """An empty table; the columns named in `right` are aligned there."""
+    made = Table(title=Text(title), header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in headings:
+        free = heading in FREE
+        made.add_column(heading, no_wrap=not free, justify="right" if heading in right else "left")
+    return made
+
+
+def print_lines(lines: Sequence[Line]) -> None:
+    """Labels at the left, what belongs to them at the right."""
+    grid = Table.grid(padding=(0, 2))
+    for label, content in lines:
+        grid.add_row(Text(label, style="bold"), content if isinstance(content, Text) else Text(content))
+    console().print(grid)
+
+
+def approximate(value: Fraction | None, digits: int = 4) -> str:
+    return "" if value is None else text.approximate(value, digits)
+
+
+def clipped(value: str, limit: int = 60) -> str:
+    return value if len(value) <= limit else f"{value[: limit - 3]}..."
+
+
+def fields(each: Report) -> Text:
+    """Sign, exponent and mantissa apart, in their colours."""
+    fmt, digits = each.format, each.binary
+    if not isinstance(fmt, FloatFormat):
+        return Text(digits)
+    cut = fmt.sign_bits + fmt.exponent_bits
+    parts = ((digits[: fmt.sign_bits], "red"), (digits[fmt.sign_bits : cut], "green"), (digits[cut:], "cyan"))
+    return Text(" ").join(Text(part, style=style) for part, style in parts if part)
+
+
+def stored_lines(each: Report) -> list[Line]:
+    """Everything about a stored value: bits, exact value, error, neighbours and the interval that rounds to it."""
+    fmt, stored = each.format, each.stored
+    lines: list[Line] = [
+        ("Format", f"{fmt.name}: {fmt.title}"), ("Bits", each.bits), ("Fields", fields(each)),
+        ("Class", stored.category), ("Exact value", text.exact(stored.real)),
+    ]  # fmt: skip
+    if stored.real.payload or stored.real.signalling:
+        lines.append(("NaN", text.nan_text(stored.real)))
+    if stored.real.is_finite:
+        lines += [
+            ("As n*2^k", text.times_power_of_two(stored.real.value)),
+            ("As hex float", text.hex_float(stored.real.value)),
+        ]
+    lines += _error_lines(each)
+    for label, steps in (("Next below", -1), ("Next above", 1)):
+        neighbour = each.neighbour(steps)
+        if neighbour is not None:
+            lines.append((label, f"{text.short(neighbour.real, 17)}  ({neighbour.code:#x})"))
+    if each.note:
+        lines.append(("Remark", each.note))
+    return lines
+
+
+def _error_lines(each: Report) -> list[Line]:
+    lines: list[Line] = []
+    if each.ulp is not None:
+        lines.append(("One ulp", text.exact_fraction(each.ulp)))
+    if each.error:
+        relative, ulps = each.relative_error, each.error_ulp
+        shown = f"{text.approximate(each.error, 17)} ({approximate(relative)} relative, {approximate(ulps)} ulp)"
+        lines.append(("Error", shown))
+    interval = each.interval
+    if interval is not None and not isinstance(each.format, (IntFormat, CodeBook)):
+        left, right = "[" if interval.low_closed else "(", "]" if interval.high_closed else ")"
+        low, high = text.approximate(interval.low, 20), text.approximate(interval.high, 20)
+        lines.append(("Rounds here", f"{left}{low}, {high}{right}"))
+    return lines

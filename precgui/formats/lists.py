@@ -1,0 +1,58 @@
+"""Lists of numbers as they are typed: expressions with commas between them, and `repeat(x, n)` for many of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from precgui.formats import text
+from precgui.formats.parse import InputError, parse
+from precgui.formats.real import Real
+
+MOST_NUMBERS = 10_000
+_REPEAT = re.compile(r"\s*repeat\s*\((.*),\s*([0-9_]+)\s*\)\s*", re.DOTALL | re.IGNORECASE)
+_DEPTH = {"(": 1, ")": -1}
+
+
+def parse_list(typed: str) -> list[Real]:
+    """Every number of a list, exactly. Commas inside brackets do not separate. Raises InputError."""
+    found: list[Real] = []
+    for place, part in enumerate(_parts(typed), 1):
+        try:
+            found += _numbers(part)
+        except InputError as error:
+            raise InputError(f"number {place} of the list: {error}") from None
+        if len(found) > MOST_NUMBERS:
+            raise InputError(f"the list is too long: at most {MOST_NUMBERS} numbers are taken")
+    if not found:
+        raise InputError("the list is empty; write numbers with commas between them, or repeat(0.1, 1000)")
+    return found
+
+
+def _parts(typed: str) -> list[str]:
+    parts, depth = [""], 0
+    for letter in typed:
+        depth += _DEPTH.get(letter, 0)
+        if letter in ",;\n" and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part for part in parts if part.strip()]
+
+
+def _numbers(part: str) -> list[Real]:
+    repeat = _REPEAT.fullmatch(part)
+    if repeat is None:
+        return [parse(part)]
+    digits = repeat[2].replace("_", "")
+    if len(digits) > 6 or int(digits or 0) > MOST_NUMBERS:
+        raise InputError(f"{repeat[2][:20]} repetitions are too many; at most {MOST_NUMBERS} numbers are taken")
+    return [parse(repeat[1])] * int(digits or 0)
+
+
+def brief_list(reals: Sequence[Real], most: int = 5, digits: int = 6) -> str:
+    """A list for reading: `1000 × 0.1` where all are alike, else the first few."""
+    if len(reals) > 1 and all(real == reals[0] for real in reals):
+        return f"{len(reals)} × {text.short(reals[0], digits)}"
+    shown = ", ".join(text.short(real, digits) for real in reals[:most])
+    return f"{shown}, … ({len(reals)})" if len(reals) > most else shown
