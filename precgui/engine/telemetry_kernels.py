@@ -1,8 +1,10 @@
-"""Statistics and exponent histograms of FP32 tensors in one pass over memory, compiled by numba.
+"""Statistics and exponent histograms of FP32 and BF16 tensors in one pass over memory, compiled by numba.
 
 Tensors are named by address, so that one call takes all of them and costs no array object for each. A tensor is looked
-at in blocks of BLOCK neighbours; of `stride` blocks one is read, from block `first` on. Each block is copied to a
-buffer that stays in the first-level cache; counting and summing run over the buffer.
+at in blocks of BLOCK neighbours; of `stride` blocks one is read, from block `first` on. What is read is copied to a
+buffer of CHUNK numbers that stays in the first-level cache; the loops over the buffer are such that the compiler makes
+vector instructions of them. The histogram counts one bin after the other, between the smallest and the largest exponent
+in the buffer: a dozen in most tensors, which is faster than one counter after the other.
 """
 
 from __future__ import annotations
@@ -12,36 +14,25 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
+
+from precgui.engine.telemetry_vectors import GROUP, as_floats, as_words, count_below, count_equal
 
 BLOCK = 64
+CHUNK = 2048  # a multiple of BLOCK and of GROUP, at most MOST_GROUPS of them
 BINS = 256
 # What the loops leave in a row, before `telemetry_rows.finished` turns sums into statistics.
 AMAX, LEAST, SUM, SQUARES, ZEROS, NAN, POS_INF, NEG_INF, COUNT, CHANGED, LOST = range(11)
 LOST_FORMATS = 5
 SUMS = LOST + LOST_FORMATS
+FLOAT32, BFLOAT16 = range(2)  # what an address points to
 
 _ABS, _INF, _SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000), np.uint32(0x80000000)
 _ONE, _NONE = np.uint32(1), np.uint32(0xFFFFFFFF)
-_EXPONENT_SHIFT = np.uint32(23)
-
+_EXPONENT_SHIFT, _HALF_WORD = np.uint32(23), np.uint32(16)
+_SPECIAL = np.uint8(255)  # exponent of NaN and Inf; also marks places that hold no number
+_WIDE = 40  # bins from which one counter after the other is faster
 
 _array: Any = numba.carray  # type: ignore[attr-defined]
-
-
-def _pointer_to_float(context: Any, address: Any) -> Any:
-    """An address as a pointer to float32."""
-    float_pointer: Any = types.CPointer
-    signature = float_pointer(types.float32)(types.intp)
-
-    def code(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], target.get_value_type(signature.return_type))
-
-    return signature, code
-
-
-_pointer: Any = intrinsic(_pointer_to_float)
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,114 +46,179 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @numba.njit(inline="always")
-def _special(bits: Any, size: Any, row: Any) -> None:
-    """Tell NaN from the infinities."""
-    for i in range(size):
-        magnitude = bits[i] & _ABS
-        if magnitude > _INF:
-            row[NAN] += 1
-        elif magnitude == _INF:
-            row[NEG_INF if bits[i] & _SIGN else POS_INF] += 1
+def _read(address: Any, kind: Any, start: Any, values: Any) -> None:
+    """Fill `values` with the numbers of a tensor from `start` on."""
+    if kind == BFLOAT16:
+        words, bits = _array(as_words(address + 2 * start), values.shape), values.view(np.uint32)
+        for i in range(values.size):
+            bits[i] = np.uint32(np.uint32(words[i]) << _HALF_WORD)
+    else:
+        source = _array(as_floats(address + 4 * start), values.shape)
+        for i in range(values.size):
+            values[i] = source[i]
 
 
 @numba.njit(inline="always")
-def _add_block(values: Any, bits: Any, size: Any, row: Any, counts: Any) -> None:
-    """Add `size` buffered values (`bits` is the same memory) to a row of sums and to four histograms."""
-    for i in range(size):  # four, because a counter cannot be incremented twice in a row without waiting
-        counts[i & 3, (bits[i] & _ABS) >> _EXPONENT_SHIFT] += _ONE
-    amax, least, largest = np.uint32(0), _NONE, np.uint32(0)
-    zeros = np.uint32(0)
+def _extremes(bits: Any, size: Any) -> Any:
+    """The largest magnitude, and the smallest but for zero less one, as bits."""
+    largest, least = np.uint32(0), _NONE
+    for i in range(size):
+        magnitude = np.uint32(bits[i] & _ABS)
+        largest = max(largest, magnitude)
+        least = min(least, np.uint32(magnitude - _ONE))  # zero becomes the largest number
+    return largest, least
+
+
+@numba.njit(inline="always")
+def _special(values: Any, bits: Any, size: Any, row: Any, exponents: Any) -> Any:
+    """Tell NaN from the infinities and put zeros in their places; how many there were."""
+    found = 0
     for i in range(size):
         magnitude = bits[i] & _ABS
-        largest = max(largest, magnitude)
-        amax = max(amax, magnitude if magnitude < _INF else np.uint32(0))
-        least = min(least, np.uint32(magnitude - _ONE))  # zero becomes the largest number
-        zeros += np.uint32(magnitude == 0)
-    if largest >= _INF:
-        _special(bits, size, row)
+        if magnitude < _INF:
+            continue
+        if magnitude > _INF:
+            row[NAN] += 1
+        else:
+            row[NEG_INF if bits[i] & _SIGN else POS_INF] += 1
+        values[i] = 0
+        found += 1
+    exponents[255] += np.uint32(found)
+    return found
+
+
+@numba.njit(inline="always")
+def _pack(bits: Any, size: Any, packed: Any) -> None:
+    """Exponents as bytes; the places up to the next whole group hold no number."""
+    for i in range(size):
+        packed[i] = np.uint8(np.uint32(np.uint32(bits[i] & _ABS) >> _EXPONENT_SHIFT))
+    for i in range(size, (size + GROUP - 1) // GROUP * GROUP):
+        packed[i] = _SPECIAL
+
+
+@numba.njit(inline="always")
+def _histogram(packed: Any, size: Any, low: Any, high: Any, exponents: Any) -> Any:
+    """Count the exponents from `low` (at least 1) to `high`; how many there were."""
+    found = 0
+    if high - low < _WIDE:
+        for k in range(low, high + 1):
+            count = count_equal(packed.ctypes.data, (size + GROUP - 1) // GROUP, np.uint8(k))
+            exponents[k] += np.uint32(count)
+            found += count
+    else:
         for i in range(size):
-            if bits[i] & _ABS >= _INF:
-                values[i] = 0
+            k = packed[i]
+            if low <= k <= high:
+                exponents[k] += _ONE
+                found += 1
+    return found
+
+
+@numba.njit(inline="always")
+def _add(values: Any, bits: Any, size: Any, packed: Any, row: Any, exponents: Any) -> None:
+    """Add `size` buffered values to a row of sums and to a histogram."""
+    _pack(bits, size, packed)
+    largest, least = _extremes(bits, size)
+    special = 0
+    if largest >= _INF:
+        special = _special(values, bits, size, row, exponents)
+        largest, least = _extremes(bits, size)
+    low, high = np.int64(1), np.int64(0)
+    if least != _NONE:  # something is not zero
+        low, high = np.int64((least + _ONE) >> _EXPONENT_SHIFT), np.int64(largest >> _EXPONENT_SHIFT)
+    tiny = size - special - _histogram(packed, size, max(low, 1), high, exponents)
+    exponents[0] += np.uint32(tiny)
+    if low == 0:  # numbers below the normal ones are in the same bin as zeros
+        tiny = -special
+        for i in range(size):
+            tiny += np.int64((bits[i] & _ABS) == 0)
     total, squares = 0.0, 0.0
     for i in range(size):
         value = np.float64(values[i])
         total += value
         squares += value * value
-    row[AMAX] = max(row[AMAX], np.float64(amax))
+    row[AMAX] = max(row[AMAX], np.float64(largest))
     row[LEAST] = min(row[LEAST], np.float64(least))
     row[SUM] += total
     row[SQUARES] += squares
-    row[ZEROS] += zeros
+    row[ZEROS] += tiny
     row[COUNT] += size
 
 
-@numba.njit(inline="always")
-def _merge(counts: Any, exponents: Any) -> None:
-    for k in range(BINS):
-        exponents[k] += counts[0, k] + counts[1, k] + counts[2, k] + counts[3, k]
-
-
-def _measure(addresses: Any, sizes: Any, strides: Any, firsts: Any, factor: Any, rows: Any, exponents: Any) -> None:
+def _measure(
+    addresses: Any, sizes: Any, kinds: Any, strides: Any, firsts: Any, factor: Any, rows: Any, exponents: Any
+) -> None:
     """Statistics of each tensor times `factor` into rows[t] (SUMS numbers) and exponents[t] (BINS counts)."""
-    values = np.empty(BLOCK, np.float32)
+    values, packed = np.empty(CHUNK, np.float32), np.empty(CHUNK, np.uint8)
     bits = values.view(np.uint32)
     for t in range(addresses.size):
-        source = _array(_pointer(addresses[t]), (sizes[t],))
-        counts = np.zeros((4, BINS), np.uint32)
-        for start in range(firsts[t] * BLOCK, sizes[t], strides[t] * BLOCK):
-            size = min(BLOCK, sizes[t] - start)
-            for i in range(size):
-                values[i] = source[start + i] * np.float32(factor)
-            _add_block(values, bits, size, rows[t], counts)
-        _merge(counts, exponents[t])
+        block, at = CHUNK if strides[t] == 1 else BLOCK, 0
+        for start in range(firsts[t] * block, sizes[t], strides[t] * block):
+            count = min(block, sizes[t] - start)
+            _read(addresses[t], kinds[t], start, values[at : at + count])
+            at += count
+            if at + block > CHUNK or start + strides[t] * block >= sizes[t]:
+                if factor != 1:
+                    for i in range(at):
+                        values[i] *= np.float32(factor)
+                _add(values, bits, at, packed, rows[t], exponents[t])
+                at = 0
 
 
-def _sample(addresses: Any, sizes: Any, strides: Any, firsts: Any, kept: Any) -> None:
+def _sample(addresses: Any, sizes: Any, kinds: Any, strides: Any, firsts: Any, kept: Any) -> None:
     """Copy the blocks that `measure` would look at, one tensor after the other, into `kept`."""
     at = 0
     for t in range(addresses.size):
-        source = _array(_pointer(addresses[t]), (sizes[t],))
-        for start in range(firsts[t] * BLOCK, sizes[t], strides[t] * BLOCK):
-            size = min(BLOCK, sizes[t] - start)
-            for i in range(size):
-                kept[at + i] = source[start + i]
-            at += size
+        block = CHUNK if strides[t] == 1 else BLOCK
+        for start in range(firsts[t] * block, sizes[t], strides[t] * block):
+            count = min(block, sizes[t] - start)
+            _read(addresses[t], kinds[t], start, kept[at : at + count])
+            at += count
+
+
+@numba.njit(inline="always")
+def _lost(bits: Any, was: Any, size: Any, halves: Any, packed: Any, binades: Any, row: Any) -> None:
+    """Count the changes that are not zero, and for each format those of them below half an ulp of `was`."""
+    moved = np.int32(0)
+    for i in range(size):
+        magnitude = np.uint32(bits[i] & _ABS)
+        moved += np.int32(magnitude != 0)
+        packed[i] = np.uint8(np.uint32(magnitude >> _EXPONENT_SHIFT)) if magnitude else _SPECIAL
+    _pack(was, size, binades)
+    for i in range(size, (size + GROUP - 1) // GROUP * GROUP):
+        packed[i] = _SPECIAL
+    row[CHANGED] += moved
+    for f in range(halves.shape[0]):
+        down, least = np.uint8(halves[f, 1]), np.uint8(max(halves[f, 0], 0))
+        groups = (size + GROUP - 1) // GROUP
+        row[LOST + f] += count_below(packed.ctypes.data, groups, binades.ctypes.data, down, least)
 
 
 def _compare(
-    addresses: Any, sizes: Any, strides: Any, firsts: Any, kept: Any, halves: Any, rows: Any, exponents: Any
+    addresses: Any, sizes: Any, kinds: Any, strides: Any, firsts: Any, kept: Any, halves: Any, rows: Any, exponents: Any
 ) -> None:
     """Statistics of what was added to each tensor since `sample` wrote `kept`.
 
     halves[f] is, for format f, the least exponent of half an ulp, and the distance from the exponent of a value to that
     of half its ulp, both in biased exponents. Counted are elements that changed, and changes below half an ulp.
     """
-    changes = np.empty(BLOCK, np.float32)
-    bits = changes.view(np.uint32)
-    at = 0
+    changes, packed, binades = np.empty(CHUNK, np.float32), np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.uint8)
+    bits, was = changes.view(np.uint32), kept.view(np.uint32)
+    done = 0
     for t in range(addresses.size):
-        source = _array(_pointer(addresses[t]), (sizes[t],))
-        counts = np.zeros((4, BINS), np.uint32)
-        for start in range(firsts[t] * BLOCK, sizes[t], strides[t] * BLOCK):
-            size = min(BLOCK, sizes[t] - start)
-            old = kept[at : at + size]
-            was = old.view(np.uint32)
-            for i in range(size):
-                changes[i] = source[start + i] - old[i]
-            moved = 0
-            for i in range(size):
-                moved += (bits[i] & _ABS) != 0
-            rows[t, CHANGED] += moved
-            for f in range(halves.shape[0]):
-                lost = 0
-                for i in range(size):
-                    change = np.int32((bits[i] & _ABS) >> _EXPONENT_SHIFT)
-                    half = max(np.int32((was[i] & _ABS) >> _EXPONENT_SHIFT) - halves[f, 1], halves[f, 0])
-                    lost += (change < half) & ((bits[i] & _ABS) != 0)
-                rows[t, LOST + f] += lost
-            _add_block(changes, bits, size, rows[t], counts)
-            at += size
-        _merge(counts, exponents[t])
+        block, at = CHUNK if strides[t] == 1 else BLOCK, 0
+        for start in range(firsts[t] * block, sizes[t], strides[t] * block):
+            count = min(block, sizes[t] - start)
+            _read(addresses[t], kinds[t], start, changes[at : at + count])
+            at += count
+            if at + block > CHUNK or start + strides[t] * block >= sizes[t]:
+                before = kept[done : done + at]
+                for i in range(at):
+                    changes[i] -= before[i]
+                _lost(bits, was[done : done + at], at, halves, packed, binades, rows[t])
+                _add(changes, bits, at, packed, rows[t], exponents[t])
+                done += at
+                at = 0
 
 
 measure = _compiled(_measure)

@@ -15,6 +15,7 @@ from precgui.engine import telemetry_kernels as k
 from precgui.engine.telemetry_rows import Rows, empty, half_ulps
 
 SMALL = 4096  # elements, below which a tensor is always looked at in full
+_KINDS = {torch.float32: k.FLOAT32, torch.bfloat16: k.BFLOAT16}  # what the loops read; other types are cast before
 _INF, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
 
 
@@ -108,16 +109,17 @@ class HostMeter:
         self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int
     ) -> tuple[tuple[NDArray[np.int64], ...], list[Tensor]]:
         """Addresses, sizes, strides and first blocks, and what must live as long as the addresses are used."""
-        alive, table = [], np.empty((4, len(tensors)), np.int64)
-        for place, (tensor, stride) in enumerate(zip(tensors, strides, strict=True)):
+        alive, table = [], []
+        for tensor, stride in zip(tensors, strides, strict=True):
             first = _first(stride, tick)
-            if tensor.dtype is not torch.float32:
-                tensor, stride, first = _sampled(tensor, stride, first), 1, 0
+            kind = _KINDS.get(tensor.dtype)
+            if kind is None:
+                kind, tensor, stride, first = k.FLOAT32, _sampled(tensor, stride, first), 1, 0
             elif tensor.layout is not torch.strided or not tensor.is_contiguous():
                 tensor = dense(tensor)
             alive.append(tensor)
-            table[:, place] = tensor.data_ptr(), tensor.numel(), stride, first
-        return tuple(table), alive
+            table.append((tensor.data_ptr(), tensor.numel(), kind, stride, first))
+        return tuple(np.array(table, np.int64).reshape(-1, 5).T.copy()), alive
 
 
 def _joined(rows: Rows, counts: NDArray[np.uint32]) -> Rows:

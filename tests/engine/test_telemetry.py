@@ -96,6 +96,23 @@ def test_that_statistics_are_those_of_numpy(meter: Meter, name: str) -> None:
         np.testing.assert_allclose(stats[key], value, rtol=1e-6, err_msg=key)
 
 
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 2047, 2048, 2049, 6000])
+@pytest.mark.parametrize("spread", [0.0, 3.0, 60.0])
+def test_that_no_size_and_no_spread_of_exponents_is_miscounted(size: int, spread: float) -> None:
+    """Zeros, numbers below the normal ones, NaN and infinities in any place of a buffer of the loops."""
+    generator = torch.Generator().manual_seed(size)
+    values = torch.randn(size, generator=generator) * torch.exp2(spread * torch.randn(size, generator=generator))
+    odd = torch.tensor([0.0, -0.0, 1e-40, -1e-45, torch.nan, torch.inf, -torch.inf, 3.4e38])
+    places = torch.randint(4 * size, (size,), generator=generator)
+    tensor = torch.where(places < len(odd), odd[places.clamp(max=len(odd) - 1)], values)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        stats, exponents = looked_at(METERS[0], tensor.to(dtype))
+        wanted, histogram = expected(tensor.to(dtype).float().numpy())
+        np.testing.assert_array_equal(exponents, histogram)
+        for key, value in wanted.items():
+            np.testing.assert_allclose(stats[key], value, rtol=1e-6, err_msg=key)
+
+
 @pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
 def test_that_a_factor_is_taken_in_before_looking(meter: Meter) -> None:
     gradient = torch.randn(1000).half()
