@@ -220,5 +220,7 @@ class Form(QWidget, Generic[M]):
         return next((row.widget for path, row in self.rows.items() if path in self.faults), None)
 
     def _recolour(self) -> None:
-        for part in (*self.rows.values(), *self._cards):
-            part.recolour()
+        for row in self.rows.values():
+            row.recolour()
+        for card in self._cards:
+            card.recolour()

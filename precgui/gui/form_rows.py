@@ -125,7 +125,7 @@ class Card(QFrame):
         self.rows: list[Row] = []
         self.more = QToolButton(self)
         self.more.setCheckable(True)
-        self.more.setAutoRaise(True)
+        self.more.setProperty("kind", "fold")
         self.more.setIconSize(QSize(14, 14))
         self.more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.more.toggled.connect(lambda _: self.update_visibility())

@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui import paths
 from precgui.config import RunConfig
+from precgui.events import Severity
 from precgui.gui.worker import RunThread
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import new_run_path
@@ -53,7 +54,7 @@ class Problem:
 
     message: str
     details: str = ""
-    severity: str = "error"
+    severity: Severity = "error"
 
 
 class State(QObject):

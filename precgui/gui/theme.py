@@ -18,7 +18,7 @@ Mode = Literal["system", "light", "dark"]
 class Theme:
     """Colours as `#rrggbb`. `runs` has seven colours, in the order in which runs take them.
 
-    The run colours stay at least 25 apart in CIELAB for normal sight and for the three dichromacies
+    The run colours stay at least 23 apart in CIELAB for normal sight and for the three dichromacies
     (Machado, Oliveira, Fernandes 2009) and have a contrast of at least 3:1 against `base`
     (WCAG 2.2, 1.4.11); index by index they are the same hue in both themes, so a run keeps its colour.
     """
@@ -223,6 +223,7 @@ QToolButton { padding: 4px; border: 1px solid transparent; border-radius: 5px; }
 QToolButton:hover { background: @hover@; }
 QToolButton:checked, QToolButton:pressed { background: @chosen@; }
 QToolButton:focus { border-color: @accent@; }
+QToolButton[kind="fold"] { padding: 3px 6px; margin-left: -7px; color: @muted@; }
 QToolButton[kind="link"] { color: @accent@; padding: 2px 6px; }
 QToolButton:disabled { color: @faint@; }
 QLineEdit, QPlainTextEdit, QTextEdit, QComboBox {

@@ -23,7 +23,6 @@ from precgui.gui.statusline import StatusLine
 from precgui.gui.theme import Mode, themes
 
 if TYPE_CHECKING:
-    from precgui.events import Severity
     from precgui.gui.panels.setup import SetupPanel
     from precgui.gui.state import Problem, State
 
@@ -207,7 +206,7 @@ class Window(QMainWindow):
     # Notices, help, theme ----------------------------------------------------------------------------------
 
     def _on_problem(self, problem: Problem) -> None:
-        self.notices.post(Notice(cast("Severity", problem.severity), problem.message, problem.details))
+        self.notices.post(Notice(problem.severity, problem.message, problem.details))
 
     def _on_notice(self, entry: Entry) -> None:
         self.line.show_unread(self.notices.unread())

@@ -33,6 +33,7 @@ from precgui.config import (
     to_toml,
 )
 from precgui.config.names import EMULATED_TOLD
+from precgui.events import Severity
 from precgui.gui.editors import ignore_wheel
 from precgui.gui.form import Form
 from precgui.gui.icons import icon
@@ -215,7 +216,7 @@ class SetupPanel(QWidget):
             QGuiApplication.clipboard().setText(text)
             self._tell("info", f"Copied: {text}")
 
-    def _tell(self, severity: str, text: str) -> None:
+    def _tell(self, severity: Severity, text: str) -> None:
         self._state.notice.emit(Problem(text, severity=severity))
 
     # Starting ----------------------------------------------------------------------------------------------
