@@ -77,9 +77,27 @@ class StepDone:
     memory_bytes: float
 
 
+NO_METRIC = "none"  # the name of the metric of a task that gives no score
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The figure of merit of a task, as `RunStarted.engine["metric"]` has it.
+
+    `unit` is % for a share of 1, which is kept as that and shown times 100; empty for a plain number.
+    """
+
+    name: str
+    title: str
+    about: str
+    of_outputs: bool = True  # it follows from what the model says to given inputs, so any model can be scored on them
+    unit: str = "%"
+    higher_is_better: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The validation set was evaluated after `step` steps; `accuracy` is a share of 1."""
+    """The validation set was evaluated after `step` steps; `accuracy` is the task's metric, a share of 1 for most."""
 
     step: int
     epoch: int

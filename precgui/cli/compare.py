@@ -16,9 +16,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from precgui.cli.errors import UserError
+from precgui.events import Metric
 
 if TYPE_CHECKING:
     from precgui.runs.compare import Compared, Comparison
+
+    _Rows = tuple[tuple[str, Callable[[Compared], str]], ...]
 
 _NOT_MEASURABLE = "not measurable"
 
@@ -45,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
         _write_csv(comparison, args.csv)
     else:
         Console().print(_table(comparison))
+        for note in comparison.notes:
+            print(note)
     return 0
 
 
@@ -61,12 +66,12 @@ def _compared(paths: list[Path], baseline: str | None) -> Comparison:
 
 
 def _write_csv(comparison: Comparison, path: Path) -> None:
-    rows = [asdict(compared) for compared in comparison.runs]
+    rows = [_worded(asdict(compared)) for compared in comparison.runs]
     try:
         with path.open("x", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, ["baseline", *rows[0]])
             writer.writeheader()
-            writer.writerows({"baseline": comparison.baseline, **_worded(row)} for row in rows)
+            writer.writerows({"baseline": comparison.baseline, **row} for row in rows)
     except FileExistsError:
         raise UserError(f"{path} already exists; choose another name or delete it first.") from None
     except OSError as error:
@@ -74,17 +79,18 @@ def _write_csv(comparison: Comparison, path: Path) -> None:
 
 
 def _worded(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: _NOT_MEASURABLE if value is None else value for key, value in row.items()}
+    """None in words, and the metric as its title and its unit."""
+    metric = {"metric": row["metric"]["title"], "metric_unit": row["metric"]["unit"]}
+    return {key: _NOT_MEASURABLE if value is None else value for key, value in {**row, **metric}.items()}
 
 
-_ROWS: tuple[tuple[str, Callable[[Compared], str]], ...] = (
+_BEFORE_METRIC = 5  # rows that stand above those of the metric
+_ROWS: _Rows = (
     ("precision", lambda run: run.precision),
     ("status", lambda run: run.status),
     ("steps", lambda run: f"{run.steps}"),
     ("train loss", lambda run: "not finite" if run.train_loss is None and run.steps else _number(run.train_loss)),
     ("validation loss", lambda run: _number(run.val_loss)),
-    ("validation accuracy", lambda run: _number(run.val_accuracy, ".2%")),
-    ("accuracy against baseline", lambda run: _number(run.accuracy_delta, "+.2%")),
     ("time", lambda run: _number(run.time_s, ".1f", " s")),
     ("median step", lambda run: _number(run.step_s_median, ".3f", " ms", 1e3)),
     ("samples per second", lambda run: _number(run.samples_per_s, ".0f")),
@@ -101,9 +107,28 @@ _ROWS: tuple[tuple[str, Callable[[Compared], str]], ...] = (
 def _table(comparison: Comparison) -> Table:
     """Runs as columns, so that the figures to compare stand side by side."""
     table = Table("", *(_heading(run, comparison.baseline) for run in comparison.runs))
-    for name, shown in _ROWS:
+    for name, shown in (*_ROWS[:_BEFORE_METRIC], *_metric_rows(comparison), *_ROWS[_BEFORE_METRIC:]):
         table.add_row(name, *(escape(shown(run)) for run in comparison.runs))
     return table
+
+
+def _metric_rows(comparison: Comparison) -> _Rows:
+    """The rows of the metric, called as it is called where all runs have the same one."""
+    from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
+
+    of = {run.run: Metric(**run.metric) for run in comparison.runs}
+    common = shared(of.values())
+    name = f"validation {in_text(common.title)}" if common else "validation metric"
+    against = f"against baseline, {way_text(common)}" if common else "against baseline"
+
+    def value(run: Compared) -> str:
+        text = value_text(of[run.run], run.val_accuracy, _NOT_MEASURABLE)
+        return text if common else f"{in_text(of[run.run].title)} {text}"
+
+    return (
+        (name, value),
+        (against, lambda run: difference_text(of[run.run], run.accuracy_delta, _NOT_MEASURABLE)),
+    )
 
 
 def _heading(run: Compared, baseline: str) -> str:

@@ -20,7 +20,8 @@ from rich.table import Table
 
 from precgui import config, paths
 from precgui.cli.errors import UserError
-from precgui.events import Evaluated, Event, Incident, RunStarted, StepDone
+from precgui.events import NO_METRIC, Evaluated, Event, Incident, RunStarted, StepDone
+from precgui.runs.metric import ACCURACY, in_text, metric_of, value_text
 
 _STYLE = {"info": "dim", "warning": "yellow", "error": "red"}
 _SHOWN_PER_KIND = 3  # a run that is NaN for 10 000 steps says so three times
@@ -106,7 +107,7 @@ class _Terminal:
         )
         self._task = self._progress.add_task("starting the engine", total=None)
         self._shown: dict[str, int] = {}
-        self._metric = "accuracy"
+        self._metric = ACCURACY
 
     def __enter__(self) -> _Terminal:
         self._progress.start()
@@ -119,15 +120,20 @@ class _Terminal:
         match event:
             case RunStarted(total_steps=total, engine=engine):
                 self._progress.update(self._task, total=total, description=f"training on {engine.get('device_name')}")
-                self._metric = engine.get("metric", {}).get("title", self._metric).lower()
+                self._metric = metric_of(engine)
             case StepDone(step=step, loss=loss):
                 self._progress.update(self._task, completed=step, description=f"loss {loss:.4g}")
             case Evaluated(epoch=epoch, loss=loss, accuracy=accuracy):
-                self._console.print(f"epoch {epoch}: validation loss {loss:.4g}, {self._metric} {accuracy:.2%}")
+                self._console.print(f"epoch {epoch}: validation {self._validation(loss, accuracy)}", highlight=False)
             case Incident():
                 self._show_incident(event)
             case _:
                 pass
+
+    def _validation(self, loss: float | None, value: float | None) -> str:
+        if self._metric.name == NO_METRIC:
+            return f"loss {_number(loss)}"
+        return f"loss {_number(loss)}, {in_text(self._metric.title)} {value_text(self._metric, value, '-')}"
 
     def _show_incident(self, incident: Incident) -> None:
         count = self._shown[incident.kind] = self._shown.get(incident.kind, 0) + 1
@@ -145,7 +151,7 @@ class _Terminal:
             "status": report["status"],
             "steps": report["steps"],
             "train loss": _number(final["train_loss"]),
-            "validation": f"loss {_number(final['val_loss'])}, {self._metric} {_number(final['val_accuracy'], '.2%')}",
+            "validation": self._validation(final["val_loss"], final["val_accuracy"]),
             "time": f"{_number(report['time_s'], '.1f')} s, {_number(report['samples_per_s'], '.0f')} samples/s",
             "skipped steps": report["skipped_steps"],
             "non-finite events": report["nonfinite_events"],

@@ -20,7 +20,8 @@ class Compared:
 
     `speedup`: samples per second of median steps over the baseline's, above 1 is faster.
     `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less.
-    `accuracy_delta`: a share of 1, above 0 is better. `emulated`: the arithmetic was imitated, so its speed says
+    `accuracy_delta`: value less that of the baseline, in terms of `metric`, which says which way is better; None where
+    the baseline has another metric. `emulated`: the arithmetic was imitated, so its speed says
     nothing about hardware that has the format.
     """
 
@@ -33,6 +34,7 @@ class Compared:
     train_loss: float | None
     val_loss: float | None
     val_accuracy: float | None
+    metric: dict[str, Any]  # of the task, the fields of `events.Metric`
     time_s: float | None
     step_s_median: float | None
     samples_per_s: float | None
@@ -49,10 +51,11 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`baseline` is the name of one of the runs."""
+    """`baseline` is the name of one of the runs; `notes` say what cannot be compared."""
 
     baseline: str
     runs: tuple[Compared, ...]
+    notes: tuple[str, ...] = ()
 
 
 class UnknownBaseline(ValueError):
@@ -81,7 +84,17 @@ def compare(runs: Sequence[Run], baseline: str | None = None) -> Comparison:
     at = _baseline_index(runs, called, baseline)
     figures = [_figures(run) for run in runs]
     rows = [_compared(name, run, own, figures[at]) for name, run, own in zip(called, runs, figures, strict=True)]
-    return Comparison(called[at], tuple(rows))
+    return Comparison(called[at], tuple(rows), _notes(rows))
+
+
+def _notes(rows: Sequence[Compared]) -> tuple[str, ...]:
+    titles = list(dict.fromkeys(row.metric["title"] for row in rows))
+    if len(titles) < 2:
+        return ()
+    return (
+        f"the runs have different metrics ({', '.join(titles)}): "
+        "differences are given to runs with the metric of the baseline only",
+    )
 
 
 def _baseline_index(runs: Sequence[Run], called: Sequence[str], wanted: str | None) -> int:
@@ -117,10 +130,14 @@ def _compared(name: str, run: Run, own: dict[str, Any], base: dict[str, Any]) ->
         speedup=_ratio(own["rate"], base["rate"]),
         memory_ratio=_ratio(own["memory_peak_bytes"], base["memory_peak_bytes"]),
         energy_ratio=_ratio(_per_step(own, "energy_j"), _per_step(base, "energy_j")),
-        accuracy_delta=_difference(own["val_accuracy"], base["val_accuracy"]),
+        accuracy_delta=_difference(own["val_accuracy"], base["val_accuracy"]) if _alike(own, base) else None,
         emulated=bool(run.events("emulated")),
         **figures,
     )
+
+
+def _alike(own: dict[str, Any], base: dict[str, Any]) -> bool:
+    return all(own["metric"][key] == base["metric"][key] for key in ("name", "unit"))
 
 
 def _per_step(figures: dict[str, Any], key: str) -> float | None:

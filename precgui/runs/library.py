@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from precgui.config import RunConfig
-from precgui.events import Status
+from precgui.events import Metric, Status
 from precgui.runs.errors import RunFileError
+from precgui.runs.metric import ACCURACY, metric_of
 from precgui.runs.notes import Notes, notes_path, read_notes, write_notes
 from precgui.runs.reader import SavedRun, open_run
 
@@ -33,6 +34,7 @@ class Entry:
     status: Status | None = None
     final_loss: float | None = None
     val_accuracy: float | None = None
+    metric: Metric = ACCURACY
     created: str = ""
     steps: int = 0
     note: str = ""
@@ -123,6 +125,7 @@ def _entry(path: Path, run: SavedRun) -> Entry:
         status=run.status,
         final_loss=_final_loss(steps, figures),
         val_accuracy=_number(figures.get("val_accuracy")),
+        metric=metric_of(run.summary),
         created=run.created,
         steps=steps,
         note=read_notes(path).note,

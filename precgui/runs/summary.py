@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from precgui.events import Status
 from precgui.hardware.energy import window_energy
 from precgui.hardware.readings import Absent
+from precgui.runs.metric import metric_of
 from precgui.runs.run import Run
 
 NONFINITE_KINDS = ("nonfinite_loss", "nonfinite_gradient")
@@ -20,7 +22,7 @@ def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
     """The figures of a run from what was recorded; None stands for "not measured" and for a value not finite.
 
     `train_loss` is the mean over the last epoch's steps whose loss is finite, None when the last loss is not.
-    `samples_per_s` counts data loading; `energy_j` adds up the sensors.
+    `final.val_accuracy` is in terms of `metric`. `samples_per_s` counts data loading; `energy_j` adds up the sensors.
     """
     steps = len(run.series("loss")[1])
     return {
@@ -32,6 +34,7 @@ def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
             "val_loss": _last(run.series("val_loss")[1]),
             "val_accuracy": _last(run.series("val_accuracy")[1]),
         },
+        "metric": asdict(metric_of(run.environment)),
         "time_s": _duration_s(run),
         "step_s_median": _median(run.series("step_s")[1]),
         "samples_per_s": _samples_per_s(run),

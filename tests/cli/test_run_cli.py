@@ -32,13 +32,16 @@ def test_that_json_has_the_promised_keys_and_nothing_else_is_printed(
     code, report = run_json(capsys, "digits-quick", "-o", str(path), "--set", "precision=bf16-amp")
     assert code == 0
     assert set(report) == {
-        "run", "status", "precision", "steps", "final", "time_s", "step_s_median", "samples_per_s",
+        "run", "status", "precision", "steps", "final", "metric", "time_s", "step_s_median", "samples_per_s",
         "memory_peak_bytes", "energy_j", "skipped_steps", "nonfinite_events",
     }  # fmt: skip
     assert (report["run"], report["status"], report["precision"], report["steps"]) == (
         str(path), "completed", "bf16-amp", 10,
     )  # fmt: skip
     assert set(report["final"]) == {"train_loss", "val_loss", "val_accuracy"}
+    assert {key: report["metric"][key] for key in ("name", "unit", "higher_is_better")} == {
+        "name": "accuracy", "unit": "%", "higher_is_better": True,
+    }  # fmt: skip
 
 
 def test_that_without_output_the_run_goes_to_the_runs_folder(
@@ -54,6 +57,14 @@ def test_that_a_person_sees_the_end_of_the_run(tmp_path: Path, capsys: pytest.Ca
     assert shown.out == ""
     assert "validation" in shown.err
     assert "FP16 is emulated" in " ".join(shown.err.split())
+
+
+def test_that_the_metric_is_called_as_its_task_calls_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["--set", "task=regression", "--set", "train.max_steps=3", "--set", "record.tensors=false"]
+    assert main(["run", "-o", str(tmp_path / "a.h5"), "--set", "device=cpu", *settings]) == 0
+    shown = capsys.readouterr().err
+    assert shown.count(", R² ") == 2, "after the epoch and in the table"
+    assert "accuracy" not in shown
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
+from precgui.events import Metric
 from precgui.gui.panels import library as panel_module
 from precgui.gui.panels.library import LibraryPanel
 from precgui.gui.panels.library_table import (
@@ -17,9 +19,9 @@ from precgui.gui.panels.library_table import (
     STATUS,
     TITLE,
     RunTable,
-    accuracy_text,
     date_text,
     loss_text,
+    metric_text,
 )
 from precgui.gui.state import Problem, State
 from precgui.runs.errors import RunFileError
@@ -216,6 +218,10 @@ def test_that_losses_are_short_and_nan_is_said(value: float | None, text: str) -
     assert loss_text(value) == text
 
 
-def test_that_accuracy_is_in_percent_and_odd_dates_are_kept() -> None:
-    assert (accuracy_text(0.98765), accuracy_text(None)) == ("98.77 %", "–")
+def test_that_metrics_have_their_names_and_units_and_odd_dates_are_kept() -> None:
+    run = Entry(Path("a.h5"), "a", val_accuracy=0.98765)
+    assert (metric_text(run), metric_text(replace(run, val_accuracy=None))) == ("98.77 %", "–")
+    assert metric_text(replace(run, metric=Metric("iou", "Mean IoU", "overlap"))) == "mean IoU 98.77 %"
+    steps = Metric("return", "Return", "steps", unit="steps")
+    assert metric_text(replace(run, val_accuracy=150.0, metric=steps)) == "return 150 steps"
     assert (date_text("last week"), date_text("")) == ("last week", "–")

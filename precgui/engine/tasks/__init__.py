@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from precgui.config import RunConfig
-from precgui.engine.tasks.base import Batch, Metric, Task, ratio
+from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.engine.tasks.cartpole import CartPole
 from precgui.engine.tasks.gan import Gan
 from precgui.engine.tasks.images import Cifar10, Cifar100, Digits, FashionMnist, ImageFolder, Mnist
@@ -13,6 +13,7 @@ from precgui.engine.tasks.own import make_own
 from precgui.engine.tasks.regression import Regression
 from precgui.engine.tasks.segmentation import Segmentation
 from precgui.engine.tasks.text import Text
+from precgui.events import Metric
 
 __all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "make", "ratio"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -12,19 +11,10 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SequentialSampler
 
 from precgui.config import RunConfig
+from precgui.events import Metric
 
 Batch = tuple[Any, Tensor]
 _EVALUATED_AT_ONCE = 512
-
-
-@dataclass(frozen=True)
-class Metric:
-    """The figure of merit of a task: a share of 1, higher is better, so that runs of all tasks are compared alike."""
-
-    name: str
-    title: str
-    about: str
-    of_outputs: bool = True  # it follows from what the model says to given inputs, so any model can be scored on them
 
 
 ACCURACY = Metric("accuracy", "Accuracy", "share of the samples whose class is found")

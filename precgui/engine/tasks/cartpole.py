@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
-from precgui.engine.tasks.base import Batch, Metric
+from precgui.engine.tasks.base import Batch
+from precgui.events import Metric
 
 LONGEST = 200  # steps of an episode
 _DISCOUNT = 0.99
@@ -56,7 +57,11 @@ class CartPole:
     """
 
     metric = Metric(
-        "return", "Return", f"steps that the pole stands, of {LONGEST}, with the likelier action each time", False
+        "return",
+        "Return",
+        f"steps that the pole stands, {LONGEST} at most, with the likelier action each time",
+        of_outputs=False,
+        unit="steps",
     )
 
     def __init__(self, config: RunConfig) -> None:
@@ -96,8 +101,8 @@ class CartPole:
         return (surprise * targets[:, 1]).mean()
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """A step each for the validation episodes: `targets` hold one row for every step that a pole stood."""
-        return targets.new_tensor([len(targets), _VALIDATED * LONGEST])
+        """Steps and episodes: `targets` hold one row for every step that a pole stood."""
+        return targets.new_tensor([len(targets), _VALIDATED])
 
     @torch.no_grad()
     def _play(self, carts: int, draw: torch.Generator, *, greedy: bool) -> tuple[Tensor, Tensor, Tensor]:

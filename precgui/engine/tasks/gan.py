@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from precgui.config import RunConfig
 from precgui.engine.models import Adversaries, Judged
 from precgui.engine.models.adversarial import NOISE
-from precgui.engine.tasks.base import Batch, DatasetTask, InMemory, Metric, split
+from precgui.engine.tasks.base import Batch, DatasetTask, InMemory, split
 from precgui.engine.tasks.images import VALIDATION_SHARE, digits
+from precgui.events import Metric
 
 _NEIGHBOURS = 5
 

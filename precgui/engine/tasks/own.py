@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
-from precgui.engine.tasks.base import Batch, Metric, Task
+from precgui.engine.tasks.base import Batch, Task
+from precgui.events import NO_METRIC, Metric
 
 _NEEDED = ("model", "train_batches", "validation_batches", "loss")
-NO_METRIC = Metric("none", "No metric", "the task gives no score")
+NO_SCORE = Metric(NO_METRIC, "No metric", "the task gives no score")
 
 
 def make_own(config: RunConfig) -> Task:
@@ -72,7 +73,7 @@ class OwnTask:
 
     def __init__(self, name: str, made: Any) -> None:
         self._name, self._made = name, made
-        self.metric: Metric = getattr(made, "metric", NO_METRIC)
+        self.metric: Metric = getattr(made, "metric", NO_SCORE)
         if not isinstance(self.metric, Metric):
             raise EngineError(f"task {name}: metric must be a precgui.engine.tasks.Metric, not {self.metric!r}")
         self.facts: Mapping[str, Any] = getattr(made, "facts", {})

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
-from precgui.engine.tasks.base import DatasetTask, InMemory, Metric
+from precgui.engine.tasks.base import DatasetTask, InMemory
+from precgui.events import Metric
 
 FEATURES, TARGETS = 64, 16
 CONDITION = 20.0  # of the inputs; the least squares problem has its square
@@ -31,7 +32,7 @@ class Regression(DatasetTask):
     Small steps along the weak directions are what few bits lose. Data are made in FP64. Targets have variance one.
     """
 
-    metric = Metric("r2", "R²", "share of the variance of the targets that is explained")
+    metric = Metric("r2", "R²", "share of the variance of the targets that is explained", unit="")
 
     def __init__(self, config: RunConfig) -> None:
         draw = torch.Generator().manual_seed(config.seed)

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from precgui.config import RunConfig
 from precgui.engine.models import UNet
-from precgui.engine.tasks.base import DatasetTask, InMemory, Metric, split
+from precgui.engine.tasks.base import DatasetTask, InMemory, split
 from precgui.engine.tasks.images import VALIDATION_SHARE, digits
+from precgui.events import Metric
 
 PIXELS = 32
 CLASSES = 11  # the background and ten digits

@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.models import Gpt, Lstm
-from precgui.engine.tasks.base import Batch, Metric
+from precgui.engine.tasks.base import Batch
+from precgui.events import Metric
 
 VALIDATION_SHARE = 0.1
 MOST_BYTES = 1 << 30

@@ -20,15 +20,18 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.events import Metric
 from precgui.gui.editors import ignore_wheel
 from precgui.gui.empty import EmptyState
 from precgui.gui.state import State
 from precgui.gui.theme import themes
-from precgui.runs.compare import Compared, compare, names
+from precgui.runs.compare import Compared, Comparison, compare, names
+from precgui.runs.metric import difference_text, shared, value_text, way_text
 
 REFRESH_MS = 1000
 UNKNOWN = "–"
 NAME_WIDTH = 180
+METRIC, DIFFERENCE = 2, 3  # columns
 TEXTS = 2  # the first columns hold words, the others numbers
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -55,9 +58,8 @@ class Figure:
 FIGURES = (
     Figure("Precision", lambda r: r.precision, "How the run uses number formats"),
     Figure("Status", lambda r: r.status, "How the run ended, or that it goes on"),
-    Figure("Accuracy", lambda r: figure(r.val_accuracy and 100 * r.val_accuracy, "{:.2f} %"), "Validation accuracy"),
-    Figure("Difference", lambda r: figure(r.accuracy_delta and 100 * r.accuracy_delta, "{:+.2f} pp"),
-           "Accuracy minus that of the baseline, in percentage points"),
+    Figure("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
+    Figure("Difference", lambda r: difference_text(Metric(**r.metric), r.accuracy_delta, UNKNOWN), "To the baseline"),
     Figure("Final loss", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss of the last epoch"),
     Figure("Step time", lambda r: figure(r.step_s_median and 1e3 * r.step_s_median, "{:.3g} ms"), "Median of a step"),
     Figure("Speed-up", lambda r: figure(r.speedup, "{:.2f}x" + " (emulated)" * r.emulated),
@@ -81,6 +83,9 @@ class ComparePanel(QWidget):
         self.baseline.setMinimumContentsLength(24)
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         ignore_wheel(self.baseline)
+        self.note = QLabel(self)
+        self.note.setProperty("kind", "muted")
+        self.note.setWordWrap(True)
         self.table = self._make_table()
         self.empty = EmptyState(
             "compare",
@@ -138,6 +143,7 @@ class ComparePanel(QWidget):
         column.setContentsMargins(24, 16, 24, 24)
         column.setSpacing(12)
         column.addLayout(header)
+        column.addWidget(self.note)
         column.addWidget(self.table, 1)
         self.pages = QStackedWidget(self)
         self.pages.addWidget(page)
@@ -161,9 +167,25 @@ class ComparePanel(QWidget):
         found = compare(runs, names(runs)[keys.index(wanted)] if wanted in opened else None)
         rows = dict(zip(keys, found.runs, strict=True))
         self._fill_baseline(keys, wanted)
+        self._name_metric(found)
         self.table.setRowCount(len(keys))
         for row, key in enumerate(keys):
             self._fill_row(row, key, rows[key], is_base=rows[key].run == found.baseline)
+
+    def _name_metric(self, found: Comparison) -> None:
+        """Call the metric as the task of the runs calls it, or say that they have different ones."""
+        common = shared(Metric(**row.metric) for row in found.runs)
+        self.note.setText("".join(f"{note[:1].upper()}{note[1:]}." for note in found.notes))
+        self.note.setVisible(bool(found.notes))
+        told = f"{common.about}; {way_text(common)}" if common else "On the validation set, by the task of each run"
+        self._head(METRIC, common.title if common else "Metric", told)
+        lower = common is not None and not common.higher_is_better
+        self._head(DIFFERENCE, "Difference (lower is better)" if lower else "Difference", "To the baseline")
+
+    def _head(self, column: int, title: str, told: str) -> None:
+        if (heading := self.table.horizontalHeaderItem(column)) is not None:
+            heading.setText(title)
+            heading.setToolTip(told)
 
     def _fill_baseline(self, keys: list[str], wanted: str | None) -> None:
         entries = [("first FP32 run", None), *((self._state.runs[key].name, key) for key in keys)]

@@ -15,6 +15,7 @@ from PySide6.QtGui import QColor, QIcon
 from precgui.gui.icons import icon
 from precgui.gui.theme import themes
 from precgui.runs.library import Entry
+from precgui.runs.metric import ACCURACY, in_text, value_text
 
 Index = QModelIndex | QPersistentModelIndex
 SORT = Qt.ItemDataRole.UserRole
@@ -27,8 +28,11 @@ def loss_text(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.4g}" if math.isfinite(value) else "NaN"
 
 
-def accuracy_text(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{100 * value:.2f} %"
+def metric_text(entry: Entry) -> str:
+    """The value with its unit, and with the name of the metric unless it is the accuracy."""
+    value = value_text(entry.metric, entry.val_accuracy, "")
+    named = value if entry.metric.name == ACCURACY.name else f"{in_text(entry.metric.title)} {value}"
+    return named if value else UNKNOWN
 
 
 def date_text(created: str) -> str:
@@ -65,8 +69,8 @@ COLUMNS = (
     Column("Status", status_text, status_text),
     Column("Final loss", lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
            "Mean training loss of the last epoch"),
-    Column("Accuracy", lambda e: accuracy_text(e.val_accuracy), lambda e: _number(e.val_accuracy), RIGHT,
-           "Validation accuracy at the end"),
+    Column("Metric", metric_text, lambda e: _number(e.val_accuracy), RIGHT,
+           "On the validation set at the end; the accuracy where nothing else is said"),
     Column("Steps", lambda e: str(e.steps) if not e.error else UNKNOWN, lambda e: e.steps, RIGHT),
     Column("Date", lambda e: date_text(e.created), lambda e: e.created),
     Column("Note", lambda e: e.error or e.note, lambda e: (e.error or e.note).casefold()),

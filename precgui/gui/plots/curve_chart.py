@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from precgui.gui.plots.chart import Chart, Reading, Row, Value, colour_of, dash_of
 from precgui.gui.plots.curve import Curve
 from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
-from precgui.gui.plots.signals import Signal, shown_value
+from precgui.gui.plots.signals import Signal, shown_value, suited
 from precgui.gui.theme import themes
 from precgui.runs.run import Run
 
@@ -46,12 +46,24 @@ class CurveChart(Chart):
 
     def set_runs(self, runs: Sequence[OpenRun]) -> None:
         self.runs = list(runs)
+        self._take_signal(suited(self.signal, [opened.run for opened in runs if opened.visible]))
         wanted = {opened.key: opened for opened in runs}
         for key in [key for key in self._drawn if key not in wanted]:
             self._forget(key)
         for opened in runs:
             self._refresh(opened)
         self.restyle_runs()
+
+    def _take_signal(self, signal: Signal) -> None:
+        """Draw in the words and the unit that suit the runs."""
+        if signal == self.signal:
+            return
+        if signal.factor != self.signal.factor:
+            for key in list(self._drawn):
+                self._forget(key)
+        self.signal = signal
+        self.value_axis.setLabel(signal.axis)
+        self.setAccessibleName(signal.title)
 
     def _refresh(self, opened: OpenRun) -> None:
         """Make the curves of a run; again when a power sensor has joined."""

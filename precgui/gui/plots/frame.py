@@ -25,7 +25,7 @@ from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.event_chart import EventChart
 from precgui.gui.plots.saving import FORMS, Saver
-from precgui.gui.plots.signals import EVENTS, SIGNALS
+from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, suited
 
 if TYPE_CHECKING:
     from precgui.gui.state import OpenRun
@@ -154,6 +154,8 @@ class PlotFrame(QFrame):
 
     def set_runs(self, runs: Sequence[OpenRun]) -> None:
         self.chart.set_runs(runs)
+        metric = suited(SIGNALS[METRIC], [opened.run for opened in runs if opened.visible])
+        self.chooser.setItemText(self.chooser.findData(METRIC), metric.title)
 
     def draw(self) -> None:
         """Draw what the chart has, or say why there is nothing."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.run import Axis
+from precgui.events import NO_METRIC
+from precgui.runs.metric import in_text, metric_of, shared
+from precgui.runs.run import Axis, Run
 
 Scale = Literal["linear", "log2", "log10"]
 _BASES: dict[Scale, float] = {"log2": 2.0, "log10": 10.0}
@@ -34,6 +37,7 @@ class Signal:
 
 
 EVENTS = "events"
+METRIC = "val_accuracy"  # whatever the tasks of the runs measure
 SIGNALS: dict[str, Signal] = {
     signal.key: signal
     for signal in (
@@ -48,10 +52,24 @@ SIGNALS: dict[str, Signal] = {
         Signal("memory", "Peak memory", "Memory (MiB)", ("memory_bytes",), unit="MiB", factor=2.0**-20,
                absent="Memory was not measured: the device of these runs does not count its peak memory."),
         Signal("step_time", "Step time", "Step (ms)", ("step_s",), unit="ms", factor=1e3),
-        Signal("val_accuracy", "Validation accuracy", "Accuracy (%)", ("val_accuracy",), unit="%", factor=100.0,
-               absent="No validation yet: the first accuracy comes at the end of the first epoch."),
+        Signal(METRIC, "Validation metric", "Metric of the task", ("val_accuracy",),
+               absent="No validation yet: its first value comes at the end of the first epoch."),
     )
 }  # fmt: skip
+
+
+def suited(signal: Signal, runs: Sequence[Run]) -> Signal:
+    """The signal in the words of these runs: their tasks say what the metric is, unless they measure different ones."""
+    if signal.key != METRIC:
+        return signal
+    metric = shared(metric_of(run.environment) for run in runs)
+    if metric is None or metric.name == NO_METRIC:
+        return SIGNALS[METRIC]
+    axis = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
+    title = f"Validation: {in_text(metric.title)}"
+    return replace(signal, title=title, axis=axis, unit=metric.unit, factor=100.0 if metric.unit == "%" else 1.0)
+
+
 DEFAULT_SIGNALS = ("loss", "scale", EVENTS, "power")
 
 

@@ -1,0 +1,61 @@
+"""The metric of a run in words: what its task measures, in which unit, and which way is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from precgui.events import Metric
+
+ACCURACY = Metric("accuracy", "Accuracy", "share of the samples whose class is found")
+_LONGEST = 80  # characters of a text from a file
+
+
+def metric_of(environment: Mapping[str, Any]) -> Metric:
+    """What the task of a run measures, from its environment; accuracy where nothing is said of it."""
+    told = environment.get("metric")
+    if not isinstance(told, Mapping):
+        return ACCURACY
+    wanted = {each.name: type(getattr(ACCURACY, each.name)) for each in fields(Metric)}
+    known: dict[str, Any] = {name: told[name] for name, kind in wanted.items() if isinstance(told.get(name), kind)}
+    if not {"name", "title", "about"} <= known.keys():
+        return ACCURACY
+    known |= {name: _one_line(value) for name, value in known.items() if isinstance(value, str)}
+    return Metric(**known)
+
+
+def shared(metrics: Iterable[Metric]) -> Metric | None:
+    """The metric that all of these runs have, or None when they differ or there are none."""
+    found = list(metrics)
+    return found[0] if found and all(metric == found[0] for metric in found) else None
+
+
+def value_text(metric: Metric, value: float | None, unknown: str) -> str:
+    """A value with its unit; a share in per cent."""
+    if value is None or not math.isfinite(value):
+        return unknown
+    return f"{100 * value:.2f} %" if metric.unit == "%" else f"{value:.4g} {metric.unit}".rstrip()
+
+
+def difference_text(metric: Metric, difference: float | None, unknown: str) -> str:
+    """A difference with its sign and unit; of shares in percentage points."""
+    if difference is None or not math.isfinite(difference):
+        return unknown
+    return f"{100 * difference:+.2f} pp" if metric.unit == "%" else f"{difference:+.4g} {metric.unit}".rstrip()
+
+
+def in_text(title: str) -> str:
+    """A title inside a sentence: a first capital goes, unless more follow (IoU, R²)."""
+    first = title.partition(" ")[0]
+    is_word = len(first) > 2 and first[1:].islower()
+    return title[0].lower() + title[1:] if is_word else title
+
+
+def way_text(metric: Metric) -> str:
+    return "higher is better" if metric.higher_is_better else "lower is better"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST]
