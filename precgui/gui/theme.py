@@ -223,7 +223,7 @@ QToolButton { padding: 4px; border: 1px solid transparent; border-radius: 5px; }
 QToolButton:hover { background: @hover@; }
 QToolButton:checked, QToolButton:pressed { background: @chosen@; }
 QToolButton:focus { border-color: @accent@; }
-QToolButton[kind="fold"] { padding: 3px 6px; margin-left: -7px; color: @muted@; }
+QToolButton[kind="fold"] { padding: 3px 6px 3px 0; color: @muted@; }
 QToolButton[kind="link"] { color: @accent@; padding: 2px 6px; }
 QToolButton:disabled { color: @faint@; }
 QLineEdit, QPlainTextEdit, QTextEdit, QComboBox {
