@@ -15,20 +15,20 @@ class WeightAverage:
     def __init__(self, weights: Sequence[nn.Parameter], updated: Sequence[nn.Parameter], decay: float) -> None:
         """`weights` are the model's, `updated` the ones that the optimizer steps (the same, or FP32 copies)."""
         self._weights, self._updated, self._decay = list(weights), list(updated), decay
-        self._average = [_wide(weight.detach()).clone() for weight in weights]
+        self.values = [_wide(weight.detach()).clone() for weight in weights]
 
     @torch.no_grad()
     def update(self) -> None:
         """Take in the weights after a step."""
         sources = [u if u.numel() else w for w, u in zip(self._weights, self._updated, strict=True)]
-        torch._foreach_lerp_(self._average, [_wide(source.detach()) for source in sources], 1 - self._decay)
+        torch._foreach_lerp_(self.values, [_wide(source.detach()) for source in sources], 1 - self._decay)
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """Inside, the model has the average for weights."""
         with torch.no_grad():
             before = [weight.detach().clone() for weight in self._weights]
-            _copy(self._weights, self._average)
+            _copy(self._weights, self.values)
         try:
             yield
         finally:

@@ -58,6 +58,12 @@ def synchronize(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
+def forget_peak_memory(device: torch.device) -> None:
+    """Let the allocator of the device count its peak anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def peak_memory_bytes(device: torch.device) -> float:
     """Peak of the device's allocator since the run began; NaN where torch does not measure it."""
     if device.type == "cuda":

@@ -38,9 +38,9 @@ def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
         "time_s": _duration_s(run),
         "step_s_median": _median(run.series("step_s")[1]),
         "samples_per_s": _samples_per_s(run),
-        "memory_peak_bytes": _peak_bytes(run.series("memory_bytes")[1]),
+        "memory_peak_bytes": _peak_bytes(run),
         "energy_j": energy_j(run),
-        "skipped_steps": int(np.count_nonzero(run.series("skipped")[1])),
+        "skipped_steps": _skipped(run.series("skipped")[1]),
         "nonfinite_events": sum(len(run.events(kind)) for kind in NONFINITE_KINDS),
     }
 
@@ -78,12 +78,22 @@ def _duration_s(run: Run) -> float | None:
 def _samples_per_s(run: Run) -> float | None:
     samples = run.series("samples")[1].sum()
     busy_s = run.series("step_s")[1].sum() + run.series("data_s")[1].sum()
-    return float(samples / busy_s) if busy_s > 0 else None
+    return float(samples / busy_s) if busy_s > 0 and np.isfinite(samples / busy_s) else None
 
 
-def _peak_bytes(memory_bytes: NDArray[np.float64]) -> int | None:
-    measured = _finite(memory_bytes)
-    return int(measured.max()) if len(measured) else None
+def _skipped(skipped: NDArray[np.float64]) -> int | None:
+    """None for a run of another tool that does not say."""
+    return None if np.isnan(skipped).any() else int(np.count_nonzero(skipped))
+
+
+def _peak_bytes(run: Run) -> int | None:
+    """Of the device's allocator; where it keeps no count, as on a CPU, of the one step that was measured."""
+    measured = _finite(run.series("memory_bytes")[1])
+    if len(measured):
+        return int(measured.max())
+    memory = run.environment.get("memory")
+    peak = memory.get("peak_bytes") if isinstance(memory, dict) else None
+    return peak if isinstance(peak, int) and peak > 0 else None
 
 
 def _median(values: NDArray[np.float64]) -> float | None:

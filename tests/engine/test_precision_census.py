@@ -100,10 +100,11 @@ def test_that_attention_is_counted_in_the_format_of_its_operands() -> None:
 
 
 def test_that_the_census_changes_no_bit(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    from precgui.engine.train import _Training
+    from precgui.engine.observers import FirstStepCensus
 
     counted = [e.loss for e in record("train.max_steps=3", "precision=fp16-amp") if isinstance(e, StepDone)]
-    monkeypatch.setattr(_Training, "_first_step", _Training._step)
+    monkeypatch.setattr(FirstStepCensus, "begin_step", lambda *_: None)
+    monkeypatch.setattr(FirstStepCensus, "end_step", lambda *_: None)
     plain = [e.loss for e in record("train.max_steps=3", "precision=fp16-amp") if isinstance(e, StepDone)]
     assert counted == plain
 

@@ -65,9 +65,10 @@ FIGURES = (
     Figure("Speed-up", lambda r: figure(r.speedup, "{:.2f}x" + " (emulated)" * r.emulated),
            "Samples per second over the baseline's; of emulated arithmetic it says nothing about hardware"),
     Figure("Time", lambda r: figure(r.time_s, "{:.1f} s"), "From the start to the last step"),
-    Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:.0f} MiB"), "Of the device's allocator"),
+    Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:.4g} MiB"),
+           "Of the device's allocator; on a CPU of all tensors in one step"),
     Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
-    Figure("Skipped", lambda r: str(r.skipped_steps), "Steps skipped for Inf or NaN gradients"),
+    Figure("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
     Figure("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from precgui.events import NO_METRIC
 from precgui.runs.metric import in_text, metric_of, shared
-from precgui.runs.run import Axis, Run
+from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS, Axis, Run
 
 Scale = Literal["linear", "log2", "log10"]
 _BASES: dict[Scale, float] = {"log2": 2.0, "log10": 10.0}
@@ -50,10 +50,17 @@ SIGNALS: dict[str, Signal] = {
                absent="The gradient norm was not recorded in these runs."),
         Signal("throughput", "Throughput", "Samples/s", ("samples_per_s",), unit="samples/s"),
         Signal("memory", "Peak memory", "Memory (MiB)", ("memory_bytes",), unit="MiB", factor=2.0**-20,
-               absent="Memory was not measured: the device of these runs does not count its peak memory."),
+               absent="Memory was not measured step by step: a CPU keeps no count. One step was; its peak is in Compare."),
         Signal("step_time", "Step time", "Step (ms)", ("step_s",), unit="ms", factor=1e3),
         Signal(METRIC, "Validation metric", "Metric of the task", ("val_accuracy",),
                absent="No validation yet: its first value comes at the end of the first epoch."),
+        Signal("tensor_use", "Tensor cores busy", "Tensor cores busy (%)", ("tensor_use",), unit="%", factor=100.0),
+        Signal("sm_use", "SMs busy", "SMs busy (%)", ("sm_use",), unit="%", factor=100.0),
+        Signal("dram_use", "Memory bandwidth used", "Memory bandwidth (%)", ("dram_use",), unit="%", factor=100.0),
+        Signal("utilisation", "Utilisation of devices", "Utilisation (%)", ("utilisation",), unit="%", factor=100.0),
+        Signal("clock", "SM clock", "SM clock (MHz)", ("clock_mhz",), unit="MHz"),
+        Signal("clock_held", "Clock held back", "1: by power, heat or a limit", ("clock_held",)),
+        Signal("temperature", "Temperature", "Temperature (°C)", ("temperature_c",), unit="°C"),
     )
 }  # fmt: skip
 
@@ -68,6 +75,14 @@ def suited(signal: Signal, runs: Sequence[Run]) -> Signal:
     axis = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
     title = f"Validation: {in_text(metric.title)}"
     return replace(signal, title=title, axis=axis, unit=metric.unit, factor=100.0 if metric.unit == "%" else 1.0)
+
+
+def devices_of(signal: Signal, run: Run) -> list[str] | None:
+    """The devices that a signal has a line for each; None for a signal of the run itself."""
+    name = signal.series[0] if signal.series else ""
+    if name in POWER_SIGNALS:
+        return run.power_devices()
+    return run.state_devices() if name in STATE_SIGNALS or name == "clock_held" else None
 
 
 DEFAULT_SIGNALS = ("loss", "scale", EVENTS, "power")

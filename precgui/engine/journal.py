@@ -1,0 +1,29 @@
+"""What a run says: events with the time since its start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from precgui.events import Emit, Facts, Incident, IncidentKind, Severity
+
+
+class Journal:
+    """Hands events on; times are seconds since it was made."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._start = time.perf_counter()
+        self.emit = emit
+
+    def now(self) -> float:
+        return time.perf_counter() - self._start
+
+    def facts(self, values: Mapping[str, Any]) -> None:
+        self.emit(Facts(self.now(), values))
+
+    def incident(self, step: int, kind: IncidentKind, severity: Severity, message: str, module: str = "") -> None:
+        self.emit(Incident(self.now(), step, kind, severity, message, module))
+
+    def note(self, step: int, message: str) -> None:
+        self.incident(step, "note", "info", message)

@@ -1,0 +1,107 @@
+"""The peak of a training step's tensors on the CPU, from torch's own memory events.
+
+The allocator of the CPU keeps no count, so one step is run under the profiler, which is told of every block that is
+taken and given back. What the step begins with is added: weights, optimizer state, batch. It is measured in the first
+step after an update that was taken, since the first update makes the optimizer's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, autograd
+from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
+
+from precgui.engine.journal import Journal
+from precgui.engine.observer import Observer
+from precgui.engine.tasks import Batch
+
+_torch: Any = autograd  # torch does not declare what it has of the older profiler
+MEASURED_BY = "allocated by tensors (profiler)"
+
+
+class MemoryEvents:
+    """Counts the bytes that tensors take and give back between `start` and `stop`.
+
+    The profiler of before Kineto does it: the present one writes lines to the terminal that no setting silences.
+    """
+
+    available = hasattr(_torch, "_enable_profiler_legacy") and hasattr(_torch, "_disable_profiler_legacy")
+
+    def __init__(self) -> None:
+        self._running = False
+
+    def start(self) -> None:
+        """Begin; nothing happens where another profiler is at work."""
+        wanted = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
+        if self.available and not _torch._profiler_enabled():
+            _torch._enable_profiler_legacy(wanted)
+            self._running = True
+
+    def stop(self) -> int | None:
+        """The most bytes taken at one time beyond what was there at the start; None when nothing was counted."""
+        if not self._running:
+            return None
+        self._running = False
+        present = peak = 0
+        for thread in _torch._disable_profiler_legacy():
+            for event in thread:
+                if event.kind() == "memory_alloc":
+                    present += event.cpu_memory_usage()
+                    peak = max(peak, present)
+        return peak
+
+
+class MemoryPeak(Observer):
+    """Measures one step and tells the peak; a step is measured until the moment that its weights are updated."""
+
+    def __init__(self, journal: Journal, held: Mapping[str, Callable[[], Any]]) -> None:
+        """`held` gives, by name, the tensors that outlive a step; one that two names share counts for the first."""
+        self._journal, self._held = journal, held
+        self._events = MemoryEvents()
+        self._state = "waiting"  # for an update that was taken; then "ready" for a step, "measuring" it, "done"
+        self._step = 0
+        self._before: dict[str, int] = {}
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        if self._state == "ready":
+            held = {name: tensors() for name, tensors in self._held.items()}
+            self._before, self._step = sizes_bytes(held | {"batch": batches}), step
+            self._state = "measuring"
+            self._events.start()
+
+    def after_update(self, *, skipped: bool) -> None:
+        if self._state == "measuring":
+            self._state = "done"
+            self._tell(self._events.stop())
+        elif self._state == "waiting" and not skipped:
+            self._state = "ready"
+
+    def close(self) -> None:
+        self._events.stop()
+
+    def _tell(self, within: int | None) -> None:
+        if within is not None:
+            parts = {f"{name}_bytes": size for name, size in self._before.items()} | {"step_bytes": within}
+            told = {"peak_bytes": sum(parts.values()), "measured_by": MEASURED_BY, "step": self._step}
+            self._journal.facts({"memory": told | parts})
+
+
+def sizes_bytes(parts: Mapping[str, Any]) -> dict[str, int]:
+    """The bytes of the tensors in each part, each block of memory counted once, for the first part that has it."""
+    seen: set[int] = set()
+    sizes = {}
+    for name, part in parts.items():
+        blocks = {storage.data_ptr(): storage.nbytes() for storage in _storages(part)}
+        sizes[name] = sum(size for place, size in blocks.items() if place not in seen)
+        seen |= blocks.keys()
+    return sizes
+
+
+def _storages(value: Any) -> Iterator[Any]:
+    if isinstance(value, Tensor):
+        yield value.untyped_storage()
+    elif isinstance(value, Mapping | Iterable) and not isinstance(value, str):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _storages(part)
