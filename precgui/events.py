@@ -117,6 +117,25 @@ class PowerRead:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceRead:
+    """What a device did since the reading before, about twice a second; NaN is what it does not tell.
+
+    Shares of 1: `utilisation` is the time in which anything ran; `tensor_use`, `sm_use` and `dram_use` are that in
+    which the tensor cores, the SMs and the memory did. `clock_reasons` are bits of NVML's clock event reasons.
+    """
+
+    device: str
+    time_s: float
+    utilisation: float
+    tensor_use: float
+    sm_use: float
+    dram_use: float
+    clock_mhz: float
+    temperature_c: float
+    clock_reasons: float
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Something worth a mark on the time line: a row of `/events`."""
 
@@ -155,5 +174,5 @@ class RunEnded:
     details: str = ""
 
 
-Event = RunStarted | Facts | StepDone | Evaluated | PowerRead | Incident | TensorStats | RunEnded
+Event = RunStarted | Facts | StepDone | Evaluated | PowerRead | DeviceRead | Incident | TensorStats | RunEnded
 Emit = Callable[[Event], None]

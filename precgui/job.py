@@ -148,6 +148,7 @@ def _environment(reports: Sequence[SensorReport]) -> dict[str, Any]:
                 "name": report.device or report.source,
                 "found": report.found,
                 "reason": report.message.removeprefix(f"{report.source}: "),
+                "untold": dict(report.untold),
             }
             for report in reports
         ],

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from precgui.hardware import nvml
-from precgui.hardware.live import REASONS, GpuReader
+from precgui.hardware.device_readings import REASONS, GpuReader
 from precgui.hardware.readings import Absent, Maybe, known
 
 

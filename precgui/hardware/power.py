@@ -1,17 +1,17 @@
-"""Power and energy of every device that has a sensor, sampled in one thread and told as `PowerRead` events."""
+"""Power and energy of every device with a sensor, and what the devices do, sampled in one thread, told as events."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
 
 from precgui.events import Event, Incident, PowerRead
-from precgui.hardware import nvml, rapl
+from precgui.hardware import device_state, nvml, rapl
 from precgui.hardware.readings import Absent, Maybe, known
 
 # The sensors renew their value every 20 ms (Pascal, Volta) to 100 ms (all later GPUs): half of that, at most 20 Hz.
@@ -23,12 +23,14 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SensorReport:
-    """One sensor that was looked for. `message` is a sentence for the user."""
+    """One sensor that was looked for. `message` is a sentence for the user; `untold` the fields of DeviceRead that the
+    device will never tell, each with the reason."""
 
     source: str  # "NVML" or "RAPL"
     device: str  # "" when the whole source is missing
     found: bool
     message: str
+    untold: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sensor(Protocol):
@@ -139,11 +141,12 @@ def _gpu_sensors(opened: Maybe[nvml.Session]) -> list[tuple[Sensor | None, Senso
 def _gpu_sensor(index: int, gpu: Maybe[nvml.Gpu]) -> tuple[Sensor | None, SensorReport]:
     if isinstance(gpu, Absent):
         return None, SensorReport("NVML", f"GPU {index}", False, f"NVML: GPU {index} cannot be opened, {gpu.reason}.")
-    sensor = GpuSensor(gpu)
+    sensor, untold = GpuSensor(gpu), device_state.untold(gpu)
     what = sensor.describe()
     if isinstance(what, Absent):
-        return None, SensorReport("NVML", sensor.device, False, f"NVML: {sensor.device} has no power: {what.reason}.")
-    return sensor, SensorReport("NVML", sensor.device, True, f"NVML: {sensor.device}, {what}.")
+        message = f"NVML: {sensor.device} has no power: {what.reason}."
+        return None, SensorReport("NVML", sensor.device, False, message, untold)
+    return sensor, SensorReport("NVML", sensor.device, True, f"NVML: {sensor.device}, {what}.", untold)
 
 
 def _rapl_sensors() -> list[tuple[Sensor | None, SensorReport]]:
@@ -161,11 +164,11 @@ def _rapl_sensor(zone: rapl.Zone) -> tuple[Sensor | None, SensorReport]:
 
 
 class PowerSampler:
-    """Reads every sensor about 20 times a second in one daemon thread, from `start` to `stop`.
+    """Reads every power sensor about 20 times a second, and what the devices do twice a second, in one daemon thread.
 
     `emit` is called in that thread. `start_time` is the `time.perf_counter()` of the run's zero. Between two readings
     of a GPU's energy counter (one a second, and one at the end) `energy_j` repeats the latest one. A sensor that
-    disappears gives one NaN reading and one `Incident`; it is tried again every second. Without sensors no thread runs.
+    disappears gives one NaN reading and one `Incident`; it is tried again every second.
     """
 
     def __init__(self, emit: Callable[[Event], None], start_time: float) -> None:
@@ -175,6 +178,7 @@ class PowerSampler:
         self._thread: threading.Thread | None = None
         self._session: Maybe[nvml.Session] = Absent("not opened yet")
         self._sensors: list[Sensor] = []
+        self._states: device_state.StateSampler | None = None
         self._reading = threading.Lock()
         self._retry_at: dict[str, float] = {}
         self._announced: set[str] = set()
@@ -190,9 +194,7 @@ class PowerSampler:
             return
         self._session = nvml.open_session()
         self._sensors, _ = find_sensors(self._session)
-        if not self._sensors:
-            self._close_session()
-            return
+        self._states = device_state.StateSampler(self._session, self._emit, self._now())
         self._stop.clear()
         self._thread = threading.Thread(target=self._sample, name="power sampler", daemon=True)
         self._thread.start()
@@ -205,6 +207,8 @@ class PowerSampler:
         self._stop.set()
         thread.join()
         self._sensors = []
+        if self._states is not None:
+            self._states.close()
         self._close_session()
 
     def read_now(self) -> None:
@@ -226,19 +230,25 @@ class PowerSampler:
             self._session.close()
         self._session = Absent("closed")
 
+    def _now(self) -> float:
+        return time.perf_counter() - self._start_time
+
     def _sample(self) -> None:
+        period_s = PERIOD_S if self._sensors else device_state.PERIOD_S
         due = time.perf_counter()
         while not self._stop.wait(max(0.0, due - time.perf_counter())):
             self._read_all(last=False)
-            due = max(due + PERIOD_S, time.perf_counter())
+            due = max(due + period_s, time.perf_counter())
         self._read_all(last=True)
 
     def _read_all(self, last: bool) -> None:
         with self._reading:
             for sensor in self._sensors:
-                now_s = time.perf_counter() - self._start_time
+                now_s = self._now()
                 if now_s >= self._retry_at.get(sensor.device, -math.inf):
                     self._read(sensor, now_s, last)
+            if self._states is not None:
+                self._states.read(self._now(), last)
 
     def _read(self, sensor: Sensor, now_s: float, last: bool) -> None:
         reading = sensor.read(now_s, last)

@@ -8,18 +8,21 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import Evaluated, Incident, PowerRead, StepDone
+from precgui.events import DeviceRead, Evaluated, Incident, PowerRead, StepDone
 from precgui.runs import documents
+from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS
 from precgui.runs.schema import EVENT_ROW, TABLES
 from precgui.runs.tablefile import Columns
 
 STEP_COLUMNS = tuple(TABLES["steps"].columns)
 EVALUATION_COLUMNS = tuple(TABLES["evaluation"].columns)
-POWER_COLUMNS = ("time_s", "power_w", "energy_j")
+POWER_COLUMNS = ("time_s", *POWER_SIGNALS)
+STATE_COLUMNS = ("time_s", *STATE_SIGNALS)
 
 _step_row = attrgetter(*STEP_COLUMNS)
 _evaluation_row = attrgetter(*EVALUATION_COLUMNS)
 _power_row = attrgetter(*POWER_COLUMNS)
+_state_row = attrgetter(*STATE_COLUMNS)
 
 _LONGEST_TEXT = 1 << 16
 
@@ -40,6 +43,11 @@ def power_matrix(readings: Sequence[PowerRead]) -> NDArray[np.float64]:
     return np.array([_power_row(reading) for reading in readings], np.float64).reshape(-1, len(POWER_COLUMNS)).T
 
 
+def state_matrix(readings: Sequence[DeviceRead]) -> NDArray[np.float64]:
+    """One row per column of STATE_COLUMNS, shape (columns, readings)."""
+    return np.array([_state_row(reading) for reading in readings], np.float64).reshape(-1, len(STATE_COLUMNS)).T
+
+
 def step_columns(steps: Sequence[StepDone]) -> Columns:
     return _typed("steps", STEP_COLUMNS, step_matrix(steps))
 
@@ -51,6 +59,11 @@ def evaluation_columns(evaluations: Sequence[Evaluated]) -> Columns:
 def power_columns(readings: Sequence[PowerRead]) -> Columns:
     """All columns of `power` but `device`."""
     return _typed("power", POWER_COLUMNS, power_matrix(readings))
+
+
+def state_columns(readings: Sequence[DeviceRead]) -> Columns:
+    """All columns of `power/state` but `device`."""
+    return _typed("power/state", STATE_COLUMNS, state_matrix(readings))
 
 
 def _typed(table: str, names: Sequence[str], matrix: NDArray[np.float64]) -> Columns:

@@ -89,6 +89,8 @@ class Contents:
 
     def rows(self, table: str) -> int:
         """Completely written rows: what the counter says, but no more than every column of the table has."""
+        if table not in self._rows and TABLES[table].late and table not in (self.counters() or TABLES):
+            self._rows[table] = 0  # of an older version
         if table not in self._rows:
             spec = TABLES[table]
             columns = [self._dataset(spec.dataset_path(table, column)) for column in spec.columns]

@@ -10,6 +10,7 @@ from typing import Any
 from precgui.config import RunConfig
 from precgui.events import (
     TENSOR_KINDS,
+    DeviceRead,
     Evaluated,
     Event,
     Facts,
@@ -25,9 +26,11 @@ from precgui.runs import signals
 from precgui.runs.columns import (
     EVALUATION_COLUMNS,
     POWER_COLUMNS,
+    STATE_COLUMNS,
     STEP_COLUMNS,
     evaluation_matrix,
     power_matrix,
+    state_matrix,
     step_matrix,
 )
 from precgui.runs.growing import Growing, Values
@@ -66,6 +69,7 @@ class LiveRun:
             "evaluation": {name: Growing() for name in EVALUATION_COLUMNS},
         }
         self._power: dict[str, dict[str, Growing]] = {}
+        self._state: dict[str, dict[str, Growing]] = {}
         self._incidents: list[Incident] = []
         names = Names()
         self._tensors = {kind: LiveTensors(names) for kind in TENSOR_KINDS}
@@ -110,8 +114,10 @@ class LiveRun:
             _append(self._tables["steps"], STEP_COLUMNS, step_matrix(steps))
         if evaluations := of[Evaluated]:
             _append(self._tables["evaluation"], EVALUATION_COLUMNS, evaluation_matrix(evaluations))
-        if readings := of[PowerRead]:
-            self._extend_power(readings)
+        for device, own in _by_device(of[PowerRead]).items():
+            _extend(self._power, device, POWER_COLUMNS, power_matrix(own))
+        for device, own in _by_device(of[DeviceRead]).items():
+            _extend(self._state, device, STATE_COLUMNS, state_matrix(own))
         self._incidents += of[Incident]
         for kind, table in self._tensors.items():
             table.extend([event for event in of[TensorStats] if event.kind == kind])
@@ -132,6 +138,13 @@ class LiveRun:
         """The readings of one device, shape (readings,), not copied."""
         return self._power[device][name].view
 
+    def state_devices(self) -> list[str]:
+        return list(self._state)
+
+    def state_column(self, device: str, name: str) -> Values:
+        """The readings of one device, shape (readings,), not copied."""
+        return self._state[device][name].view
+
     def events(self, kind: str | None = None) -> list[Incident]:
         return [event for event in self._incidents if kind is None or event.kind == kind]
 
@@ -145,13 +158,16 @@ class LiveRun:
         for column in self._tables["steps"].values():
             column.reserve(min(started.total_steps, _RESERVED_STEPS))
 
-    def _extend_power(self, readings: list[PowerRead]) -> None:
-        of: defaultdict[str, list[PowerRead]] = defaultdict(list)
-        for reading in readings:
-            of[reading.device].append(reading)
-        for device, own in of.items():
-            columns = self._power.setdefault(device, {name: Growing() for name in POWER_COLUMNS})
-            _append(columns, POWER_COLUMNS, power_matrix(own))
+
+def _by_device(readings: Sequence[Any]) -> dict[str, list[Any]]:
+    of: defaultdict[str, list[Any]] = defaultdict(list)
+    for reading in readings:
+        of[reading.device].append(reading)
+    return of
+
+
+def _extend(table: dict[str, dict[str, Growing]], device: str, names: Sequence[str], matrix: Values) -> None:
+    _append(table.setdefault(device, {name: Growing() for name in names}), names, matrix)
 
 
 def _append(columns: Mapping[str, Growing], names: Sequence[str], matrix: Values) -> None:

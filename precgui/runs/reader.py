@@ -167,13 +167,27 @@ class SavedRun:
         return kept.view[: self._contents.rows(table)]
 
     def power_devices(self) -> list[str]:
-        rows = self._contents.rows("sensors")
-        return [decoded(name) for name in self._contents.read("sensors", "", 0, rows)]
+        return self._texts("sensors")
 
     def power_column(self, device: str, name: str) -> Values:
         """The readings of one device, shape (readings,)."""
-        values, owner = self.column("power", name), self.column("power", "device")
-        own: Values = values[: len(owner)][owner[: len(values)] == self.power_devices().index(device)]
+        return self._own("power", name, self.power_devices().index(device))
+
+    def state_devices(self) -> list[str]:
+        """The devices whose use was read; none in files of older versions."""
+        return self._texts("power/state/names")
+
+    def state_column(self, device: str, name: str) -> Values:
+        """The readings of one device, shape (readings,)."""
+        return self._own("power/state", name, self.state_devices().index(device))
+
+    def _texts(self, table: str) -> list[str]:
+        rows = self._contents.rows(table)
+        return [decoded(name) for name in self._contents.read(table, "", 0, rows)] if rows else []
+
+    def _own(self, table: str, name: str, index: int) -> Values:
+        values, owner = self.column(table, name), self.column(table, "device")
+        own: Values = values[: len(owner)][owner[: len(values)] == index]
         return own
 
     def events(self, kind: str | None = None) -> list[Incident]:

@@ -14,7 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import Evaluated, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, StepDone, TensorStats
+from precgui.events import (
+    DeviceRead,
+    Evaluated,
+    Event,
+    Facts,
+    Incident,
+    PowerRead,
+    RunEnded,
+    RunStarted,
+    StepDone,
+    TensorStats,
+)
 from precgui.runs import columns, disk, documents
 from precgui.runs.contents import Contents
 from precgui.runs.errors import RunFileError
@@ -47,6 +58,7 @@ class Recording:
             self._ballast.drop()
             raise
         self._sensors: dict[str, int] = {}
+        self._devices: dict[str, int] = {}
         self._names = Names()
         self._started: dict[str, Any] = {}
         self._last_time_s, self._last_step = 0.0, 0
@@ -110,6 +122,7 @@ class Recording:
         steps = [event for event in events if isinstance(event, StepDone)]
         evaluations = [event for event in events if isinstance(event, Evaluated)]
         readings = [event for event in events if isinstance(event, PowerRead)]
+        states = [event for event in events if isinstance(event, DeviceRead)]
         incidents = [event for event in events if isinstance(event, Incident)]
         batch: dict[str, Columns] = {}
         if steps:
@@ -118,7 +131,11 @@ class Recording:
         if evaluations:
             batch["evaluation"] = columns.evaluation_columns(evaluations)
         if readings:
-            batch |= self._power(readings)
+            of, names = _indices(readings, self._sensors, "sensors")
+            batch |= {"power": {"device": of, **columns.power_columns(readings)}, "sensors": {"": names}}
+        if states:
+            of, names = _indices(states, self._devices, "power/state/names")
+            batch |= {"power/state": {"device": of, **columns.state_columns(states)}, "power/state/names": {"": names}}
         return batch | self._events(incidents) | self._tensors(events)
 
     def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:
@@ -138,13 +155,16 @@ class Recording:
         tables: dict[str, Columns] = {f"tensors/{kind}": tensor_rows(own, self._names) for kind, own in of.items()}
         return tables | {"tensors/names": {"": _texts(list(self._names.places)[known:], "tensors/names")}}
 
-    def _power(self, readings: Sequence[PowerRead]) -> dict[str, Columns]:
-        known = len(self._sensors)
-        for reading in readings:
-            self._sensors.setdefault(reading.device, len(self._sensors))
-        device = np.array([self._sensors[reading.device] for reading in readings], "<i4")
-        sensors = _texts(list(self._sensors)[known:], "sensors")
-        return {"power": {"device": device, **columns.power_columns(readings)}, "sensors": {"": sensors}}
+
+def _indices(
+    readings: Sequence[PowerRead | DeviceRead], known: dict[str, int], table: str
+) -> tuple[NDArray[np.int32], NDArray[np.bytes_]]:
+    """Which device each reading is of, and the names that are new; they join `known`."""
+    before = len(known)
+    for reading in readings:
+        known.setdefault(reading.device, len(known))
+    of = np.array([known[reading.device] for reading in readings], "<i4")
+    return of, _texts(list(known)[before:], table)
 
 
 def _texts(names: Sequence[str], table: str) -> NDArray[np.bytes_]:

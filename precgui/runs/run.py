@@ -22,8 +22,11 @@ Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 STEP_SIGNALS = ("loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes")
 EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
 POWER_SIGNALS = ("power_w", "energy_j")
-DERIVED_SIGNALS = ("samples_per_s",)  # samples / (step_s + data_s)
-SIGNALS = STEP_SIGNALS + EVALUATION_SIGNALS + POWER_SIGNALS + DERIVED_SIGNALS
+# What the devices did, read twice a second; the fields of `events.DeviceRead`.
+STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
+# samples / (step_s + data_s), and 1 where `clock_reasons` say that power, heat or a limit holds the clock down
+DERIVED_SIGNALS = ("samples_per_s", "clock_held")
+SIGNALS = STEP_SIGNALS + EVALUATION_SIGNALS + POWER_SIGNALS + STATE_SIGNALS + DERIVED_SIGNALS
 
 
 class Run(Protocol):
@@ -54,14 +57,16 @@ class Run(Protocol):
     def steps_per_epoch(self) -> int: ...
 
     def series(self, name: str, over: Axis = "step") -> Series:
-        """The signal as (x, value), both of length n. Power is placed on the step axis by its time.
+        """The signal as (x, value), both of length n. Readings of devices are placed on the step axis by their time.
 
-        `power_w` is the first device's; `power_w:NAME` names one of `power_devices()`.
+        `power_w` is the first device's; `power_w:NAME` names one of `power_devices()`, `tensor_use:NAME` one of
+        `state_devices()`.
         Raises KeyError for a name that is not in SIGNALS.
         """
         ...
 
     def power_devices(self) -> list[str]: ...
+    def state_devices(self) -> list[str]: ...
 
     def events(self, kind: str | None = None) -> list[Incident]: ...
 

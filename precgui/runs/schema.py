@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS
-from precgui.runs.run import POWER_SIGNALS, STEP_SIGNALS
+from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
 
 SCHEMA = 1
 
@@ -65,11 +65,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Datasets of equal length that grow together. A column without a name is the dataset at the path itself."""
+    """Datasets of equal length that grow together. A column without a name is the dataset at the path itself.
+
+    A `late` table is not in the files of older versions.
+    """
 
     columns: Mapping[str, Column]
     chunk_rows: int = 2048
     chunk_tensors: int = field(default=64, kw_only=True)
+    late: bool = field(default=False, kw_only=True)
 
     def dataset_path(self, path: str, column: str) -> str:
         return f"{path}/{column}" if column else path
@@ -78,8 +82,14 @@ class Table:
         return (column.chunk_rows or self.chunk_rows, *(size or self.chunk_tensors for size in column.row))
 
 
-def _one(dtype: np.dtype[Any], chunk_rows: int) -> Table:
-    return Table({"": Column(dtype)}, chunk_rows)
+def _one(dtype: np.dtype[Any], chunk_rows: int, late: bool = False) -> Table:
+    return Table({"": Column(dtype)}, chunk_rows, late=late)
+
+
+def _readings(signals: tuple[str, ...], chunk_rows: int, late: bool = False) -> Table:
+    """Readings of devices in the order in which they came; `device` counts names of a table beside."""
+    columns = {"device": Column(np.dtype("<i4")), "time_s": Column(_F8)} | {name: Column(_F8) for name in signals}
+    return Table(columns, chunk_rows, late=late)
 
 
 def _tensor_table() -> Table:
@@ -113,10 +123,10 @@ TABLES: dict[str, Table] = {
         },
         chunk_rows=256,
     ),
-    "power": Table(
-        {"device": Column(np.dtype("<i4")), "time_s": Column(_F8)} | {name: Column(_F8) for name in POWER_SIGNALS}
-    ),
+    "power": _readings(POWER_SIGNALS, 2048),
     "sensors": _one(text_type(128), 8),  # the names that `power/device` counts
+    "power/state": _readings(STATE_SIGNALS, 256, late=True),
+    "power/state/names": _one(text_type(128), 8, late=True),
     "events": _one(EVENT_ROW, 64),
     "texts": _one(_U1, 4096),  # messages too long for their row
     "tensors/names": _one(text_type(200), 64),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
+from precgui.hardware.device_readings import HELD_BITS
 from precgui.runs.growing import Values
-from precgui.runs.run import EVALUATION_SIGNALS, POWER_SIGNALS, SIGNALS, Axis, Series
+from precgui.runs.run import EVALUATION_SIGNALS, POWER_SIGNALS, SIGNALS, STATE_SIGNALS, Axis, Series
 
 
 class Source(Protocol):
@@ -16,13 +18,20 @@ class Source(Protocol):
     def column(self, table: str, name: str) -> Values: ...
     def power_devices(self) -> list[str]: ...
     def power_column(self, device: str, name: str) -> Values: ...
+    def state_devices(self) -> list[str]: ...
+    def state_column(self, device: str, name: str) -> Values: ...
 
 
 def series(source: Source, name: str, over: Axis = "step") -> Series:
     """The signal as (x, value). Raises KeyError for an unknown signal or power device."""
     signal, _, device = name.partition(":")
     if signal in POWER_SIGNALS:
-        return _power(source, signal, device, over)
+        return _readings(source, signal, device, over, source.power_devices(), source.power_column)
+    if signal in STATE_SIGNALS:
+        return _readings(source, signal, device, over, source.state_devices(), source.state_column)
+    if signal == "clock_held":
+        x, bits = series(source, name.replace(signal, "clock_reasons", 1), over)
+        return x, _held(bits)
     if device or signal not in SIGNALS:
         raise KeyError(name)
     if signal in EVALUATION_SIGNALS:
@@ -33,15 +42,23 @@ def series(source: Source, name: str, over: Axis = "step") -> Series:
     return x, source.column("steps", signal)
 
 
-def _power(source: Source, signal: str, device: str, over: Axis) -> Series:
-    devices = source.power_devices()
+def _readings(
+    source: Source, signal: str, device: str, over: Axis, devices: list[str], column: Callable[[str, str], Values]
+) -> Series:
     if not device and not devices:
         return np.empty(0), np.empty(0)
     if device and device not in devices:
         raise KeyError(f"{signal}:{device}")
     device = device or devices[0]
-    time_s, values = source.power_column(device, "time_s"), source.power_column(device, signal)
+    time_s, values = column(device, "time_s"), column(device, signal)
     return (time_s if over == "time_s" else _step_at(source, time_s)), values
+
+
+def _held(bits: Values) -> Values:
+    """1 where something holds the clock down, 0 where nothing does, NaN where the device does not tell."""
+    told = np.isfinite(bits) & (bits >= 0) & (bits < 1 << 32)  # a damaged file holds any bits
+    held = np.where(told, bits, 0.0).astype(np.int64) & HELD_BITS != 0
+    return np.where(told, held, np.nan)
 
 
 def _step_at(source: Source, time_s: Values) -> Values:

@@ -11,7 +11,7 @@ import numpy as np
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
-from precgui.runs.run import EVALUATION_SIGNALS, SIGNALS, STEP_SIGNALS, Axis, Series
+from precgui.runs.run import EVALUATION_SIGNALS, SIGNALS, STATE_SIGNALS, STEP_SIGNALS, Axis, Series
 
 
 @dataclass
@@ -24,6 +24,7 @@ class ArrayRun:
     values: dict[str, np.ndarray] = field(default_factory=dict)
     incidents: list[Incident] = field(default_factory=list)
     power: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    state: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
     total_steps: int = 1000
@@ -45,12 +46,19 @@ class ArrayRun:
                 return np.empty(0), np.empty(0)
             time_s, watts = self.power[device] if device else next(iter(self.power.values()))
             return (time_s if over == "time_s" else np.minimum(time_s / 0.01, len(self.steps))), watts
+        if signal in (*STATE_SIGNALS, "clock_held"):
+            own = self.state[device] if device else {}
+            time_s, values = own.get(signal, (np.empty(0), np.empty(0)))
+            return (time_s if over == "time_s" else np.minimum(time_s / 0.01, len(self.steps))), values
         y = self.values.get(signal, np.full(len(self.steps) if signal in STEP_SIGNALS else 0, np.nan))
         x = self.steps if signal not in EVALUATION_SIGNALS else np.arange(1.0, len(y) + 1) * self.epoch_steps
         return (x if over == "step" else x * 0.01), y
 
     def power_devices(self) -> list[str]:
         return list(self.power)
+
+    def state_devices(self) -> list[str]:
+        return list(self.state)
 
     def events(self, kind: str | None = None) -> list[Incident]:
         return [incident for incident in self.incidents if kind in (None, incident.kind)]

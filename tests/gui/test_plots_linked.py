@@ -295,36 +295,6 @@ def test_that_a_value_axis_can_be_logarithmic(show: Show) -> None:
     assert np.isnan(y[x == 11]).all()
 
 
-def test_that_without_a_power_sensor_the_reasons_stand_in_the_place_of_the_plot(show: Show) -> None:
-    sensors = [
-        {"name": "NVML", "found": False, "reason": "no NVIDIA driver on this machine"},
-        {"name": "RAPL", "found": False, "reason": "the counters can be read by root only"},
-    ]
-    frame = show(opened(training_run("run", 100, environment={"power_sensors": sensors}))).frames[POWER]
-    assert frame.body.currentWidget() is frame.message
-    assert "NVML: no NVIDIA driver on this machine" in frame.message.text()
-    assert "RAPL: the counters can be read by root only" in frame.message.text()
-
-
-def test_that_every_power_sensor_of_a_run_is_drawn(show: Show) -> None:
-    time_s = np.arange(0.0, 3.0, 0.1)
-    power = {"GPU 0": (time_s, np.full(30, 250.0)), "CPU package 0": (time_s, np.full(30, 90.0))}
-    plots = show(opened(training_run("run", 300, power=power)))
-    assert {curve.label for curve in curves(plots, POWER)} == {"GPU 0", "CPU package 0"}
-    assert {float(curve.line.getData()[1].max()) for curve in curves(plots, POWER)} == {250.0, 90.0}
-
-
-def test_that_a_sensor_that_speaks_late_joins_the_plot(show: Show) -> None:
-    run = training_run("run", 300, status="running")
-    plots = show(opened(run))
-    assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].message
-    run.power = {"GPU 0": (np.array([0.5, 1.5]), np.array([100.0, 110.0]))}
-    plots.data_arrived()
-    plots.settle()
-    np.testing.assert_array_equal(drawn(plots, POWER)[1], [100.0, 110.0])
-    assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].chart
-
-
 def test_that_unmeasured_memory_is_said_and_not_plotted(show: Show) -> None:
     plots = show(opened(training_run("run", 100)))
     frame = plots.frames[LOSS]

@@ -184,15 +184,19 @@ def _add_gpm(fake: ModuleType) -> None:
             metric.value = values.get(metric.metricId, 0.0)
         return request
 
-    fake.freed_samples = 0
+    fake.freed_samples = fake.taken_samples = 0
 
     def sample_free(_sample: SimpleNamespace) -> None:
         fake.freed_samples += 1
 
+    def sample_alloc() -> SimpleNamespace:
+        fake.taken_samples += 1
+        return SimpleNamespace(card=None)
+
     fake.NVML_GPM_METRICS_GET_VERSION = 1
     fake.c_nvmlGpmMetricsGet_t = MetricsGet
     fake.nvmlGpmQueryDeviceSupport = lambda card: SimpleNamespace(isSupportedDevice=int(card.gpm is not None))
-    fake.nvmlGpmSampleAlloc = lambda: SimpleNamespace(card=None)
+    fake.nvmlGpmSampleAlloc = sample_alloc
     fake.nvmlGpmSampleFree = sample_free
     fake.nvmlGpmSampleGet = sample_get
     fake.nvmlGpmMetricsGet = metrics_get

@@ -17,7 +17,8 @@ PROGRAM = """
 import ctypes, json, time
 from precgui.hardware import gpm, nvml
 from precgui.hardware.detect import detect
-from precgui.hardware.live import GpuReader
+from precgui.hardware.device_readings import GpuReader
+from precgui.events import DeviceRead, PowerRead
 from precgui.hardware.power import PowerSampler
 gpm.LEAST_S = 0.0
 device = detect().devices[0]
@@ -26,14 +27,17 @@ reader = GpuReader(opened.gpus()[0])
 reader.everything()
 reading = reader.everything()
 reader.close()
-reads = []
-with PowerSampler(reads.append, time.perf_counter()):
+events = []
+with PowerSampler(events.append, time.perf_counter()):
     time.sleep(0.4)
+reads = [event for event in events if isinstance(event, PowerRead)]
+state = [event for event in events if isinstance(event, DeviceRead) and event.device.startswith("GPU")][-1]
 print(json.dumps({
     "name": device.name, "peak": device.formats["bf16"].peak.tops, "bandwidth": device.bandwidth_gbs,
     "values": reading.values, "reasons": reading.reasons, "process": reading.processes[0].pid,
     "used": reading.processes[0].memory_bytes, "power_w": reads[-1].power_w,
     "watts": reads[-1].energy_j / (reads[-1].time_s - reads[0].time_s),
+    "state": [state.tensor_use, state.dram_use, state.clock_mhz, state.clock_reasons],
     "samples": ctypes.CDLL("libnvidia-ml.so.1").samples_alive(),
 }))
 """
@@ -58,5 +62,6 @@ def test_that_the_real_binding_reads_a_gpu_through_ctypes(tmp_path):
     assert found["reasons"] == ["power cap"]
     assert (found["process"], found["used"]) == (4194304, 3 << 30)
     assert found["power_w"] == 251.5
+    assert found["state"] == pytest.approx([0.075, 0.15, 1755.0, 4.0])
     assert found["watts"] == pytest.approx(250.0, rel=0.05)
     assert found["samples"] == 0

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from precgui.events import Event, Incident, PowerRead
-from precgui.hardware import power, rapl
+from precgui.events import DeviceRead, Event, Incident, PowerRead
+from precgui.hardware import device_state, gpm, power, rapl
+from precgui.hardware.device_readings import CPU
 from precgui.hardware.power import PowerSampler
 from tests.hardware import cards
 from tests.hardware.fake_nvml import DRIVER_NOT_LOADED, GPU_IS_LOST, LIBRARY_NOT_FOUND, MISMATCH, Fails, install
@@ -74,7 +75,9 @@ def test_that_the_average_is_taken_where_there_is_no_instant_power(monkeypatch):
 def test_that_a_card_without_a_counter_has_no_energy(monkeypatch):
     install(monkeypatch, cards.wsl_laptop())
     events = sample_until(lambda events: len(events) >= 2)
-    assert all(math.isnan(read.energy_j) and read.power_w == 123.4 for read in events)
+    found = reads(events, "GPU 0 NVIDIA GeForce RTX 4070 Laptop GPU")
+    assert found
+    assert all(math.isnan(read.energy_j) and read.power_w == 123.4 for read in found)
 
 
 def test_that_a_gpu_falling_off_the_bus_leaves_one_gap_and_one_incident(monkeypatch):
@@ -127,14 +130,66 @@ def test_that_a_missing_or_mismatched_driver_is_a_sentence(monkeypatch, code, se
     assert "does not exist" in rapl_report.message
 
 
-def test_that_no_thread_runs_without_sensors(monkeypatch):
+def test_that_without_sensors_the_cpu_alone_is_read_and_no_thread_stays(monkeypatch):
     install(monkeypatch, init=LIBRARY_NOT_FOUND)
+    monkeypatch.setattr(device_state, "PERIOD_S", 0.05)
     before = threading.active_count()
-    sampler = PowerSampler(lambda event: None, 0.0)
-    sampler.start()
+    events = sample_until(lambda events: len(events) >= 3)
     assert threading.active_count() == before
+    assert {type(event) for event in events} == {DeviceRead}
+    assert {event.device for event in events} == {CPU}
+    assert all(0 <= event.utilisation <= 1 and math.isnan(event.tensor_use) for event in events)
+    sampler = PowerSampler(events.append, 0.0)
+    sampler.start()
     sampler.stop()
     sampler.stop()
+    assert threading.active_count() == before
+
+
+def states(events: list[Event], device: str) -> list[DeviceRead]:
+    return [event for event in events if isinstance(event, DeviceRead) and event.device == device]
+
+
+def test_that_the_use_of_a_gpu_is_told_beside_its_power(monkeypatch):
+    monkeypatch.setattr(gpm, "LEAST_S", 0.0)
+    monkeypatch.setattr(device_state, "PERIOD_S", 0.05)
+    fake = install(monkeypatch, cards.h100(nvmlDeviceGetCurrentClocksEventReasons=0x4 | 0x1))
+    name = "GPU 0 NVIDIA H100 80GB HBM3"
+    events = sample_until(lambda events: len(states(events, name)) >= 3)
+    first = states(events, name)[0]
+    assert (first.utilisation, first.tensor_use, first.sm_use, first.dram_use) == pytest.approx(
+        (0.83, 0.645, 0.91, 0.37)
+    )
+    assert (first.clock_mhz, first.temperature_c, first.clock_reasons) == (1860.0, 47.0, 5.0)
+    (incident,) = [event for event in events if isinstance(event, Incident)]
+    assert incident.message == f"{name}: The power limit holds the clocks down."
+    assert fake.freed_samples == fake.taken_samples > 3
+    assert fake.open_sessions == 0
+
+
+def test_that_what_an_older_card_never_tells_has_a_reason(monkeypatch):
+    install(monkeypatch, cards.a100(), cards.h100(), cards.a100_mig())
+    a100, h100, mig, _ = PowerSampler(lambda event: None, 0.0).sensors()
+    assert set(a100.untold) == {"tensor_use", "sm_use", "dram_use"}
+    assert "from Hopper on" in a100.untold["tensor_use"]
+    assert h100.untold == {}
+    assert "does not report" in mig.untold["utilisation"]
+
+
+def test_that_a_lost_gpu_leaves_one_row_without_figures_and_the_cpu_goes_on(monkeypatch):
+    card = cards.t4()
+    install(monkeypatch, card)
+    monkeypatch.setattr(device_state, "PERIOD_S", 0.02)
+    name = "GPU 0 Tesla T4"
+
+    def lose_it_later(events: list[Event]) -> bool:
+        if len(states(events, name)) == 2:
+            for function in ("UtilizationRates", "ClockInfo", "TemperatureV", "Temperature"):
+                card.answers[f"nvmlDeviceGet{function}"] = Fails(GPU_IS_LOST)
+        return len(states(events, CPU)) >= 8
+
+    found = states(sample_until(lose_it_later), name)
+    assert [math.isnan(state.utilisation) for state in found] == [False, False, True]
 
 
 def test_that_rapl_power_is_energy_over_time_and_memory_has_its_own_device(monkeypatch, no_rapl):

@@ -10,6 +10,7 @@ import pytest
 
 from precgui import config, job
 from precgui.events import Event, Incident, PowerRead, RunEnded
+from precgui.hardware import device_state, gpm
 from precgui.hardware.energy import COUNTER, window_energy
 from precgui.runs.reader import open_run
 from tests.hardware import cards
@@ -36,6 +37,23 @@ def test_that_the_last_energy_is_read_before_the_end(monkeypatch, tmp_path):
         found = window_energy(time_s, power_w, energy_j, time_s[0], time_s[-1], least_s=0.0)
     assert found.method == COUNTER
     assert found.energy_j == pytest.approx(250 * found.seconds, rel=0.05)
+
+
+def test_that_tensor_core_use_clock_and_what_holds_it_are_in_the_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpm, "LEAST_S", 0.0)
+    monkeypatch.setattr(device_state, "PERIOD_S", 0.05)
+    install(monkeypatch, cards.h200(nvmlDeviceGetCurrentClocksEventReasons=0x40))
+    run(tmp_path / "a.h5", steps=80)
+    with open_run(tmp_path / "a.h5") as saved:
+        assert saved.state_devices() == ["GPU 0 NVIDIA H200", "CPU"]
+        _, tensor_use = saved.series("tensor_use:GPU 0 NVIDIA H200")
+        assert len(tensor_use) >= 2
+        assert set(tensor_use) == {0.645}
+        assert set(saved.series("clock_mhz")[1]) == {1860.0}
+        assert set(saved.series("clock_held")[1]) == {1.0}
+        assert any("Too hot" in event.message for event in saved.events("sensor"))
+        assert np.isfinite(saved.series("utilisation:CPU")[1]).all()
+        assert saved.notes == []
 
 
 def test_that_a_gpu_lost_in_the_middle_is_marked_at_its_step_and_the_run_goes_on(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from precgui.config import RunConfig
-from precgui.events import Evaluated, Event, Incident, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.events import DeviceRead, Evaluated, Event, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs.live import LiveRun
 from precgui.runs.writer import RunWriter
 
@@ -34,6 +34,10 @@ def synthetic_events(steps: int = 300, end: RunEnded | None = None, step_s: floa
         if step % 10 == 0:
             events.append(PowerRead("cuda:0", time_s, 100.0 + step, math.nan))
             events.append(PowerRead("package-0", time_s, 20.0, step * 0.2))
+        if step % 20 == 0:
+            busy, reasons = step / steps, 4.0 if step % 40 == 0 else 1.0
+            events.append(DeviceRead("cuda:0", time_s, 0.9, busy, 0.8, 0.3, 1700.0 + step, 61.0, reasons))
+            events.append(DeviceRead("CPU", time_s, busy, *[math.nan] * 6))
     return [*events, end or RunEnded(0.06 + steps * 0.01, "completed", "all steps done")]
 
 

@@ -99,6 +99,23 @@ def test_that_what_is_no_run_is_told_in_a_sentence(tmp_path: Path) -> None:
             precgui.open_run(tmp_path / name)
 
 
+def test_that_a_file_of_an_older_version_has_no_use_of_devices_and_nothing_to_note(small: Path) -> None:
+    """As this version writes it, less the tables that came later."""
+    with h5py.File(small, "r+") as file:
+        del file["power/state"]
+        counters, names = file["rows_valid"][:], file["rows_valid"].attrs["tables"]
+        kept = [index for index, name in enumerate(names) if not name.startswith(b"power/state")]
+        assert len(kept) == len(names) - 2
+        del file["rows_valid"]
+        file["rows_valid"] = counters[kept]
+        file["rows_valid"].attrs["tables"] = names[kept]
+    with precgui.open_run(small) as run:
+        assert run.state_devices() == []
+        assert len(run.series("tensor_use")[1]) == len(run.series("clock_held", "time_s")[1]) == 0
+        assert len(run.series("power_w")[1]) == 6
+        assert run.notes == []
+
+
 @pytest.mark.parametrize("group", ["steps", "power", "evaluation", "tensors", "events", "config", "machine", "status"])
 def test_that_a_missing_part_costs_only_that_part(small: Path, group: str) -> None:
     with h5py.File(small, "r+") as file:
@@ -267,4 +284,4 @@ def test_that_the_checksum_is_that_of_jenkins() -> None:
 
 def test_that_the_damage_tests_start_from_a_run_with_everything() -> None:
     kinds = {type(event).__name__ for event in synthetic_events(60)}
-    assert kinds == {"RunStarted", "StepDone", "Evaluated", "PowerRead", "Incident", "RunEnded"}
+    assert kinds == {"RunStarted", "StepDone", "Evaluated", "PowerRead", "DeviceRead", "Incident", "RunEnded"}

@@ -35,7 +35,7 @@ from tests.runs.synthetic import live_run, open_writer, synthetic_events
 def test_that_every_signal_of_the_file_is_that_of_the_live_run(write: Callable[..., Path]) -> None:
     live = live_run(synthetic_events())
     with precgui.open_run(write()) as saved:
-        for name in (*SIGNALS, "power_w:package-0", "energy_j:cuda:0"):
+        for name in (*SIGNALS, "power_w:package-0", "energy_j:cuda:0", "utilisation:CPU", "clock_held:CPU"):
             for over in ("step", "time_s"):
                 for kept, wanted in zip(saved.series(name, over), live.series(name, over), strict=True):
                     assert kept.dtype == wanted.dtype == np.float64
@@ -43,6 +43,7 @@ def test_that_every_signal_of_the_file_is_that_of_the_live_run(write: Callable[.
         assert saved.events() == live.events()
         assert saved.events("nonfinite_gradient") == live.events("nonfinite_gradient") != []
         assert saved.power_devices() == live.power_devices() == ["cuda:0", "package-0"]
+        assert saved.state_devices() == live.state_devices() == ["cuda:0", "CPU"]
         assert (saved.total_steps, saved.steps_per_epoch) == (live.total_steps, live.steps_per_epoch) == (300, 25)
         assert saved.notes == []
 
@@ -53,6 +54,18 @@ def test_that_each_value_is_the_one_that_was_emitted(write: Callable[..., Path])
         for name in STEP_SIGNALS:
             values = saved.series(name)[1]
             assert [repr(float(value)) for value in values] == [repr(float(getattr(step, name))) for step in steps]
+
+
+def test_that_what_the_devices_did_is_kept(write: Callable[..., Path]) -> None:
+    with precgui.open_run(write()) as saved:
+        time_s, tensor_use = saved.series("tensor_use", "time_s")
+        np.testing.assert_allclose(tensor_use, np.arange(20, 301, 20) / 300)
+        np.testing.assert_allclose(time_s, 0.05 + np.arange(20, 301, 20) * 0.01)
+        assert saved.series("clock_held:cuda:0")[1].tolist() == [0.0, 1.0] * 7 + [0.0]
+        assert saved.series("clock_reasons")[1].tolist() == [1.0, 4.0] * 7 + [1.0]
+        assert np.isnan(saved.series("tensor_use:CPU")[1]).all()
+        assert np.isnan(saved.series("clock_held:CPU")[1]).all()
+        np.testing.assert_array_equal(saved.series("utilisation:CPU")[1], tensor_use)
 
 
 def test_that_nan_and_inf_are_kept(write: Callable[..., Path]) -> None:
@@ -90,8 +103,8 @@ def test_that_the_summary_has_the_promised_keys_and_figures(write: Callable[...,
         summary = dict(saved.summary)
         assert summary == summarise(live_run(events)) == summarise(saved)
     assert list(summary) == [
-        "status", "precision", "steps", "final", "time_s", "step_s_median", "samples_per_s", "memory_peak_bytes",
-        "energy_j", "skipped_steps", "nonfinite_events",
+        "status", "precision", "steps", "final", "metric", "time_s", "step_s_median", "samples_per_s",
+        "memory_peak_bytes", "energy_j", "skipped_steps", "nonfinite_events",
     ]  # fmt: skip
     last_epoch = [step.loss for step in steps[-25:] if math.isfinite(step.loss)]
     assert summary["final"]["train_loss"] == pytest.approx(sum(last_epoch) / len(last_epoch), rel=1e-12)
@@ -166,7 +179,7 @@ def test_that_reading_needs_neither_torch_nor_qt(write: Callable[..., Path]) -> 
 
 def test_that_an_unknown_signal_is_a_key_error(write: Callable[..., Path]) -> None:
     with precgui.open_run(write()) as saved:
-        for name in ("lost", "power_w:nobody", "loss:cuda:0"):
+        for name in ("lost", "power_w:nobody", "tensor_use:nobody", "loss:cuda:0"):
             with pytest.raises(KeyError):
                 saved.series(name)
 

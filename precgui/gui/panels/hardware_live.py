@@ -12,7 +12,8 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QScrollArea
 from precgui.gui.panels.hardware_cards import label
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.gui.panels.hardware_strip import Band, Strip
-from precgui.hardware.live import QUANTITIES, REASONS, DeviceReading, LivePoller, Process, Snapshot
+from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
+from precgui.hardware.live import LivePoller, Snapshot
 from precgui.hardware.readings import Absent, Maybe
 
 DRAW_MS = 500

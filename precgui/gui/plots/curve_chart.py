@@ -9,10 +9,11 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 
+from precgui.gui.plots.absence import device_sentences, power_sentences
 from precgui.gui.plots.chart import Chart, Reading, Row, Value, colour_of, dash_of
 from precgui.gui.plots.curve import Curve
 from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
-from precgui.gui.plots.signals import Signal, shown_value, suited
+from precgui.gui.plots.signals import Signal, devices_of, shown_value, suited
 from precgui.gui.theme import themes
 from precgui.runs.run import Run
 
@@ -66,7 +67,7 @@ class CurveChart(Chart):
         self.setAccessibleName(signal.title)
 
     def _refresh(self, opened: OpenRun) -> None:
-        """Make the curves of a run; again when a power sensor has joined."""
+        """Make the curves of a run; again when a device has joined."""
         names = self._series(opened.run)
         known = self._drawn.get(opened.key)
         if known is not None and [curve.name for curve in known.curves] == [name for name, _ in names]:
@@ -76,7 +77,7 @@ class CurveChart(Chart):
             Curve(opened.run, name, label, self.signal.factor, dotted=name.startswith("val_")) for name, label in names
         ]
         track = Track(opened.run) if self.signal.key == "scale" else None
-        named = self.signal.key == "power" and len(curves) > 1
+        named = devices_of(self.signal, opened.run) is not None and len(curves) > 1
         made = self._drawn[opened.key] = _RunCurves(opened, curves, track, named)
         for item in made.items():
             self.plotItem.addItem(item, ignoreBounds=True)
@@ -88,9 +89,9 @@ class CurveChart(Chart):
 
     def _series(self, run: Run) -> list[tuple[str, str]]:
         """(name for Run.series, label) of each line of a run."""
-        if self.signal.key == "power":
-            devices = run.power_devices()
-            return [(f"power_w:{device}", device) for device in devices]
+        devices = devices_of(self.signal, run)
+        if devices is not None:
+            return [(f"{self.signal.series[0]}:{device}", device) for device in devices]
         return list(zip(self.signal.series, self.signal.labels, strict=True))
 
     def restyle(self) -> None:
@@ -121,9 +122,9 @@ class CurveChart(Chart):
         return fresh
 
     def _part(self, opened: OpenRun) -> _RunCurves:
-        """What is drawn of a run, with a curve for each power sensor that has spoken by now."""
+        """What is drawn of a run, with a curve for each device that has spoken by now."""
         known = self._drawn[opened.key]
-        if self.signal.key == "power" and opened.run.status == "running":
+        if opened.run.status == "running" and devices_of(self.signal, opened.run) is not None:
             self._refresh(opened)
             if self._drawn[opened.key] is not known:
                 self.restyle_runs()
@@ -220,6 +221,8 @@ class CurveChart(Chart):
             return "All runs are hidden: tick one in the list of runs."
         if self.signal.key == "power":
             return power_sentences(runs)
+        if devices_of(self.signal, runs[-1].run) is not None:
+            return device_sentences(runs, self.signal)
         waiting = all(len(curve.y) == 0 for part in self._visible() for curve in part.curves)
         if waiting and runs[-1].run.status == "running":
             return "Waiting for the first value."
@@ -236,7 +239,8 @@ class CurveChart(Chart):
             for curve in part.curves:
                 index = curve.nearest(x)
                 if index is not None and not self._unmeasured(curve):
-                    label = "" if curve is part.curves[0] and self.signal.key != "power" else curve.label
+                    own = curve is part.curves[0] and devices_of(self.signal, part.opened.run) is None
+                    label = "" if own else curve.label
                     text = shown_value(float(curve.y[index]), self.signal)
                     values.append(Value(text, float(curve.x[index]), label))
             if values:
@@ -263,22 +267,10 @@ class CurveChart(Chart):
 
 
 def _place_names(part: _RunCurves, x1: float) -> None:
-    """The names of the sensors, each on the last point in view of its line."""
+    """The names of the devices, each on the last point in view of its line."""
     for name, curve in zip(part.names, part.curves, strict=False):
         last = int(np.searchsorted(curve.pyramid.x, x1, "right")) - 1
-        if last >= 0 and np.isfinite(curve.pyramid.y[last]):
+        there = last >= 0 and bool(np.isfinite(curve.pyramid.y[last]))
+        name.setText(curve.label if there else "")
+        if there:
             name.setPos(curve.pyramid.x[last], curve.pyramid.y[last])
-
-
-def power_sentences(runs: Sequence[OpenRun]) -> str:
-    """Which power sensors were looked for in these runs, and why there is none."""
-    lines: list[str] = []
-    for opened in runs:
-        for sensor in opened.run.environment.get("power_sensors") or ():
-            line = f"{sensor.get('name', 'sensor')}: {sensor.get('reason') or 'no reading yet'}"
-            if line not in lines:
-                lines.append(line)
-    if not lines:
-        running = any(opened.run.status == "running" for opened in runs)
-        return "Looking for power sensors." if running else "The file does not say which power sensors were looked for."
-    return "\n".join(["No power was measured. These sensors were looked for:", *lines])

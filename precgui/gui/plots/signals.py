@@ -50,7 +50,8 @@ SIGNALS: dict[str, Signal] = {
                absent="The gradient norm was not recorded in these runs."),
         Signal("throughput", "Throughput", "Samples/s", ("samples_per_s",), unit="samples/s"),
         Signal("memory", "Peak memory", "Memory (MiB)", ("memory_bytes",), unit="MiB", factor=2.0**-20,
-               absent="Memory was not measured step by step: a CPU keeps no count. One step was; its peak is in Compare."),
+               absent="Memory was not measured step by step: a CPU keeps no count. "
+                      "One step was; its peak is in Compare."),
         Signal("step_time", "Step time", "Step (ms)", ("step_s",), unit="ms", factor=1e3),
         Signal(METRIC, "Validation metric", "Metric of the task", ("val_accuracy",),
                absent="No validation yet: its first value comes at the end of the first epoch."),

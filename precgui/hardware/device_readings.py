@@ -1,0 +1,199 @@
+"""One reading of one device: every quantity that its driver or the system gives, a reason for each that it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from precgui.hardware import nvml
+from precgui.hardware.gpm import GpmMeter
+from precgui.hardware.readings import Absent, Maybe
+
+CPU = "CPU"
+
+# quantity: (title, unit). Instant and average power are two readings of two clocks of the driver, not one.
+QUANTITIES: dict[str, tuple[str, str]] = {
+    "power_instant_w": ("Power, instant", "W"),
+    "power_average_w": ("Power, average", "W"),
+    "power_limit_w": ("Power limit", "W"),
+    "energy_j": ("Energy counter", "J"),
+    "sm_clock_mhz": ("SM clock", "MHz"),
+    "memory_clock_mhz": ("Memory clock", "MHz"),
+    "temperature_c": ("Temperature", "°C"),
+    "utilisation": ("Utilisation", "%"),
+    "memory_used_bytes": ("Memory used", "B"),
+    "memory_total_bytes": ("Memory", "B"),
+    "sm": ("SMs busy", "%"),
+    "tensor": ("Tensor cores busy", "%"),
+    "tensor_half": ("Tensor cores, FP16 to FP8", "%"),
+    "tensor_int": ("Tensor cores, INT8", "%"),
+    "tensor_fp64": ("Tensor cores, FP64", "%"),
+    "dram": ("Memory bandwidth used", "%"),
+}
+# Bits of nvmlDeviceGetCurrentClocksEventReasons: (word, sentence, worth a warning).
+REASONS: dict[int, tuple[str, str, bool]] = {
+    0x1: ("idle", "Nothing to do, so the clocks are low.", False),
+    0x2: ("application clocks", "Someone has fixed the clocks.", False),
+    0x4: ("power cap", "The power limit holds the clocks down.", True),
+    0x8: ("hardware slowdown", "Temperature or power brake: the hardware halves the clocks.", True),
+    0x10: ("sync boost", "The clocks follow another GPU of the group.", False),
+    0x20: ("thermal, software", "Too warm: the driver holds the clocks down.", True),
+    0x40: ("thermal, hardware", "Too hot: the hardware holds the clocks down.", True),
+    0x80: ("power brake", "The server's power supply asks for less.", True),
+    0x100: ("display clocks", "The display setting decides the clocks.", False),
+    0x200: ("board limit", "A limit of the board holds the clocks down.", True),
+    0x400: ("reliability", "The voltage limit holds the clocks down.", True),
+}
+HELD_BITS = sum(bit for bit, (_, _, warns) in REASONS.items() if warns)
+_CLOCK_SM, _CLOCK_MEMORY = 1, 2
+_TEMPERATURE_GPU = 0
+_UNITS = ("sm", "tensor", "tensor_half", "tensor_int", "tensor_fp64", "dram")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A program that computes on a GPU; `memory_bytes` is Absent where the driver does not tell (Windows)."""
+
+    pid: int
+    name: str
+    memory_bytes: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """One device at one moment. `values` holds the quantities that were asked for at this tick."""
+
+    device: str
+    values: Mapping[str, Maybe[float]]
+    reasons: Maybe[tuple[str, ...]]
+    processes: Maybe[tuple[Process, ...]]
+
+
+class GpuReader:
+    """Reads one GPU. What the driver says it will never tell is asked once."""
+
+    def __init__(self, gpu: nvml.Gpu) -> None:
+        self.device = f"GPU {gpu.index} {gpu.name()}"
+        self._gpu = gpu
+        self._never: dict[tuple[Any, ...], Absent] = {}
+        self._meter = GpmMeter(gpu)
+
+    def close(self) -> None:
+        self._meter.close()
+
+    def power(self) -> dict[str, Maybe[float]]:
+        """Instant and average power in watts."""
+        average = self._field(nvml.FIELD_POWER_AVERAGE)
+        if isinstance(average, Absent) and not average.lost:
+            average = self._ask("nvmlDeviceGetPowerUsage")
+        instant = self._field(nvml.FIELD_POWER_INSTANT)
+        return {"power_instant_w": _scaled(instant, 1e-3), "power_average_w": _scaled(average, 1e-3)}
+
+    def everything(self) -> DeviceReading:
+        """All quantities, throttle reasons and processes."""
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        values: dict[str, Maybe[float]] = {
+            **self.power(),
+            "power_limit_w": _scaled(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
+            "energy_j": _scaled(self._ask("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
+            "memory_clock_mhz": _scaled(self._ask("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)),
+            "memory_used_bytes": memory if isinstance(memory, Absent) else float(memory.used),
+            "memory_total_bytes": memory if isinstance(memory, Absent) else float(memory.total),
+            **self.state(),
+        }
+        return DeviceReading(self.device, values, self.reasons(), self.processes())
+
+    def state(self) -> dict[str, Maybe[float]]:
+        """What the GPU does: utilisation and the use of its units in percent, its clock and temperature."""
+        busy = self._ask("nvmlDeviceGetUtilizationRates")
+        return {
+            "utilisation": busy if isinstance(busy, Absent) else float(busy.gpu),
+            "sm_clock_mhz": _scaled(self._ask("nvmlDeviceGetClockInfo", _CLOCK_SM)),
+            "temperature_c": _scaled(self._temperature()),
+            **self._units(),
+        }
+
+    def reason_bits(self) -> Maybe[int]:
+        """Why the clocks are not higher, as bits of REASONS."""
+        bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if isinstance(bits, Absent) and not bits.lost:
+            bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # drivers before 535
+        return bits if isinstance(bits, Absent) else int(bits)
+
+    def reasons(self) -> Maybe[tuple[str, ...]]:
+        """The same as words; empty when nothing holds the clocks."""
+        bits = self.reason_bits()
+        if isinstance(bits, Absent):
+            return bits
+        return tuple(word for bit, (word, _, _) in REASONS.items() if bits & bit)
+
+    def processes(self) -> Maybe[tuple[Process, ...]]:
+        """Programs that compute here, the largest first."""
+        found = self._ask("nvmlDeviceGetComputeRunningProcesses")
+        if isinstance(found, Absent):
+            return found
+        listed = [Process(int(p.pid), _process_name(int(p.pid)), _used(p.usedGpuMemory)) for p in found]
+        return tuple(sorted(listed, key=lambda p: 0 if isinstance(p.memory_bytes, Absent) else -p.memory_bytes))
+
+    def _temperature(self) -> Maybe[Any]:
+        found = self._ask("nvmlDeviceGetTemperatureV", _TEMPERATURE_GPU)
+        if isinstance(found, Absent) and not found.lost:
+            return self._ask("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)  # drivers before CUDA 13
+        return found
+
+    def _units(self) -> dict[str, Maybe[float]]:
+        found = self._meter.read()
+        if isinstance(found, Absent):
+            return dict.fromkeys(_UNITS, found)
+        return {name: found.get(name, Absent("the driver leaves it out")) for name in _UNITS}
+
+    def _ask(self, function: str, *arguments: Any) -> Maybe[Any]:
+        return self._remembered((function, *arguments), lambda: self._gpu.ask(function, *arguments))
+
+    def _field(self, number: int) -> Maybe[float]:
+        return self._remembered((number,), lambda: self._gpu.field(number))
+
+    def _remembered(self, key: tuple[Any, ...], ask: Callable[[], Maybe[Any]]) -> Maybe[Any]:
+        if key in self._never:
+            return self._never[key]
+        answer = ask()
+        if isinstance(answer, Absent) and answer.lasting:
+            self._never[key] = answer
+        return answer
+
+
+class CpuReader:
+    """Load and memory of the host. The load is that since the reading before."""
+
+    def __init__(self) -> None:
+        psutil.cpu_percent()
+        self._first = True
+
+    def everything(self) -> DeviceReading:
+        memory, load = psutil.virtual_memory(), float(psutil.cpu_percent())
+        first, self._first = self._first, False
+        values: dict[str, Maybe[float]] = {
+            "utilisation": Absent("it is measured between two readings") if first else load,
+            "memory_used_bytes": float(memory.total - memory.available),
+            "memory_total_bytes": float(memory.total),
+        }
+        none: Maybe[Any] = Absent("the system does not tell")
+        return DeviceReading(CPU, values, none, none)
+
+
+def _scaled(value: Maybe[Any], factor: float = 1.0) -> Maybe[float]:
+    return value if isinstance(value, Absent) else float(value) * factor
+
+
+def _used(memory: int | None) -> Maybe[int]:
+    return Absent("the driver does not tell on Windows") if memory is None else int(memory)
+
+
+def _process_name(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
+        return "another user's process"

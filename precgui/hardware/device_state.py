@@ -1,0 +1,83 @@
+"""What the devices do during a run, told as `DeviceRead` events: use, tensor cores, clocks and what holds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from precgui.events import DeviceRead, Event, Incident
+from precgui.hardware import nvml
+from precgui.hardware.device_readings import CPU, REASONS, CpuReader, GpuReader
+from precgui.hardware.readings import Absent, Maybe, known
+
+PERIOD_S = 0.5
+_LEAST_S = 0.1  # between two readings: use is measured from one to the next
+
+# Field of DeviceRead: the quantity it comes from, and the factor on it (percent become shares of 1).
+_FIELDS = {
+    "utilisation": ("utilisation", 0.01), "tensor_use": ("tensor", 0.01), "sm_use": ("sm", 0.01),
+    "dram_use": ("dram", 0.01), "clock_mhz": ("sm_clock_mhz", 1.0), "temperature_c": ("temperature_c", 1.0),
+}  # fmt: skip
+
+
+class StateSampler:
+    """Reads every GPU of a session and the CPU when `read` is called and it is time to.
+
+    A device that disappears gives one row of NaN. What holds a clock down is one `Incident` per device and reason.
+    Close it before the session.
+    """
+
+    def __init__(self, opened: Maybe[nvml.Session], emit: Callable[[Event], None], now_s: float) -> None:
+        self._emit = emit
+        gpus = [] if isinstance(opened, Absent) else opened.gpus()
+        self._gpus = [GpuReader(gpu) for gpu in gpus if not isinstance(gpu, Absent)]
+        self._cpu = CpuReader()
+        self._read_s = now_s
+        self._spoke: set[str] = set()
+        self._announced: set[tuple[str, str]] = set()
+        for reader in self._gpus:
+            reader.state()  # the first of two samples between which the driver counts
+
+    def close(self) -> None:
+        for reader in self._gpus:
+            reader.close()
+
+    def read(self, now_s: float, last: bool = False) -> None:
+        """Tell what has happened since the reading before, when that was long enough ago; `last`: a little earlier."""
+        if now_s - self._read_s < (_LEAST_S if last else PERIOD_S):
+            return
+        self._read_s = now_s
+        for reader in self._gpus:
+            bits = reader.reason_bits()
+            self._tell(reader.device, now_s, reader.state(), bits)
+            self._tell_held(reader.device, now_s, known(bits) or 0)
+        self._tell(CPU, now_s, self._cpu.everything().values, Absent("the system does not tell"))
+
+    def _tell(self, device: str, now_s: float, values: Mapping[str, Maybe[float]], bits: Maybe[int]) -> None:
+        fields = {name: _scaled(values.get(quantity), factor) for name, (quantity, factor) in _FIELDS.items()}
+        speaks = not all(map(math.isnan, fields.values()))
+        if speaks or device in self._spoke:
+            reasons = math.nan if isinstance(bits, Absent) else float(bits)
+            self._emit(DeviceRead(device, now_s, **fields, clock_reasons=reasons))
+        (self._spoke.add if speaks else self._spoke.discard)(device)
+
+    def _tell_held(self, device: str, now_s: float, bits: int) -> None:
+        for bit, (word, sentence, warns) in REASONS.items():
+            if warns and bits & bit and (device, word) not in self._announced:
+                self._announced.add((device, word))
+                self._emit(Incident(now_s, -1, "sensor", "warning", f"{device}: {sentence}"))
+
+
+def untold(gpu: nvml.Gpu) -> dict[str, str]:
+    """The fields of DeviceRead that this GPU will never tell, each with the reason."""
+    reader = GpuReader(gpu)
+    values = reader.state()
+    reader.close()
+    found = {name: values[quantity] for name, (quantity, _) in _FIELDS.items()}
+    missing = {name: value.reason for name, value in found.items() if isinstance(value, Absent) and value.lasting}
+    bits = reader.reason_bits()
+    return missing | ({"clock_reasons": bits.reason} if isinstance(bits, Absent) and bits.lasting else {})
+
+
+def _scaled(value: Maybe[float] | None, factor: float) -> float:
+    return math.nan if value is None or isinstance(value, Absent) else value * factor

@@ -1,0 +1,109 @@
+"""Plots of what devices tell: power, use of their units, clocks; a line for each device, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.plots.curve_chart import CurveChart
+from precgui.gui.plots.frame import PlotFrame
+from precgui.gui.plots.linked import LinkedPlots
+from tests.gui.plotted import Opened, opened, training_run
+
+Show = Callable[..., LinkedPlots]
+POWER = 3
+
+
+@pytest.fixture
+def show(qtbot: QtBot) -> Show:
+    """Show runs in linked plots, all drawn."""
+
+    def make(*runs: Opened) -> LinkedPlots:
+        plots = LinkedPlots()
+        qtbot.addWidget(plots)
+        plots.resize(900, 800)
+        plots.show()
+        qtbot.waitExposed(plots)
+        plots.set_runs(runs)
+        plots.settle()
+        return plots
+
+    return make
+
+
+def curves(plots: LinkedPlots) -> list:
+    chart = plots.frames[POWER].chart
+    assert isinstance(chart, CurveChart)
+    return chart._drawn["run"].curves
+
+
+def test_that_without_a_power_sensor_the_reasons_stand_in_the_place_of_the_plot(show: Show) -> None:
+    sensors = [
+        {"name": "NVML", "found": False, "reason": "no NVIDIA driver on this machine"},
+        {"name": "RAPL", "found": False, "reason": "the counters can be read by root only"},
+    ]
+    frame = show(opened(training_run("run", 100, environment={"power_sensors": sensors}))).frames[POWER]
+    assert frame.body.currentWidget() is frame.message
+    assert "NVML: no NVIDIA driver on this machine" in frame.message.text()
+    assert "RAPL: the counters can be read by root only" in frame.message.text()
+
+
+def test_that_every_power_sensor_of_a_run_is_drawn(show: Show) -> None:
+    time_s = np.arange(0.0, 3.0, 0.1)
+    power = {"GPU 0": (time_s, np.full(30, 250.0)), "CPU package 0": (time_s, np.full(30, 90.0))}
+    plots = show(opened(training_run("run", 300, power=power)))
+    assert {curve.label for curve in curves(plots)} == {"GPU 0", "CPU package 0"}
+    assert {float(curve.line.getData()[1].max()) for curve in curves(plots)} == {250.0, 90.0}
+
+
+def test_that_a_sensor_that_speaks_late_joins_the_plot(show: Show) -> None:
+    run = training_run("run", 300, status="running")
+    plots = show(opened(run))
+    assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].message
+    run.power = {"GPU 0": (np.array([0.5, 1.5]), np.array([100.0, 110.0]))}
+    plots.data_arrived()
+    plots.settle()
+    np.testing.assert_array_equal(curves(plots)[0].line.getData()[1], [100.0, 110.0])
+    assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].chart
+
+
+def show_signal(plots: LinkedPlots, key: str) -> PlotFrame:
+    frame = plots.frames[POWER]
+    frame.show_signal(key)
+    plots.settle()
+    return frame
+
+
+def test_that_what_every_device_did_is_drawn(show: Show) -> None:
+    time_s = np.arange(0.0, 3.0, 0.5)
+    half, full, none = (np.full(6, value) for value in (0.5, 1.0, np.nan))
+    state = {
+        "GPU 0": {"tensor_use": (time_s, half), "clock_held": (time_s, full)},
+        "CPU": {"tensor_use": (time_s, none), "clock_held": (time_s, none)},
+    }
+    plots = show(opened(training_run("run", 300, state=state)))
+    for key, value in (("tensor_use", 50.0), ("clock_held", 1.0)):
+        frame = show_signal(plots, key)
+        assert frame.body.currentWidget() is frame.chart
+        gpu, cpu = curves(plots)
+        assert (gpu.label, cpu.label) == ("GPU 0", "CPU")
+        np.testing.assert_array_equal(gpu.line.getData()[1], np.full(6, value))
+        assert [name.textItem.toPlainText() for name in frame.chart._drawn["run"].names] == ["GPU 0", ""]
+
+
+def test_that_a_card_that_does_not_tell_its_tensor_cores_has_the_reason_in_the_plot(show: Show) -> None:
+    time_s, untold = np.array([0.5, 1.0]), np.full(2, np.nan)
+    sensors = [{"name": "GPU 0 A100", "found": True, "reason": "", "untold": {"tensor_use": "told from Hopper on"}}]
+    run = training_run("run", 300, state={"GPU 0 A100": {"tensor_use": (time_s, untold)}})
+    run.environment = {"power_sensors": sensors}
+    frame = show_signal(show(opened(run)), "tensor_use")
+    assert frame.body.currentWidget() is frame.message
+    assert "GPU 0 A100: not available: told from Hopper on." in frame.message.text()
+
+
+def test_that_a_file_without_the_use_of_devices_says_so(show: Show) -> None:
+    frame = show_signal(show(opened(training_run("run", 300))), "tensor_use")
+    assert "was not recorded in these runs" in frame.message.text()
