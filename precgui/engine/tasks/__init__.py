@@ -7,6 +7,7 @@ from collections.abc import Callable
 from precgui.config import RunConfig
 from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.engine.tasks.cartpole import CartPole
+from precgui.engine.tasks.detection import Detection
 from precgui.engine.tasks.gan import Gan
 from precgui.engine.tasks.images import Cifar10, Cifar100, Digits, FashionMnist, ImageFolder, Mnist
 from precgui.engine.tasks.own import make_own
@@ -26,6 +27,7 @@ TASKS: dict[str, Callable[[RunConfig], Task]] = {
     "cifar100": Cifar100,
     "image-folder": ImageFolder,
     "segmentation": Segmentation,
+    "detection": Detection,
     "regression": Regression,
     "gan": Gan,
     "cartpole": CartPole,

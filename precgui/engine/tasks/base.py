@@ -38,12 +38,20 @@ class Task(Protocol):
         """The mean over the samples, a single number; `outputs` come in FP32 or FP64 whatever the precision."""
         ...
 
-    def score(self, outputs: Any, targets: Tensor) -> Tensor:
-        """[2] or [2, parts]: what was reached and what can be. Summed over batches, their ratio is the metric.
-
-        With parts (such as classes) the metric is the mean over those of which there were any.
-        """
+    def score(self, outputs: Any, targets: Tensor) -> Any:
+        """What `result` needs to know of a batch; for most tasks what was reached and what can be, see `ratio`."""
         ...
+
+    def result(self, scores: Sequence[Any]) -> float:
+        """The metric from the scores of all batches of the validation set."""
+        ...
+
+
+class Ratio:
+    """A metric that is a ratio of sums over the batches."""
+
+    def result(self, scores: Sequence[Any]) -> float:
+        return ratio(scores)
 
 
 class InMemory(Dataset[Batch]):
@@ -59,7 +67,7 @@ class InMemory(Dataset[Batch]):
         return self.inputs[indices], self.targets[indices]
 
 
-class DatasetTask:
+class DatasetTask(Ratio):
     """Training and validation sets that are indexed by lists, in an order that the seed gives."""
 
     def __init__(self, config: RunConfig, training: Dataset[Batch], validation: Dataset[Batch], samples: int) -> None:
@@ -120,7 +128,10 @@ def split(samples: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def ratio(scores: Sequence[Tensor]) -> float:
-    """The metric from the scores of all batches; NaN when nothing could be reached."""
+    """What was reached over what can be, summed over all batches; NaN when nothing could be reached.
+
+    Scores are [2] or [2, parts]. With parts (such as classes) it is the mean over those of which there were any.
+    """
     reached, possible = torch.stack([score.double() for score in scores]).sum(0)
     parts = (reached / possible)[possible > 0]
     return float(parts.mean()) if parts.numel() else float("nan")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
-from precgui.engine.tasks.base import Batch
+from precgui.engine.tasks.base import Batch, Ratio
 from precgui.events import Metric
 
 LONGEST = 200  # steps of an episode
@@ -49,7 +49,7 @@ class CartPoles:
         return (self.state[:, 0].abs() <= self.FARTHEST_M) & (self.state[:, 2].abs() <= self.STEEPEST)
 
 
-class CartPole:
+class CartPole(Ratio):
     """REINFORCE (Williams 1992) with the mean return as baseline.
 
     Each batch holds the steps of `data.batch_size` episodes, played by the model as it is: inputs are states

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
-from precgui.engine.tasks.base import Batch, Task
+from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.events import NO_METRIC, Metric
 
 _NEEDED = ("model", "train_batches", "validation_batches", "loss")
@@ -111,8 +111,10 @@ class OwnTask:
             raise EngineError(f"task {self._name}: loss() gave {type(loss).__name__}, not a tensor")
         return loss
 
-    def score(self, outputs: Any, targets: Tensor) -> Tensor:
-        if not hasattr(self._made, "score"):
-            return torch.zeros(2)
-        score: Tensor = self._made.score(outputs, targets)
-        return score
+    def score(self, outputs: Any, targets: Tensor) -> Any:
+        return self._made.score(outputs, targets) if hasattr(self._made, "score") else torch.zeros(2)
+
+    def result(self, scores: Sequence[Any]) -> float:
+        if hasattr(self._made, "result"):
+            return float(self._made.result(scores))
+        return ratio(scores)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.models import Gpt, Lstm
-from precgui.engine.tasks.base import Batch
+from precgui.engine.tasks.base import Batch, Ratio
 from precgui.events import Metric
 
 VALIDATION_SHARE = 0.1
@@ -85,7 +85,7 @@ class _RandomStarts(Sampler[list[int]]):
             yield torch.randint(self._places, (self._batch_size,), generator=self._generator).tolist()
 
 
-class Text:
+class Text(Ratio):
     """Predict each next byte. The first nine tenths of the text are trained on, 64 pieces of the rest validate."""
 
     metric = Metric("byte_accuracy", "Byte accuracy", "share of the bytes foretold; loss / ln 2 is the bits per byte")
