@@ -37,7 +37,6 @@ from precgui.formats.arithmetic import (
     operate,
     operation,
 )
-from precgui.formats.codec import Decoded
 from precgui.formats.lists import brief_list, parse_list
 from precgui.formats.model import Format
 from precgui.formats.parse import InputError
@@ -125,13 +124,13 @@ def _row(fmt: Format, result: Result, settings: Settings) -> dict[str, object]:
     }
 
 
-def _operand(each: Decoded) -> dict[str, str]:
-    return {"bits": Report(each.real, each, Settings().convention(each.format)).bits, "exact": text.exact(each.real)}
+def _operand(each: Report) -> dict[str, str]:
+    return {"bits": each.bits, "exact": text.exact(each.stored.real)}
 
 
 def _held(result: Result) -> str:
     """The operands as the format holds them, the first few of a list."""
-    return "; ".join(brief_list([each.real for each in part]) for part in result.operands)
+    return "; ".join(brief_list([each.stored.real for each in part]) for part in result.operands)
 
 
 def _result_lines(result: Result) -> list[Line]:

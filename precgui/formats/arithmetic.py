@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from itertools import count
 from typing import Literal, get_args
@@ -11,7 +12,7 @@ from typing import Literal, get_args
 from precgui.formats import operations
 from precgui.formats.codec import Decoded, decode, encode
 from precgui.formats.expression import LARGEST_BITS
-from precgui.formats.model import Format
+from precgui.formats.model import FloatFormat, Format, power_of_two
 from precgui.formats.real import Real, finite
 from precgui.formats.report import Report
 from precgui.formats.rounding import Convention, draw
@@ -77,10 +78,11 @@ DEFAULT = Settings()
 class Result:
     """An operation in a format.
 
-    `operands` are as the format holds them, `exact` is the exact result of those, and `meant` that of what was typed.
+    `operands` say what was meant and what the format holds; `exact` is the exact result of what it holds, `meant` that
+    of what was meant.
     """
 
-    operands: tuple[tuple[Decoded, ...], ...]
+    operands: tuple[tuple[Report, ...], ...]
     stored: Decoded
     exact: Real
     meant: Real
@@ -107,13 +109,45 @@ class Rounder:
     def __init__(self, fmt: Format, settings: Settings, draws: Iterator[int]) -> None:
         self._format, self._draws = fmt, draws
         self._convention = settings.convention(fmt)
+        self._random = self._convention.rounding == "stochastic"
+        self._fast: FloatFormat | None = None
+        if isinstance(fmt, FloatFormat) and fmt.signed and fmt.has_zero and self._convention.rounding == "nearest_even":
+            self._fast = fmt
+        self._largest = fmt.max_finite
+        self._known: dict[Real, Report] = {}
 
     def stored(self, real: Real) -> Decoded:
-        random = next(self._draws) if self._convention.rounding == "stochastic" else None
+        random = next(self._draws) if self._random else None
         return decode(encode(real, self._format, self._convention, random), self._format)
 
+    def report(self, real: Real) -> Report:
+        if self._random:
+            return Report(real, self.stored(real), self._convention)
+        if real not in self._known:
+            self._known[real] = Report(real, self.stored(real), self._convention)
+        return self._known[real]
+
     def __call__(self, real: Real) -> Real:
+        if self._fast is not None and real.value and not real.value.denominator & (real.value.denominator - 1):
+            found = _nearest_dyadic(real.value, self._fast)  # as the line below, many times faster
+            if abs(found.value) <= self._largest:
+                return found
         return self.stored(real).real
+
+
+def _nearest_dyadic(value: Fraction, fmt: FloatFormat) -> Real:
+    """n / 2^k to nearest, ties to even, in integers; the exponent is unbounded above."""
+    top, shift = abs(value.numerator), value.denominator.bit_length() - 1
+    quantum = max(top.bit_length() - 1 - shift, fmt.emin) - fmt.mantissa_bits
+    drop = quantum + shift
+    if drop <= 0:
+        return finite(value)
+    whole, rest, half = top >> drop, top & ((1 << drop) - 1), 1 << (drop - 1)
+    if rest > half or (rest == half and whole & 1):
+        whole += 1
+    rounded = whole * power_of_two(quantum)
+    negative = value < 0
+    return finite(-rounded if negative else rounded, negative_zero=negative and fmt.has_negative_zero)
 
 
 def operation(word: str) -> Operation:
@@ -134,8 +168,8 @@ def operate(name: str, operands: Sequence[Sequence[Real]], fmt: Format, settings
     _check(chosen, operands)
     draws = map(partial(draw, settings.seed), count())
     hold = Rounder(fmt, settings, draws)
-    held = tuple(tuple(hold.stored(real) for real in part) for part in operands)
-    values = [[each.real for each in part] for part in held]
+    held = tuple(tuple(hold.report(real) for real in part) for part in operands)
+    values = [[each.stored.real for each in part] for part in held]
     if chosen.exact is not None:
         exact, meant = (_within_reach(chosen.exact(*(part[0] for part in parts))) for parts in (values, operands))
         return Result(held, hold.stored(exact), exact, meant, settings.convention(fmt))

@@ -63,6 +63,11 @@ PRESETS: tuple[Preset, ...] = (
 BY_NAME = {preset.name: preset for preset in PRESETS}
 
 
+def as_in(stack: str, rounding: Rounding, fmt: Format) -> Convention:
+    """How a stack treats overflow and NaN of a format, with this rounding."""
+    return replace(BY_NAME[stack].convention(fmt), rounding=rounding)
+
+
 @dataclass(frozen=True)
 class LibraryResult:
     """What one stack gives for an input, and whether that differs from the first stack."""
@@ -75,6 +80,6 @@ class LibraryResult:
 
 def library_table(real: Real, fmt: Format, rounding: Rounding = "nearest_even") -> list[LibraryResult]:
     """What each stack stores for `real` in `fmt`."""
-    results = [(p, report(real, fmt, replace(p.convention(fmt), rounding=rounding), random=0)) for p in PRESETS]
+    results = [(p, report(real, fmt, as_in(p.name, rounding, fmt), random=0)) for p in PRESETS]
     first = results[0][1].stored.code
     return [LibraryResult(p.name, p.about, r, r.stored.code != first) for p, r in results]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from precgui.formats.codec import canonical_nan, infinity_code, quiet_bit, step
-from precgui.formats.conventions import BY_NAME, PRESETS
+from precgui.formats.conventions import PRESETS, as_in
 from precgui.formats.model import CodeBook, FloatFormat, Format
 from precgui.formats.parse import parse
 from precgui.formats.real import Real
@@ -74,7 +74,7 @@ class Explorer:
         return [self.report(name) for name in self.names]
 
     def convention(self, fmt: Format) -> Convention:
-        return replace(BY_NAME[self.stack].convention(fmt), rounding=self.rounding)
+        return as_in(self.stack, self.rounding, fmt)
 
     def store(self, name: str, code: int, *, joined: bool = False) -> None:
         """Make the number that which `code` means in a format. Raises InputError for a code that means nothing."""

@@ -52,7 +52,11 @@ def _numbers(part: str) -> list[Real]:
 
 def brief_list(reals: Sequence[Real], most: int = 5, digits: int = 6) -> str:
     """A list for reading: `1000 × 0.1` where all are alike, else the first few."""
-    if len(reals) > 1 and all(real == reals[0] for real in reals):
-        return f"{len(reals)} × {text.short(reals[0], digits)}"
-    shown = ", ".join(text.short(real, digits) for real in reals[:most])
+    if len(reals) > 1 and all(real is reals[0] or real == reals[0] for real in reals):
+        return f"{len(reals)} × {_brief(reals[0], digits)}"
+    shown = ", ".join(_brief(real, digits) for real in reals[:most])
     return f"{shown}, … ({len(reals)})" if len(reals) > most else shown
+
+
+def _brief(real: Real, digits: int) -> str:
+    return text.brief(real.value, digits, digits + 2) if real.is_finite and real.value else text.exact(real)

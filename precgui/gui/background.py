@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import QCoreApplication, QThread, Signal
 
 _running: set[Background] = set()
+
+
+@atexit.register
+def _end_all() -> None:
+    """A QThread that is destroyed while it runs aborts the interpreter."""
+    for work in list(_running):
+        work.wait()
 
 
 class Background(QThread):

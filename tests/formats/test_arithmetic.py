@@ -92,7 +92,7 @@ def test_that_a_dot_product_depends_on_its_accumulator() -> None:
     rounded_products = Settings(accumulator=get("fp32"), product=get("fp16"))
     mixed = operate("dot", [[parse("0.1")], [parse("0.3")]], get("fp16"), rounded_products)
     assert mixed.meant.value == Fraction(3, 100)
-    assert mixed.exact.value == mixed.operands[0][0].real.value * mixed.operands[1][0].real.value
+    assert mixed.exact.value == mixed.operands[0][0].stored.real.value * mixed.operands[1][0].stored.real.value
     assert to_float(mixed.rounded) == float(np.float16(0.1) * np.float16(0.3))
 
 

@@ -156,10 +156,10 @@ def test_that_the_payload_of_a_nan_is_edited(bits: BitsTab) -> None:
 def test_that_rounding_and_stack_change_what_is_stored(bits: BitsTab) -> None:
     bits.set_text("500")
     assert bits.explorer.report("e4m3fn").stored.real.kind == "nan"
-    bits.stack.setCurrentText("torch >= 2.12")
+    bits.switches.stack.setCurrentText("torch >= 2.12")
     assert bits.explorer.report("e4m3fn").stored.real.value == 448
-    bits.rounding.setCurrentIndex(bits.rounding.findData("stochastic"))
-    assert bits.seed.isVisible()
+    bits.switches.rounding.setCurrentIndex(bits.switches.rounding.findData("stochastic"))
+    assert bits.switches.seed.isVisible()
 
 
 def test_that_formats_are_chosen_and_made(bits: BitsTab) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
@@ -14,15 +14,20 @@ from precgui.gui.panels.formats.bit_paint import Brush, words
 from precgui.gui.theme import themes
 
 Bit = tuple[str, int]
+WRITING_KEYS = frozenset(
+    (Qt.Key.Key_Space, Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_0, Qt.Key.Key_1, Qt.Key.Key_PageUp,
+     Qt.Key.Key_PageDown, Qt.Key.Key_Plus, Qt.Key.Key_Minus)
+)  # fmt: skip
 
 
 class BitGrid(QWidget):
     """Shows reports and asks for changes: it never changes a number itself.
 
-    Click or drag to set bits, arrows to move, space to flip, 0 and 1 to write, page up and down to step one ulp.
+    Click or drag to set bits, arrows to move, space to flip, 0 and 1 to write, page up and down to step one ulp; in
+    fixed rows only the cursor moves.
     """
 
-    bit_set = Signal(str, int, bool, bool)  # format, bit, on, part of a drag that has begun
+    bit_set = Signal(str, int, bool, bool)  # row, bit, on, part of a drag that has begun
     stepped = Signal(str, int)
     selected = Signal(str)
 
@@ -33,6 +38,7 @@ class BitGrid(QWidget):
         self._cursor: Bit | None = None
         self._drag: tuple[str, bool] | None = None
         self._stale = False
+        self._fixed: frozenset[str] = frozenset()
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -42,16 +48,24 @@ class BitGrid(QWidget):
     # What is shown
 
     def show_reports(self, reports: Sequence[Report]) -> None:
-        """Show these; the first of them becomes the chosen one when the chosen one is gone."""
-        same = [r.format.name for r in reports] == list(self._reports)
-        self._reports = {report.format.name: report for report in reports}
-        self._stale = False
-        if self._cursor is None or self._cursor[0] not in self._reports:
-            self._cursor = (reports[0].format.name, reports[0].format.bits - 1) if reports else None
+        """Show these, each under the name of its format."""
+        self.show_rows({report.format.name: report for report in reports})
+
+    def show_rows(self, reports: Mapping[str, Report], fixed: Iterable[str] = ()) -> None:
+        """Show these under these names; the first becomes the chosen one when the chosen one is gone."""
+        shown = [(name, report.format) for name, report in reports.items()]
+        same = shown == [(name, report.format) for name, report in self._reports.items()]
+        self._reports = dict(reports)
+        self._stale, self._fixed = False, frozenset(fixed)
+        if self._cursor is None or self._cursor[1] >= self._bits(self._cursor[0]):
+            self._cursor = (shown[0][0], shown[0][1].bits - 1) if shown else None
         if not same:
             self._arrange()
         self._describe()
         self.update()
+
+    def _bits(self, name: str) -> int:
+        return self._reports[name].format.bits if name in self._reports else 0
 
     def show_stale(self, stale: bool) -> None:
         """Fade the rows while what is typed is no number."""
@@ -94,7 +108,8 @@ class BitGrid(QWidget):
             self._arrange()
 
     def _arrange(self) -> None:
-        self._layout = lay_out([r.format for r in self._reports.values()], self.width(), self.fontMetrics())
+        formats = {name: report.format for name, report in self._reports.items()}
+        self._layout = lay_out(formats, self.width(), self.fontMetrics())
         self.setFixedHeight(self.sizeHint().height())
         self.updateGeometry()
         self.update()
@@ -112,7 +127,7 @@ class BitGrid(QWidget):
     def mousePressEvent(self, event: QMouseEvent) -> None:
         point = event.position().toPoint()
         hit = self._bit_at(point)
-        if hit and event.button() == Qt.MouseButton.LeftButton:
+        if hit and hit[0] not in self._fixed and event.button() == Qt.MouseButton.LeftButton:
             name, bit = hit
             on = not self._is_on(name, bit)
             self._drag = (name, on)
@@ -125,7 +140,8 @@ class BitGrid(QWidget):
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         hit = self._bit_at(event.position().toPoint())
-        self.setCursor(Qt.CursorShape.PointingHandCursor if hit else Qt.CursorShape.ArrowCursor)
+        free = hit is not None and hit[0] not in self._fixed
+        self.setCursor(Qt.CursorShape.PointingHandCursor if free else Qt.CursorShape.ArrowCursor)
         if self._drag is None or hit is None or hit[0] != self._drag[0]:
             return
         if self._is_on(*hit) != self._drag[1]:
@@ -153,8 +169,9 @@ class BitGrid(QWidget):
         if self._cursor is None:
             return super().keyPressEvent(event)
         name, bit = self._cursor
-        key = event.key()
-        last = self._reports[name].format.bits - 1
+        key, last = event.key(), self._bits(name) - 1
+        if name in self._fixed and key in WRITING_KEYS:
+            return super().keyPressEvent(event)
         match key:
             case Qt.Key.Key_Left:
                 self._move((name, min(bit + 1, last)))
@@ -229,7 +246,7 @@ class BitGrid(QWidget):
         painter.drawLine(row.rect.bottomLeft(), row.rect.bottomRight())
         self._paint_cells(painter, row, report, brush)
         for line in row.lines:
-            said = words(line, report)
+            said = words(line, report, row.name)
             painter.setFont(brush.font(line))
             painter.setPen(brush.pen(line, report))
             shown = QFontMetrics(painter.font()).elidedText(said, Qt.TextElideMode.ElideRight, line.rect.width())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from PySide6.QtCore import QRect, Qt
@@ -36,20 +36,20 @@ class RowLayout:
     lines: list[Line] = field(default_factory=list)
 
 
-def lay_out(formats: Sequence[Format], width: int, metrics: QFontMetrics) -> list[RowLayout]:
-    """Rows from top to bottom. Texts stand beside the bits where there is room, else below them."""
+def lay_out(formats: Mapping[str, Format], width: int, metrics: QFontMetrics) -> list[RowLayout]:
+    """Named rows from top to bottom. Texts stand beside the bits where there is room, else below them."""
     line_height = metrics.height() + 4
     cell_height = line_height + 4
     cell_width = max(10, min(16, (width - NAME_WIDTH - 3 * GAP) // (BITS_PER_LINE + 2)))
     bits_width = BITS_PER_LINE * cell_width + 3 * GAP
     beside = width - NAME_WIDTH - bits_width >= 340
     rows, top = [], 4
-    for fmt in formats:
+    for name, fmt in formats.items():
         bit_lines = -(-fmt.bits // BITS_PER_LINE)
         height = max(bit_lines * (cell_height + 2), 2 * line_height) + 10
         if not beside:
             height = bit_lines * (cell_height + 2) + 2 * line_height + 10
-        row = RowLayout(fmt.name, QRect(0, top, width, height))
+        row = RowLayout(name, QRect(0, top, width, height))
         _place_cells(row, fmt, cell_width, cell_height)
         words_left = NAME_WIDTH + bits_width if beside else NAME_WIDTH
         words_top = top + 5 if beside else top + 5 + bit_lines * (cell_height + 2)

@@ -11,10 +11,10 @@ from precgui.gui.panels.formats.bit_layout import Line
 from precgui.gui.theme import Theme
 
 
-def words(line: Line, report: Report) -> str:
+def words(line: Line, report: Report, name: str) -> str:
     match line.what:
         case "name":
-            return report.format.name
+            return name
         case "layout":
             fmt = report.format
             if isinstance(fmt, FloatFormat):

@@ -7,38 +7,21 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QAction, QFontDatabase, QKeySequence
-from PySide6.QtWidgets import (
-    QComboBox,
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QMenu,
-    QPushButton,
-    QScrollArea,
-    QSizePolicy,
-    QSpinBox,
-    QSplitter,
-    QToolButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QMenu, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats import text
-from precgui.formats.conventions import PRESETS
 from precgui.formats.explorer import Explorer, special_values
 from precgui.formats.parse import InputError
 from precgui.formats.registry import get
-from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.snippets import copies
 from precgui.gui.panels.formats.bit_details import Details
 from precgui.gui.panels.formats.bit_grid import BitGrid
+from precgui.gui.panels.formats.buttons import menu_button, tip_button
 from precgui.gui.panels.formats.choose import FormatMenu, copy_text
+from precgui.gui.panels.formats.convention_row import ConventionRow
+from precgui.gui.panels.formats.reading import scrolled_down
 
 NARROW = 980
-ROUNDING_WORDS = {
-    "nearest_even": "to nearest, ties to even", "nearest_away": "to nearest, ties away", "toward_zero": "toward zero",
-    "up": "up", "down": "down", "to_odd": "to odd", "stochastic": "stochastic",
-}  # fmt: skip
 
 
 class BitsTab(QWidget):
@@ -56,8 +39,8 @@ class BitsTab(QWidget):
         self.details = Details(self.explorer)
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._splitter.setChildrenCollapsible(False)
-        self._splitter.addWidget(_scrolled(self.grid, 360))
-        self._splitter.addWidget(_scrolled(self.details, 260))
+        self._splitter.addWidget(scrolled_down(self.grid, 360))
+        self._splitter.addWidget(scrolled_down(self.details, 260))
         self._splitter.setStretchFactor(0, 5)
         self._splitter.setStretchFactor(1, 2)
         self._splitter.setSizes([760, 340])
@@ -89,12 +72,12 @@ class BitsTab(QWidget):
         self.message = QLabel()
         self.message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self._special = _menu_button("Special values", self._fill_special)
-        self._copy = _menu_button("Copy", self._fill_copy)
-        self.down = _button(
+        self._special = menu_button("Special values", self._fill_special)
+        self._copy = menu_button("Copy", self._fill_copy)
+        self.down = tip_button(
             "−", "one ulp down: the next value below in the chosen format (Page down)", lambda: self._step_chosen(-1)
         )
-        self.up = _button(
+        self.up = tip_button(
             "+", "one ulp up: the next value above in the chosen format (Page up)", lambda: self._step_chosen(1)
         )
         self._number_row = QHBoxLayout()
@@ -104,36 +87,14 @@ class BitsTab(QWidget):
             self._number_row.addWidget(widget, 1 if widget is self.edit else 0)
 
     def _make_options_row(self) -> None:
-        self.rounding = QComboBox()
-        for name in ROUNDINGS:
-            self.rounding.addItem(ROUNDING_WORDS[name], name)
-        self.rounding.currentIndexChanged.connect(self._options_changed)
-        self.stack = QComboBox()
-        for preset in PRESETS:
-            self.stack.addItem(preset.name)
-            self.stack.setItemData(self.stack.count() - 1, preset.about, Qt.ItemDataRole.ToolTipRole)
-        self.stack.currentIndexChanged.connect(self._options_changed)
-        self.seed = QSpinBox()
-        self.seed.setRange(0, 2**31 - 1)
-        self.seed.setPrefix("seed ")
-        self.seed.setToolTip("Stochastic rounding draws from this seed; another seed may give the other neighbour.")
-        self.seed.valueChanged.connect(self._options_changed)
+        self.switches = ConventionRow()
+        self.switches.changed.connect(self._options_changed)
         self.menu = FormatMenu(self.explorer.names, self)
         self.menu.changed.connect(self._formats_changed)
         self._options_row = QHBoxLayout()
-        for caption, widget in (("&Rounding", self.rounding), ("&Overflow as in", self.stack)):
-            label = QLabel(caption)
-            label.setBuddy(widget)
-            widget.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-            widget.setMinimumContentsLength(8)
-            widget.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-            widget.setMaximumWidth(260)
-            self._options_row.addWidget(label)
-            self._options_row.addWidget(widget, 2)
-        self._options_row.addWidget(self.seed)
+        self._options_row.addWidget(self.switches, 4)
         self._options_row.addStretch(1)
         self._options_row.addWidget(self.menu)
-        self.seed.hide()
 
     def _shortcuts(self) -> None:
         for keys, slot in (
@@ -199,10 +160,9 @@ class BitsTab(QWidget):
         self._show()
 
     def _options_changed(self) -> None:
-        self.explorer.rounding = self.rounding.currentData()
-        self.explorer.stack = self.stack.currentText()
-        self.explorer.seed = self.seed.value()
-        self.seed.setVisible(self.explorer.rounding == "stochastic")
+        self.explorer.rounding = self.switches.mode
+        self.explorer.stack = self.switches.stack.currentText()
+        self.explorer.seed = self.switches.seed.value()
         self._show()
 
     def _formats_changed(self, names: list[str]) -> None:
@@ -270,37 +230,3 @@ def _meaning(explorer: Explorer) -> str:
     if words == plain:
         return "taken exactly as typed, never through a double"
     return f"= {words if len(words) <= 400 else words[:400] + '…'}" + (" exactly" if real.exact else "")
-
-
-def _scrolled(widget: QWidget, least: int) -> QScrollArea:
-    area = QScrollArea()
-    area.setWidgetResizable(True)
-    area.setMinimumWidth(least)
-    holder = QWidget()
-    column = QVBoxLayout(holder)
-    column.setContentsMargins(0, 0, 4, 0)
-    column.addWidget(widget)
-    column.addStretch(1)
-    area.setWidget(holder)
-    return area
-
-
-def _button(words: str, tip: str, slot: Callable[[], None]) -> QPushButton:
-    button = QPushButton(words)
-    button.setToolTip(tip)
-    button.setAccessibleName(tip)
-    button.setAutoRepeat(True)
-    button.clicked.connect(slot)
-    return button
-
-
-def _menu_button(words: str, fill: Callable[[QMenu], None]) -> QToolButton:
-    """A button whose menu is filled anew each time it opens."""
-    button = QToolButton()
-    button.setText(words)
-    button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-    menu = QMenu(button)
-    menu.aboutToShow.connect(menu.clear)
-    menu.aboutToShow.connect(lambda: fill(menu))
-    button.setMenu(menu)
-    return button

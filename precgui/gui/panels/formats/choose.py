@@ -7,8 +7,9 @@ from functools import partial
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QAction, QGuiApplication
-from PySide6.QtWidgets import QLineEdit, QMenu, QToolButton, QWidget, QWidgetAction
+from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QToolButton, QWidget, QWidgetAction
 
+from precgui.formats.model import Format
 from precgui.formats.registry import MAIN, UnknownFormatError, formats, get
 
 
@@ -76,6 +77,61 @@ class FormatMenu(QToolButton):
         if name not in self._actions:
             self._add(name)
         self._actions[name].setChecked(True)
+
+
+class FormatChoice(QComboBox):
+    """One format: a name from the list, or any other that is typed, `eXmY` and aliases too.
+
+    With `instead` the list begins with those words, which stand for no format. `changed` comes with every valid choice;
+    other text is marked and leaves the last choice as it was.
+    """
+
+    changed = Signal()
+    failed = Signal(str)
+
+    def __init__(
+        self, chosen: str = "", instead: str = "", names: Sequence[str] = (), parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._instead = instead
+        self._chosen: Format | None = None
+        self.setEditable(True)
+        self.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.addItems([*([instead] if instead else []), *(names or formats())])
+        self.setMinimumContentsLength(9)
+        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.setToolTip("A format from the list, or any eXmY such as e5m7")
+        self.setCurrentText(chosen or instead)
+        self._read(self.currentText())
+        self.currentTextChanged.connect(self._read)
+        self.activated.connect(self._show_start)
+        self._show_start()
+
+    def format(self) -> Format | None:
+        """The last valid choice; None for the words that stand for no format."""
+        return self._chosen
+
+    def _read(self, words: str) -> None:
+        try:
+            self._chosen = None if self._instead and words == self._instead else get(words)
+        except UnknownFormatError as error:
+            self._mark(faulty=True)
+            self.failed.emit(str(error))
+            return
+        self._mark(faulty=False)
+        self.changed.emit()
+
+    def _show_start(self) -> None:
+        edit = self.lineEdit()
+        if edit is not None:
+            edit.setCursorPosition(0)
+
+    def _mark(self, *, faulty: bool) -> None:
+        edit = self.lineEdit()
+        if edit is not None and edit.property("faulty") != faulty:
+            edit.setProperty("faulty", faulty)
+            edit.style().unpolish(edit)
+            edit.style().polish(edit)
 
 
 def copy_text(words: str) -> None:

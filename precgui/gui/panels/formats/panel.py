@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
 
+from precgui.gui.panels.formats.arithmetic import ArithmeticTab
 from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.formats.lab import LabTab
 from precgui.gui.panels.formats.line import LineTab
@@ -17,6 +18,7 @@ TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
     ("Bits", "one number in many formats, bit by bit", BitsTab),
     ("Line", "the values of formats on a number line, and where a tensor lies on it", LineTab),
     ("Range", "how far every format reaches and how finely it divides", RangesTab),
+    ("Arithmetic", "an operation as many formats compute it, beside the exact result", ArithmeticTab),
     ("Rounding lab", "underflow, overflow, stalled sums, softmax, live", LabTab),
     ("Quantise", "a tensor in integers, NF4, MX and NVFP4", QuantiseTab),
     ("Reference", "every format: structure, limits, use", ReferenceTab),
@@ -48,7 +50,7 @@ class FormatsPanel(QWidget):
         """The content of a tab, made now if it was not."""
         if index not in self._made:
             self._made[index] = made = TABS[index][2](self.state)
-            if isinstance(made, ReferenceTab):
+            if isinstance(made, ReferenceTab | ArithmeticTab):
                 made.number_wanted.connect(self.show_number)
             self._pages[index].addWidget(self._made[index])
         return self._made[index]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QScrollArea, QWidget
+from PySide6.QtWidgets import QLabel, QScrollArea, QVBoxLayout, QWidget
 
 
 def wrapped_label(kind: str = "") -> QLabel:
@@ -22,4 +22,18 @@ def scrolled(widget: QWidget, least_width: int, least_height: int) -> QScrollAre
     area.setWidgetResizable(True)
     area.setWidget(widget)
     area.setMinimumSize(least_width, least_height)
+    return area
+
+
+def scrolled_down(widget: QWidget, least_width: int) -> QScrollArea:
+    """The widget at the top of an area that scrolls when it is higher."""
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setMinimumWidth(least_width)
+    holder = QWidget()
+    column = QVBoxLayout(holder)
+    column.setContentsMargins(0, 0, 4, 0)
+    column.addWidget(widget)
+    column.addStretch(1)
+    area.setWidget(holder)
     return area

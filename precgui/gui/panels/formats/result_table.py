@@ -1,0 +1,100 @@
+"""One operation in many formats as a table: operands as held, exact result, rounded result, error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor, QFontDatabase
+
+from precgui.formats import text
+from precgui.formats.arithmetic import Result
+from precgui.formats.lists import brief_list
+from precgui.gui.theme import themes
+
+Index = QModelIndex | QPersistentModelIndex
+_ROOT = QModelIndex()
+HEADINGS = ("Format", "Result", "In ulps", "Error", "Bits", "Operands", "Exact of these", "Remark")
+TIPS = (
+    "the format of the operands", "what the format stores",
+    "the result minus the exact one of the operands that the format holds, in ulps",
+    "the result minus the exact one of what was typed", "the stored bits of the result",
+    "the operands as the format holds them", "the exact result of these operands", "",
+)  # fmt: skip
+NUMBERS = (2, 3)
+MONO = (1, 4, 5, 6)
+
+
+class ResultTable(QAbstractTableModel):
+    """Rows of (format name, result)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[str, Result]] = []
+        self._cells: list[tuple[str, ...]] = []
+        self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+
+    def show_results(self, rows: Sequence[tuple[str, Result]]) -> None:
+        """Replace all rows; one that has the same place keeps its selection."""
+        same = [name for name, _ in rows] == [name for name, _ in self.rows]
+        if not same:
+            self.beginResetModel()
+        self.rows, self._cells = list(rows), [_cells(name, result) for name, result in rows]
+        if same:
+            last = self.index(len(rows) - 1, len(HEADINGS) - 1)
+            self.dataChanged.emit(self.index(0, 0), last)
+        else:
+            self.endResetModel()
+
+    def row_text(self, row: int) -> str:
+        return "\t".join(self._cells[row])
+
+    def rowCount(self, parent: Index = _ROOT) -> int:
+        return 0 if parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: Index = _ROOT) -> int:
+        return 0 if parent.isValid() else len(HEADINGS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return HEADINGS[section]
+            case Qt.ItemDataRole.ToolTipRole:
+                return TIPS[section]
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return _alignment(section)
+        return None
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        row, column = index.row(), index.column()
+        match role:
+            case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.ToolTipRole:
+                return self._cells[row][column]
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return _alignment(column)
+            case Qt.ItemDataRole.FontRole if column in MONO:
+                return self._mono
+            case Qt.ItemDataRole.ForegroundRole if column == len(HEADINGS) - 1:
+                lost = self.rows[row][1].rounded.kind != "finite"
+                return QColor(themes().theme.error if lost else themes().theme.warning)
+        return None
+
+
+def _alignment(column: int) -> int:
+    side = Qt.AlignmentFlag.AlignRight if column in NUMBERS else Qt.AlignmentFlag.AlignLeft
+    return int(side | Qt.AlignmentFlag.AlignVCenter)
+
+
+def _cells(name: str, result: Result) -> tuple[str, ...]:
+    report, overall = result.report, result.overall
+    held = "; ".join(brief_list([each.stored.real for each in part], most=3) for part in result.operands)
+    ulps = "" if report.error_ulp is None else text.approximate(report.error_ulp, 3)
+    error = "" if overall.error is None else text.approximate(overall.error, 3)
+    where = "" if result.stored.format.name == name else f"{result.stored.format.name} "
+    exact = brief_list([result.exact], digits=9)
+    return (name, report.shown, ulps, error, where + report.bits, held, exact, report.note)
