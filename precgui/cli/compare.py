@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -20,6 +21,8 @@ from precgui.events import Metric
 
 if TYPE_CHECKING:
     from precgui.runs.compare import Compared, Comparison
+    from precgui.runs.imported import ImportedRun
+    from precgui.runs.reader import SavedRun
 
     _Rows = tuple[tuple[str, Callable[[Compared], str]], ...]
 
@@ -29,10 +32,16 @@ _NOT_MEASURABLE = "not measurable"
 def add_parsers(subparsers: Any) -> None:
     """Add `compare` to the command line."""
     parser = subparsers.add_parser("compare", help="put the figures of runs beside those of a baseline")
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.h5", help="run files")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN.h5", help="run files, or TensorBoard event files and their folders"
+    )
     parser.add_argument(
         "--baseline", metavar="NAME", help="file name, title or precision of the baseline (default: the first fp32 run)"
     )
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="SIGNAL=NAME",
+        help="which scalar of an event file is which signal, such as loss=objective",
+    )  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     form.add_argument("--csv", type=Path, metavar="FILE", help="write the table to a new CSV file")
@@ -41,7 +50,7 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare and report. Raises UserError for a file that is no run and a baseline that is none of them."""
-    comparison = _compared(args.runs, args.baseline)
+    comparison = _compared(args.runs, args.baseline, _tags(args.tag))
     if args.json:
         print(json.dumps(asdict(comparison), allow_nan=False))
     elif args.csv:
@@ -53,16 +62,31 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compared(paths: list[Path], baseline: str | None) -> Comparison:
+def _compared(paths: list[Path], baseline: str | None, tags: dict[str, str]) -> Comparison:
     from precgui.runs.compare import UnknownBaseline, compare
     from precgui.runs.errors import RunFileError
-    from precgui.runs.reader import open_run
+    from precgui.runs.opening import open_any
 
+    runs: list[SavedRun | ImportedRun] = []
     with ExitStack() as stack:
         try:
-            return compare([stack.enter_context(open_run(path)) for path in paths], baseline)
+            for path in paths:
+                runs.append(open_any(path, tags))
+                stack.callback(runs[-1].close)
+                for note in runs[-1].notes:
+                    print(f"precgui: {path}: {note}", file=sys.stderr)
+            return compare(runs, baseline)
         except (RunFileError, UnknownBaseline) as error:
             raise UserError(str(error)) from None
+
+
+def _tags(given: list[str]) -> dict[str, str]:
+    """SIGNAL=NAME as a mapping. Raises UserError."""
+    pairs = [text.partition("=") for text in given]
+    for signal, sign, tag in pairs:
+        if not (signal and sign and tag):
+            raise UserError(f"--tag {signal} is not SIGNAL=NAME, such as --tag loss=objective.")
+    return {signal: tag for signal, _, tag in pairs}
 
 
 def _write_csv(comparison: Comparison, path: Path) -> None:
@@ -99,7 +123,7 @@ _ROWS: _Rows = (
     ("memory against baseline", lambda run: _number(run.memory_ratio, ".2f", "x")),
     ("energy", lambda run: _number(run.energy_j, ".1f", " J")),
     ("energy against baseline", lambda run: _number(run.energy_ratio, ".2f", "x")),
-    ("skipped steps", lambda run: f"{run.skipped_steps}"),
+    ("skipped steps", lambda run: _number(run.skipped_steps, "d")),
     ("non-finite events", lambda run: f"{run.nonfinite_events}"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ def add_parsers(subparsers: Any) -> None:
     parser = subparsers.add_parser("export", help="write a run for other tools, or as a script without precgui")
     parser.add_argument("file", type=Path, metavar="RUN.h5", help="a run file")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--csv", type=Path, metavar="DIR", help="folder for one CSV file per table and run.json")
+    what.add_argument("--csv", type=Path, metavar="DIR", help="folder for one CSV file per table, and run.json")
+    what.add_argument("--tensorboard", type=Path, metavar="DIR", help="folder for a TensorBoard event file")
+    what.add_argument("--json", action="store_true", help="print summary, config and machine as one JSON document")
     what.add_argument(
         "--script", type=Path, metavar="FILE.py", help="a plain PyTorch script that does the same run again"
     )
@@ -24,17 +27,32 @@ def add_parsers(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export and name the files. Raises UserError for a file that is no run or a place that cannot be written."""
     from precgui.runs.errors import RunFileError
-    from precgui.runs.export import export_csv
+    from precgui.runs.export import about
     from precgui.runs.reader import open_run
 
     try:
         with open_run(args.file) as saved:
-            written = export_csv(saved, args.csv) if args.csv else _script(saved, args.script)
+            if args.json:
+                print(json.dumps(about(saved), ensure_ascii=False, allow_nan=False))
+                return 0
+            written = _written(saved, args)
     except RunFileError as error:
         raise UserError(str(error)) from None
     for path in written:
         print(path)
     return 0
+
+
+def _written(saved: Any, args: argparse.Namespace) -> list[Path]:
+    if args.script:
+        return _script(saved, args.script)
+    if args.tensorboard:
+        from precgui.runs.event_export import export_events
+
+        return export_events(saved, args.tensorboard)
+    from precgui.runs.export import export_csv
+
+    return export_csv(saved, args.csv)
 
 
 def _script(saved: Any, path: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,20 @@ from PySide6.QtCore import QMimeData, QObject, Qt, QUrl
 from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
+from precgui.gui.background import Background
 from precgui.gui.notices import Notice, Notices
 from precgui.gui.settings import Settings
 from precgui.paths import runs_dir
+from precgui.runs.eventfile import holds_events
 
 if TYPE_CHECKING:
     from precgui.gui.state import State
+    from precgui.runs.imported import ImportedRun
+
+
+RUN_FILES = (
+    "Runs (*.h5 *.hdf5 *tfevents*);;precgui run files (*.h5 *.hdf5);;TensorBoard events (*tfevents*);;All files (*)"
+)
 
 
 class Files(QObject):
@@ -32,16 +41,30 @@ class Files(QObject):
         state.folder_changed.connect(self._remember_folder)
 
     def open(self, paths: Sequence[Path]) -> None:
-        """Open the files, and show the runs if any could be opened."""
+        """Open the files, and show the runs if any could be opened. TensorBoard's are long: they come later."""
         if self._state is None:
             return
-        opened = [self._state.open_file(path) for path in paths]
+        foreign = [path for path in paths if holds_events(path) and not self._state.key_of(path)]
+        opened = [self._state.open_file(path) for path in paths if path not in foreign]
+        for path in foreign:
+            reading = Background(partial(_read, path))
+            reading.answered.connect(self._on_read)
+            reading.begin()
         if any(opened):
+            self._state.panel_wanted.emit("live")
+
+    def _on_read(self, found: ImportedRun | str) -> None:
+        if self._state is None:
+            return
+        if isinstance(found, str):
+            self._notices.post(Notice("error", found))
+        elif not self._state.key_of(found.path):
+            self._state.take_in(found)
             self._state.panel_wanted.emit("live")
 
     def ask(self) -> None:
         folder = self._settings["files/last_folder"] or str(self._folder())
-        dialog = QFileDialog(self._window, "Open runs", folder, "Run files (*.h5 *.hdf5);;All files (*)")
+        dialog = QFileDialog(self._window, "Open runs", folder, RUN_FILES)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.filesSelected.connect(lambda names: self.open([Path(name) for name in names]))
@@ -54,7 +77,7 @@ class Files(QObject):
             path = Path(entry)
             action = QAction(path.name.replace("&", "&&"), menu)
             action.setToolTip(entry)
-            action.setEnabled(path.is_file())
+            action.setEnabled(path.exists())
             action.triggered.connect(lambda _=False, path=path: self.open([path]))
             menu.addAction(action)
         if menu.isEmpty():
@@ -78,6 +101,17 @@ class Files(QObject):
 
     def _folder(self) -> Path:
         return self._state.folder if self._state is not None else runs_dir()
+
+
+def _read(path: Path) -> ImportedRun | str:
+    """Event files as a run, or the sentence that says why not."""
+    from precgui.runs.errors import RunFileError
+    from precgui.runs.event_import import open_events
+
+    try:
+        return open_events(path)
+    except RunFileError as error:
+        return str(error)
 
 
 def dropped(data: QMimeData) -> list[Path]:

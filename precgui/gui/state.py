@@ -15,6 +15,7 @@ from precgui.config import RunConfig
 from precgui.events import Severity
 from precgui.gui.worker import RunThread
 from precgui.runs.errors import RunFileError
+from precgui.runs.imported import ImportedRun
 from precgui.runs.library import new_run_path
 from precgui.runs.live import LiveRun
 from precgui.runs.reader import SavedRun, open_run
@@ -100,16 +101,25 @@ class State(QObject):
 
     def open_file(self, path: Path) -> str | None:
         """Open a saved run and return its key; a file that cannot be read becomes a notice."""
-        for opened in self.runs.values():
-            if opened.run.path is not None and opened.run.path.absolute() == path.absolute():
-                return opened.key
+        if key := self.key_of(path):
+            return key
         try:
             run = open_run(path)
         except RunFileError as error:
             self.notice.emit(Problem(str(error)))
             return None
+        return self.take_in(run)
+
+    def key_of(self, path: Path) -> str | None:
+        """The key of an open run by its file."""
+        paths = {key: opened.run.path for key, opened in self.runs.items()}
+        return next((key for key, own in paths.items() if own and own.absolute() == path.absolute()), None)
+
+    def take_in(self, run: SavedRun | ImportedRun) -> str:
+        """Show a run that has been read, and what is odd about it; returns its key."""
         for note in run.notes:
-            self.notice.emit(Problem(f"{path.name}: {note}", severity="warning"))
+            severity: Severity = "info" if isinstance(run, ImportedRun) else "warning"
+            self.notice.emit(Problem(f"{run.path.name}: {note}", severity=severity))
         if run.status == "running":
             self._follower.start()
         return self._add(run)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from precgui.runs.eventfile import NAME_PART
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 
@@ -40,7 +41,7 @@ class Compared:
     samples_per_s: float | None
     memory_peak_bytes: int | None
     energy_j: float | None
-    skipped_steps: int
+    skipped_steps: int | None
     nonfinite_events: int
     speedup: float | None
     memory_ratio: float | None
@@ -64,13 +65,18 @@ class UnknownBaseline(ValueError):
 
 def names(runs: Sequence[Run]) -> list[str]:
     """A short unique name for each run: file name, else title, numbered where two are the same."""
-    wanted = [run.path.stem if run.path else run.title for run in runs]
+    wanted = [_short_name(run) for run in runs]
     seen: Counter[str] = Counter()
     unique = []
     for name in wanted:
         seen[name] += 1
         unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return unique
+
+
+def _short_name(run: Run) -> str:
+    """TensorBoard calls every file events.out.tfevents and a number: such a run goes by its title."""
+    return run.title if run.path is None or NAME_PART in run.path.name else run.path.stem
 
 
 def compare(runs: Sequence[Run], baseline: str | None = None) -> Comparison:
@@ -117,7 +123,7 @@ def _figures(run: Run) -> dict[str, Any]:
     final = summary.pop("final")
     samples = run.series("samples")[1]
     step_s = summary["step_s_median"]
-    rate = float(np.median(samples)) / step_s if len(samples) and step_s else None
+    rate = float(np.median(samples)) / step_s if len(samples) and step_s and samples.any() else None
     return {**summary, **final, "rate": rate}
 
 
