@@ -19,7 +19,7 @@ from precgui.hardware.readings import known
 Emit = Callable[[dict[str, Any]], None]
 PARTS = ("certificate", "gemm", "alignment", "copy", "conversions", "blocks", "energy")
 PROBE, ACCELERATOR_PROBE = 128, 1024  # size of the first product; on an accelerator launches must not count
-LONGEST_CALL_S = 1.5  # a call that would take longer is not made
+LONGEST_CALL_S, LONGEST_BLOCK_S = 1.5, 30.0  # a call that would take longer is not made
 REFERENCE_FROM = 20.0  # times FP32: such a kernel is reference code
 _REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 # Relative error of a 256^3 product of standard normal operands against FP64, by what can have computed it.
@@ -238,8 +238,10 @@ def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
         small, small_operations = work.BLOCKS[block](fmt, bench.device, True)
         small_s = once(small, bench.device)
         run, operations = work.BLOCKS[block](fmt, bench.device, False)
-        if bench.on_cpu and small_s * operations / small_operations > 20 * LONGEST_CALL_S:
-            return bench.row("blocks", row | {"note": "reference kernel, not measured at this size"})
+        predicted_s = small_s * operations / small_operations
+        if bench.on_cpu and predicted_s > LONGEST_BLOCK_S:
+            note = f"reference kernel, not measured at this size: about {predicted_s:.0f} s a call"
+            return bench.row("blocks", row | {"note": note})
         timing = measure(run, bench.device, bench.stopped)
     except _REFUSALS as refusal:
         return bench.row("blocks", row | {"note": f"torch refuses: {_first_line(refusal)}"})

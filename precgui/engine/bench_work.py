@@ -84,7 +84,7 @@ def convolution(fmt: str, device: torch.device, small: bool = False) -> tuple[Wo
     """(forward and backward of a 3x3 convolution, its operations). 64 to 64 channels at 32x32, batch 32; on an
     accelerator 256 to 256 channels, batch 256."""
     large = (32, 64, 32) if device.type == "cpu" else (256, 256, 32)
-    batch, channels, side = (2, 8, 8) if small else large
+    batch, channels, side = (4, 32, 16) if small else large
     dtype = FLOATS[fmt]
     layer = nn.Conv2d(channels, channels, 3, padding=1, device=device, dtype=dtype)
     x = torch.randn(batch, channels, side, side).to(device, dtype).requires_grad_()
@@ -110,7 +110,7 @@ class _Attention(nn.Module):
 def attention(fmt: str, device: torch.device, small: bool = False) -> tuple[Work, float]:
     """(forward and backward of a causal attention block with its two linear layers, its operations)."""
     large = (4, 256, 512, 8) if device.type == "cpu" else (16, 1024, 1024, 16)
-    batch, length, width, heads = (1, 16, 32, 2) if small else large
+    batch, length, width, heads = (1, 64, 128, 4) if small else large
     dtype = FLOATS[fmt]
     block = _Attention(width, heads).to(device, dtype)
     x = torch.randn(batch, length, width).to(device, dtype).requires_grad_()

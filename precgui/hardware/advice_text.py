@@ -5,9 +5,7 @@ from __future__ import annotations
 from precgui.hardware.device import Device
 
 _BY_PRECISION: dict[str, tuple[str, ...]] = {
-    "fp32": (
-        "On CUDA, cuDNN convolutions use TF32 unless torch.backends.cudnn.conv.fp32_precision is 'ieee'.",
-    ),
+    "fp32": (),
     "tf32": (
         "Only matrix products and convolutions change: 10 mantissa bits instead of 23, the range stays that of FP32.",
         "Matrix products are TF32 only when asked for; convolutions already are by default.",
@@ -63,6 +61,10 @@ def watch(precision: str, task: str, device: Device) -> tuple[str, ...]:
     lines = [*_BY_PRECISION[precision]]
     if precision.endswith("-amp"):
         lines.append(_BY_TASK[task])
+    if device.kind == "cuda" and precision == "fp32":
+        lines.append("cuDNN convolutions use TF32 unless torch.backends.cudnn.conv.fp32_precision is 'ieee'.")
+    if device.kind == "cpu" and device.level("int8") == "native":
+        lines.append("For inference INT8 is native here: the precision int8-qat trains a model for it.")
     if device.kind == "cpu" and precision.endswith("-amp"):
         lines.append("Autocast on the CPU keeps layer norm, softmax and sums in the low precision, unlike CUDA.")
     if device.kind == "cuda" and precision == "bf16-amp":

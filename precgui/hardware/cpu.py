@@ -52,6 +52,16 @@ _ARM_PARTS = {
     ("0x41", "0xd8e"): "Neoverse N3", ("0xc0", "0xac3"): "AmpereOne", ("0x46", "0x001"): "A64FX",
 }  # fmt: skip
 
+# What Linux knows of but leaves out of /proc/cpuinfo (its names are empty in cpufeatures.h), by generation and by the
+# listed feature without which a hypervisor has hidden it.
+_UNLISTED = {
+    "Granite Rapids": ("amx_tile", {"amx_fp16", "avx10_1"}),
+    "Granite Rapids-D": ("amx_tile", {"amx_fp16", "amx_complex", "avx10_1"}),
+    "Sierra Forest": ("avx_vnni", {"avx_vnni_int8", "avx_ne_convert"}),
+    "Arrow Lake": ("avx_vnni", {"avx_vnni_int8", "avx_ne_convert"}),
+    "Lunar Lake": ("avx_vnni", {"avx_vnni_int8", "avx_ne_convert"}),
+}
+
 _ARCH_GET_XCOMP_SUPP = 0x1021
 _SYS_ARCH_PRCTL = 158
 _XTILEDATA = 1 << 18
@@ -77,8 +87,10 @@ def parse_cpuinfo(text: str) -> tuple[str, str, frozenset[str]]:
     first = text.strip().split("\n\n", 1)[0]
     entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
     flags = (entries.get("flags") or entries.get("Features") or "").split()
-    features = frozenset(_LINUX[flag] for flag in flags if flag in _LINUX)
-    return entries.get("model name", ""), _generation(entries, features), features
+    listed = frozenset(_LINUX[flag] for flag in flags if flag in _LINUX)
+    generation = _generation(entries, listed)
+    witness, unlisted = _UNLISTED.get(generation, ("", set()))
+    return entries.get("model name", ""), generation, listed | unlisted if witness in listed else listed
 
 
 def _generation(entries: Mapping[str, str], features: frozenset[str]) -> str:

@@ -72,7 +72,7 @@ def _bf16(cpu: Cpu) -> _Entry:
 
 def _fp16(cpu: Cpu) -> _Entry:
     if _amx(cpu, "amx_fp16"):
-        return "native", "AMX-FP16 tiles, FP32 accumulation."
+        return "native", "AMX-FP16 tiles, FP32 accumulation, as this model has them (Linux does not list them)."
     if cpu.has("avx512_fp16"):
         reason = "AVX-512 FP16 vector units. Weight gradients of convolutions run a reference kernel, 100 times slower."
         return "native", reason
@@ -99,6 +99,8 @@ def _int8(cpu: Cpu) -> _Entry:
         return "native", "AMX-INT8 tiles (TDPBUSD), INT32 accumulation; the kernel lets this process use them."
     if cpu.has("avx512_vnni"):
         return "native", "AVX-512 VNNI dot products (VPDPBUSD), INT32 accumulation."
+    if cpu.has("avx_vnni_int8"):
+        return "native", "AVX-VNNI-INT8 dot products (VPDPBSSD), INT32 accumulation, as this model has them."
     if cpu.has("avx_vnni"):
         return "native", "AVX-VNNI dot products (VPDPBUSD), INT32 accumulation."
     if cpu.has("arm_i8mm"):

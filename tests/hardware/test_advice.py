@@ -79,6 +79,17 @@ def test_that_a_measurement_overrules_the_table():
     assert advise(Situation(device, "transformer", "large", gain=1.9)).precision == "bf16-amp"
 
 
+def test_that_a_processor_without_bf16_is_told_fp32_for_every_task_and_int8_for_inference():
+    device = processor("avx512f", "avx512_vnni", "f16c")
+    for task in TASKS:
+        for size in SIZES:
+            advice = advise(Situation(device, task, size, gain=0.28))
+            assert (advice.precision, advice.then) == ("fp32", "")
+            assert "slower than FP32" in advice.path[0].why
+            assert advice.watch == ("For inference INT8 is native here: the precision int8-qat trains a model for it.",)
+            assert "cudnn" not in advice.code
+
+
 def test_that_the_code_fits_the_device():
     assert 'torch.autocast("cpu"' in advise(Situation(processor("avx512_bf16"), "rl", "large")).code
     assert "cudnn" in advise(Situation(card("A100 SXM4 80GB"), "rl", "small")).code

@@ -123,6 +123,7 @@ class AdviceTab(QWidget):
         steps = (f"{escape(s.question)} <b>{escape(s.answer)}</b><br>{escape(s.why)}" for s in advice.path)
         self.path.setText("<br><br>".join(steps))
         self.watch.setText("Watch:\n" + "\n".join(f"•  {line}" for line in advice.watch))
+        self.watch.setVisible(bool(advice.watch))
         self.code.setPlainText(advice.code)
         self.tree.show_path(advice)
 
