@@ -83,7 +83,7 @@ class Census(TorchDispatchMode):
         if executed != "fp32":
             return executed
         label = self._labels.get(module)
-        return self._fp32 if label is None else f"{label} (emulated)"
+        return f"{label} (emulated)" if label else self._fp32
 
     def facts(self) -> dict[str, Any]:
         """What was counted, as built-in types.
