@@ -80,7 +80,7 @@ class Job:
         from precgui.engine.train import train
 
         try:
-            train(self.config, self._emit, self._stop.is_set)
+            train(_placed(self.config, self.path), self._emit, self._stop.is_set)
         except EngineError as error:
             self._fail(str(error))
         except KeyboardInterrupt:
@@ -135,6 +135,14 @@ def serve(emit: Emit, control: Control, *, config: Mapping[str, Any], path: str,
     control.on_stop(job.stop)
     control.on_stuck(job.abandon)
     job.run()
+
+
+def _placed(config: RunConfig, path: Path) -> RunConfig:
+    """The config with `qat.save_to = auto` as the path beside the run file."""
+    if config.qat.save_to != "auto":
+        return config
+    beside = path.absolute().with_suffix(f".{config.precision.partition('-')[0]}.pt")
+    return config.model_copy(update={"qat": config.qat.model_copy(update={"save_to": str(beside)})})
 
 
 def _environment(reports: Sequence[SensorReport]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "precgui.cli.run",
     "compare": "precgui.cli.compare",
     "export": "precgui.cli.export",
+    "evaluate": "precgui.cli.evaluate",
 }
 
 

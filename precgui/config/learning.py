@@ -86,6 +86,12 @@ class DataConfig(Section):
 
 
 class QatConfig(Section):
+    backend: Literal["own", "torchao"] = Field(
+        "own",
+        title="Quantised by",
+        description="own: layer by layer, any model. torchao: its PT2E quantiser for x86, on the exported graph.",
+        json_schema_extra={"show_if": {"precision": ["int8-qat"]}},
+    )
     start_epoch: int = Field(
         1,
         ge=1,
@@ -138,7 +144,7 @@ class QatConfig(Section):
         "",
         max_length=4096,
         title="Save converted model",
-        description="File for the weights of the converted model; empty: it is measured, not kept.",
+        description="File for the converted model, auto: beside the run's file; empty: it is measured, not kept.",
         json_schema_extra={"show_if": {**_QAT, "qat.measure": [True]}},
     )
     measure: bool = Field(

@@ -49,6 +49,7 @@ def set_out(config: RunConfig) -> Outset:
     task = tasks.make(config)
     # Every precision starts from the same FP32 weights: built first, converted after.
     model = task.model()
+    precision.see(task)
     weights_hash = _hash(model)
     model = mechanics.prepare_model(precision.convert(model), config.train)
     weights = precision.weights(model)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -243,14 +242,6 @@ def test_that_checkpoints_and_learned_scales_go_with_it(record: Record) -> None:
     assert [e.loss for e in plain if isinstance(e, Evaluated)] == [e.loss for e in again if isinstance(e, Evaluated)]
     learned = quantised(record(*QUIET, "precision=int4-qat", "train.epochs=4", "qat.learned_scales=true"))
     assert learned["evaluation"]["integer"]["metric"] > 0.93
-
-
-def test_that_the_converted_model_is_saved_as_weights_only(record: Record, tmp_path: Path) -> None:
-    file = tmp_path / "digits.pt"
-    record(*QUIET, "precision=int2-qat", "train.epochs=1", f"qat.save_to={file}")
-    state = torch.load(file, weights_only=True)
-    assert state["features.3.packed"].dtype == torch.uint8
-    assert state["features.3.packed"].numel() == 32 * 16 * 9 // 4
 
 
 def test_that_a_model_without_layers_to_quantise_is_named(record: Record) -> None:

@@ -37,5 +37,9 @@ PRECISIONS: dict[str, type[Precision]] = {
 
 def make(config: RunConfig, device: torch.device) -> Precision:
     """The precision that the config names."""
+    if config.precision == "int8-qat" and config.qat.backend == "torchao":
+        from precgui.engine.qat.exported import Exported  # torchao takes seconds to import
+
+        return Exported(config, device)
     chosen = AnyFormat if config.precision.startswith(EMULATED) else PRECISIONS[config.precision]
     return chosen(config, device)

@@ -20,8 +20,8 @@ from precgui.engine.tasks import Task
 class Precision:
     """FP32 storage and a plain step; subclasses change what their format changes.
 
-    Order of calls: `prepare` once before the model is built, `convert` once after it, `weights` for the optimizer,
-    then for each step `batch`, `cast` around the forward pass, `results`, `backward`, `unscale`, and `step`.
+    Order of calls: `prepare` once before the model is built, `see` and `convert` once after it, `weights` for the
+    optimizer, then for each step `batch`, `cast` around the forward pass, `results`, `backward`, `unscale`, and `step`.
     """
 
     tf32: ClassVar[bool] = False
@@ -44,6 +44,9 @@ class Precision:
     def prepare(self) -> None:
         """Set torch's process-wide switches."""
         set_fp32_arithmetic(tf32=self.tf32)
+
+    def see(self, task: Task) -> None:
+        """Called before `convert`, for those who must know what batches look like."""
 
     def convert(self, model: nn.Module) -> nn.Module:
         """The model in this precision, on the device; the same object. Raises EngineError for a useless pattern."""

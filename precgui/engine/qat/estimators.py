@@ -90,3 +90,9 @@ class _Input(torch.autograd.Function):
 def fake_input(value: Tensor, scale: Tensor, zero: Tensor, largest: int) -> Tensor:
     """Values as they come back from the integers 0 to `largest`. The gradient passes where they are in range."""
     return _Input.apply(value, scale, zero, largest)  # type: ignore[no-any-return]
+
+
+def relative(value: Tensor, reference: Tensor) -> float:
+    """The error of a tensor in the L2 norm, as a share of its size."""
+    size = float(reference.float().norm())
+    return float((value.float() - reference.float()).norm()) / size if size else 0.0

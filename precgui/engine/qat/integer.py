@@ -51,21 +51,32 @@ class Integer(nn.Module):
     input_zero: Tensor
     bias: Tensor | None
 
-    def __init__(self, layer: Any, quantizer: Quantizer) -> None:
+    def __init__(self, layer: Any, bits: int, input_bits: int | None, *, scales: int, bias: bool) -> None:
+        """Zeros in place of `layer`, to be filled: `scales` is the number of steps, 1 or one for each channel."""
         super().__init__()
-        integers, scales = quantizer.integers(layer.weight)
-        self.bits, self.input_bits, self.shape = quantizer.bits, quantizer.input_bits, tuple(layer.weight.shape)
-        self.largest_input = quantizer.largest_input
-        self.register_buffer("packed", pack(integers.cpu(), self.bits))
-        self.register_buffer("scales", scales.flatten().float().cpu())
-        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().float().cpu())
-        step, zero = quantizer.input_range()
-        self.register_buffer("input_scale", step.detach().float().cpu())
-        self.register_buffer("input_zero", zero.detach().to(torch.int32).cpu())
+        self.bits, self.input_bits, self.shape = bits, input_bits, tuple(layer.weight.shape)
+        self.largest_input = (1 << (input_bits or 0)) - 1
+        self.register_buffer("packed", torch.zeros(-(-math.prod(self.shape) * bits // 8), dtype=torch.uint8))
+        self.register_buffer("scales", torch.zeros(scales))
+        self.register_buffer("bias", torch.zeros(self.shape[0]) if bias else None)
+        self.register_buffer("input_scale", torch.ones(()))
+        self.register_buffer("input_zero", torch.zeros((), dtype=torch.int32))
         self.geometry = _geometry(layer)
         two_dimensional = self.geometry is None or (len(self.shape) == 4 and not isinstance(self.geometry[1], str))
         self.native = kernels() and two_dimensional and self.input_bits == 8
         self._ready: tuple[Any, ...] | None = None
+
+    @classmethod
+    def of(cls, layer: Any, quantizer: Quantizer) -> Integer:
+        """What a trained layer becomes."""
+        integers, scales = quantizer.integers(layer.weight)
+        made = cls(layer, quantizer.bits, quantizer.input_bits, scales=scales.numel(), bias=layer.bias is not None)
+        made.packed = pack(integers.cpu(), made.bits)
+        made.scales = scales.flatten().float().cpu()
+        made.bias = None if layer.bias is None else layer.bias.detach().float().cpu()
+        step, zero = quantizer.input_range()
+        made.input_scale, made.input_zero = step.detach().float().cpu(), zero.detach().to(torch.int32).cpu()
+        return made
 
     def extra_repr(self) -> str:
         return f"{self.shape}, int{self.bits} weights"
@@ -133,5 +144,5 @@ def convert(model: nn.Module, quantizers: Mapping[str, Quantizer]) -> nn.Module:
     """Replace the layers named in `quantizers` by their integer form, in place; the model is for evaluation then."""
     for name, quantizer in quantizers.items():
         parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, Integer(model.get_submodule(name), quantizer))
+        setattr(model.get_submodule(parent), last, Integer.of(model.get_submodule(name), quantizer))
     return model.eval()

@@ -1,0 +1,46 @@
+"""`precgui evaluate`: a converted integer model once more on the validation set of its task."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from precgui.cli.errors import UserError
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `evaluate` to the command line."""
+    parser = subparsers.add_parser("evaluate", help="evaluate an integer model that qat.save_to has written")
+    parser.add_argument("file", type=Path, metavar="MODEL.pt", help="a converted model, such as RUN.int8.pt")
+    parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that it names")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate and print. Raises UserError for a file that is no integer model."""
+    from precgui.engine.errors import EngineError
+    from precgui.engine.qat.saved import evaluate_file
+
+    try:
+        told = evaluate_file(args.file, own_code=args.own_code)
+    except EngineError as error:
+        raise UserError(str(error)) from None
+    if args.json:
+        print(json.dumps({"model": str(args.file), **told}, indent=2))
+    else:
+        print("\n".join(_lines(told)))
+    return 0
+
+
+def _lines(told: Mapping[str, Any]) -> list[str]:
+    lines = [f"{told['title']}: {told['precision']} by {told['backend']}, {told['bytes'] / 1024:.0f} KiB"]
+    form = ".2%" if told["unit"] == "%" else ".4g"
+    for name, title, shape in (("metric", told["metric"].lower(), form), ("loss", "loss", ".4f")):
+        if name in told["now"]:
+            before = f", {told['saved'][name]:{shape}} when it was saved" if name in told["saved"] else ""
+            lines.append(f"{title} {told['now'][name]:{shape}} on {told['samples']} samples{before}")
+    return lines

@@ -1,0 +1,88 @@
+"""A trained model turned to integers, with what it is compared to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.casting import cast_floats
+from precgui.engine.qat.estimators import relative
+from precgui.engine.qat.folding import fold, norms_behind
+from precgui.engine.qat.integer import Integer, convert
+from precgui.engine.qat.layers import Quantizer
+from precgui.engine.tasks import Batch, Task
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Models on the CPU. Batch norms are folded in both: each side of a ratio runs at its best.
+
+    `state` is what is saved of the integer model, `layers` gives for each layer its bits and the relative error of its
+    weights and of its result in the L2 norm, `native` is how many layers run on integer kernels.
+    """
+
+    plain: nn.Module
+    integer: nn.Module
+    state: Mapping[str, Tensor]
+    layers: Mapping[str, Mapping[str, float]]
+    native: int
+
+
+def trained_copy(model: nn.Module, task: Task) -> nn.Module:
+    """The trained weights in a model without quantisers, on the CPU."""
+    plain = task.model()
+    names = plain.state_dict().keys()
+    plain.load_state_dict({name: value.cpu() for name, value in model.state_dict().items() if name in names})
+    return plain.eval()
+
+
+def folded_copy(model: nn.Module, task: Task, inputs: Any) -> nn.Module:
+    """The trained weights as FP32 inference runs them: batch norms taken into the layers before them."""
+    plain = trained_copy(model, task)
+    with torch.inference_mode():
+        fold(plain, norms_behind(plain, inputs))
+    return plain
+
+
+def convert_layers(
+    model: nn.Module, quantizers: Mapping[str, Quantizer], task: Task, batches: Sequence[Batch]
+) -> Converted:
+    """The model with each layer named in `quantizers` on integers."""
+    inputs = cast_floats(batches[0][0], torch.float32)
+    plain = trained_copy(model, task)
+    integer = convert(trained_copy(model, task), quantizers)
+    with torch.inference_mode():
+        layers = _layer_errors(plain, integer, quantizers, inputs)
+        for one in (plain, integer):
+            fold(one, norms_behind(one, inputs))
+    native = sum(m.native for m in integer.modules() if isinstance(m, Integer))
+    return Converted(plain, integer, integer.state_dict(), layers, native)
+
+
+def _layer_errors(
+    plain: nn.Module, integer: nn.Module, quantizers: Mapping[str, Quantizer], inputs: Any
+) -> dict[str, dict[str, float]]:
+    """Each layer on the input that it has in the integer model: errors do not add up from layer to layer."""
+    errors: dict[str, dict[str, float]] = {}
+
+    def look(name: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[Tensor, ...], result: Tensor) -> None:
+            layer: Any = plain.get_submodule(name)
+            integers, scale = quantizers[name].integers(layer.weight)
+            errors[name] = {
+                "bits": float(quantizers[name].bits),
+                "weight_error": relative(integers.mul_(scale), layer.weight),
+                "output_error": relative(result, layer(*args)),
+            }
+
+        return hook
+
+    hooks = [integer.get_submodule(name).register_forward_hook(look(name)) for name in quantizers]
+    integer(inputs)
+    for hook in hooks:
+        hook.remove()
+    return errors

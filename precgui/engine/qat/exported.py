@@ -1,0 +1,89 @@
+"""int8-qat by torchao: the exported graph of the model, prepared and converted by its PT2E quantisation for x86."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import nn
+
+from precgui.config import RunConfig
+from precgui.engine.casting import cast_floats
+from precgui.engine.census import ATTENTION
+from precgui.engine.errors import EngineError
+from precgui.engine.qat import exported_graph as graphs
+from precgui.engine.qat.conversion import Converted, folded_copy
+from precgui.engine.qat.finish import Quantised
+from precgui.engine.qat.lowering import Lowered
+from precgui.engine.qat.measure import sizes
+from precgui.engine.qat.precision import NOT_QUANTISED
+from precgui.engine.qat.prepared import prepared, sample
+from precgui.engine.tasks import Batch, Task
+
+
+class Exported(Quantised):
+    """Products of linear and convolutional layers, and what lies between them, as torchao's quantizer for x86 rounds.
+
+    The range of every tensor is a moving average; weights are rounded with their batch norm's factor.
+    """
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        for wrong, cure in (
+            (config.train.checkpointing, "train.checkpointing = false"),
+            (config.train.compile, "train.compile = false"),
+            (self.qat.learned_scales, "qat.learned_scales = false"),
+        ):
+            if wrong:
+                raise EngineError(f"qat.backend = torchao trains an exported graph; set {cure} or qat.backend = own")
+        self.sample: Any = None
+        self.active, self.observing, self.counting = True, True, True
+
+    def see(self, task: Task) -> None:
+        self.sample = sample(task, self.device)
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        left = [name for name, module in model.named_modules() if isinstance(module, NOT_QUANTISED)]
+        self.graph = prepared(model, self.sample, self.config, self.kept)
+        graphs.on_switch(self.graph, self._switch)
+        layers = [name for name, _ in graphs.products(self.graph)]
+        self.labels = {"": "int8, the kept modules in fp32" if self.kept else "int8", ATTENTION: ""}
+        self.notes.append(
+            f"{len(layers)} layers train in FP32 on values rounded to integers by torchao {version('torchao')} "
+            "(PT2E, quantizer for x86); speed says nothing about integer hardware, the converted model is measured at "
+            "the end; the exported graph is one module, so activations of single layers are not recorded"
+        )
+        if left:
+            self.notes.append(f"{', '.join(left)} cannot be quantised and stay in FP32")
+        return self.graph
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        last_observed, last_counted = self.qat.observers_off_after_epoch, self.qat.freeze_bn_after_epoch
+        self.active = epoch >= self.qat.start_epoch
+        self.observing = last_observed is None or epoch <= last_observed
+        self.counting = last_counted is None or epoch <= last_counted
+        self._switch(True)
+
+    def _switch(self, training: bool) -> None:
+        graphs.set_mode(self.graph, training=training, norms=training and self.counting)
+        graphs.set_quantisation(self.graph, active=self.active, observing=training and self.observing)
+
+    def quantise_fully(self) -> None:
+        self.active = True
+        self._switch(False)
+
+    def bits(self) -> Mapping[str, tuple[int, int | None]]:
+        return dict.fromkeys(self._names, (8, 8))
+
+    def converted(self, model: nn.Module, task: Task, batches: Sequence[Batch]) -> Converted:
+        inputs = cast_floats(batches[0][0], torch.float32)
+        plain = folded_copy(model, task, inputs)
+        self.graph.to("cpu")
+        with torch.no_grad():
+            layers = graphs.layer_errors(self.graph, inputs)
+        self._names = list(layers)
+        integers = graphs.convert(self.graph)
+        lowered = Lowered(integers, inputs, sizes(self.config.data.batch_size, batches))
+        return Converted(plain, lowered, graphs.state(integers), layers, lowered.native)

@@ -1,0 +1,290 @@
+"""A model as an exported graph that torchao prepares for training on integers, and converts (PT2E)."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._dynamo.exc import TorchDynamoException
+from torch.utils import _pytree as pytree
+
+from precgui.engine.qat.estimators import relative
+
+_told = logging.getLogger("torch.utils._pytree")
+_told.disabled = True  # torchao 0.18 registers its enums in a way that torch 2.15 complains of
+from torchao.quantization.pt2e import (  # noqa: E402
+    FusedMovingAvgObsFakeQuantize,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+)
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e  # noqa: E402
+from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (  # noqa: E402
+    QuantizationConfig,
+    X86InductorQuantizer,
+    get_default_x86_inductor_quantization_config,
+)
+
+_told.disabled = False
+
+_ATEN = torch.ops.aten
+_BATCH_NORM, _TRAINING = _ATEN.batch_norm.default, 5  # and the place of its argument
+_DROPOUT = {_ATEN.dropout.default: 2, _ATEN.feature_dropout.default: 2, _ATEN.alpha_dropout.default: 2}
+_PRODUCTS = (_ATEN.linear.default, _ATEN.conv1d.default, _ATEN.conv2d.default)
+_SCALED = (
+    torch.ops.quantized_decomposed.quantize_per_tensor.default,
+    torch.ops.quantized_decomposed.dequantize_per_tensor.default,
+)
+NOT_EXPORTABLE = (TorchDynamoException, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, KeyError)
+
+
+def export(model: nn.Module, inputs: Any) -> fx.GraphModule:
+    """The model as a graph with the same parameters, for any number of samples.
+
+    Raises one of NOT_EXPORTABLE where torch.export cannot follow the model, or where the graph, which knows batch norm
+    and dropout only, would behave differently in evaluation.
+    """
+    model.eval()
+    with torch.no_grad():
+        wanted = model(inputs)
+    model.train()
+    shapes = (pytree.tree_map(lambda value: {0: torch.export.Dim.DYNAMIC}, inputs),)
+    graph: fx.GraphModule = torch.export.export(model, (_copied(inputs),), dynamic_shapes=shapes).module()
+    _tell_apart(graph)
+    set_mode(graph, training=False, norms=False)
+    with torch.no_grad():
+        same = pytree.tree_map(lambda ours, theirs: torch.allclose(ours, theirs, 1e-3, 1e-4), graph(inputs), wanted)
+    if not all(pytree.tree_leaves(same)):
+        raise ValueError("its graph gives other results in evaluation than the model itself")
+    return graph
+
+
+def _tell_apart(graph: fx.GraphModule) -> None:
+    """Name each use of a module that is called several times: torchao takes the uses of one ReLU for one operation."""
+    for node in graph.graph.nodes:
+        stack = node.meta.get("nn_module_stack")
+        if stack:
+            node.meta["nn_module_stack"] = {
+                key: (f"{name}@{key.partition('@')[2]}" if "@" in key else name, kind)
+                for key, (name, kind) in stack.items()
+            }
+
+
+def _copied(inputs: Any) -> Any:
+    return pytree.tree_map(lambda value: value.clone(), inputs)
+
+
+def prepare(graph: fx.GraphModule, *, per_channel: bool, kept: Iterable[str]) -> fx.GraphModule:
+    """The graph with fake quantisation as torchao's quantizer for x86 wants it; modules in `kept` stay in FP32."""
+    quantizer = X86InductorQuantizer().set_global(_configuration(per_channel=per_channel))
+    for name in kept:
+        quantizer.set_module_name_qconfig(name, None)
+    prepared: fx.GraphModule = prepare_qat_pt2e(graph, quantizer)
+    return prepared
+
+
+def _configuration(*, per_channel: bool) -> QuantizationConfig:
+    """torchao's own, but for the range of weights, which is that of the weights themselves.
+
+    Its moving average lags a hundred steps behind: short runs would end with most of their weights clipped.
+    """
+    wanted = get_default_x86_inductor_quantization_config(is_qat=True)
+    observer = MovingAveragePerChannelMinMaxObserver if per_channel else MovingAverageMinMaxObserver
+    maker = FusedMovingAvgObsFakeQuantize.with_args(observer=observer, averaging_constant=1.0, eps=2**-12)
+    kind = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
+    weight = dataclasses.replace(
+        wanted.weight, qscheme=kind, ch_axis=0 if per_channel else None, observer_or_fake_quant_ctr=maker
+    )
+    return dataclasses.replace(wanted, weight=weight)
+
+
+def set_mode(graph: fx.GraphModule, *, training: bool, norms: bool) -> None:
+    """Let dropout drop while `training`, and batch norm take the statistics of the batch with `norms`."""
+    changed = False
+    for node in graph.graph.nodes:
+        place, wanted = (_TRAINING, norms) if node.target is _BATCH_NORM else (_DROPOUT.get(node.target), training)
+        if place is not None and node.args[place] != wanted:
+            node.update_arg(place, wanted)
+            changed = True
+    if changed:
+        graph.recompile()
+
+
+def set_quantisation(graph: fx.GraphModule, *, active: bool, observing: bool) -> None:
+    """Whether values are rounded, and whether their ranges follow them."""
+    for module in graph.modules():
+        if isinstance(module, FusedMovingAvgObsFakeQuantize):
+            module.enable_fake_quant(active)
+            module.enable_observer(observing)
+
+
+def products(graph: fx.GraphModule) -> Iterator[tuple[str, fx.Node]]:
+    """The quantised layers: the name of each and the node that multiplies."""
+    for node in graph.graph.nodes:
+        if node.target in _PRODUCTS and _is_rounded(graph, node.args[1]):
+            yield _weight_name(node.args[1]), node
+
+
+def _is_rounded(graph: fx.GraphModule, node: Any) -> bool:
+    return node.op == "call_module" and isinstance(graph.get_submodule(node.target), FusedMovingAvgObsFakeQuantize)
+
+
+def _weight_name(node: fx.Node) -> str:
+    while node.op != "get_attr":
+        node = node.all_input_nodes[0]
+    return str(node.target).removesuffix(".weight")
+
+
+class _Errors(fx.Interpreter):
+    """Each layer with its operands rounded and as they came: errors do not add up from layer to layer."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.found: dict[str, dict[str, float]] = {}
+        self._layers = {node: name for name, node in products(graph)}
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if name := self._layers.get(n):
+            value, weight = (self.env[_unrounded(self.module, node)] for node in n.args[:2])
+            plain = n.target(value, weight, *self.fetch_args_kwargs_from_env(n)[0][2:])  # type: ignore[operator]
+            self.found[name] = {
+                "bits": 8.0,
+                "weight_error": relative(self.env[n.args[1]], weight),  # type: ignore[index]
+                "output_error": relative(result, plain),
+            }
+        return result
+
+
+def _unrounded(graph: Any, node: Any) -> fx.Node:
+    return node.args[0] if _is_rounded(graph, node) else node  # type: ignore[no-any-return]
+
+
+def layer_errors(graph: fx.GraphModule, inputs: Any) -> dict[str, dict[str, float]]:
+    """For each layer the relative error of its weights and of its result that rounding makes."""
+    seen = _Errors(graph)
+    seen.garbage_collect_values = False  # operands are looked at after their last use
+    seen.run(inputs)
+    return seen.found
+
+
+def convert(graph: fx.GraphModule) -> fx.GraphModule:
+    """The prepared graph, in evaluation, on integers; it is changed and must not be used again."""
+    _fold_norms(graph)
+    converted: fx.GraphModule = convert_pt2e(graph)
+    for node in list(converted.graph.nodes):
+        if node.target is _ATEN.add_.Tensor and str(node.args[0].target).endswith("num_batches_tracked"):
+            converted.graph.erase_node(node)
+        elif node.op == "get_attr":
+            _make_constant(converted, str(node.target))
+    converted.graph.eliminate_dead_code()
+    converted.recompile()
+    return converted
+
+
+def _make_constant(graph: fx.GraphModule, target: str) -> None:
+    owner, _, name = target.rpartition(".")
+    module = graph.get_submodule(owner)
+    value = getattr(module, name)
+    if isinstance(value, Tensor) and value.requires_grad:
+        delattr(module, name)
+        module.register_buffer(name, value.detach())
+
+
+def _fold_norms(graph: fx.GraphModule) -> None:
+    """Take batch norms into the convolutions before them, as torchao would after a search of half a minute.
+
+    torchao trains on the rounded product of the weight and the factor of the norm and divides the result by it, so the
+    norm is but a shift of the undivided result.
+    """
+    for norm in [node for node in graph.graph.nodes if node.target is _BATCH_NORM]:
+        found = _before(norm)
+        if found is None:
+            continue
+        convolution, bias = found
+        _, factor_of, shift_of, mean, variance, _, _, eps, *_ = norm.args
+        gain, shift, mean_value, variance_value = (_value(graph, n) for n in (factor_of, shift_of, mean, variance))
+        start = 0.0 if bias is None else _value(graph, bias)
+        folded = shift + (start - mean_value) * gain * (variance_value + eps).rsqrt()
+        name = f"{str(factor_of.target).replace('.', '_')}_folded"
+        graph.register_buffer(name, folded.detach())
+        with graph.graph.inserting_before(convolution):
+            convolution.args = (*convolution.args[:2], graph.graph.get_attr(name), *convolution.args[3:])
+        norm.replace_all_uses_with(convolution)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+def _before(norm: fx.Node) -> tuple[fx.Node, fx.Node | None] | None:
+    """The convolution of torchao's pattern before a batch norm and its bias; None where there is another pattern."""
+    node: Any = norm.args[0]
+    bias = None
+    if node.target is _ATEN.add.Tensor:
+        node, shaped = node.args
+        bias = shaped.all_input_nodes[0] if isinstance(shaped, fx.Node) and shaped.all_input_nodes else None
+        if bias is None:
+            return None
+    if node.target is not _ATEN.div.Tensor or node.args[0].target not in _PRODUCTS:
+        return None
+    return node.args[0], bias
+
+
+def _value(graph: fx.GraphModule, node: fx.Node) -> Tensor:
+    value: Any = graph
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value  # type: ignore[no-any-return]
+
+
+def state(converted: fx.GraphModule) -> dict[str, Tensor]:
+    """All that a converted graph computes with: the tensors by name, and the scales that it holds as numbers."""
+    nodes = [node for node in converted.graph.nodes if node.op == "get_attr" and node.users]
+    kept = {str(node.target): _value(converted, node).detach().cpu().contiguous() for node in nodes}
+    scaled = _scaled(converted)
+    kept["activations.scale"] = torch.tensor([node.args[1] for node in scaled], dtype=torch.float64)
+    kept["activations.zero"] = torch.tensor([node.args[2] for node in scaled], dtype=torch.int64)
+    return kept
+
+
+def _scaled(converted: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in converted.graph.nodes if node.target in _SCALED]
+
+
+def set_state(converted: fx.GraphModule, saved: dict[str, Tensor]) -> None:
+    """Put back what `state` took from a graph of the same model. Raises ValueError when it does not fit."""
+    own = state(converted)
+    if own.keys() != saved.keys():
+        odd = sorted(own.keys() ^ saved.keys())
+        raise ValueError(f"{odd[0]} is only in {'the model' if odd[0] in own else 'the file'}")
+    for name, value in own.items():
+        if value.shape != saved[name].shape or value.dtype != saved[name].dtype:
+            raise ValueError(f"{name} has another shape or type than in the model")
+    for node in converted.graph.nodes:
+        if node.op == "get_attr" and node.users:
+            _value(converted, node).detach().copy_(saved[str(node.target)])
+    scales, zeros = saved["activations.scale"].tolist(), saved["activations.zero"].tolist()
+    for node, scale, zero in zip(_scaled(converted), scales, zeros, strict=True):
+        node.update_arg(1, scale)
+        node.update_arg(2, zero)
+    converted.recompile()
+
+
+def on_switch(graph: fx.GraphModule, switch: Callable[[bool], None]) -> None:
+    """Let `train` and `eval`, which exported graphs refuse, set the flag of all modules and call `switch`."""
+
+    def train(mode: bool = True) -> fx.GraphModule:
+        for module in graph.modules():
+            module.training = mode
+        switch(mode)
+        return graph
+
+    graph.train = train  # type: ignore[method-assign]
+    graph.eval = lambda: train(False)  # type: ignore[method-assign]
+
+
+def kept_first(inputs: Any, count: int) -> Any:
+    """The first samples of a batch, in memory of their own."""
+    return pytree.tree_map(lambda value: value[:count].clone(), inputs)
