@@ -186,6 +186,13 @@ class PrecisionOptions(Section):
         description="Format; empty: the one of the precision.",
         json_schema_extra={"show_if": _EMULATED},
     )
+    products: Literal["auto", "layers", "all"] = Field(
+        "auto",
+        title="Rounded products",
+        description="layers: linear and convolutional ones; all: attention and recurrent layers, too; "
+        "auto: all in tf32 and emulated formats, layers in FP8 and block formats, as hardware recipes do.",
+        json_schema_extra={"rare": True, "show_if": {"precision": ["tf32", *BELOW_16_BITS]}},
+    )
     updates: FormatName | None = Field(
         None,
         title="Weights in storage",

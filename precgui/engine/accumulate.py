@@ -25,8 +25,8 @@ class Accumulator:
     block: int
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """[rows, k] times [k, columns]."""
-        return self._sum(torch.mm(a[:, part], b[part]) for part in _parts(a.shape[1], self.block))
+        """[..., rows, k] times [..., k, columns]."""
+        return self._sum(torch.matmul(a[..., part], b[..., part, :]) for part in _parts(a.shape[-1], self.block))
 
     def convolution(self, x: Tensor, weight: Tensor, geometry: tuple[Any, ...]) -> Tensor:
         """A convolution without groups, summed over the channels of the input in order."""

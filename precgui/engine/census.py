@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
+
+from precgui.engine.emulate import shown
 
 _NAMES = {
     torch.float64: "fp64",
@@ -65,7 +67,7 @@ class Census(TorchDispatchMode):
         if not operands or func.is_view:
             return out
         self._calls[str(func.overloadpacket).removeprefix("aten.")][_format(operands)] += 1
-        count = flop_registry.get(func.overloadpacket)
+        count = flop_registry.get(func.overloadpacket) or _RECURRENT.get(str(func.overloadpacket))
         if count is not None:
             module = self._module()
             place = ATTENTION if "attention" in str(func) and ATTENTION in self._labels else module
@@ -82,7 +84,7 @@ class Census(TorchDispatchMode):
         executed: str = _format([t for t in operands if t.dim() > 1][:2] or operands)
         if executed != "fp32":
             return executed
-        label = self._labels.get(module)
+        label = shown() or self._labels.get(module)
         return f"{label} (emulated)" if label else self._fp32
 
     def facts(self) -> dict[str, Any]:
@@ -105,6 +107,25 @@ class Census(TorchDispatchMode):
             },
             "operations": {name: dict(formats) for name, formats in sorted(self._calls.items())},
         }
+
+
+def _of_recurrent(passes: int) -> Callable[..., int]:
+    """FLOPs of a fused recurrent layer: every matrix once a time step; twice backward, for both gradients."""
+
+    def count(sequence: Tensor, *more: Any, out_val: Any, **_: Any) -> int:
+        matrices = [t for part in more[:4] for t in (part if isinstance(part, list | tuple) else [part])
+                    if isinstance(t, Tensor) and t.dim() == 2]  # fmt: skip
+        return 2 * passes * sequence.numel() // sequence.shape[-1] * sum(t.numel() for t in matrices)
+
+    return count
+
+
+_RECURRENT = {
+    "aten.mkldnn_rnn_layer": _of_recurrent(1),
+    "aten.mkldnn_rnn_layer_backward": _of_recurrent(2),
+    "aten._cudnn_rnn": _of_recurrent(1),
+    "aten._cudnn_rnn_backward": _of_recurrent(2),
+}
 
 
 def sentence(facts: Mapping[str, Any]) -> str:

@@ -8,7 +8,8 @@ rounding unchanged (straight-through), which is why these are functions of their
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,22 @@ from precgui.engine.rounding import Exact, Round
 _CONVOLUTION = torch.ops.aten.convolution.default
 _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 _EXACT = Exact()
+_shown: list[str] = []
+
+
+@contextlib.contextmanager
+def shown_as(label: str) -> Iterator[None]:
+    """Products inside count as those of a format, though their operands are held in FP32 (see `shown`)."""
+    _shown.append(label)
+    try:
+        yield
+    finally:
+        _shown.pop()
+
+
+def shown() -> str:
+    """The format of the products that are being computed outside of layers, or ''."""
+    return _shown[-1] if _shown else ""
 
 
 @dataclass(frozen=True)
@@ -44,9 +61,16 @@ class Products:
         return self.weight.axis_free and self.activation.axis_free and self.gradient.axis_free
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """[rows, k] times [k, columns], rounded as the result."""
-        product = torch.mm(a, b) if self.accumulator is None else self.accumulator.matmul(a, b)
+        """[..., rows, k] times [..., k, columns], rounded as the result."""
+        product = torch.matmul(a, b) if self.accumulator is None else self.accumulator.matmul(a, b)
         return self.result(product, -1)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, products: Products) -> Tensor:
+    """[..., k] times the transpose of [columns, k], with rounded operands forward and backward."""
+    # Blind to modes, so that a product which is rounded here is not rounded again.
+    with torch.autocast(x.device.type, enabled=False), torch._C.DisableTorchFunction():
+        return _Linear.apply(x, weight, bias, products)  # type: ignore[no-any-return]
 
 
 class _Linear(torch.autograd.Function):
@@ -56,11 +80,12 @@ class _Linear(torch.autograd.Function):
         x_q, weight_q = products.activation(rows, 1), products.weight(weight.float(), 1)
         ctx.save_for_backward(*((x_q, weight_q) if products.axis_free else (rows, weight)))
         ctx.products, ctx.like = products, (x.shape, x.dtype, weight.dtype, None if bias is None else bias.dtype)
-        if products.accumulator is None and bias is not None:
-            result = products.result(torch.addmm(products.bias(bias.float(), 0), x_q, weight_q.t()), -1)
-        else:
-            result = products.matmul(x_q, weight_q.t())
-            result = result if bias is None else result + products.bias(bias.float(), 0)
+        with shown_as(products.label):
+            if products.accumulator is None and bias is not None:
+                result = products.result(torch.addmm(products.bias(bias.float(), 0), x_q, weight_q.t()), -1)
+            else:
+                result = products.matmul(x_q, weight_q.t())
+                result = result if bias is None else result + products.bias(bias.float(), 0)
         return result.view(*x.shape[:-1], -1).to(x.dtype)
 
     @staticmethod
@@ -73,10 +98,12 @@ class _Linear(torch.autograd.Function):
         grad_x = grad_w = grad_b = None
         if ctx.needs_input_grad[0]:
             weight_q = weight if p.axis_free else p.weight(weight.float(), 0)
-            grad_x = p.matmul(grad_q, weight_q).view(shape).to(x_dtype)
+            with shown_as(p.label):
+                grad_x = p.matmul(grad_q, weight_q).view(shape).to(x_dtype)
         if ctx.needs_input_grad[1]:
             grad_t, rows_t = (grad_q, rows) if p.axis_free else (p.gradient(grad, 0), p.activation(rows, 0))
-            grad_w = p.matmul(grad_t.t(), rows_t).to(weight_dtype)
+            with shown_as(p.label):
+                grad_w = p.matmul(grad_t.t(), rows_t).to(weight_dtype)
         if ctx.needs_input_grad[2]:
             grad_b = p.result(grad_q.sum(0), 0).to(bias_dtype)
         return grad_x, grad_w, grad_b, None
@@ -158,8 +185,7 @@ class EmulatedLinear(nn.Linear):
     products: Products
 
     def forward(self, input: Tensor) -> Tensor:
-        with torch.autocast(input.device.type, enabled=False):
-            return _Linear.apply(input, self.weight, self.bias, self.products)  # type: ignore[no-any-return]
+        return linear(input, self.weight, self.bias, self.products)
 
 
 class _EmulatedConvolution(nn.modules.conv._ConvNd):
@@ -170,7 +196,7 @@ class _EmulatedConvolution(nn.modules.conv._ConvNd):
     geometry: Geometry
 
     def forward(self, input: Tensor) -> Tensor:
-        with torch.autocast(input.device.type, enabled=False):
+        with torch.autocast(input.device.type, enabled=False), torch._C.DisableTorchFunction():
             return _Convolution.apply(input, self.weight, self.bias, self.geometry, self.products)  # type: ignore[no-any-return]
 
 

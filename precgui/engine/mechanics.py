@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 from precgui.config import TrainConfig
@@ -117,10 +118,23 @@ def _recomputed(module: nn.Module, forward: Callable[..., Any], *args: Any, **kw
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
 
+    modes = _get_current_function_mode_stack()
+
     def contexts() -> tuple[Any, Any]:
-        return contextlib.nullcontext(), _statistics_frozen(module)
+        return contextlib.nullcontext(), _as_the_first_time(module, modes)
 
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+
+@contextlib.contextmanager
+def _as_the_first_time(module: nn.Module, modes: Sequence[Any]) -> Iterator[None]:
+    """The second forward pass runs in the modes of the first one (torch restores autocast only)."""
+    with contextlib.ExitStack() as entered:
+        for mode in modes:
+            if mode not in _get_current_function_mode_stack():
+                entered.enter_context(mode)
+        entered.enter_context(_statistics_frozen(module))
+        yield
 
 
 @contextlib.contextmanager

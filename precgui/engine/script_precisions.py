@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precgui.config import EMULATED, PrecisionOptions, RunConfig
+from precgui.engine.elsewhere import rounds_everywhere
 from precgui.engine.errors import EngineError
 from precgui.engine.script_source import Source
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat, floor_log2
@@ -65,14 +66,26 @@ class _Context:
         self.source.take("keep", "run_in_fp32")
         return ["for name in KEPT:", f"    run_in_fp32(model.get_submodule(name), device.type, {returns})"]
 
-    def emulate(self, products: str) -> list[str]:
+    def emulate(self, products: str, *, recurrent: bool) -> list[str]:
         """Lines that turn every layer but the kept ones."""
         self.source.take("emulate", "Products", "emulate_products", "layers")
         lines = ["def products(name: str) -> Products:", f"    return {products}", ""]
-        if not self.options.keep_fp32:
-            return ["", *lines, "emulate_products(layers(model, set()), products)"]
         left_out = "{inner for name in KEPT for inner in model.get_submodule(name).modules()}"
-        return ["", *lines, f"left_out = {left_out}", "emulate_products(layers(model, left_out), products)"]
+        lines += [f"left_out: set[nn.Module] = {left_out if self.options.keep_fp32 else 'set()'}"]
+        lines += ["emulate_products(layers(model, left_out), products)"]
+        if recurrent:
+            self.source.take("recurrent", "emulate_recurrent", "recurrent_layers")
+            lines += ["emulate_recurrent(recurrent_layers(model, left_out), products)"]
+        return ["", *lines]
+
+    def emulate_everywhere(self, made: Pieces, products: str) -> list[str]:
+        """Lines that turn layers, and the rest where the run rounded that, too."""
+        if not rounds_everywhere(self.config):
+            return self.emulate(products, recurrent=False)
+        self.source.take("elsewhere", "ELSEWHERE", "RoundedProducts", "leave_alone")
+        made.cast = "RoundedProducts(elsewhere)"
+        kept = ["for name in KEPT:", "    leave_alone(model.get_submodule(name))"] * bool(self.options.keep_fp32)
+        return [*self.emulate(products, recurrent=True), *kept, "elsewhere = products(ELSEWHERE)"]
 
 
 def _full(context: _Context) -> Pieces:
@@ -84,7 +97,7 @@ def _full(context: _Context) -> Pieces:
     made = Pieces(tf32=True, outputs="")
     context.source.take("rounding", "InFormat")
     _add_format(made, "tf32")
-    lines = context.emulate('Products("tf32", to_tf32, to_tf32, to_tf32, bias=to_tf32)')
+    lines = context.emulate_everywhere(made, 'Products("tf32", to_tf32, to_tf32, to_tf32, bias=to_tf32)')
     made.after_model = ['to_tf32 = InFormat("tf32")', *lines]
     return made
 
@@ -105,7 +118,7 @@ def _fp16_layers(context: _Context) -> list[str]:
     context.source.take("rounding", "Cast")
     made = 'Products("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)'
     return ["# Rounded to FP16, multiplied in FP32: CPUs have no fast FP16 training kernels.",
-            "to_fp16 = Cast(torch.float16)", *context.emulate(made)]  # fmt: skip
+            "to_fp16 = Cast(torch.float16)", *context.emulate(made, recurrent=True)]  # fmt: skip
 
 
 def _pure(context: _Context) -> Pieces:
@@ -162,7 +175,8 @@ def _low(context: _Context) -> Pieces:
             f"        use_native(layer, Scales({scales}))",
         ]
     operands = [f"    {part}," for part in (f'"{context.config.precision}"', *roles)]
-    lines += context.emulate("\n".join(["Products(", *(f"    {line}" for line in operands), *accumulator, "    )"]))
+    arguments = ["Products(", *(f"    {line}" for line in operands), *accumulator, "    )"]
+    lines += context.emulate_everywhere(made, "\n".join(arguments))
     made.after_model = lines
     if context.options.updates:
         stored = _round(context, made, context.options.updates, 'f"{name}.stored"')

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from precgui.config import RunConfig
 from precgui.engine import device as devices
-from precgui.engine import mechanics, switches, tasks
+from precgui.engine import mechanics, switches
 from precgui.engine.errors import EngineError
 from precgui.engine.journal import Journal
 from precgui.engine.observers import observers

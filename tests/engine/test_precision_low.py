@@ -241,7 +241,7 @@ def test_that_what_is_left_in_fp32_is_told() -> None:
 
     precision = made("fp8")
     precision.convert(Mixed())
-    assert "products inside recurrent stay in FP32" in precision.notes
+    assert any(note.startswith("products inside recurrent stay in FP32") for note in precision.notes)
     with pytest.raises(EngineError, match="no linear or convolutional layer"):
         made("fp8").convert(nn.LayerNorm(3))
 

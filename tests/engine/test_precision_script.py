@@ -45,6 +45,11 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "text": ("task=text", "precision=bf16-pure", "data.sequence_length=16", "data.batch_size=4", "data.epoch_steps=4"),
     "text in fp16": ("task=text", "precision=fp16-amp", "data.sequence_length=16", "data.batch_size=4"),
+    "text in any": ("task=text", "precision=emulated:e5m2", "data.sequence_length=16", "data.batch_size=4"),
+    "recurrent": (
+        "task=text", "model.name=lstm", "precision=emulated:fp16", "data.sequence_length=16", "data.batch_size=4",
+        f"{_OPTION}.keep_fp32=head",
+    ),
     "limited": ("data.epoch_steps=3", "train.deterministic=true", "train.attention=math", "model.name=vit"),
 }  # fmt: skip
 _RUNNER = """

@@ -15,6 +15,7 @@ from precgui.engine.certificate import slowdown
 from precgui.engine.emulate import Products, emulate_products, layers
 from precgui.engine.half_products import HalfProducts
 from precgui.engine.precisions.base import Precision
+from precgui.engine.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.rounding import Cast
 
 SLOW = 4.0  # times FP32: beyond this a CPU kernel is not worth having and the user is told
@@ -81,8 +82,10 @@ def emulate_fp16(model: nn.Module, kept: dict[str, nn.Module]) -> tuple[dict[str
     """
     to_fp16 = Cast(torch.float16)
     products = Products("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)
-    labels = emulate_products(layers(model, keep.members(kept)), lambda _: products) | {ATTENTION: "fp16"}
-    return labels, (
-        f"FP16 is emulated in {len(labels) - 1} layers: CPUs have no fast FP16 training kernels, so operands and "
+    left_out = keep.members(kept)
+    labels = emulate_products(layers(model, left_out), lambda _: products)
+    labels |= emulate_recurrent(recurrent_layers(model, left_out), lambda _: products)
+    return labels | {ATTENTION: "fp16"}, (
+        f"FP16 is emulated in {len(labels)} layers: CPUs have no fast FP16 training kernels, so operands and "
         "results are rounded to FP16 and multiplied in FP32; speed says nothing about FP16 hardware"
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import nn
 
 from precgui.engine.certificate import TRUE_FP32_BELOW, gemm_error, require_true_fp32
+from precgui.engine.elsewhere import EVERYWHERE, RoundedProducts, rounds_everywhere
 from precgui.engine.emulate import Products, emulate_products, layers
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
+from precgui.engine.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.rounding import InFormat
 
 
@@ -38,12 +42,20 @@ class TF32(Precision):
     """TF32 products where the device has them, emulated where it has not; told apart by the error of a product."""
 
     tf32 = True
+    _elsewhere: Products | None = None
+
+    def cast(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self._elsewhere is None else RoundedProducts(self._elsewhere)
 
     def _convert(self, model: nn.Module) -> nn.Module:
         if gemm_error(self.device) < TRUE_FP32_BELOW:
             to_tf32 = InFormat("tf32")
             products = Products("tf32", to_tf32, to_tf32, to_tf32, bias=to_tf32)
             self.labels = emulate_products(layers(model, set()), lambda _: products)
+            if rounds_everywhere(self.config):
+                self.labels |= emulate_recurrent(recurrent_layers(model, set()), lambda _: products)
+                self._elsewhere = products
+                self.notes.append(EVERYWHERE)
             self.notes.append(
                 f"TF32 is emulated in {len(self.labels)} layers: this device multiplies FP32 operands exactly, "
                 "so they are rounded to 10 mantissa bits first; speed says nothing about TF32 hardware"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -11,16 +12,17 @@ from precgui.config import EMULATED, RunConfig
 from precgui.engine import keep, native_fp8
 from precgui.engine.accumulate import Accumulator
 from precgui.engine.certificate import require_true_fp32
+from precgui.engine.elsewhere import ELSEWHERE, EVERYWHERE, RoundedProducts, leave_alone, rounds_everywhere
 from precgui.engine.emulate import Products, emulate_products, layers
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
+from precgui.engine.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.rounding import Clock, Exact, InBlocks, InFormat, Round, Rounding, Scale, Scaled
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.registry import blocks, get
 
 Role = Literal["weight", "activation", "gradient"]
 ROLES: tuple[Role, ...] = ("weight", "activation", "gradient")
-_ELSEWHERE = (nn.RNNBase, nn.MultiheadAttention)  # layers with products of their own that are not turned
 
 
 class Low(Precision):
@@ -32,6 +34,7 @@ class Low(Precision):
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
         self.clock = Clock(config.seed)
+        self._elsewhere: Products | None = None
 
     def batch(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         self.clock.tick += 1
@@ -40,15 +43,30 @@ class Low(Precision):
     def _convert(self, model: nn.Module) -> nn.Module:
         require_true_fp32(self.device)  # products of rounded operands are exact in FP32 only
         chosen = layers(model, keep.members(self.kept))
-        if not chosen:
+        if not chosen and not rounds_everywhere(self.config):
             raise EngineError(
                 f"precision {self.config.precision}: the model has no linear or convolutional layer to round"
             )
         self._turn(chosen)
-        left = [name for name, module in model.named_modules() if isinstance(module, _ELSEWHERE)]
-        if left:
-            self.notes.append(f"products inside {', '.join(left)} stay in FP32")
+        if rounds_everywhere(self.config):
+            self._turn_the_rest(model)
+        elif left := [name for name, module in model.named_modules() if _multiplies_elsewhere(module)]:
+            shown = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+            self.notes.append(
+                f"products inside {shown} stay in FP32; precision_options.products = all rounds them, too"
+            )
         return model
+
+    def _turn_the_rest(self, model: nn.Module) -> None:
+        """Recurrent layers, and what is computed outside of layers but not in the modules that are kept."""
+        self.labels |= emulate_recurrent(recurrent_layers(model, keep.members(self.kept)), self._products)
+        self.notes.append(EVERYWHERE)
+        for module in self.kept.values():
+            leave_alone(module)
+        self._elsewhere = self._products(ELSEWHERE)
+
+    def cast(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self._elsewhere is None else RoundedProducts(self._elsewhere)
 
     def _turn(self, chosen: dict[str, nn.Module]) -> None:
         self.labels = emulate_products(chosen, self._products)
@@ -193,6 +211,11 @@ class FP8(Low):
 
     def _round(self, role: Role, place: str) -> Round:
         return Scaled(self.formats[role], Rounding(self.options.rounding, self.clock, place), self._scale(role))
+
+
+def _multiplies_elsewhere(module: nn.Module) -> bool:
+    """Whether a module is known to have products that are not those of linear and convolutional layers."""
+    return isinstance(module, nn.RNNBase) or type(module).__name__.endswith("Attention")
 
 
 def largest(name: str) -> float:
