@@ -1,4 +1,4 @@
-"""The number line: which values of a format lie in a stretch of it, and what a set of numbers loses there."""
+"""The number line: which values of a format lie in a stretch of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from precgui.formats.arrays import Floats, quantize_array
+from precgui.formats.arrays import Floats
 from precgui.formats.model import FloatFormat, Format
 
 
@@ -76,57 +75,3 @@ def _float(value: Fraction) -> float:
 def midpoints(values: Floats) -> Floats:
     """Where nearest rounding changes from one value to the next."""
     return (values[1:] + values[:-1]) / 2
-
-
-@dataclass(frozen=True)
-class Shares:
-    """What becomes of a set of numbers in a format, as shares of all of them (0 to 1)."""
-
-    zero: float
-    underflow: float
-    subnormal: float
-    normal: float
-    saturated: float
-    nan: float
-
-
-def shares(values: ArrayLike, fmt: Format) -> Shares:
-    """How much is zero already, becomes zero, subnormal or normal, or lies past the largest value."""
-    array = np.asarray(values, dtype=np.float64).ravel()
-    if not array.size:
-        return Shares(0, 0, 0, 0, 0, 0)
-    rounded = quantize_array(array, fmt)
-    saturated = np.isinf(array) | _overflows(array, fmt)
-    zero = array == 0
-    gone = (rounded == 0) & ~zero & ~np.isnan(array) & ~saturated
-    small = np.abs(rounded) < _float(_normal_from(fmt))
-    subnormal = small & (rounded != 0) & ~saturated
-    nan = np.isnan(array)
-    parts = [float(np.mean(part)) for part in (zero, gone, subnormal, saturated, nan)]
-    return Shares(parts[0], parts[1], parts[2], max(0.0, 1 - sum(parts)), parts[3], parts[4])
-
-
-def _overflows(array: Floats, fmt: Format) -> NDArray[np.bool_]:
-    magnitude = np.abs(array)
-    if not isinstance(fmt, FloatFormat):
-        return (array > _float(fmt.max_finite)) | (array < _float(fmt.value(fmt.min_ordinal)))
-    edge = _float(fmt.overflow_midpoint)
-    return magnitude >= edge if fmt.tie_overflows else magnitude > edge
-
-
-def _normal_from(fmt: Format) -> Fraction:
-    if isinstance(fmt, FloatFormat) and fmt.min_normal is not None:
-        return fmt.min_normal
-    return Fraction(0)
-
-
-def binade_histogram(values: ArrayLike) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
-    """Exponents k and how many finite non-zero numbers have 2^k <= |x| < 2^(k+1)."""
-    array = np.asarray(values, dtype=np.float64).ravel()
-    known = array[np.isfinite(array) & (array != 0)]
-    if not known.size:
-        return np.zeros(0, dtype=np.int_), np.zeros(0, dtype=np.int_)
-    exponents = np.frexp(known)[1].astype(np.int_) - 1
-    low = int(exponents.min())
-    counts = np.bincount(exponents - low)
-    return np.arange(low, low + counts.size), counts.astype(np.int_)

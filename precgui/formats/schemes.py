@@ -15,7 +15,7 @@ from precgui.formats.registry import blocks, get
 from precgui.formats.rounding import Convention, Rounding
 
 INTEGERS = ("int8", "int4", "int2", "uint8", "uint4")
-SCHEMES: tuple[str, ...] = (*INTEGERS, "ternary", "binary", "nf4", *blocks(), "e4m3fn", "e5m2", "e2m1", "fp16", "bf16")
+SCHEMES: tuple[str, ...] = (*INTEGERS, "int1", "ternary", "nf4", *blocks(), "e4m3fn", "e5m2", "e2m1", "fp16", "bf16")
 GROUPINGS = ("tensor", "row", "group of 32", "group of 128")
 NF4_BLOCK = 64
 
@@ -54,7 +54,7 @@ def apply_scheme(values: ArrayLike, scheme: str, options: Options) -> Outcome:
         raise ValueError(f"{scheme!r} is no way to quantise; there are {', '.join(SCHEMES)}")
     if scheme in INTEGERS:
         return _integer(array, scheme, options)
-    if scheme in ("ternary", "binary"):
+    if scheme in ("ternary", "int1"):
         result, scale = (quantize_ternary if scheme == "ternary" else quantize_sign)(array)
         bits = np.log2(3) if scheme == "ternary" else 1.0
         return _outcome(array, result, np.abs(array) > 1.5 * scale, float(bits), scale)

@@ -23,8 +23,9 @@ from precgui.formats.lab import (
     softmax,
     stagnation,
 )
-from precgui.formats.line import binade_histogram, shares, stretch
-from precgui.formats.registry import get
+from precgui.formats.line import stretch
+from precgui.formats.registry import formats, get
+from precgui.formats.sorted_values import SortedValues
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
 from tests.formats.references import bits_equal
 
@@ -111,18 +112,49 @@ def test_that_a_stretch_holds_the_values_between_its_ends() -> None:
 
 
 def test_that_shares_add_up_and_match_a_direct_count() -> None:
-    values = np.array([0.0, 1e-9, 3e-8, 1e-6, 1.0, 1e5, np.inf, np.nan])
-    found = shares(values, get("fp16"))
+    found = SortedValues([0.0, 1e-9, 3e-8, 1e-6, 1.0, 1e5, np.inf, np.nan]).shares(get("fp16"))
     assert (found.zero, found.underflow, found.subnormal) == (1 / 8, 1 / 8, 2 / 8)
     assert (found.normal, found.saturated, found.nan) == (1 / 8, 2 / 8, 1 / 8)
-    assert shares([465.0, 464.0], get("e4m3fn")).saturated == 0.5
-    assert shares([], get("fp16")).normal == 0
+    assert SortedValues([465.0, 464.0]).shares(get("e4m3fn")).saturated == 0.5
+    assert SortedValues([-1.0, 1.0]).shares(get("ue4m3")).saturated == 0.5
+    assert SortedValues([]).shares(get("fp16")).normal == 0
+    assert SortedValues([np.nan]).shares(get("fp16")).nan == 1
 
 
-def test_that_the_histogram_counts_by_binade() -> None:
-    exponents, counts = binade_histogram([1.0, 1.5, -2.0, 0.25, 0.0, np.inf, np.nan])
-    assert dict(zip(exponents.tolist(), counts.tolist(), strict=True)) == {-2: 1, -1: 0, 0: 2, 1: 1}
-    assert binade_histogram([0.0])[0].size == 0
+@pytest.mark.parametrize("name", ["fp16", "bf16", "e4m3fn", "e5m2fnuz", "e2m1", "int8", "uint4", "nf4", "e8m0"])
+def test_that_shares_are_those_of_every_single_value(name: str) -> None:
+    rng, fmt = np.random.default_rng(4), get(name)
+    values = rng.normal(size=3000) * 10.0 ** rng.integers(-10, 7, 3000)
+    rounded = quantize_array(values, fmt)
+    found = SortedValues(values).shares(fmt)
+    known = np.isfinite(rounded)
+    assert found.underflow == np.mean((rounded == 0) & (fmt.signed | (values >= -0.5)))
+    normal = getattr(fmt, "min_normal", None) or 0
+    small = known & (rounded != 0) & (np.abs(rounded) < float(normal))
+    assert found.subnormal == np.mean(small)
+    assert sum((found.zero, found.underflow, found.subnormal, found.normal, found.saturated)) == pytest.approx(1)
+    if fmt.has_inf or fmt.has_nan:
+        assert found.saturated == np.mean(~known)
+
+
+def test_that_every_format_counts_its_losses() -> None:
+    values = SortedValues(np.random.default_rng(1).normal(size=500))
+    for fmt in (*formats().values(), get("e15m112"), get("e0m15"), get("e1m1")):
+        assert 0 <= values.shares(fmt).saturated <= 1
+
+
+def test_that_the_histogram_counts_by_binade_and_in_any_interval() -> None:
+    values = SortedValues([1.0, 1.5, -2.0, 0.25, 0.0, np.inf, np.nan, -np.inf, 5e-324])
+    exponents, counts = values.binades()
+    assert {k: n for k, n in zip(exponents.tolist(), counts.tolist(), strict=True) if n} == {
+        -1074: 1,
+        -2: 1,
+        0: 2,
+        1: 1,
+    }
+    assert values.counts(np.array([-3.0, 0.0, 1.0, 1.25])).tolist() == [1, 3, 1]
+    assert values.magnitudes(np.array([1.0, 2.0, 3.0])).tolist() == [2, 1]
+    assert SortedValues([0.0]).binades()[0].size == 0
 
 
 def _safetensors(path: Path, arrays: dict[str, tuple[str, list[int], bytes]]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,18 +13,14 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLabel, QMenu
 from pytestqt.qtbot import QtBot
 
-from precgui.events import TENSOR_STATS
 from precgui.formats.registry import MAIN, formats
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.formats.lab import LabTab
-from precgui.gui.panels.formats.line import LINEAR, LineTab
 from precgui.gui.panels.formats.panel import TABS
-from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
 from precgui.gui.theme import themes
-from precgui.runs.tensors import TensorRecord
 
 
 @pytest.fixture
@@ -240,84 +235,6 @@ def test_that_a_refuted_claim_shows_its_bits(panel: FormatsPanel) -> None:
     assert bits.explorer.report("fp16").stored.code == 1
 
 
-def test_that_the_line_zooms_to_single_values(panel: FormatsPanel, qtbot: QtBot) -> None:
-    tab = _tab(panel, LineTab)
-    assert isinstance(tab, LineTab)
-    tab.edit.setText("1")
-    tab.edit.textEdited.emit("1")
-    tab.mode.setCurrentText(LINEAR)
-    tab.view.setXRange(1 - 1e-6, 1 + 1e-6, padding=0)
-    qtbot.wait(30)
-    for _ in range(12):
-        qtbot.keyClick(tab.view, Qt.Key.Key_Minus)
-    qtbot.keyClick(tab.view, Qt.Key.Key_Home)
-    assert tab.view.viewRange()[0] == [-8.0, 8.0]
-    tab.show_number()
-    low, high = tab.view.viewRange()[0]
-    assert low < 1 < high
-    tab.edit.setText("1/0")
-    tab.edit.textEdited.emit("1/0")
-    assert "division by zero" in tab.message.text()
-
-
-def test_that_a_tensor_is_laid_over_the_line(panel: FormatsPanel, qtbot: QtBot, tmp_path: Path) -> None:
-    tab = _tab(panel, LineTab)
-    assert isinstance(tab, LineTab)
-    np.save(tmp_path / "g.npy", np.array([1e-9, 1e-6, 1.0, 1e6], np.float32))
-    tab.open_file(tmp_path / "g.npy")
-    qtbot.wait(30)
-    assert tab.histogram.isVisible()
-    assert tab._shares["fp16"] == "25 % underflow, 25 % subnormal, 25 % saturate"
-    (tmp_path / "bad.npy").write_bytes(b"nonsense")
-    tab.open_file(tmp_path / "bad.npy")
-    assert "bad.npy" in tab.message.text()
-
-
-def test_that_the_tensors_of_an_open_run_are_laid_over_the_line(qtbot: QtBot) -> None:
-    values = np.array([1e-9, 3e-6, 1.0, 1e6], np.float32)
-    panel = FormatsPanel(SimpleNamespace(runs={"k": SimpleNamespace(name="mine", run=_RecordedRun(values))}))
-    qtbot.addWidget(panel)
-    panel.show()
-    tab = _tab(panel, LineTab)
-    assert isinstance(tab, LineTab)
-    assert not tab.runs.isHidden()
-    tab.runs.fill()
-    gradient = tab.runs._menu.actions()[0].menu().actions()[0].menu()
-    assert [action.text() for action in gradient.actions()] == ["all", "w"]
-    gradient.actions()[1].trigger()
-    qtbot.wait(30)
-    assert tab.message.text() == "mine, gradient w, step 7"
-    assert tab._shares["fp16"] == "25 % underflow, 25 % subnormal, 25 % saturate"
-    assert tab.histogram.isVisible()
-
-
-class _RecordedRun:
-    """A run that has recorded the exponents of one gradient, once."""
-
-    def __init__(self, values: np.ndarray) -> None:
-        self._values = values
-
-    def tensors(self) -> dict[str, TensorRecord]:
-        return {"gradient": TensorRecord("gradient", _Rows(self._values), 1)}
-
-
-class _Rows:
-    names = ("w",)
-
-    def __init__(self, values: np.ndarray) -> None:
-        stats = np.full((1, 1, len(TENSOR_STATS)), np.nan, np.float32)
-        stats[0, 0, TENSOR_STATS.index("amax")] = np.abs(values).max()
-        stats[0, 0, TENSOR_STATS.index("zeros")] = 0
-        bins = np.bincount(values.view(np.uint32) >> 23 & 255, minlength=256).reshape(1, 1, 256)
-        self._columns = {"step": np.array([7]), "stats": stats, "exponents": bins}
-
-    def __len__(self) -> int:
-        return 1
-
-    def read(self, column: str, start: int, stop: int) -> np.ndarray:
-        return self._columns[column][start:stop]
-
-
 def test_that_every_experiment_says_what_is_seen(panel: FormatsPanel) -> None:
     tab = _tab(panel, LabTab)
     assert isinstance(tab, LabTab)
@@ -326,29 +243,6 @@ def test_that_every_experiment_says_what_is_seen(panel: FormatsPanel) -> None:
         experiment.refresh()
         assert len(experiment.result.text()) > 30
         assert experiment.plot.getPlotItem().listDataItems() or experiment.plot.getPlotItem().items
-
-
-def test_that_a_tensor_is_quantised_with_an_edited_scale(panel: FormatsPanel) -> None:
-    tab = _tab(panel, QuantiseTab)
-    assert isinstance(tab, QuantiseTab)
-    tab.source.setCurrentText("typed")
-    tab.typed.setText("0.1, 1/3, -2, 100")
-    tab.typed.textEdited.emit("")
-    tab.scheme.setCurrentText("int4")
-    tab.scale.setText("0.5")
-    tab.refresh()
-    assert tab.outcome is not None
-    assert tab.outcome.values.tolist() == [0.0, 0.5, -2.0, 3.5]
-    assert "1 of 4 values clipped" in tab.result.text()
-    tab.scale.setText("-1")
-    tab.refresh()
-    assert "above 0" in tab.result.text()
-    tab.scheme.setCurrentText("mxfp4")
-    tab.refresh()
-    assert "rceil" in tab.result.text()
-    tab.typed.setText("1, 😀")
-    tab.typed.textEdited.emit("")
-    assert "not part of a number" in tab.result.text()
 
 
 def test_that_the_ranges_are_drawn_for_any_choice(panel: FormatsPanel) -> None:

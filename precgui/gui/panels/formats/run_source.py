@@ -1,63 +1,21 @@
-"""Choosing the tensors of an open run: a button whose menu lists runs, kinds of tensors and tensors."""
+"""Choosing the tensors of an open run: a menu of runs, kinds of tensors and tensors, and a slider for the step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QSlider, QToolButton, QWidget
 
+from precgui.gui.panels.formats.recorded import recorded, recorded_rows
 from precgui.runs.tensors import TensorRecord
-from precgui.runs.whatif import BIAS, WhatIf
 
 MOST_LISTED = 60
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """The exponent histogram of recorded tensors: one or all of a kind, at the last step that was recorded."""
-
-    title: str
-    exponents: NDArray[np.int_]
-    share: NDArray[np.float64]
-    what_if: WhatIf
-    weight: NDArray[np.float64]
-
-    def losses(self, name: str) -> tuple[float, float, float]:
-        """Shares that underflow, are subnormal, overflow, over all tensors. Raises ValueError for an integer format."""
-        found = self.what_if.predict(name)
-        parts = (found.underflow, found.subnormal, found.overflow)
-        underflow, subnormal, overflow = (float(np.sum(np.nan_to_num(part) * self.weight)) for part in parts)
-        return underflow, subnormal, overflow
-
-
-def recorded(title: str, record: TensorRecord, tensor: str | None) -> Recorded | None:
-    """The last row of a record, for one tensor or for all; None where nothing was recorded."""
-    if not len(record):
-        return None
-    counts, stats = record.exponents(len(record) - 1)[0], record.stats(len(record) - 1)[0]
-    if tensor is not None:
-        place = record.names.index(tensor)
-        counts, stats = counts[place : place + 1], stats[place : place + 1]
-    what_if = WhatIf(counts, stats)
-    total = float(what_if.count.sum())
-    if not total:
-        return None
-    binades = what_if.counts.sum(axis=0)
-    used = np.flatnonzero(binades)
-    if not used.size:
-        return None
-    bins = np.arange(used[0], used[-1] + 1)
-    words = f"{title}, step {int(record.steps()[-1])}"
-    return Recorded(words, bins - BIAS, binades[bins] / total, what_if, what_if.count / total)
-
-
-class RunSource(QToolButton):
+class RunSource(QWidget):
     """`loaded` brings a Recorded, `failed` one sentence. Hidden while no run is open."""
 
     loaded = Signal(object)
@@ -66,12 +24,25 @@ class RunSource(QToolButton):
     def __init__(self, state: Any, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._state = state
-        self.setText("From run")
-        self.setToolTip("The exponents of a tensor that an open run has recorded")
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self._chosen: tuple[str, TensorRecord, str | None] | None = None
+        self._rows: list[int] = []
+        self.button = QToolButton()
+        self.button.setText("From run")
+        self.button.setToolTip("The exponents of a tensor that an open run has recorded")
+        self.button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._menu = QMenu(self)
         self._menu.aboutToShow.connect(self.fill)
-        self.setMenu(self._menu)
+        self.button.setMenu(self._menu)
+        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider.setAccessibleName("Step")
+        self.slider.setToolTip("The step of the run")
+        self.slider.setMinimumWidth(90)
+        self.slider.hide()
+        self.slider.valueChanged.connect(self._show_row)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(self.button)
+        row.addWidget(self.slider, 1)
         for name in ("run_added", "run_removed"):
             if hasattr(state, name):
                 getattr(state, name).connect(self._follow)
@@ -83,6 +54,10 @@ class RunSource(QToolButton):
 
     def _follow(self, _: str = "") -> None:
         self.setVisible(bool(self._runs()))
+
+    def show_steps(self, shown: bool) -> None:
+        """Whether the slider is there, if there are several steps."""
+        self.slider.setVisible(shown and len(self._rows) > 1)
 
     def fill(self) -> None:
         """Build the menu anew from the open runs."""
@@ -98,8 +73,26 @@ class RunSource(QToolButton):
                     below.addAction(name, partial(self.choose, f"{opened.name}, {kind} {name}", record, name))
 
     def choose(self, title: str, record: TensorRecord, tensor: str | None) -> None:
-        found = recorded(title, record, tensor)
-        if found is None:
+        """Show the last step in which this was recorded; the slider goes to the others."""
+        self._rows = recorded_rows(record, tensor).tolist() if len(record) else []
+        if not self._rows:
+            self.show_steps(False)
             self.failed.emit(f"{title}: nothing was recorded of it yet")
+            return
+        self._chosen = (title, record, tensor)
+        with QSignalBlocker(self.slider):
+            self.slider.setRange(0, len(self._rows) - 1)
+            self.slider.setPageStep(max(len(self._rows) // 10, 1))
+            self.slider.setValue(len(self._rows) - 1)
+        self.show_steps(True)
+        self._show_row(self.slider.value())
+
+    def _show_row(self, place: int) -> None:
+        if self._chosen is None:
+            return
+        title, record, tensor = self._chosen
+        found = recorded(title, record, tensor, self._rows[place])
+        if found is None:
+            self.failed.emit(f"{title}: nothing was counted at step {int(record.steps()[self._rows[place]])}")
         else:
             self.loaded.emit(found)

@@ -1,4 +1,4 @@
-"""Choosing a tensor from a file: a button, and a list where the file holds several."""
+"""Choosing a tensor from a file: a button, and a list where the file holds several. Files are read in a thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ from pathlib import Path
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
 
+from precgui.formats.arrays import Floats
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
+from precgui.gui.panels.formats.newest import Newest, Progress
+
+Loaded = tuple[list[str], str, Floats]
+
+
+def _read(path: Path, name: str | None, told: Progress) -> Loaded:
+    """The names of a file and one tensor, the first if none is named. Raises TensorFileError."""
+    names = tensor_names(path)
+    if not names:
+        raise TensorFileError(f"{path.name} holds no tensor")
+    told(0.1)
+    chosen = names[0] if name is None else name
+    return names, chosen, load_tensor(path, chosen)
 
 
 class TensorSource(QWidget):
@@ -19,17 +33,22 @@ class TensorSource(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._path: Path | None = None
+        self.work = Newest(self)
+        self.work.answered.connect(self._show)
+        self.work.failed.connect(self.failed)
         self.button = QPushButton("Open tensor…")
         self.button.setToolTip("A tensor from a .npy, .safetensors or .pt file; nothing in the file is run")
         self.button.clicked.connect(self._ask)
         self.names = QComboBox()
         self.names.setAccessibleName("Tensor in the file")
+        self.names.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.names.setMinimumContentsLength(12)
         self.names.hide()
         self.names.textActivated.connect(self._load)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.addWidget(self.button)
-        row.addWidget(self.names)
+        row.addWidget(self.names, 1)
 
     def _ask(self) -> None:
         dialog = QFileDialog(self, "Open a tensor", "", "Tensors (*.npy *.safetensors *.pt *.pth);;All files (*)")
@@ -39,24 +58,18 @@ class TensorSource(QWidget):
 
     def open_file(self, path: Path) -> None:
         """Show the first tensor of a file and offer the others."""
-        try:
-            names = tensor_names(path)
-        except TensorFileError as error:
-            self.failed.emit(str(error))
-            return
-        self._path = path
-        self.names.clear()
-        self.names.addItems(names)
-        self.names.setVisible(len(names) > 1)
-        if names:
-            self._load(names[0])
-        else:
-            self.failed.emit(f"{path.name} holds no tensor")
+        self.work.ask(lambda told: (path, _read(path, None, told)))
 
     def _load(self, name: str) -> None:
-        if self._path is None:
-            return
-        try:
-            self.loaded.emit(load_tensor(self._path, name), name)
-        except TensorFileError as error:
-            self.failed.emit(str(error))
+        if (path := self._path) is not None:
+            self.work.ask(lambda told: (path, _read(path, name, told)))
+
+    def _show(self, answer: tuple[Path, Loaded]) -> None:
+        path, (names, chosen, values) = answer
+        self._path = path
+        if [self.names.itemText(n) for n in range(self.names.count())] != names:
+            self.names.clear()
+            self.names.addItems(names)
+        self.names.setVisible(len(names) > 1)
+        self.names.setCurrentText(chosen)
+        self.loaded.emit(values, chosen)

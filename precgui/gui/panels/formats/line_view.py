@@ -1,0 +1,155 @@
+"""The picture of the number line: one row for each format, from all decades down to single values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeyEvent
+
+from precgui.formats.arrays import Floats
+from precgui.formats.line import midpoints, stretch
+from precgui.formats.real import Real, to_float
+from precgui.formats.registry import get
+from precgui.formats.report import report
+from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
+from precgui.gui.theme import themes
+
+BINADES, LINEAR = "Powers of two", "Linear"
+LIMITS = {BINADES: (-1080.0, 1030.0), LINEAR: (-1.7e308, 1.7e308)}
+START = {BINADES: (-30.0, 20.0), LINEAR: (-8.0, 8.0)}
+MOST_INTERVALS = 60
+HALF = 0.3
+
+
+class LineView(Plot):
+    """Magnitudes over powers of two, or signed values over a linear axis; keys zoom and move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mode = BINADES
+        self.real: Real | None = None
+        self.setMouseEnabled(x=True, y=False)
+        self.setAccessibleName("Number line")
+        self.getPlotItem().getAxis("left").setWidth(84)
+
+    @property
+    def logarithmic(self) -> bool:
+        return self.mode == BINADES
+
+    @property
+    def value(self) -> float | None:
+        """The number on the line; None for NaN and infinity."""
+        return to_float(self.real) if self.real is not None and self.real.is_finite else None
+
+    # Looking around
+
+    def zoom(self, factor: float) -> None:
+        low, high = self.viewRange()[0]
+        middle = self._place(self.value) if self.value is not None else None
+        if middle is None or not low <= middle <= high:
+            middle = (low + high) / 2
+        self.setXRange(middle - (middle - low) * factor, middle + (high - middle) * factor, padding=0)
+
+    def show_all(self) -> None:
+        self.setLimits(xMin=LIMITS[self.mode][0], xMax=LIMITS[self.mode][1], minXRange=1e-12)
+        words = "magnitude, as a power of two" if self.logarithmic else "value"
+        self.getPlotItem().setLabels(bottom=words)
+        self.setXRange(*START[self.mode], padding=0)
+
+    def show_number(self) -> None:
+        """Zoom to the number until the values of the coarsest format around it are apart."""
+        value = self.value
+        middle = None if value is None else self._place(value)
+        if value is None or middle is None:
+            self.show_all()
+        elif self.logarithmic:
+            self.setXRange(middle - 1.5, middle + 1.5, padding=0)
+        else:
+            width = max(abs(value) / 4, 1e-300)
+            self.setXRange(value - width, value + width, padding=0)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        low, high = self.viewRange()[0]
+        step = (high - low) / 10
+        match event.key():
+            case Qt.Key.Key_Left | Qt.Key.Key_Right:
+                move = -step if event.key() == Qt.Key.Key_Left else step
+                self.setXRange(low + move, high + move, padding=0)
+            case Qt.Key.Key_Plus | Qt.Key.Key_Equal:
+                self.zoom(0.5)
+            case Qt.Key.Key_Minus:
+                self.zoom(2.0)
+            case Qt.Key.Key_Home:
+                self.show_all()
+            case _:
+                super().keyPressEvent(event)
+
+    # Drawing
+
+    def _place(self, value: float) -> float | None:
+        """Where a value stands on the axis; None for one that has no place on it."""
+        if not self.logarithmic:
+            return value
+        return math.log2(abs(value)) if value else None
+
+    def draw(self, names: list[str], told: Mapping[str, str]) -> None:
+        """The rows of these formats from top to bottom, with what is `told` of each."""
+        item = self.getPlotItem()
+        item.clear()
+        item.getAxis("left").setTicks([[(-n, name) for n, name in enumerate(names)]])
+        self.setYRange(-len(names) + 0.4, 0.6, padding=0)
+        low, high = self.viewRange()[0]
+        for n, name in enumerate(names):
+            self._draw_row(name, -n, low, high, told.get(name, ""))
+        where = None if self.value is None else self._place(self.value)
+        if where is not None:
+            item.addItem(pg.InfiniteLine(where, pen=pen(themes().theme.text, 1.0, 0.7, dashed=True)))
+
+    def _draw_row(self, name: str, y: int, low: float, high: float, told: str) -> None:
+        fmt, item, colour = get(name), self.getPlotItem(), row_colour(-y)
+        bounds = (2.0 ** max(low, -1074), 2.0 ** min(high, 1023.9)) if self.logarithmic else (low, high)
+        found = stretch(fmt, *bounds)
+        shown = found.values[found.values > 0] if self.logarithmic else found.values
+        values = np.log2(shown) if self.logarithmic else shown
+        if found.complete and 1 < len(values) <= MOST_INTERVALS:
+            self._draw_intervals(shown, y, colour)
+        if not found.complete:
+            reach = (found.smallest, found.largest) if self.logarithmic else (-found.largest, found.largest)
+            ends = [max(min(v, bounds[1]), bounds[0]) for v in reach]
+            left, right = (math.log2(v) for v in ends) if self.logarithmic else ends
+            item.addItem(_bars([left], [right], y, colour, 0.28))
+        if len(values):
+            xs, ys = np.repeat(values, 2), np.tile([y - HALF, y + HALF], len(values))
+            item.addItem(pg.PlotCurveItem(xs, ys, connect="pairs", pen=pen(colour, 1.4)))
+        self._draw_stored(name, y)
+        words = f"{found.count:_} value{'' if found.count == 1 else 's'} in view".replace("_", "\u202f")
+        text = pg.TextItem(f"{words}   {told}", color=themes().theme.muted, anchor=(0, 0.5))
+        text.setPos(low, y + HALF + 0.12)
+        item.addItem(text)
+
+    def _draw_intervals(self, values: Floats, y: int, colour: str) -> None:
+        """Every second rounding interval, shaded."""
+        edges = midpoints(values)
+        edges = np.log2(edges[edges > 0]) if self.logarithmic else edges
+        left, right = edges[:-1:2], edges[1::2]
+        if len(left):
+            self.getPlotItem().addItem(_bars(left, right, y, colour, 0.16))
+
+    def _draw_stored(self, name: str, y: int) -> None:
+        stored = None if self.real is None else report(self.real, get(name)).stored.real
+        where = self._place(to_float(stored)) if stored is not None and stored.is_finite else None
+        if where is not None:
+            dot = pg.ScatterPlotItem([where], [y], size=9, pen=pen(themes().theme.base), brush=brush(row_colour(-y), 1))
+            self.getPlotItem().addItem(dot)
+
+
+def _bars(
+    left: Floats | list[float], right: Floats | list[float], y: int, colour: str, opacity: float
+) -> pg.BarGraphItem:
+    count = len(left)
+    return pg.BarGraphItem(x0=left, x1=right, y0=[y - HALF] * count, y1=[y + HALF] * count, pen=None,
+                           brush=brush(colour, opacity))  # fmt: skip

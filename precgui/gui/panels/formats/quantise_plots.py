@@ -1,0 +1,97 @@
+"""The pictures of a quantised tensor: its histogram before and after, and some of its elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSpinBox, QSplitter, QVBoxLayout, QWidget
+
+from precgui.formats.comparison import Comparison
+from precgui.gui.panels.formats.plotting import Plot, brush, pen
+from precgui.gui.theme import themes
+
+SHOWN = 128
+
+
+class QuantisePlots(QSplitter):
+    """Histogram above, elements below."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(Qt.Orientation.Vertical, parent)
+        self._shown: Comparison | None = None
+        self.histogram = Plot(bottom="value", left="values")
+        self.histogram.setAccessibleName("Histogram before and after")
+        self.elements = Plot(bottom="element", left="value")
+        self.elements.setAccessibleName("Elements before and after")
+        self._legends = [plot.addLegend(offset=(-12, 12)) for plot in (self.histogram, self.elements)]
+        self.first = QSpinBox()
+        self.first.setSingleStep(SHOWN)
+        self.first.setAccessibleName("First element that is shown")
+        self.first.valueChanged.connect(self._draw_elements)
+        lower = QWidget()
+        column = QVBoxLayout(lower)
+        column.setContentsMargins(0, 0, 0, 0)
+        row = QHBoxLayout()
+        label = QLabel(f"{SHOWN} elements from")
+        label.setBuddy(self.first)
+        for widget in (label, self.first):
+            row.addWidget(widget)
+        row.addStretch(1)
+        column.addLayout(row)
+        column.addWidget(self.elements, 1)
+        self.setChildrenCollapsible(False)
+        self.addWidget(self.histogram)
+        self.addWidget(lower)
+
+    def show_comparison(self, shown: Comparison) -> None:
+        self._shown = shown
+        self.first.blockSignals(True)
+        self.first.setRange(0, max(shown.before.size - SHOWN, 0))
+        self.first.blockSignals(False)
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw again, in the colours of the theme."""
+        for legend in self._legends:
+            legend.setLabelTextColor(themes().theme.text)
+        self._draw_histogram()
+        self._draw_elements()
+
+    def _draw_histogram(self) -> None:
+        item, theme, shown = self.histogram.getPlotItem(), themes().theme, self._shown
+        item.clear()
+        if shown is None:
+            return
+        look = {"pen": None, "brush": brush(theme.muted, 0.45), "name": "before"}
+        item.addItem(pg.BarGraphItem(x0=shown.edges[:-1], x1=shown.edges[1:], height=shown.counts, **look))
+        if shown.levels.size:
+            share = shown.level_counts * (shown.counts.max() / max(shown.level_counts.max(), 1))
+            x, y = np.repeat(shown.levels, 2), np.column_stack([np.zeros_like(share), share]).ravel()
+            item.addItem(pg.PlotCurveItem(x, y, connect="pairs", pen=pen(theme.accent, 2), name="after (scaled)"))
+        else:
+            line = pg.PlotCurveItem(shown.edges, shown.after, stepMode="center", pen=pen(theme.accent, 2), name="after")
+            item.addItem(line)
+        item.enableAutoRange()
+
+    def _draw_elements(self) -> None:
+        item, theme = self.elements.getPlotItem(), themes().theme
+        item.clear()
+        if self._shown is None:
+            return
+        outcome, start = self._shown.outcome, self.first.value()
+        part = slice(start, start + SHOWN)
+        before, after = self._shown.before.ravel()[part], outcome.values.ravel()[part]
+        clipped, zeroed = outcome.clipped.ravel()[part], outcome.zeroed.ravel()[part]
+        place = start + np.arange(before.size)
+        known = np.isfinite(before) & np.isfinite(after)
+        lines = np.column_stack([before, after])[known].ravel()
+        item.addItem(pg.PlotCurveItem(np.repeat(place[known], 2), lines, connect="pairs", pen=pen(theme.line, 1)))
+        for mask, values, colour, name in (
+            (known, before, theme.muted, "before"), (known & ~clipped & ~zeroed, after, theme.accent, "after"),
+            (known & zeroed, after, theme.warning, "became zero"), (known & clipped, after, theme.error, "clipped"),
+        ):  # fmt: skip
+            item.addItem(
+                pg.ScatterPlotItem(place[mask], values[mask], size=6, pen=None, brush=brush(colour, 0.9), name=name)
+            )
+        item.enableAutoRange()

@@ -1,0 +1,120 @@
+"""Where the tensor to be quantised comes from: drawn at random, typed, read from a file, or drawn as a run recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit, QVBoxLayout, QWidget
+
+from precgui.formats.arrays import Floats
+from precgui.formats.comparison import part_of
+from precgui.formats.lists import parse_list
+from precgui.formats.real import to_float
+from precgui.formats.sampling import draw_values
+from precgui.gui.panels.formats.reading import wrapped_label
+from precgui.gui.panels.formats.recorded import Recorded
+from precgui.gui.panels.formats.run_source import RunSource
+from precgui.gui.panels.formats.tensor_source import TensorSource
+
+ROWS, COLUMNS = 64, 256
+SAMPLE = (256, 256)
+RANDOM = ("normal", "normal with outliers", "uniform", "log-normal magnitudes")
+TYPED = "typed"
+Values = Callable[[], Floats]
+
+
+class QuantiseSource(QWidget):
+    """`values` gives the chosen tensor; it may be slow and is called in a thread."""
+
+    changed = Signal()
+    failed = Signal(str)
+
+    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._loaded: dict[str, tuple[Values, str]] = {}
+        self.combo = QComboBox()
+        self.combo.addItems([f"random: {name}" for name in RANDOM] + [TYPED])
+        self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.combo.setAccessibleName("Tensor")
+        self.combo.currentTextChanged.connect(self._choose)
+        self.typed = QLineEdit("0.1, -0.7, 1/3, 2.5, -1e-3, 0.02, 6, -4")
+        self.typed.setAccessibleName("Values")
+        self.typed.setToolTip("numbers with commas between them; repeat(0.1, 100) is a hundred times 0.1")
+        self.typed.textEdited.connect(lambda _: self.changed.emit())
+        self.file = TensorSource()
+        self.file.loaded.connect(self._take_file)
+        self.file.failed.connect(self.failed)
+        self.runs = RunSource(state)
+        self.runs.loaded.connect(self._take_recorded)
+        self.runs.failed.connect(self.failed)
+        self.origin = wrapped_label("muted")
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        label = QLabel("&Tensor")
+        label.setBuddy(self.combo)
+        for widget in (label, self.combo, self.typed, self.file, self.runs, self.origin):
+            column.addWidget(widget)
+        self._show_fitting()
+
+    def values(self) -> Values:
+        """How to get the values, in their shape. The call raises InputError for typed text that is none."""
+        chosen = self.combo.currentText()
+        if chosen in self._loaded:
+            return self._loaded[chosen][0]
+        if chosen == TYPED:
+            words = self.typed.text()
+            return lambda: np.array([to_float(real) for real in parse_list(words)])
+        return lambda: random_values(chosen.removeprefix("random: "))
+
+    def _choose(self, words: str) -> None:
+        self.runs.show_steps(words.startswith("run: "))
+        self._show_fitting()
+        self.changed.emit()
+
+    def _show_fitting(self) -> None:
+        chosen = self.combo.currentText()
+        self.typed.setVisible(chosen == TYPED)
+        words = self._loaded[chosen][1] if chosen in self._loaded else ""
+        self.origin.setText(words)
+        self.origin.setVisible(bool(words))
+
+    def _take_file(self, values: Floats, name: str) -> None:
+        part, words = part_of(values)
+        shape = " × ".join(str(size) for size in values.shape) or "one value"
+        self._show_loaded(f"file: {name}", lambda: part, f"{shape}{', of which ' + words if words else ''}")
+
+    def _take_recorded(self, recorded: Recorded) -> None:
+        size, known = SAMPLE[0] * SAMPLE[1], recorded.histogram()
+        left_out = f" {recorded.not_finite} values that are not finite are left out." if recorded.not_finite else ""
+        words = (
+            f"Not the tensor itself, of which the run keeps no values: {size} numbers drawn from the exponents "
+            f"recorded at step {recorded.step} (of {known.counts.sum():.0f} elements). Exponents and the largest "
+            f"magnitude are as recorded; digits, signs and order are random.{left_out}"
+        )
+        self._show_loaded(f"run: {recorded.title}", lambda: draw_values(known, size).reshape(SAMPLE), words)
+
+    def _show_loaded(self, name: str, values: Values, words: str) -> None:
+        """Put it into the list in the place of the last of its kind, and choose it."""
+        kind = name.partition(" ")[0]
+        with QSignalBlocker(self.combo):
+            before = self.combo.findText(kind, Qt.MatchFlag.MatchStartsWith)
+            if before >= 0:
+                self._loaded.pop(self.combo.itemText(before), None)
+                self.combo.removeItem(before)
+            self.combo.addItem(name)
+            self.combo.setCurrentIndex(self.combo.count() - 1)
+        self._loaded[name] = (values, words)
+        self._choose(name)
+
+
+def random_values(kind: str) -> Floats:
+    """64 rows of 256 values, always the same ones."""
+    rng = np.random.default_rng(7)
+    if kind == "uniform":
+        return rng.uniform(-1, 1, (ROWS, COLUMNS))
+    values = rng.normal(size=(ROWS, COLUMNS))
+    if kind == "normal with outliers":
+        values[rng.random(values.shape) < 0.002] *= 30
+    return np.sign(values) * 10.0 ** rng.normal(-2, 1, values.shape) if kind.startswith("log") else values

@@ -1,0 +1,83 @@
+"""What a run has recorded of a tensor at one step, as this panel shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.events import TENSOR_STATS
+from precgui.formats.sampling import BINS, Histogram
+from precgui.runs.tensors import TensorRecord
+from precgui.runs.whatif import BIAS, WhatIf
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One row of a record: one tensor, or all of a kind. `counts` (tensors, 256), `stats` (tensors, TENSOR_STATS)."""
+
+    title: str
+    step: int
+    counts: NDArray[np.float64]
+    stats: NDArray[np.float64]
+
+    @cached_property
+    def what_if(self) -> WhatIf:
+        return WhatIf(self.counts, self.stats)
+
+    def binades(self) -> tuple[NDArray[np.int_], NDArray[np.float64]]:
+        """Exponents and the share of all elements that have them, without zeros, Inf and NaN."""
+        binades = self.what_if.counts.sum(axis=0)
+        used = np.flatnonzero(binades)
+        if not used.size:
+            return np.zeros(0, np.int_), np.zeros(0)
+        bins = np.arange(used[0], used[-1] + 1)
+        return bins - BIAS, binades[bins] / self.counts.sum()
+
+    def losses(self, name: str) -> tuple[float, float, float]:
+        """Shares that underflow, are subnormal, overflow, over all tensors. Raises ValueError for an integer format."""
+        found, weight = self.what_if.predict(name), self.what_if.count / self.counts.sum()
+        parts = (found.underflow, found.subnormal, found.overflow)
+        underflow, subnormal, overflow = (float(np.sum(np.nan_to_num(part) * weight)) for part in parts)
+        return underflow, subnormal, overflow
+
+    def histogram(self) -> Histogram:
+        """All tensors as one."""
+        count, column = self.counts.sum(axis=1), TENSOR_STATS.index
+        seen = count > 0
+        table = self.stats[seen]
+        mean = float(np.average(np.nan_to_num(table[:, column("mean")]), weights=count[seen]))
+        largest, smallest = _known(table[:, column("amax")]), _known(table[:, column("amin_nonzero")])
+        zeros = float(np.nansum(table[:, column("zeros")]))
+        return Histogram(self.counts.sum(axis=0), zeros, float(largest.max()), float(smallest.min()), mean)
+
+    @property
+    def not_finite(self) -> int:
+        return int(self.counts[:, BINS - 1].sum())
+
+
+def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The finite ones; NaN where there is none."""
+    known = values[np.isfinite(values)]
+    return known if known.size else np.full(1, np.nan)
+
+
+def recorded_rows(record: TensorRecord, tensor: str | None) -> NDArray[np.intp]:
+    """The rows of a record in which one tensor (or any) was looked at."""
+    strides = record.strides()
+    columns = strides if tensor is None else strides[:, record.names.index(tensor), None]
+    return np.flatnonzero((columns > 0).any(axis=1))
+
+
+def recorded(title: str, record: TensorRecord, tensor: str | None, row: int) -> Recorded | None:
+    """One row of a record, for one tensor or for all; None where it counted nothing."""
+    counts = record.exponents(row, row + 1)[0].astype(np.float64)
+    stats = record.stats(row, row + 1)[0]
+    if tensor is not None:
+        place = record.names.index(tensor)
+        counts, stats = counts[place : place + 1], stats[place : place + 1]
+    if not counts.sum():
+        return None
+    return Recorded(title, int(record.steps()[row]), counts, stats)

@@ -1,0 +1,239 @@
+"""Tensors in the formats panel, from files and from runs: laid over the number line, and quantised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from precgui.events import TENSOR_STATS
+from precgui.gui.panels.formats import FormatsPanel
+from precgui.gui.panels.formats.line import LineTab
+from precgui.gui.panels.formats.line_view import BINADES, LINEAR
+from precgui.gui.panels.formats.panel import TABS
+from precgui.gui.panels.formats.quantise import QuantiseTab
+from precgui.gui.panels.formats.run_source import RunSource
+from precgui.runs.tensors import TensorRecord
+
+VALUES = np.array([1e-9, 1e-6, 1.0, 1e6], np.float32)
+LOST = "25 % underflow, 25 % subnormal, 25 % saturate"
+
+
+class _Rows:
+    """The exponents of one gradient at steps 3 and 7; at step 5 another tensor was looked at."""
+
+    names = ("w", "other")
+
+    def __init__(self) -> None:
+        count, bins = len(VALUES), np.bincount(VALUES.view(np.uint32) >> 23 & 255, minlength=256)
+        stats = np.full((3, 2, len(TENSOR_STATS)), np.nan, np.float32)
+        for name, value in (("amax", 1e6), ("amin_nonzero", 1e-9), ("zeros", 0), ("mean", 0), ("count", count)):
+            stats[:, 0, TENSOR_STATS.index(name)] = value
+        exponents = np.zeros((3, 2, 256), np.uint32)
+        exponents[[0, 2], 0] = bins
+        exponents[0, 0, 100] += 4
+        exponents[1, 1, 127] = 1
+        stride = np.array([[1, 0], [0, 1], [1, 0]], np.uint32)
+        self._columns = {"step": np.array([3, 5, 7]), "stats": stats, "exponents": exponents, "stride": stride}
+
+    def __len__(self) -> int:
+        return 3
+
+    def read(self, column: str, start: int, stop: int) -> np.ndarray:
+        return self._columns[column][start:stop]
+
+
+@pytest.fixture
+def panel(qtbot: QtBot) -> Iterator[FormatsPanel]:
+    record = TensorRecord("gradient", _Rows(), 3)
+    run = SimpleNamespace(name="mine", run=SimpleNamespace(tensors=lambda: {"gradient": record}))
+    made = FormatsPanel(SimpleNamespace(runs={"k": run}))
+    qtbot.addWidget(made)
+    made.resize(1200, 800)
+    made.show()
+    yield made
+
+
+def _tab(panel: FormatsPanel, kind: type) -> object:
+    index = [made for _, _, made in TABS].index(kind)
+    panel.tabs.setCurrentIndex(index)
+    return panel.tab(index)
+
+
+@pytest.fixture
+def line(panel: FormatsPanel) -> LineTab:
+    tab = _tab(panel, LineTab)
+    assert isinstance(tab, LineTab)
+    return tab
+
+
+@pytest.fixture
+def quantise(panel: FormatsPanel, qtbot: QtBot) -> QuantiseTab:
+    tab = _tab(panel, QuantiseTab)
+    assert isinstance(tab, QuantiseTab)
+    _computed(qtbot, tab)
+    return tab
+
+
+def _idle(qtbot: QtBot, line: LineTab) -> None:
+    works = (line.source.work, line.sorting, line.counting)
+    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not line._later.isActive(), timeout=20_000)
+
+
+def _computed(qtbot: QtBot, tab: QuantiseTab) -> None:
+    works = (tab.source.file.work, tab.work)
+    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not tab._later.isActive(), timeout=20_000)
+
+
+def _choose_run(source: RunSource) -> None:
+    source.fill()
+    gradient = source._menu.actions()[0].menu().actions()[0].menu()
+    assert [action.text() for action in gradient.actions()] == ["all", "w", "other"]
+    gradient.actions()[1].trigger()
+
+
+def test_that_the_line_zooms_to_single_values(line: LineTab, qtbot: QtBot) -> None:
+    line.edit.setText("1")
+    line.edit.textEdited.emit("1")
+    line.mode.setCurrentText(LINEAR)
+    line.view.setXRange(1 - 1e-6, 1 + 1e-6, padding=0)
+    qtbot.wait(30)
+    for _ in range(12):
+        qtbot.keyClick(line.view, Qt.Key.Key_Minus)
+    qtbot.keyClick(line.view, Qt.Key.Key_Home)
+    assert line.view.viewRange()[0] == [-8.0, 8.0]
+    line.view.show_number()
+    low, high = line.view.viewRange()[0]
+    assert low < 1 < high
+    line.edit.setText("1/0")
+    line.edit.textEdited.emit("1/0")
+    assert "division by zero" in line.message.text()
+
+
+def test_that_a_tensor_is_laid_over_the_line(line: LineTab, qtbot: QtBot, tmp_path: Path) -> None:
+    np.save(tmp_path / "g.npy", VALUES)
+    line.open_file(tmp_path / "g.npy")
+    _idle(qtbot, line)
+    assert line.histogram.isVisible()
+    assert line.message.text() == "g: 4 values"
+    assert line.told["fp16"] == LOST
+    line.menu.choose(["fp16", "int8", "e4m3fn"])
+    _idle(qtbot, line)
+    assert line.told["int8"] == "50 % underflow, 25 % saturate"
+    (tmp_path / "bad.npy").write_bytes(b"nonsense")
+    line.open_file(tmp_path / "bad.npy")
+    _idle(qtbot, line)
+    assert "bad.npy" in line.message.text()
+
+
+def test_that_the_histogram_of_a_tensor_grows_finer_with_the_zoom(line: LineTab, qtbot: QtBot) -> None:
+    line.show_tensor(np.linspace(0.5, 1, 1000), "ramp")
+    _idle(qtbot, line)
+    line.view.setXRange(-1.0, 0.0, padding=0)
+    edges, share = line._bars()
+    assert len(share) > 100
+    assert share.sum() == pytest.approx(1, abs=0.01)
+    line.mode.setCurrentText(LINEAR)
+    line.show_values()
+    edges, share = line._bars()
+    assert share.sum() == pytest.approx(1, abs=0.01)
+    assert share[edges[:-1] < 0.4].sum() == 0
+
+
+def test_that_the_tensors_of_an_open_run_are_laid_over_the_line(line: LineTab, qtbot: QtBot) -> None:
+    assert not line.runs.isHidden()
+    _choose_run(line.runs)
+    _idle(qtbot, line)
+    assert line.message.text() == "mine, gradient w, step 7"
+    assert line.told["fp16"] == LOST
+    assert line.histogram.isVisible()
+    assert line.runs.slider.isVisible()
+    line.runs.slider.setValue(0)
+    _idle(qtbot, line)
+    assert line.message.text() == "mine, gradient w, step 3"
+    assert line.told["fp16"] != LOST
+    line.mode.setCurrentText(LINEAR)
+    _idle(qtbot, line)
+    assert not line.histogram.isVisible()
+    assert line.mode.currentText() != BINADES
+
+
+def test_that_newer_work_replaces_older(line: LineTab, qtbot: QtBot) -> None:
+    for size in (400_000, 300_000, 10):
+        line.show_tensor(np.ones(size), f"ones{size}")
+    _idle(qtbot, line)
+    assert line.message.text() == "ones10: 10 values"
+    assert line._tensor is not None
+    assert line._tensor.size == 10
+
+
+def test_that_a_tensor_is_quantised_with_an_edited_scale(quantise: QuantiseTab, qtbot: QtBot) -> None:
+    tab = quantise
+    tab.source.combo.setCurrentText("typed")
+    tab.source.typed.setText("0.1, 1/3, -2, min(100, 200)")
+    tab.scheme.setCurrentText("int4")
+    tab.scale.setText("0.5")
+    tab.refresh()
+    _computed(qtbot, tab)
+    assert tab.outcome is not None
+    assert tab.outcome.values.tolist() == [0.0, 0.5, -2.0, 3.5]
+    assert "1 of 4 values clipped" in tab.result.text()
+    for words in ("-1", "inf", "1/0", "😀"):
+        tab.scale.setText(words)
+        tab.refresh()
+        assert tab.result.property("kind") == "error"
+        assert "\n" not in tab.result.text()
+    tab.scale.clear()
+    tab.scheme.setCurrentText("mxfp4")
+    _computed(qtbot, tab)
+    assert "rceil" in tab.result.text()
+    tab.source.typed.setText("1, 😀")
+    tab.source.typed.textEdited.emit("")
+    _computed(qtbot, tab)
+    assert "not part of a number" in tab.result.text()
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4", "int2", "int1", "nf4", "mxfp8_e4m3", "nvfp4", "ternary"])
+def test_that_every_scheme_quantises_every_source(quantise: QuantiseTab, qtbot: QtBot, scheme: str) -> None:
+    quantise.scheme.setCurrentText(scheme)
+    for place in range(quantise.source.combo.count()):
+        quantise.source.combo.setCurrentIndex(place)
+        _computed(qtbot, quantise)
+        assert "Signal to noise" in quantise.result.text()
+
+
+def test_that_a_file_is_quantised_and_its_elements_are_looked_through(
+    quantise: QuantiseTab, qtbot: QtBot, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "w.npy", np.random.default_rng(0).normal(size=(40, 96)))
+    quantise.source.file.open_file(tmp_path / "w.npy")
+    _computed(qtbot, quantise)
+    assert quantise.source.origin.text() == "40 × 96"
+    assert quantise.outcome is not None
+    assert quantise.outcome.values.shape == (40, 96)
+    quantise.grouping.setCurrentText("group of 128")
+    _computed(qtbot, quantise)
+    assert "does not divide" in quantise.result.text()
+    quantise.plots.first.setValue(1000)
+    assert quantise.plots.first.maximum() == 40 * 96 - 128
+
+
+def test_that_a_recorded_tensor_is_quantised_as_a_sample_that_says_so(quantise: QuantiseTab, qtbot: QtBot) -> None:
+    _choose_run(quantise.source.runs)
+    _computed(qtbot, quantise)
+    assert quantise.source.combo.currentText() == "run: mine, gradient w"
+    assert "Not the tensor itself" in quantise.source.origin.text()
+    assert "step 7" in quantise.source.origin.text()
+    assert quantise.outcome is not None
+    assert quantise.outcome.values.size == 1 << 16
+    assert quantise.outcome.scale == pytest.approx(1e6 / 127)
+    quantise.source.runs.slider.setValue(0)
+    _computed(qtbot, quantise)
+    assert "step 3" in quantise.source.origin.text()
+    quantise.source.combo.setCurrentIndex(0)
+    assert not quantise.source.runs.slider.isVisible()
