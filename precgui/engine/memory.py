@@ -7,6 +7,7 @@ step after an update that was taken, since the first update makes the optimizer'
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,12 +31,15 @@ class MemoryEvents:
     available = hasattr(_torch, "_enable_profiler_legacy") and hasattr(_torch, "_disable_profiler_legacy")
 
     def __init__(self) -> None:
-        self._running = False
+        self._running = self._collecting = False
 
     def start(self) -> None:
         """Begin; nothing happens where another profiler is at work."""
         wanted = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
         if self.available and not _torch._profiler_enabled():
+            # A block from before that is given back inside is warned of on the terminal: no collection of garbage.
+            self._collecting = gc.isenabled()
+            gc.disable()
             _torch._enable_profiler_legacy(wanted)
             self._running = True
 
@@ -45,7 +49,10 @@ class MemoryEvents:
             return None
         self._running = False
         present = peak = 0
-        for thread in _torch._disable_profiler_legacy():
+        recorded = _torch._disable_profiler_legacy()
+        if self._collecting:
+            gc.enable()
+        for thread in recorded:
             for event in thread:
                 if event.kind() == "memory_alloc":
                     present += event.cpu_memory_usage()

@@ -1,0 +1,123 @@
+"""Every precision on the digits and on the small GPT, twice each, as `precgui run` does it. Prints Markdown.
+
+    python benchmarks/precisions.py [--recipes digits-quick,gpt-quick] [--precisions fp32,bf16-amp,...] [--max-steps 40]
+
+Each run is a process of its own. All precisions run once, then all again, so that both runs of one are far apart and a
+change of load strikes all alike. Twice equal: the loss and the gradient norm of every step, and every validation, are
+the same bit for bit. Step: the lower of both medians, and its ratio to that of FP32. Memory: the peak of one step. The
+FP32 run is the twin of every emulated one: same weights, same batches, same order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from precgui import open_run
+from precgui.config import PRECISIONS
+
+EMULATED = ("emulated:fp16", "emulated:e4m3fn", "emulated:e5m2", "emulated:mxfp8_e4m3", "emulated:int8", "emulated:nf4")
+COMPARED = ("loss", "grad_norm", "scale", "val_loss", "val_accuracy")
+ROOT = Path(__file__).resolve().parent.parent
+HEAD = (
+    "| precision | validation loss, less FP32 | metric | twice equal | step, over FP32 | memory, over FP32 | ran in |",
+    "|---|---|---|---|---|---|---|",
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one run left behind."""
+
+    summary: dict[str, Any]
+    series: dict[str, bytes]
+    census: dict[str, float]
+    notes: tuple[str, ...]
+
+
+def run(recipe: str, precision: str, settings: list[str], path: Path) -> Done:
+    """One run in a process of its own. Raises RuntimeError with its last words when it did not complete."""
+    wanted = [f"precision={precision}", "device=cpu", *settings]
+    command = [sys.executable, str(ROOT / "main.py"), "run", recipe, "--json", "-o", str(path)]
+    for setting in wanted:
+        command += ["--set", setting]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{recipe} in {precision}: {done.stderr.strip().splitlines()[-1]}")
+    summary = json.loads(done.stdout)
+    with open_run(path) as saved:
+        series = {name: np.asarray(saved.series(name)[1]).tobytes() for name in COMPARED}
+        census = dict(saved.environment.get("census", {}).get("formats", {}))
+        notes = tuple(incident.message for incident in saved.events("nonfinite_loss"))
+    return Done(summary, series, census, notes)
+
+
+def row(precision: str, runs: list[Done], twins: list[Done]) -> str:
+    """A line of the table; `twins` are the FP32 runs."""
+    final, reference = runs[0].summary["final"], twins[0].summary["final"]
+    different = sorted({name for other in runs[1:] for name in COMPARED if other.series[name] != runs[0].series[name]})
+    step, step_fp32 = (min(one.summary["step_s_median"] for one in ones) for ones in (runs, twins))
+    memory, memory_fp32 = (ones[0].summary["memory_peak_bytes"] for ones in (runs, twins))
+    census = ", ".join(f"{share:.0%} {name}" if share < 1 else name for name, share in runs[0].census.items())
+    return " | ".join(
+        (
+            f"| `{precision}`",
+            _loss(final["val_loss"], reference["val_loss"]),
+            "" if final["val_accuracy"] is None else f"{final['val_accuracy']:.4f}",
+            "yes" if not different else f"no: {', '.join(different)}",
+            f"{step * 1e3:.2f} ms, {step / step_fp32:.2f}",
+            "not measured" if memory is None else f"{memory / 2**20:.2f} MiB, {memory / memory_fp32:.2f}",
+            f"{census} |",
+        )
+    )
+
+
+def _loss(loss: float | None, reference: float | None) -> str:
+    if loss is None:
+        return "not finite"
+    return f"{loss:.4f}" if reference is None else f"{loss:.4f}, {loss - reference:+.4f}"
+
+
+def table(recipe: str, precisions: list[str], settings: list[str], folder: Path) -> None:
+    done: dict[str, list[Done]] = {precision: [] for precision in precisions}
+    for turn in range(2):
+        for place, (precision, runs) in enumerate(done.items()):
+            print(f"{recipe} {precision}, {turn + 1} of 2", file=sys.stderr, flush=True)
+            try:
+                runs.append(run(recipe, precision, settings, folder / f"{recipe}-{place}-{turn}.h5"))
+            except RuntimeError as error:
+                print(error, file=sys.stderr)
+    print(f"\n`{recipe}`{''.join(f' {setting}' for setting in settings)}\n\n" + "\n".join(HEAD))
+    for precision, runs in done.items():
+        print(
+            row(precision, runs, done["fp32"]) if len(runs) == 2 else f"| `{precision}` | failed | | | | | |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipes", default="digits-quick,gpt-quick")
+    parser.add_argument("--precisions", default=",".join((*PRECISIONS, *EMULATED)), help="fp32 is always among them")
+    parser.add_argument("--max-steps", type=int, help="of each run; all of the recipe by default")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in `precgui run`")
+    options = parser.parse_args()
+    precisions = list(dict.fromkeys(["fp32", *options.precisions.split(",")]))
+    settings = ["threads=1", "record.tensors=false", *options.set]
+    if options.max_steps:
+        settings.append(f"train.max_steps={options.max_steps}")
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe in options.recipes.split(","):
+            table(recipe, precisions, settings, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
