@@ -15,6 +15,7 @@ Status = Literal["running", "completed", "stopped", "failed"]
 IncidentKind = Literal[
     "nonfinite_loss",
     "nonfinite_gradient",
+    "nonfinite_activation",
     "skipped_step",
     "scale_change",
     "emulated",

@@ -22,7 +22,8 @@ from torch.optim import Optimizer
 from precgui import __version__
 from precgui.config import RecordConfig, RunConfig
 from precgui.engine import device as devices
-from precgui.engine.loop_watch import LoopWatch
+from precgui.engine import ranks
+from precgui.engine.loop_watch import LoopWatch, Seen
 from precgui.events import Evaluated, Event, Incident, IncidentKind, RunEnded, RunStarted, Severity, Status, StepDone
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
@@ -66,7 +67,7 @@ class Recorder:
         self._start = self._last = time.perf_counter()
         self._step, self._closed = 0, False
         self._writer: RunWriter | None = None
-        self._rank = _rank()
+        self._rank = ranks.rank()
         config = RunConfig(
             title=title or type(model).__name__,
             precision=precision or _precision(model, scaler),
@@ -115,8 +116,8 @@ class Recorder:
                 memory_bytes=devices.peak_memory_bytes(self._device),
             )
         )  # fmt: skip
-        self._report(loss_value, seen.grad_norm, skipped, used, scale)
-        alarm = not (math.isfinite(loss_value) and math.isfinite(seen.grad_norm))
+        self._report(loss_value, seen, skipped, used, scale)
+        alarm = not math.isfinite(loss_value) or (seen.looked and not math.isfinite(seen.grad_norm))
         self._watch.end(now - self._start, step_s, alarm=alarm)
         self._scale, self._last = scale, time.perf_counter()
         self._watch.begin(self._step + 1, scale)
@@ -155,19 +156,21 @@ class Recorder:
             self._incident("failure", "error", message)
             self.close("failed", message, "".join(traceback.format_exception(kind, error, trace)))
 
-    def _report(self, loss: float, norm: float, skipped: bool, used: float, scale: float) -> None:
+    def _report(self, loss: float, seen: Seen, skipped: bool, used: float, scale: float) -> None:
         """The incidents of the step just done."""
-        for rank in _ranks_not_finite(loss, self._device):
-            module = self._watch.first_output() if rank == self._rank else ""
-            where = f", first not finite is the output of {module}" if module else ""
-            who = f" in process {rank}" if _world() > 1 else ""
-            self._incident("nonfinite_loss", "error", f"the loss is not finite{who}{where}", module)
-        if not math.isfinite(norm):
-            name = self._watch.first_gradient()
-            what = f"first in {name}" if name else "they were cleared before recorder.step could name the first"
-            self._incident(
-                "nonfinite_gradient", "warning" if skipped else "error", f"gradients not finite: {what}", name
-            )
+        bad_gradients = seen.looked and not math.isfinite(seen.grad_norm)
+        watch = self._watch
+        for found in ranks.troubles(
+            not math.isfinite(loss), bad_gradients, watch.first_output, watch.first_gradient, self._device
+        ):
+            who = f" in process {found.rank}" if ranks.world() > 1 else ""
+            if found.loss:
+                where = f", first not finite is the output of {found.module}" if found.module else ""
+                self._incident("nonfinite_loss", "error", f"the loss is not finite{who}{where}", found.module)
+            if found.gradients:
+                where = f": first in {found.parameter}" if found.parameter else ""
+                severity: Severity = "warning" if skipped else "error"
+                self._incident("nonfinite_gradient", severity, f"gradients not finite{who}{where}", found.parameter)
         if skipped:
             self._incident("skipped_step", "warning", f"weights not updated in this step, at scale {used:g}")
         if scale != used:
@@ -210,23 +213,3 @@ def _facts(model: nn.Module, device: torch.device) -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "parameters": sum(p.numel() for p in model.parameters()),
     }
-
-
-def _world() -> int:
-    distributed = torch.distributed
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
-
-
-def _rank() -> int:
-    return torch.distributed.get_rank() if _world() > 1 else 0
-
-
-def _ranks_not_finite(loss: float, device: torch.device) -> list[int]:
-    """The processes whose loss is not finite; all of them must ask."""
-    bad = not math.isfinite(loss)
-    if _world() == 1:
-        return [0] if bad else []
-    flags = torch.zeros(_world(), device=device)
-    flags[_rank()] = float(bad)
-    torch.distributed.all_reduce(flags)
-    return [rank for rank, flag in enumerate(flags.tolist()) if flag]

@@ -16,14 +16,21 @@ from torch.utils.hooks import RemovableHandle
 from precgui.config import RecordConfig
 from precgui.engine.telemetry import Telemetry, Weight
 from precgui.engine.telemetry_outputs import plain_name, unseen
+from precgui.engine.telemetry_weights import updated_by
 from precgui.events import Emit
+
+_NOTHING = {name: 0 for name in RecordConfig.model_fields if name.endswith("_every")}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the hooks saw of a step. `begun` is the time of its first forward pass, 0 when there was none."""
+    """What the hooks saw of a step. `begun` is the time of its first forward pass, 0 when there was none.
+
+    Without gradients to look at, `looked` is false and the norm NaN.
+    """
 
     stepped: bool
+    looked: bool
     lr: float
     grad_norm: float
     begun: float
@@ -32,7 +39,7 @@ class Seen:
 class LoopWatch:
     """Hooks that read: gradients and learning rate when an optimizer steps, outputs when the model runs.
 
-    `begin` opens a step, `seen` and `end` close it. A watch that is not `active` keeps time only.
+    `begin` opens a step, `seen` and `end` close it. A watch that is not `active` only notices what is not finite.
     """
 
     def __init__(
@@ -46,10 +53,13 @@ class LoopWatch:
     ) -> None:
         self._optimizers, self._model = list(optimizers), model
         self._weights = _weights(model, optimizers)
-        wanted = config.tensors and active
+        if not active:
+            config = config.model_copy(update=_NOTHING)
         compiled = any(module._compiled_call_impl is not None for module in model.modules())
         compiled = compiled or isinstance(model, torch._dynamo.OptimizedModule)
-        self._telemetry = Telemetry(config, model, self._weights, emit, modules=not compiled) if wanted else None
+        self._telemetry = (
+            Telemetry(config, model, self._weights, emit, modules=not compiled) if config.tensors else None
+        )
         self._handles: list[RemovableHandle] = [model.register_forward_pre_hook(self._on_forward)]
         for optimizer in self._optimizers:
             self._handles.append(optimizer.register_step_pre_hook(self._before_step))
@@ -58,7 +68,9 @@ class LoopWatch:
 
     def _clear(self) -> None:
         self._stepped, self._begun = False, 0.0
-        self._norms: list[Tensor] = []
+        self._known: list[float] = []  # norms that telemetry knew
+        self._norms: dict[str, Tensor] = {}  # of single gradients, still on their device
+        self._first = ""
 
     def begin(self, step: int, scale: float) -> None:
         self._clear()
@@ -70,10 +82,12 @@ class LoopWatch:
         if not self._stepped:
             for optimizer in self._optimizers:
                 self._look_at_gradients(optimizer, 1.0)
-        squares = torch.stack(self._norms).square().sum().sqrt() if self._norms else None
-        norm = math.nan if squares is None else float(squares)
+        norms = torch.stack(list(self._norms.values())).tolist() if self._norms else []
+        self._first = next((name for name, n in zip(self._norms, norms, strict=True) if not math.isfinite(n)), "")
+        every = [*self._known, *norms]
+        norm = math.hypot(*every) if every else math.nan
         rate = self._optimizers[0].param_groups[0]["lr"] if self._optimizers else math.nan
-        return Seen(self._stepped, self._lr if self._stepped else float(rate), norm, self._begun)
+        return Seen(self._stepped, bool(every), self._lr if self._stepped else float(rate), norm, self._begun)
 
     def end(self, time_s: float, step_s: float, *, alarm: bool) -> None:
         if self._telemetry is not None:
@@ -84,12 +98,9 @@ class LoopWatch:
         return self._telemetry.first_nonfinite() if self._telemetry is not None else ""
 
     def first_gradient(self) -> str:
-        """The first parameter whose gradient is not finite, or ''."""
-        with unseen():
-            for weight in self._weights:
-                if weight.own.grad is not None and not bool(weight.own.grad.isfinite().all()):
-                    return weight.name
-        return ""
+        """The first parameter whose gradient was not finite when it was looked at, or ''; known after `seen`."""
+        name = self._telemetry.first_nonfinite_gradient() if self._telemetry is not None else ""
+        return name or self._first
 
     def close(self) -> None:
         for handle in self._handles:
@@ -116,17 +127,17 @@ class LoopWatch:
             self._telemetry.after_update([optimizer])
 
     def _look_at_gradients(self, optimizer: Optimizer, scale: float) -> None:
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        gradients = [parameter.grad.detach() for parameter in parameters if parameter.grad is not None]
-        dense = [g.coalesce().values() if g.is_sparse else g for g in gradients]
+        seen = self._telemetry.gradients(optimizer, scale) if self._telemetry is not None else None
+        if seen is not None:
+            self._known.append(seen)
+            return
+        own = [(w.name, w.own.grad.detach()) for w in updated_by(self._weights, optimizer) if w.own.grad is not None]
+        dense = [g.coalesce().values() if g.is_sparse else g for _, g in own]
         if dense:
             with unseen():
                 norms = torch._foreach_norm(dense, dtype=torch.float32)
-                self._norms.append(
-                    torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms])) / scale
-                )
-        if self._telemetry is not None:
-            self._telemetry.gradients(optimizer, scale)
+                torch._foreach_div_(norms, scale)
+                self._norms |= {name: norm.to(norms[0].device) for (name, _), norm in zip(own, norms, strict=True)}
 
 
 def _weights(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,29 +13,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.config import RecordConfig
+from precgui.engine.telemetry_box import BLACK_BOX_STEPS, BlackBox
 from precgui.engine.telemetry_budget import Budget
+from precgui.engine.telemetry_clock import Clock, keeping_s
 from precgui.engine.telemetry_meters import Meter, meter_for, stride_for
 from precgui.engine.telemetry_outputs import Outputs, unseen
-from precgui.engine.telemetry_rows import Rows, Table, finished
-from precgui.events import Emit, TensorStats
+from precgui.engine.telemetry_rows import Rows, Table, finished, nonfinite, norm
+from precgui.engine.telemetry_weights import Weight, gradients, states, updated_by, values
+from precgui.events import Emit, Facts, Incident, TensorStats
 
-BLACK_BOX_STEPS = 64
-WATCHED = ("activation", "activation_gradient", "sentinel")  # by hooks on modules
+__all__ = ["Telemetry", "Weight"]
+
+WATCHED = ("activation", "activation_gradient")  # by hooks on modules
+SENTINEL = "sentinel"
 ALARM_STEPS = 2  # after a non-finite value, at full detail
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A parameter of the model and what the optimizer updates in its stead (the same one, or an FP32 copy)."""
-
-    name: str
-    own: nn.Parameter
-    updated: nn.Parameter
-
-    @property
-    def value(self) -> Tensor:
-        """The more exact of the two, as far as it is held between steps."""
-        return self.updated if self.updated.numel() == self.own.numel() else self.own
 
 
 class Telemetry:
@@ -53,7 +42,8 @@ class Telemetry:
     ) -> None:
         """`modules` says whether module outputs can be watched (a compiled model hides them)."""
         self._emit, self._weights = emit, list({id(w.own): w for w in weights}.values())
-        self._meter: Meter = meter_for(next((w.own.device for w in weights), torch.device("cpu")))
+        device = next((w.own.device for w in weights), torch.device("cpu"))
+        self._meter: Meter = meter_for(device)
         kinds = {
             "gradient": config.gradients_every,
             "weight": config.weights_every,
@@ -63,17 +53,20 @@ class Telemetry:
         if modules:
             kinds["activation"] = config.activations_every
             kinds["activation_gradient"] = config.activation_gradients_every
-            kinds["sentinel"] = 1
         self._kinds = kinds
-        self.budget = Budget(config, kinds | {"gradient": min(config.gradients_every, 1)})
-        self._outputs = Outputs(model, self._look) if modules else None
-        self._box: collections.deque[TensorStats] = collections.deque(maxlen=BLACK_BOX_STEPS)
+        self.budget = Budget(config, kinds | {"gradient": min(config.gradients_every, 1)}, between=True)
+        self._clock = Clock(device)
+        self._outputs = Outputs(model, self._look, self._clock) if modules else None
+        self._box = BlackBox()
         self._alarm_until = -BLACK_BOX_STEPS
+        self._bad_output = ""
+        self._looks: Counter[str] = Counter()
         self._clear()
 
     def _clear(self) -> None:
         self._tables: list[tuple[Table, Any]] = []
-        self._costs: dict[str, float] = {}
+        self._unscaled = 1.0  # what gradients must be multiplied by
+        self._clock.clear()
         self._before: tuple[list[Weight], list[int], Any] | None = None
 
     def begin(self, step: int, scale: float = 1.0) -> None:
@@ -84,19 +77,25 @@ class Telemetry:
         if step <= self._alarm_until:
             self._due = {kind: 1 for kind, every in self._kinds.items() if every}
         if self._outputs is not None:
-            self._outputs.begin({kind: stride for kind, stride in self._due.items() if kind in WATCHED})
+            self._outputs.begin({kind for kind in self._due if kind in WATCHED})
 
-    def gradients(self, optimizer: Optimizer | None = None, scale: float = 1.0) -> None:
-        """The gradients (of one optimizer) are complete; they are still multiplied by `scale`."""
+    def gradients(self, optimizer: Optimizer | None = None, scale: float = 1.0) -> float | None:
+        """The gradients (of one optimizer) are complete; they are still multiplied by `scale`.
+
+        Returns their unscaled L2 norm where that is known from the look; NaN or Inf when one of them is not finite.
+        """
+        self._unscaled = 1 / scale
         with self._at("gradient") as stride:
             if stride:
-                self._measure("gradient", self._gradients(self._of(optimizer)), stride, 1 / scale)
+                named = gradients(updated_by(self._weights, optimizer))
+                return self._measure("gradient", named, stride, self._unscaled)
+        return None
 
     def before_update(self, optimizer: Optimizer | None = None) -> None:
         """The optimizer (or the one of several) is about to step."""
         with self._at("update") as stride:
             if stride:
-                weights = self._of(optimizer)
+                weights = updated_by(self._weights, optimizer)
                 strides = [stride_for(w.own.numel(), stride) for w in weights]
                 self._before = weights, strides, self._meter.keep([w.value for w in weights], strides, self._step)
 
@@ -111,64 +110,79 @@ class Telemetry:
                 self._before = None
         with self._at("weight") as stride:
             if stride:
-                own = [weight for optimizer in optimizers for weight in self._of(optimizer)]
-                self._measure("weight", self._values(own), stride)
+                own = [weight for optimizer in optimizers for weight in updated_by(self._weights, optimizer)]
+                self._measure("weight", values(own), stride)
         with self._at("optimizer") as stride:
             if stride:
-                self._measure("optimizer", self._states(optimizers), stride)
+                self._measure("optimizer", states(self._weights, optimizers), stride)
 
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
-        begin = time.thread_time()
         if self._outputs is not None:
             self._outputs.end()
-            if self._outputs.sentinel_s:
-                self._costs["sentinel"] = self._outputs.sentinel_s
-        if alarm and self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
-            self._alarm_until = self._step + ALARM_STEPS
-            self._look_closely(optimizers)
-            self._write_box()
-        tables, rows = [table for table, _ in self._tables], self._meter.fetch([rows for _, rows in self._tables])
-        events = [self._event(kind, tables, rows, time_s) for kind in dict.fromkeys(table.kind for table in tables)]
-        share = (time.thread_time() - begin) / max(len(events), 1)
-        for event in events:
-            self._costs[event.kind] = self._costs.get(event.kind, 0.0) + share
-            if self._is_written(event.kind):
+            alarm = self._tell_outputs(time_s, told=alarm) or alarm
+        if alarm:
+            if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
+                self._alarm_until = self._step + ALARM_STEPS
+                self._look_closely(optimizers)
+            self._box.write(self._emit)
+        for event in self._events(time_s, alarm):
+            if self._is_written(event.kind, alarm):
+                self._looks[event.kind] += 1
+                self._clock.book(event.kind, keeping_s(len(event.names)))
                 self._emit(event)
             else:
-                self._box.append(event)
-        self.budget.settle(step_s, self._costs)
+                self._box.add(event)
+        costs = self._clock.take()
+        fixed = costs.pop(SENTINEL, 0.0)
+        self.budget.settle(step_s, costs, fixed)
+        self._time_s = time_s
 
     def first_nonfinite(self) -> str:
         """The first module of this step whose output was not finite, or ''."""
         return self._outputs.first_nonfinite() if self._outputs is not None else ""
 
+    def first_nonfinite_gradient(self) -> str:
+        """The first parameter whose gradient was seen to be not finite in this step, or ''; known on the CPU only."""
+        looks = [(table, rows) for table, rows in self._tables if table.kind == "gradient"]
+        return next((name for table, rows in looks if (name := nonfinite(table, rows))), "")
+
     def close(self) -> None:
-        """Leave the model as it was before."""
+        """Leave the model as it was before, and tell how closely was looked and what it cost."""
         if self._outputs is not None:
             self._outputs.close()
+        if self._looks and self.budget.elapsed_s:
+            told = {"cost_share": self.budget.share, "looks": dict(self._looks), "strides": self.budget.strides}
+            self._emit(Facts(self._time_s, {"record": told}))
+            self._looks.clear()
 
-    def _is_written(self, kind: str) -> bool:
-        """Gradients are looked at in every step; between their intervals they only go to the black box."""
-        return self._step <= self._alarm_until or (self._step - 1) % self._kinds[kind] == 0
+    def _tell_outputs(self, time_s: float, *, told: bool) -> bool:
+        """Tell of a module whose output has become NaN or infinite, unless it is `told` already. Returns whether."""
+        name = self.first_nonfinite()
+        new, self._bad_output = name not in ("", self._bad_output), name
+        if not new or told:
+            return False
+        message = f"the output of {name} is not finite, although the loss and the gradients are"
+        self._emit(Incident(time_s, self._step, "nonfinite_activation", "warning", message, name))
+        return True
+
+    def _is_written(self, kind: str, alarm: bool) -> bool:
+        """What is seen between the intervals only goes to the black box."""
+        return alarm or self._step <= self._alarm_until or (self._step - 1) % self._kinds[kind] == 0
 
     def _look_closely(self, optimizers: Sequence[Optimizer]) -> None:
-        """What was not due in a step that turned out bad, as far as it is still there."""
-        seen = {table.kind for table, _ in self._tables}
+        """Once more and in full what is still there at the end of a step that turned out bad."""
         still_there = {
-            "gradient": self._gradients(self._weights),
-            "weight": self._values(self._weights),
-            "optimizer": self._states(optimizers),
+            "gradient": gradients(self._weights),
+            "weight": values(self._weights),
+            "optimizer": states(self._weights, optimizers),
         }
         for kind, named in still_there.items():
-            if self._kinds[kind] and kind not in seen:
+            seen = [table for table, _ in self._tables if table.kind == kind]
+            if self._kinds[kind] and named and not (seen and all(max(t.strides, default=1) == 1 for t in seen)):
+                self._tables = [(table, rows) for table, rows in self._tables if table.kind != kind]
                 with unseen():
-                    self._measure(kind, named, 1)
-
-    def _write_box(self) -> None:
-        for event in self._box:
-            self._emit(event)
-        self._box.clear()
+                    self._measure(kind, named, 1, self._unscaled if kind == "gradient" else 1.0)
 
     def _look(self, kind: str, name: str, tensor: Tensor) -> None:
         """A hook saw a tensor of a kind that is due."""
@@ -177,40 +191,29 @@ class Telemetry:
                 factor = 1 / self._scale if kind == "activation_gradient" else 1.0
                 self._measure(kind, [(name, tensor)], stride, factor)
 
-    def _measure(self, kind: str, named: Sequence[tuple[str, Tensor]], stride: int, factor: float = 1.0) -> None:
+    def _measure(
+        self, kind: str, named: Sequence[tuple[str, Tensor]], stride: int, factor: float = 1.0
+    ) -> float | None:
+        """Look at tensors; returns the L2 norm over all of them where it is known now, see `telemetry_rows.norm`."""
         if not named:
-            return
+            return None
         tensors = [tensor for _, tensor in named]
         sizes = [tensor.numel() for tensor in tensors]
         strides = [stride_for(size, stride) for size in sizes]
         rows = self._meter.measure(tensors, strides, self._step, factor)
         self._tables.append((Table(kind, [name for name, _ in named], strides, sizes), rows))
+        return norm(rows) if isinstance(rows, np.ndarray) and max(strides) == 1 else None
 
-    def _of(self, optimizer: Optimizer | None) -> list[Weight]:
-        """The weights that an optimizer updates, all of them for None."""
-        if optimizer is None:
-            return self._weights
-        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        return [weight for weight in self._weights if id(weight.updated) in own]
-
-    @staticmethod
-    def _gradients(weights: Sequence[Weight]) -> list[tuple[str, Tensor]]:
-        return [(w.name, w.updated.grad) for w in weights if w.updated.grad is not None]
-
-    @staticmethod
-    def _values(weights: Sequence[Weight]) -> list[tuple[str, Tensor]]:
-        return [(w.name, w.own) for w in weights]
-
-    def _states(self, optimizers: Sequence[Optimizer]) -> list[tuple[str, Tensor]]:
-        """What the optimizers keep for each weight, but for step counters: `fc.weight.exp_avg`."""
-        return [
-            (f"{weight.name}.{name}", state)
-            for weight in self._weights
-            for optimizer in optimizers
-            for name, state in optimizer.state.get(weight.updated, {}).items()
-            if isinstance(state, Tensor) and state.is_floating_point() and state.numel() == weight.own.numel()
-            and (state.dim() or name != "step")
-        ]  # fmt: skip
+    def _events(self, time_s: float, alarm: bool) -> list[TensorStats]:
+        """What was seen in the step, one event for each kind."""
+        tables = [table for table, _ in self._tables]
+        with self._clock.booked(SENTINEL):  # waits for the device, whatever was looked at
+            rows = self._meter.fetch([rows for _, rows in self._tables])
+        events = []
+        for kind in dict.fromkeys(table.kind for table in tables):
+            with self._clock.booked(kind):
+                events.append(self._event(kind, tables, rows, time_s))
+        return events
 
     def _event(self, kind: str, tables: Sequence[Table], rows: Sequence[Rows], time_s: float) -> TensorStats:
         """All that was seen of one kind in the step."""
@@ -224,11 +227,9 @@ class Telemetry:
 
     @contextlib.contextmanager
     def _at(self, kind: str) -> Iterator[int]:
-        """The stride of a kind in this step, 0 when it is not due; what is done inside is booked on it, as CPU time."""
+        """The stride of a kind in this step, 0 when it is not due; what is done inside is booked on it."""
         if kind not in self._due:
             yield 0
             return
-        begin = time.thread_time()
-        with unseen():
+        with self._clock.booked(kind), unseen():
             yield self._due[kind]
-        self._costs[kind] = self._costs.get(kind, 0.0) + time.thread_time() - begin

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from precgui.config import RecordConfig
 
 MOST_STRIDE = 256
-_PARTS = {"gradient": 4, "sentinel": 3, "update": 2, "activation": 2}  # of the budget; the other kinds have 1
+_PARTS = {"gradient": 4.0, "update": 2.0, "activation": 2.0}  # of the budget; the other kinds have 1
+_BETWEEN = 0.25  # of the part of a kind: what looks between its intervals have for themselves
+_FIRST_BETWEEN = 64  # their stride until their cost is known
+_LEAST = 0.25  # of the budget is left for sampling, whatever the sentinel costs
 _SAVED = 4.0  # intervals whose allowance can be saved up: a burst after a pause stays small
 
 
@@ -19,9 +22,9 @@ class _Account:
 
     every: int
     part: float
+    stride: int = 1
     credit_s: float = 0.0
     last_s: float = 0.0
-    stride: int = 1
 
 
 class Budget:
@@ -29,44 +32,78 @@ class Budget:
 
     Each kind earns its part of the share at every step and pays what its looks cost. After a look that cost
     more than an interval earns, the stride grows; who is in debt waits; who could pay twice as much halves its stride.
+    What an account cannot save up goes to the gradients. Between the intervals of a kind a second, smaller account
+    pays for looks that are only remembered.
     """
 
-    def __init__(self, config: RecordConfig, kinds: Mapping[str, int]) -> None:
-        """`kinds` maps each kind to its interval in steps, 0 for never."""
+    def __init__(self, config: RecordConfig, kinds: Mapping[str, int], *, between: bool = False) -> None:
+        """`kinds` maps each kind to its interval in steps, 0 for never; `between` asks for looks between intervals."""
         self._share = config.budget
-        wanted = {kind: every for kind, every in kinds.items() if every}
-        parts = sum(_PARTS.get(kind, 1) for kind in wanted)
-        self._accounts = {kind: _Account(every, _PARTS.get(kind, 1) / parts) for kind, every in wanted.items()}
+        self._accounts: dict[str, _Account] = {}
+        self._between: dict[str, _Account] = {}
+        for kind, every in kinds.items():
+            part = _PARTS.get(kind, 1.0)
+            if every and (every == 1 or not between):
+                self._accounts[kind] = _Account(every, part)
+            elif every:
+                self._accounts[kind] = _Account(every, part * (1 - _BETWEEN))
+                self._between[kind] = _Account(1, part * _BETWEEN, _FIRST_BETWEEN)
+        parts = sum(account.part for account in self._all())
+        for account in self._all():
+            account.part /= parts
+        self._used: dict[str, _Account] = {}
         self.spent_s = self.elapsed_s = 0.0
 
     def due(self, step: int) -> dict[str, int]:
         """The kinds to look at in this step (counted from 1), each with its stride."""
-        kinds = {}
+        self._used = {}
         for kind, account in self._accounts.items():
             if (step - 1) % account.every:
-                continue
+                if kind not in self._between:
+                    continue
+                account = self._between[kind]
             if account.credit_s < 0:
                 continue
             if account.credit_s > 3 * account.last_s:  # half the stride costs up to twice as much
                 account.stride = max(account.stride // 2, 1)
-            kinds[kind] = account.stride
-        return kinds
+            self._used[kind] = account
+        return {kind: account.stride for kind, account in self._used.items()}
 
-    def settle(self, step_s: float, costs_s: Mapping[str, float]) -> None:
-        """Book one step of `step_s` seconds in which the kinds cost `costs_s`."""
+    def settle(self, step_s: float, costs_s: Mapping[str, float], fixed_s: float = 0.0) -> None:
+        """Book one step of `step_s` seconds in which the kinds cost `costs_s`, and what is always done `fixed_s`."""
         self.elapsed_s += step_s
-        self.spent_s += sum(costs_s.values())
-        for kind, account in self._accounts.items():
-            allowance = self._share * step_s * account.part
-            cost = costs_s.get(kind, 0.0)
-            if cost > allowance * account.every:
-                dearer = min(math.ceil(math.log2(cost / max(allowance * account.every, 1e-12))), 3)
-                account.stride = min(account.stride << dearer, MOST_STRIDE)
-            account.last_s = cost or account.last_s
-            most = max(_SAVED * allowance * account.every, 4 * account.last_s)
-            account.credit_s = min(account.credit_s + allowance, most) - cost
+        self.spent_s += sum(costs_s.values()) + fixed_s
+        earned = max(self._share * step_s - fixed_s, _LEAST * self._share * step_s)
+        paid = {id(self._used.get(kind, self._accounts.get(kind))): cost for kind, cost in costs_s.items()}
+        spare = sum(self._book(account, earned * account.part, paid.get(id(account), 0.0)) for account in self._all())
+        if "gradient" in self._accounts:
+            account = self._accounts["gradient"]
+            account.credit_s = min(account.credit_s + spare, _most(account, earned * account.part))
+
+    @staticmethod
+    def _book(account: _Account, allowance: float, cost: float) -> float:
+        """Returns what of the allowance has no room in the account."""
+        if cost > allowance * account.every:
+            dearer = min(math.ceil(math.log2(cost / max(allowance * account.every, 1e-12))), 3)
+            account.stride = min(account.stride << dearer, MOST_STRIDE)
+        account.last_s = cost or account.last_s
+        credit, most = account.credit_s + allowance, _most(account, allowance)
+        account.credit_s = min(credit, most) - cost
+        return max(credit - most, 0.0)
+
+    def _all(self) -> list[_Account]:
+        return [*self._accounts.values(), *self._between.values()]
+
+    @property
+    def strides(self) -> dict[str, int]:
+        """The present stride of each kind at its interval."""
+        return {kind: account.stride for kind, account in self._accounts.items()}
 
     @property
     def share(self) -> float:
         """What was spent so far, as a share of the time."""
         return self.spent_s / self.elapsed_s if self.elapsed_s else 0.0
+
+
+def _most(account: _Account, allowance: float) -> float:
+    return max(_SAVED * allowance * account.every, 4 * account.last_s)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
+
+from precgui.engine.telemetry_clock import Clock
 
 
 @contextlib.contextmanager
@@ -29,16 +31,15 @@ Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
 class Outputs:
     """Hooks on the modules that compute (those without parts, or with weights of their own).
 
-    The kinds wanted are `activation`, `activation_gradient` and `sentinel`: for the last, outputs of modules with
-    weights and of the model are summed, because a sum over NaN or Inf is not finite; `first_nonfinite` names the first.
-    A forward pass that only repeats what a checkpoint forgot is not looked at.
+    The outputs of modules with weights and of the model are summed in every step, because a sum over NaN or Inf is not
+    finite; `first_nonfinite` names the first. What else is wanted, `activation` and `activation_gradient`, is handed to
+    `look`. A forward pass that only repeats what a checkpoint forgot is not looked at.
     """
 
-    def __init__(self, model: nn.Module, look: Look) -> None:
-        self._model, self._look = model, look
-        self._wanted: Mapping[str, int] = {}
+    def __init__(self, model: nn.Module, look: Look, clock: Clock) -> None:
+        self._model, self._look, self._clock = model, look, clock
+        self._wanted: Set[str] = frozenset()
         self._watching = self._counted = False
-        self.sentinel_s = 0.0
         self._names: list[str] = []
         self._sums: list[Tensor] = []
         self._handles: list[RemovableHandle] = []
@@ -49,13 +50,12 @@ class Outputs:
                 hook = self._hook(name or MODEL, guarded=weighty or not name)
                 self._handles.append(module.register_forward_hook(hook))
 
-    def begin(self, wanted: Mapping[str, int]) -> None:
+    def begin(self, wanted: Set[str]) -> None:
         """A step begins."""
         self._wanted, self._watching = wanted, True
         self._counted = torch._C._len_torch_dispatch_stack() > 0
         self._names.clear()
         self._sums.clear()
-        self.sentinel_s = 0.0
 
     def end(self) -> None:
         """The forward and backward passes of the step are over."""
@@ -75,14 +75,14 @@ class Outputs:
 
     def _hook(self, name: str, guarded: bool) -> Callable[[nn.Module, Any, Any], None]:
         def seen(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-            if not self._watching or not self._wanted or not self._is_training():
+            if not self._watching or not self._is_training():
                 return
-            if guarded and "sentinel" in self._wanted:
+            if guarded:
                 begin = time.thread_time()
                 with unseen() if self._counted else contextlib.nullcontext():
                     self._guard(name, outputs)
-                self.sentinel_s += time.thread_time() - begin
-            if len(self._wanted) > 1 or "sentinel" not in self._wanted:
+                self._clock.book("sentinel", time.thread_time() - begin)
+            if self._wanted:
                 self._watch(name, outputs)
 
         return seen

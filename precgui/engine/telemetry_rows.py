@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +47,22 @@ def empty(count: int) -> Rows:
     rows = np.zeros((count, WIDTH))
     rows[:, k.LEAST] = np.inf
     return rows
+
+
+def norm(rows: Rows) -> float:
+    """The L2 norm over all elements of the tensors: NaN when one is NaN, else Inf when one is infinite."""
+    if rows[:, k.NAN].any():
+        return math.nan
+    infinite = rows[:, (k.POS_INF, k.NEG_INF)].any()
+    return math.inf if infinite else math.sqrt(rows[:, k.SQUARES].sum())
+
+
+def nonfinite(table: Table, rows: Any) -> str:
+    """The first tensor in which NaN or Inf was seen, or ''; rows that are still on a device say nothing."""
+    if not isinstance(rows, np.ndarray):
+        return ""
+    bad = rows[:, (k.NAN, k.POS_INF, k.NEG_INF)].any(axis=1)
+    return table.names[int(bad.argmax())] if bad.any() else ""
 
 
 def merged(table: Table, rows: Rows) -> tuple[Table, Rows]:

@@ -1,0 +1,85 @@
+"""What looking at tensors costs: CPU time of the calling thread, on a GPU also the time of the device."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import torch
+
+_ROWS_OF_A_PIECE = 64  # tensors that the run file compresses together
+_PIECE_BYTES = _ROWS_OF_A_PIECE * 256 * 4
+
+
+class Clock:
+    """Books seconds on names; `take` gives what was booked since the last time.
+
+    Where the device works on its own, both times are taken and the longer one counts: the device is timed by marks in
+    its queue, which are read when the results have been fetched and cost no waiting.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device if device.type == "cuda" else None
+        self._host_s: defaultdict[str, float] = defaultdict(float)
+        self._marks: list[tuple[str, Any, Any]] = []
+
+    @contextlib.contextmanager
+    def booked(self, name: str) -> Iterator[None]:
+        """What is done inside is booked on `name`."""
+        first = self._mark()
+        begin = time.thread_time()
+        yield
+        self.book(name, time.thread_time() - begin)
+        if first is not None:
+            self._marks.append((name, first, self._mark()))
+
+    def book(self, name: str, seconds: float) -> None:
+        self._host_s[name] += seconds
+
+    def take(self) -> dict[str, float]:
+        """Seconds by name; the device must have done its work."""
+        device_s: defaultdict[str, float] = defaultdict(float)
+        for name, first, last in self._marks:
+            device_s[name] += 1e-3 * first.elapsed_time(last)
+        taken = {name: max(seconds, device_s[name]) for name, seconds in self._host_s.items()}
+        self.clear()
+        return taken
+
+    def clear(self) -> None:
+        self._host_s.clear()
+        self._marks.clear()
+
+    def _mark(self) -> Any:
+        if self._device is None:
+            return None
+        mark = torch.Event(self._device, enable_timing=True)
+        mark.record()
+        return mark
+
+
+def keeping_s(tensors: int) -> float:
+    """What it takes to put one row of so many tensors into the run file, in the thread that writes it: an estimate.
+
+    Nearly all of it is compression, of pieces of 64 tensors; how long that takes here is tried once.
+    """
+    return -(-tensors // _ROWS_OF_A_PIECE) * _piece_s()
+
+
+@cache
+def _piece_s() -> float:
+    histograms = torch.zeros(_ROWS_OF_A_PIECE, 256, dtype=torch.int32)
+    counts = torch.exp2(-torch.arange(24.0)) * torch.arange(1, _ROWS_OF_A_PIECE + 1)[:, None] * 1000
+    histograms[:, 96:120] = counts.int()
+    shuffled = histograms.view(torch.uint8).view(-1, 4).T.contiguous().numpy().tobytes()
+    return min(_compressed_s(shuffled) for _ in range(3))
+
+
+def _compressed_s(data: bytes) -> float:
+    begin = time.thread_time()
+    zlib.compress(data, 1)
+    return time.thread_time() - begin
