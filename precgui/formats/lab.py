@@ -15,6 +15,7 @@ from precgui.formats.model import FloatFormat, Format
 from precgui.formats.rounding import Convention, Rounding
 
 DEFAULT = Convention()
+TOLD_EVERY = 128
 
 
 def gradients(count: int, typical: float, decades: float, seed: int = 0) -> Floats:
@@ -46,11 +47,12 @@ def scale_curve(values: ArrayLike, fmt: Format, lowest: int = 0, highest: int = 
 
 
 def running_sums(
-    increments: ArrayLike, fmt: Format, rounding: Rounding = "nearest_even", trials: int = 1, seed: int = 0
-) -> Floats:
+    increments: ArrayLike, fmt: Format, rounding: Rounding = "nearest_even", trials: int = 1, seed: int = 0,
+    told: Callable[[float], None] = lambda _: None,
+) -> Floats:  # fmt: skip
     """Every partial sum, rounded after each addition: one row for each trial, which differ in their draws.
 
-    A first column of zeros is the empty sum.
+    A first column of zeros is the empty sum. `told` is called with the share that is done.
     """
     steps = np.asarray(increments, dtype=np.float64)
     sums = np.zeros((trials, steps.size + 1))
@@ -60,6 +62,8 @@ def running_sums(
         return sums
     convention = Convention(rounding)
     for n, step in enumerate(steps, 1):
+        if n % TOLD_EVERY == 0:
+            told(n / steps.size)
         sums[:, n] = quantize_array(sums[:, n - 1] + step, fmt, convention, seed * 1_000_003 + n)
     return sums
 

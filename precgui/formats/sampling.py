@@ -48,7 +48,7 @@ def draw_values(known: Histogram, size: int, seed: int = 0) -> Floats:
     pieces = [np.zeros(quotas[0])]
     ends = [_ends(field, known) for field in range(BINS - 1)]
     density = np.array([counts[0] - zeros, *counts[1:]]) / [high - low for low, high in ends]
-    for field in np.flatnonzero(quotas[1:]):
+    for field in np.flatnonzero(quotas[1:]).tolist():
         (low, high), count = ends[field], quotas[1 + field]
         even = (np.arange(count) + rng.random(count)) / count
         pieces.append(low + (high - low) * _along_line(even, *_edge_densities(density, field)))

@@ -235,14 +235,20 @@ def test_that_a_refuted_claim_shows_its_bits(panel: FormatsPanel) -> None:
     assert bits.explorer.report("fp16").stored.code == 1
 
 
-def test_that_every_experiment_says_what_is_seen(panel: FormatsPanel) -> None:
+def test_that_every_experiment_says_what_is_seen_in_any_format(panel: FormatsPanel, qtbot: QtBot) -> None:
     tab = _tab(panel, LabTab)
     assert isinstance(tab, LabTab)
     for row, experiment in enumerate(tab.experiments):
         tab.list.setCurrentRow(row)
-        experiment.refresh()
-        assert len(experiment.result.text()) > 30
+        for name in ("e5m7", "int8", "nf4", "e8m0", "e15m60", "fp16"):
+            experiment.format.setCurrentText(name)
+            experiment.refresh()
+            qtbot.waitUntil(lambda experiment=experiment: not experiment.computing.busy, timeout=20_000)
+            assert len(experiment.result.text()) > 30
+            assert experiment.result.property("kind") != "error"
         assert experiment.plot.getPlotItem().listDataItems() or experiment.plot.getPlotItem().items
+        experiment.format.setCurrentText("fp17")
+        assert "no number format" in experiment.result.text()
 
 
 def test_that_the_ranges_are_drawn_for_any_choice(panel: FormatsPanel) -> None:

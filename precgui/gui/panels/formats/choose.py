@@ -111,6 +111,11 @@ class FormatChoice(QComboBox):
         """The last valid choice; None for the words that stand for no format."""
         return self._chosen
 
+    def known(self) -> Format:
+        """The last valid choice, where there are no such words."""
+        assert self._chosen is not None
+        return self._chosen
+
     def _read(self, words: str) -> None:
         try:
             self._chosen = None if self._instead and words == self._instead else get(words)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QSlider, QSplitter, QVBoxLayout, QWidget
 
+from precgui.gui.panels.formats.choose import FormatChoice
+from precgui.gui.panels.formats.newest import Busy, Newest, Work
 from precgui.gui.panels.formats.plotting import Plot
 from precgui.gui.panels.formats.reading import scrolled, wrapped_label
 from precgui.gui.theme import themes
@@ -17,7 +20,7 @@ NARROW = 720
 
 
 class Experiment(QWidget):
-    """Subclasses add controls in their constructor and fill `draw`, which runs soon after any change."""
+    """Subclasses add controls in their constructor and fill `work` and `show`, which run soon after any change."""
 
     title = ""
     lesson = ""
@@ -27,6 +30,9 @@ class Experiment(QWidget):
         super().__init__(parent)
         self._later = QTimer(self, singleShot=True, interval=WAIT_MS)
         self._later.timeout.connect(self.refresh)
+        self.computing = Newest(self)
+        self.computing.answered.connect(self._show)
+        self.computing.failed.connect(lambda words: self._say(words, fault=True))
         self.form = QFormLayout()
         self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)
         self.form.setSpacing(6)
@@ -39,6 +45,7 @@ class Experiment(QWidget):
         column.setSpacing(12)
         column.addWidget(lesson)
         column.addLayout(self.form)
+        column.addWidget(Busy(self.computing))
         column.addWidget(self.result)
         column.addStretch(1)
         self.plot = Plot(bottom=bottom, left=left)
@@ -80,6 +87,15 @@ class Experiment(QWidget):
         self.form.addRow(label, made)
         return made
 
+    def format_choice(self, label: str, chosen: str) -> FormatChoice:
+        """Any format: from the list, or typed."""
+        made = FormatChoice(chosen)
+        made.setAccessibleName(label)
+        made.changed.connect(self.change)
+        made.failed.connect(lambda words: self._say(words, fault=True))
+        self.form.addRow(label, made)
+        return made
+
     def change(self) -> None:
         """Draw again, once for many changes in a row."""
         if self.isVisible():
@@ -93,14 +109,30 @@ class Experiment(QWidget):
         self._split.setOrientation(Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal)
 
     def refresh(self) -> None:
-        """Draw now."""
+        """Compute now; the picture follows as soon as it is done."""
+        self._later.stop()
+        self.computing.ask(self.work())
+
+    def _show(self, found: Any) -> None:
         self.plot.getPlotItem().clear()
         self.legend.clear()
         self.legend.setLabelTextColor(themes().theme.text)
-        self.result.setText(self.draw())
+        self._say(self.show_result(found), fault=False)
 
-    def draw(self) -> str:
-        """Draw into `plot` and say in a sentence or two what is seen."""
+    def _say(self, words: str, *, fault: bool) -> None:
+        self.result.setText(words)
+        kind = "error" if fault else ""
+        if (self.result.property("kind") or "") != kind:
+            self.result.setProperty("kind", kind)
+            self.result.style().unpolish(self.result)
+            self.result.style().polish(self.result)
+
+    def work(self) -> Work:
+        """Read the controls, and give back what is to be computed in a thread."""
+        raise NotImplementedError
+
+    def show_result(self, found: Any) -> str:
+        """Draw what was computed into `plot` and say in a sentence or two what is seen."""
         raise NotImplementedError
 
 

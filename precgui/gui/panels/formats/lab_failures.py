@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyqtgraph as pg
 
-from precgui.formats.arrays import quantize_array
-from precgui.formats.lab import gradients, kahan_sums, running_sums, scale_curve, stagnation
-from precgui.formats.model import FloatFormat
+from precgui.formats.arrays import Floats, quantize_array
+from precgui.formats.lab import ScaleCurve, gradients, kahan_sums, running_sums, scale_curve, stagnation
+from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import get
 from precgui.gui.panels.formats.experiment import Experiment, percent
+from precgui.gui.panels.formats.newest import Progress, Work
 from precgui.gui.panels.formats.plotting import brush, pen, row_colour
 from precgui.gui.theme import themes
 
@@ -27,15 +30,18 @@ class Underflow(Experiment):
 
     def __init__(self) -> None:
         super().__init__("loss scale, as a power of two", "share of gradients, %")
-        self.format = self.choice("Format of the gradients", FORMATS, "fp16")
+        self.format = self.format_choice("Format of the gradients", "fp16")
         self.typical = self.slider("Typical gradient", -14, 2, -8, lambda n: f"1e{n}")
         self.spread = self.slider("Spread", 1, 40, 12, lambda n: f"{n / 10:.1f} decades")
         self.scale = self.slider("Loss scale", 0, 32, 0, lambda n: f"2^{n} = {2**n}")
 
-    def draw(self) -> str:
-        values = gradients(SAMPLES, 10.0 ** self.typical.value(), self.spread.value() / 10)
-        name, theme, at = self.format.currentText(), themes().theme, self.scale.value()
-        curve = scale_curve(values, get(name))
+    def work(self) -> Work:
+        typical, spread, fmt = 10.0 ** self.typical.value(), self.spread.value() / 10, self.format.known()
+        return lambda _: (fmt.name, scale_curve(gradients(SAMPLES, typical, spread), fmt))
+
+    def show_result(self, found: tuple[str, ScaleCurve]) -> str:
+        name, curve = found
+        theme, at = themes().theme, self.scale.value()
         zero, over = 100 * curve.underflow, 100 * curve.overflow
         self.plot.plot(curve.exponents, zero, pen=pen(theme.info, 2.5), name="become zero")
         self.plot.plot(curve.exponents, over, pen=pen(theme.error, 2.5, dashed=True), name="overflow")
@@ -59,28 +65,43 @@ class Overflowing(Experiment):
 
     def __init__(self) -> None:
         super().__init__("size of an activation, as a power of two", "dot product, as a power of ten")
+        self.format = self.format_choice("One more format", "fp16")
         self.activation = self.slider("Activation a", -4, 20, 6, lambda n: f"2^{n} = {2.0**n:g}")
         self.terms = self.slider("Terms K", 0, 16, 10, lambda n: str(2**n))
 
-    def draw(self) -> str:
-        theme, terms = themes().theme, 2 ** self.terms.value()
-        exponents = np.arange(-4, 21)
-        exact = terms * 4.0**exponents
+    def work(self) -> Work:
+        terms, at, more = 2 ** self.terms.value(), self.activation.value(), self.format.known()
+        chosen = [get(name) for name in FORMATS if name != more.name] + [more]
+        exact = terms * 4.0 ** np.arange(-4, 21)
+        return lambda _: (terms, at, exact, {fmt.name: quantize_array(exact, fmt) for fmt in chosen}, more)
+
+    def show_result(self, found: tuple[int, int, Floats, dict[str, Floats], Format]) -> str:
+        terms, at, exact, stored, chosen = found
+        theme, exponents = themes().theme, np.arange(-4, 21)
         self.plot.plot(exponents, np.log10(exact), pen=pen(theme.text, 1.5, 0.8, dashed=True), name="exact")
         said = []
-        for place, name in enumerate(FORMATS):
-            fmt = get(name)
-            stored = quantize_array(exact, fmt)
-            kept = np.isfinite(stored) & (stored > 0)
-            self.plot.plot(exponents[kept], np.log10(stored[kept]), pen=None, symbol="o", symbolSize=11 - place,
+        for place, (name, values) in enumerate(stored.items()):
+            kept = np.isfinite(values) & (values > 0)
+            self.plot.plot(exponents[kept], np.log10(values[kept]), pen=None, symbol="o", symbolSize=12 - place,
                            symbolPen=None, symbolBrush=brush(row_colour(place), 0.9), name=name)  # fmt: skip
-            here = float(quantize_array(terms * 4.0 ** self.activation.value(), fmt))
-            said.append(f"{name}: {here:g}")
-        limit = get("fp16").max_finite
-        self.plot.addItem(pg.InfiniteLine(float(np.log10(float(limit))), angle=0, pen=pen(theme.error, 1.2, 0.9)))
-        self.plot.addItem(pg.InfiniteLine(self.activation.value(), pen=pen(theme.text, 1.5, 0.7)))
-        here = terms * 4.0 ** self.activation.value()
-        return f"{terms} × a² = {here:g}. Stored: {', '.join(said)}. The red line is the largest FP16 value."
+            said.append(f"{name}: {values[at + 4]:g}")
+        limit = float(np.log10(float(min(chosen.max_finite, get("fp64").max_finite))))
+        self.plot.addItem(pg.InfiniteLine(limit, angle=0, pen=pen(theme.error, 1.2, 0.9)))
+        self.plot.addItem(pg.InfiniteLine(at, pen=pen(theme.text, 1.5, 0.7)))
+        here = f"{terms} × a² = {terms * 4.0**at:g}"
+        return f"{here}. Stored: {', '.join(said)}. The red line is the largest value of {chosen.name}."
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Every partial sum, by how it was rounded."""
+
+    fmt: Format
+    held: float
+    nearest: Floats
+    kahan: Floats
+    trials: Floats
+    stops: float | None
 
 
 class LongSum(Experiment):
@@ -92,30 +113,39 @@ class LongSum(Experiment):
 
     def __init__(self) -> None:
         super().__init__("additions", "sum")
-        self.format = self.choice("Accumulator", FORMATS, "bf16")
+        self.format = self.format_choice("Accumulator", "bf16")
         self.increment = self.slider("Increment", 1, 100, 10, lambda n: f"{n / 10:g}")
         self.count = self.slider("Additions", 5, 12, 10, lambda n: str(2**n))
         self.trials = self.slider("Trials of stochastic rounding", 1, 40, 16, str)
 
-    def draw(self) -> str:
-        theme, name = themes().theme, self.format.currentText()
-        fmt, step, count = get(name), self.increment.value() / 10, 2 ** self.count.value()
-        held = float(quantize_array(step, fmt))
-        steps, x = np.full(count, held), np.arange(count + 1)
-        trials = running_sums(steps, fmt, "stochastic", self.trials.value(), seed=1)
-        mean, spread = trials.mean(axis=0), trials.std(axis=0)
+    def work(self) -> Work:
+        fmt, step = self.format.known(), self.increment.value() / 10
+        count, trials = 2 ** self.count.value(), self.trials.value()
+
+        def sums(told: Progress) -> _Sums:
+            held = float(quantize_array(step, fmt))
+            steps = np.full(count, held)
+            stops = stagnation(held, fmt) if isinstance(fmt, FloatFormat) else None
+            nearest, kahan = running_sums(steps, fmt)[0], kahan_sums(steps, fmt)
+            return _Sums(fmt, held, nearest, kahan, running_sums(steps, fmt, "stochastic", trials, 1, told), stops)
+
+        return sums
+
+    def show_result(self, found: _Sums) -> str:
+        theme, held = themes().theme, found.held
+        x = np.arange(found.nearest.size)
+        mean, spread = found.trials.mean(axis=0), found.trials.std(axis=0)
         low = self.plot.plot(x, mean - spread, pen=pen(theme.info, 0.5, 0.4))
         high = self.plot.plot(x, mean + spread, pen=pen(theme.info, 0.5, 0.4))
         self.plot.addItem(pg.FillBetweenItem(low, high, brush=brush(theme.info, 0.2)))
         self.plot.plot(x, x * held, pen=pen(theme.text, 1.5, 0.8, dashed=True), name="exact")
-        nearest = running_sums(steps, fmt)[0]
-        self.plot.plot(x, nearest, pen=pen(theme.error, 2.5), name="nearest")
+        self.plot.plot(x, found.nearest, pen=pen(theme.error, 2.5), name="nearest")
         self.plot.plot(x, mean, pen=pen(theme.info, 2), name="stochastic: mean ± one sigma")
-        self.plot.plot(x, kahan_sums(steps, fmt), pen=pen(theme.ok, 2), name="Kahan")
+        self.plot.plot(x, found.kahan, pen=pen(theme.ok, 2), name="Kahan")
         self.plot.getPlotItem().enableAutoRange()
-        end = stagnation(held, fmt) if isinstance(fmt, FloatFormat) else None
-        stops = "never stops below its largest value" if end is None else f"stops at {end:g}"
+        stops = "never stops below its largest value" if found.stops is None else f"stops at {found.stops:g}"
+        count = found.nearest.size - 1
         return (
-            f"{count} times {held:g} is {count * held:g}. In {name}, nearest rounding {stops} and gives "
-            f"{nearest[-1]:g} here; stochastic rounding gives {mean[-1]:.6g} ± {spread[-1]:.3g}."
+            f"{count} times {held:g} is {count * held:g}. In {found.fmt.name}, nearest rounding {stops} and gives "
+            f"{found.nearest[-1]:g} here; stochastic rounding gives {mean[-1]:.6g} ± {spread[-1]:.3g}."
         )

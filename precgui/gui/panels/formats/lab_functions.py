@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyqtgraph as pg
 
+from precgui.formats.arrays import Floats
 from precgui.formats.lab import FUNCTIONS, dot_product, exact_softmax, function_values, softmax
-from precgui.formats.registry import get
+from precgui.formats.model import Format
 from precgui.formats.rounding import Convention, Overflow
 from precgui.gui.panels.formats.experiment import Experiment
+from precgui.gui.panels.formats.newest import Progress, Work
 from precgui.gui.panels.formats.plotting import brush, pen
 from precgui.gui.theme import themes
-
-FORMATS = ("fp32", "tf32", "bf16", "fp16", "e5m2", "e4m3fn", "e2m3", "e2m1")
 
 
 class Softmax(Experiment):
@@ -24,28 +26,37 @@ class Softmax(Experiment):
 
     def __init__(self) -> None:
         super().__init__("logit", "probability")
-        self.format = self.choice("Format", FORMATS, "fp16")
+        self.format = self.format_choice("Format", "fp16")
         self.largest = self.slider("Largest logit", 0, 120, 12, str)
         self.count = self.slider("Logits", 2, 24, 8, str)
 
-    def draw(self) -> str:
-        theme, name = themes().theme, self.format.currentText()
-        logits = np.linspace(0, self.largest.value(), self.count.value())
-        exact, place = exact_softmax(logits), np.arange(logits.size)
-        looks = (
-            ("exact", exact, theme.muted), ("shifted", softmax(logits, get(name), shifted=True), theme.ok),
-            ("naive", softmax(logits, get(name), shifted=False), theme.error),
-        )  # fmt: skip
-        said = []
+    def work(self) -> Work:
+        fmt, logits = self.format.known(), np.linspace(0, self.largest.value(), self.count.value())
+        return lambda _: (fmt.name, logits, exact_softmax(logits), softmax(logits, fmt, shifted=True),
+                          softmax(logits, fmt, shifted=False))  # fmt: skip
+
+    def show_result(self, found: tuple[str, Floats, Floats, Floats, Floats]) -> str:
+        theme, (name, logits, exact, shifted, naive) = themes().theme, found
+        looks = (("exact", exact, theme.muted), ("shifted", shifted, theme.ok), ("naive", naive, theme.error))
+        said, place = [], np.arange(logits.size)
         for n, (words, values, colour) in enumerate(looks):
-            bars = pg.BarGraphItem(x=place + 0.26 * (n - 1), height=np.nan_to_num(values), width=0.24, pen=None,
-                                   brush=brush(colour, 0.85), name=words)  # fmt: skip
+            bars = pg.BarGraphItem(x=place + 0.26 * (n - 1), height=np.nan_to_num(values, posinf=0.0), width=0.24,
+                                   pen=None, brush=brush(colour, 0.85), name=words)  # fmt: skip
             self.plot.addItem(bars)
             wrong = float(np.max(np.abs(values - exact)))
             said.append(f"{words}: {'NaN' if np.isnan(wrong) else f'{wrong:.2g}'}")
         self.plot.getPlotItem().getAxis("bottom").setTicks([[(float(i), f"{v:.3g}") for i, v in enumerate(logits)]])
         self.plot.getPlotItem().enableAutoRange()
         return f"Largest error in {name}: {', '.join(said[1:])}."
+
+
+@dataclass(frozen=True)
+class _Dots:
+    """Relative errors by the name of the accumulator, one for each length."""
+
+    name: str
+    lengths: Floats
+    errors: dict[str, list[float]]
 
 
 class Dot(Experiment):
@@ -57,30 +68,44 @@ class Dot(Experiment):
 
     def __init__(self) -> None:
         super().__init__("length of the vectors, as a power of two", "relative error, as a power of ten")
-        self.format = self.choice("Operands", FORMATS, "e4m3fn")
+        self.format = self.format_choice("Operands", "e4m3fn")
+        self.accumulators = [self.format_choice(f"Accumulator {n + 1}", name)
+                             for n, name in enumerate(("fp16", "bf16", "fp32"))]  # fmt: skip
         self.sign = self.choice("Numbers", ("positive, uniform", "normal"), "positive, uniform")
         self.seed = self.slider("Seed", 0, 20, 0, str)
 
-    def draw(self) -> str:
-        name, rng = self.format.currentText(), np.random.default_rng(self.seed.value())
+    def work(self) -> Work:
+        fmt, rng = self.format.known(), np.random.default_rng(self.seed.value())
+        accumulators = [choice.known() for choice in self.accumulators]
         lengths = 2 ** np.arange(1, 12)
         draw = rng.uniform if self.sign.currentText().startswith("positive") else rng.normal
         left, right = draw(size=lengths[-1]), draw(size=lengths[-1])
+
+        def errors(told: Progress) -> _Dots:
+            found: dict[str, list[float]] = {}
+            for place, accumulator in enumerate(accumulators):
+                told(place / len(accumulators))
+                found[accumulator.name] = [_error(left[:n], right[:n], fmt, accumulator) for n in lengths]
+            return _Dots(fmt.name, lengths.astype(np.float64), found)
+
+        return errors
+
+    def show_result(self, found: _Dots) -> str:
         theme, said = themes().theme, []
-        for accumulator, colour in (("fp16", theme.error), ("bf16", theme.warning), ("fp32", theme.ok)):
-            errors = [self._error(left[:n], right[:n], name, accumulator) for n in lengths]
+        colours = (theme.error, theme.warning, theme.ok)
+        for (accumulator, errors), colour in zip(found.errors.items(), colours, strict=False):
             dots = {"symbol": "o", "symbolSize": 6, "symbolBrush": brush(colour, 1), "symbolPen": None}
-            shown = np.log10(np.maximum(errors, 1e-18))
-            self.plot.plot(np.log2(lengths), shown, pen=pen(colour, 2), name=f"accumulated in {accumulator}", **dots)
+            shown, name = np.log10(np.maximum(errors, 1e-18)), f"accumulated in {accumulator}"
+            self.plot.plot(np.log2(found.lengths), shown, pen=pen(colour, 2), name=name, **dots)
             said.append(f"{accumulator} {errors[-1]:.2g}")
         self.plot.getPlotItem().enableAutoRange()
-        return f"Relative error at length {lengths[-1]}, operands in {name}: {', '.join(said)}."
+        return f"Relative error at length {found.lengths[-1]:g}, operands in {found.name}: {', '.join(said)}."
 
-    @staticmethod
-    def _error(left: np.ndarray, right: np.ndarray, name: str, accumulator: str) -> float:
-        exact = float(np.dot(left, right))
-        found = dot_product(left, right, get(name), get(accumulator))
-        return abs(found - exact) / abs(exact) if np.isfinite(found) and exact else 1.0
+
+def _error(left: Floats, right: Floats, fmt: Format, accumulator: Format) -> float:
+    exact = float(np.dot(left, right))
+    found = dot_product(left, right, fmt, accumulator)
+    return abs(found - exact) / abs(exact) if np.isfinite(found) and exact else 1.0
 
 
 class Functions(Experiment):
@@ -90,16 +115,18 @@ class Functions(Experiment):
     def __init__(self) -> None:
         super().__init__("x", "f(x)")
         self.function = self.choice("Function", tuple(FUNCTIONS), "tanh(x)")
-        self.format = self.choice("Format", FORMATS, "e4m3fn")
+        self.format = self.format_choice("Format", "e4m3fn")
         self.saturate = self.choice("Overflow", ("ieee", "saturate"), "ieee")
         self.reach = self.slider("Range of x", -6, 8, 2, lambda n: f"±{2.0**n:g}")
 
-    def draw(self) -> str:
-        theme, name = themes().theme, self.format.currentText()
-        reach = 2.0 ** self.reach.value()
-        x = np.linspace(-reach, reach, 2401)
+    def work(self) -> Work:
+        fmt, function, reach = self.format.known(), self.function.currentText(), 2.0 ** self.reach.value()
         overflow: Overflow = "saturate" if self.saturate.currentText() == "saturate" else "ieee"
-        exact, rounded = function_values(self.function.currentText(), x, get(name), Convention(overflow=overflow))
+        x = np.linspace(-reach, reach, 2401)
+        return lambda _: (fmt.name, x, *function_values(function, x, fmt, Convention(overflow=overflow)))
+
+    def show_result(self, found: tuple[str, Floats, Floats, Floats]) -> str:
+        theme, (name, x, exact, rounded) = themes().theme, found
         shown, known = np.isfinite(exact), np.isfinite(rounded)
         self.plot.plot(x[shown], exact[shown], pen=pen(theme.muted, 1.5, dashed=True), name="exact")
         self.plot.plot(x[known], rounded[known], pen=pen(theme.accent, 2), name=name)

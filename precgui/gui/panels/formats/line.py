@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QEvent, QTimer
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from precgui.formats.arrays import Floats
@@ -131,7 +131,6 @@ class LineTab(QWidget):
 
     def _make_plots(self, column: QVBoxLayout) -> None:
         self.histogram = Plot(left="share of values")
-        self.histogram.setMaximumHeight(160)
         self.histogram.hide()
         self.histogram.getPlotItem().getAxis("left").setWidth(84)
         self.histogram.setMouseEnabled(x=True, y=False)
@@ -229,6 +228,10 @@ class LineTab(QWidget):
             self.view.setXRange(-reach, reach, padding=0)
 
     # Drawing
+
+    def resizeEvent(self, event: QEvent) -> None:
+        self.histogram.setMaximumHeight(min(160, self.height() // 4))
+        self._later.start()
 
     def _draw(self) -> None:
         self.view.draw(self._names, self.told)

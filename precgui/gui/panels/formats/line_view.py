@@ -22,7 +22,7 @@ BINADES, LINEAR = "Powers of two", "Linear"
 LIMITS = {BINADES: (-1080.0, 1030.0), LINEAR: (-1.7e308, 1.7e308)}
 START = {BINADES: (-30.0, 20.0), LINEAR: (-8.0, 8.0)}
 MOST_INTERVALS = 60
-HALF = 0.3
+ROOM_FOR_WORDS = 20  # pixels above each row
 
 
 class LineView(Plot):
@@ -32,6 +32,7 @@ class LineView(Plot):
         super().__init__()
         self.mode = BINADES
         self.real: Real | None = None
+        self._half = 0.3  # of the height of a bar, in rows
         self.setMouseEnabled(x=True, y=False)
         self.setAccessibleName("Number line")
         self.getPlotItem().getAxis("left").setWidth(84)
@@ -101,7 +102,9 @@ class LineView(Plot):
         item = self.getPlotItem()
         item.clear()
         item.getAxis("left").setTicks([[(-n, name) for n, name in enumerate(names)]])
-        self.setYRange(-len(names) + 0.4, 0.6, padding=0)
+        row = max(self.getPlotItem().vb.height() / max(len(names), 1), 1.0)
+        self._half = min(max(0.5 - 0.5 * ROOM_FOR_WORDS / row, 0.1), 0.3)
+        self.setYRange(-len(names) + 0.9 - self._half, max(0.6, self._half + ROOM_FOR_WORDS / row), padding=0)
         low, high = self.viewRange()[0]
         for n, name in enumerate(names):
             self._draw_row(name, -n, low, high, told.get(name, ""))
@@ -121,14 +124,14 @@ class LineView(Plot):
             reach = (found.smallest, found.largest) if self.logarithmic else (-found.largest, found.largest)
             ends = [max(min(v, bounds[1]), bounds[0]) for v in reach]
             left, right = (math.log2(v) for v in ends) if self.logarithmic else ends
-            item.addItem(_bars([left], [right], y, colour, 0.28))
+            item.addItem(self._bars([left], [right], y, colour, 0.28))
         if len(values):
-            xs, ys = np.repeat(values, 2), np.tile([y - HALF, y + HALF], len(values))
+            xs, ys = np.repeat(values, 2), np.tile([y - self._half, y + self._half], len(values))
             item.addItem(pg.PlotCurveItem(xs, ys, connect="pairs", pen=pen(colour, 1.4)))
         self._draw_stored(name, y)
         words = f"{found.count:_} value{'' if found.count == 1 else 's'} in view".replace("_", "\u202f")
-        text = pg.TextItem(f"{words}   {told}", color=themes().theme.muted, anchor=(0, 0.5))
-        text.setPos(low, y + HALF + 0.12)
+        text = pg.TextItem(f"{words}   {told}", color=themes().theme.muted, anchor=(0, 0.9))
+        text.setPos(low, y + self._half)
         item.addItem(text)
 
     def _draw_intervals(self, values: Floats, y: int, colour: str) -> None:
@@ -137,7 +140,7 @@ class LineView(Plot):
         edges = np.log2(edges[edges > 0]) if self.logarithmic else edges
         left, right = edges[:-1:2], edges[1::2]
         if len(left):
-            self.getPlotItem().addItem(_bars(left, right, y, colour, 0.16))
+            self.getPlotItem().addItem(self._bars(left, right, y, colour, 0.16))
 
     def _draw_stored(self, name: str, y: int) -> None:
         stored = None if self.real is None else report(self.real, get(name)).stored.real
@@ -146,10 +149,8 @@ class LineView(Plot):
             dot = pg.ScatterPlotItem([where], [y], size=9, pen=pen(themes().theme.base), brush=brush(row_colour(-y), 1))
             self.getPlotItem().addItem(dot)
 
-
-def _bars(
-    left: Floats | list[float], right: Floats | list[float], y: int, colour: str, opacity: float
-) -> pg.BarGraphItem:
-    count = len(left)
-    return pg.BarGraphItem(x0=left, x1=right, y0=[y - HALF] * count, y1=[y + HALF] * count, pen=None,
-                           brush=brush(colour, opacity))  # fmt: skip
+    def _bars(
+        self, left: Floats | list[float], right: Floats | list[float], y: int, colour: str, opacity: float
+    ) -> pg.BarGraphItem:
+        low, high = [y - self._half] * len(left), [y + self._half] * len(left)
+        return pg.BarGraphItem(x0=left, x1=right, y0=low, y1=high, pen=None, brush=brush(colour, opacity))

@@ -180,7 +180,11 @@ class QuantiseTab(QWidget):
 
     def resizeEvent(self, event: QEvent) -> None:
         narrow = self.width() < NARROW
-        self._split.setOrientation(Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal)
+        wanted = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
+        if self._split.orientation() != wanted:
+            self._split.setOrientation(wanted)
+            self.plots.setOrientation(Qt.Orientation.Horizontal if narrow else Qt.Orientation.Vertical)
+            self._split.setSizes([460, 540] if narrow else [290, 800])
 
 
 def _combo(names: tuple[str, ...], chosen: str, slot: Callable[[], None]) -> QComboBox:
