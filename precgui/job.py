@@ -77,6 +77,7 @@ class Job:
         import torch  # only where a run really starts
 
         from precgui.engine.errors import EngineError
+        from precgui.engine.tasks import place_in_task
         from precgui.engine.train import train
 
         try:
@@ -88,7 +89,8 @@ class Job:
         except (torch.OutOfMemoryError, MemoryError) as error:
             self._fail(f"out of memory at step {self._step + 1}: {_first_line(error)}; {_MEMORY_CURE}")
         except Exception as error:  # noqa: BLE001 - whatever a model raises ends its run, not the process
-            self._fail(f"{type(error).__name__} at step {self._step + 1}: {_first_line(error)}", traceback.format_exc())
+            place = f"at step {self._step + 1}{place_in_task(self.config.task, error)}"
+            self._fail(f"{type(error).__name__} {place}: {_first_line(error)}", traceback.format_exc())
 
     def _fail(self, message: str, details: str = "") -> None:
         self._emit(Incident(self._now(), self._step, "failure", "error", message))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from precgui.config.names import DOWNLOADED, MODELS, SIZELESS
+from precgui.config.names import DOWNLOADED, IMAGE_TASKS, MODELS, SIZELESS
 from precgui.config.section import Section
 
 _QAT: dict[str, JsonValue] = {"precision": ["*-qat"]}
@@ -66,6 +66,12 @@ class DataConfig(Section):
         title="Download",
         description="Fetch the data set when it is not in the data path.",
         json_schema_extra={"show_if": {"task": [*DOWNLOADED]}},
+    )
+    augment: bool = Field(
+        False,
+        title="Augment",
+        description="Move images at random by up to an eighth, and mirror half of them unless they show digits.",
+        json_schema_extra={"show_if": {"task": [*IMAGE_TASKS]}},
     )
     sequence_length: int = Field(
         128,

@@ -49,6 +49,7 @@ TASKS: dict[str, str] = {
     "cartpole": "Reinforcement learning: balance a pole on a cart.",
 }
 DOWNLOADED = ("mnist", "fashion-mnist", "cifar10", "cifar100")
+IMAGE_TASKS = ("digits", *DOWNLOADED, "image-folder")
 IMAGE_MODELS = ("cnn", "mlp", "resnet", "resnet18", "resnet50", "vit")
 MODELS: dict[str, tuple[str, ...]] = {  # the first one is the usual one; images also take any model of torchvision
     "digits": IMAGE_MODELS,

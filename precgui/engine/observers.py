@@ -93,6 +93,10 @@ class Troubles(Observer):
 
     def __init__(self, journal: Journal, precision: Precision, model: nn.Module, telemetry: Telemetry | None) -> None:
         self._journal, self._precision, self._model, self._telemetry = journal, precision, model, telemetry
+        self._batches: Sequence[Batch] = ()
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        self._batches = batches
 
     def end_step(self, done: StepDone) -> None:
         if not math.isfinite(done.loss):
@@ -106,8 +110,13 @@ class Troubles(Observer):
             word = "lowered" if scale < done.scale else "raised"
             message = f"loss scale {word} from {done.scale:g} to {scale:g}"
             self._journal.incident(done.step, "scale_change", "info", message)
+        self._batches = ()
 
     def _tell_loss(self, done: StepDone) -> None:
+        if part := _nonfinite_part(self._batches):
+            message = f"the loss is {done.loss}, because the {part} of this step hold NaN or Inf; clean the data"
+            self._journal.incident(done.step, "nonfinite_loss", "error", message)
+            return
         module = self._telemetry.first_nonfinite() if self._telemetry else ""
         where = f", first not finite is the output of {module}" if module else ""
         self._journal.incident(done.step, "nonfinite_loss", "error", f"the loss is {done.loss}{where}", module)
@@ -117,6 +126,23 @@ class Troubles(Observer):
         where = f"first in {name}" if name else "each is finite, their norm overflows FP32"
         severity: Severity = "warning" if done.skipped else "error"
         self._journal.incident(done.step, "nonfinite_gradient", severity, f"gradients not finite: {where}", name)
+
+
+def _nonfinite_part(batches: Sequence[Batch]) -> str:
+    """What of the data is not finite, if anything is."""
+    for number, part in enumerate(("inputs", "targets")):
+        found = (tensor for batch in batches for tensor in _tensors(batch[number]) if tensor.is_floating_point())
+        if any(not bool(tensor.isfinite().all()) for tensor in found):
+            return part
+    return ""
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """All tensors of a nested value."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
 
 
 def observers(config: RunConfig, begun: Outset, journal: Journal) -> list[Observer]:

@@ -19,20 +19,22 @@ _IMPORTS = (
     "import contextlib",
     "import itertools",
     "import math",
-    "from collections.abc import Iterable, Iterator",
+    "from collections.abc import Iterable, Iterator, Mapping",
     "from functools import partial",
+    "from pathlib import Path",
+    "from types import SimpleNamespace",
+    "from typing import Any",
     "import torch",
     "from torch import Tensor, nn",
     "from torch.nn.attention import SDPBackend, sdpa_kernel",
-    "from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset",
 )
 
 
 def write_script(config: RunConfig, environment: Mapping[str, Any], path: Path) -> list[Path]:
     """Write the script and the files it reads beside it; returns what was written.
 
-    `environment` is the run's (device, threads, notes, kept modules). Raises EngineError when a file exists or cannot
-    be written, or for a task without a script.
+    `environment` is the run's (device, threads, notes, kept modules, data). Raises EngineError when a file exists or
+    cannot be written.
     """
     text, files = script(config, environment)
     try:
@@ -50,27 +52,31 @@ def write_script(config: RunConfig, environment: Mapping[str, Any], path: Path) 
 
 
 def script(config: RunConfig, environment: Mapping[str, Any]) -> tuple[str, tuple[Path, ...]]:
-    """The text of the script and the files that belong beside it. Raises EngineError for a task without a script."""
+    """The text of the script and the files that belong beside it."""
     source = Source()
     device = str(environment.get("device") or "cpu")
     source.take("switches", "set_fp32_arithmetic")
+    source.take("casting", "cast_floats")
     notes = " ".join(environment.get("notes") or ())
     made = pieces(config, device, notes, source)
     task = scripted(config, environment, source)
     lines = "\n".join(_main(config, environment, task, made, source)).splitlines()
     main = "\n".join(f"    {line}" if line else "" for line in lines)
-    body = "\n\n\n".join([source.text(), task.data, *_functions(config, made), f"def main() -> None:\n{main}"])
-    constants = _constants(config, environment, made, body)
-    imports = import_lines([*_IMPORTS, *task.imports, *source.imports], constants + body)
-    head = f'"""{config.display_title}: a run of precgui {__version__} as a plain PyTorch script."""'
+    functions = [*task.functions, *_functions(config, made)]
+    body = "\n\n\n".join([source.text(), *functions, f"def main() -> None:\n{main}"])
+    constants = _constants(config, environment, task, body)
+    imports = import_lines([*_IMPORTS, *source.imports], constants + body)
+    title = config.display_title.replace("\\", "/").replace('"', "'")
+    head = f'"""{title}: a run of precgui {__version__} as a plain PyTorch script."""'
     top = "\n\n".join([head, "from __future__ import annotations", imports, constants])
     return f'{top}\n\n\n{body}\n\n\nif __name__ == "__main__":\n    main()\n', task.files
 
 
-def _constants(config: RunConfig, environment: Mapping[str, Any], made: Pieces, body: str) -> str:
-    constants = [f"SEED = {config.seed}"]
+def _constants(config: RunConfig, environment: Mapping[str, Any], task: ScriptedTask, body: str) -> str:
+    constants = [f"SEED = {config.seed}", *task.constants]
     if "KEPT" in body:
-        constants.append(f"KEPT = {list(environment.get('kept_in_fp32') or ())!r}  # modules that stay in FP32")
+        kept = [str(name) for name in environment.get("kept_in_fp32") or ()]
+        constants.append(f"KEPT = {kept!r}  # modules that stay in FP32")
     return "\n".join(constants)
 
 
@@ -83,7 +89,7 @@ def _functions(config: RunConfig, made: Pieces) -> list[str]:
     return functions
 
 
-_GROUPS = '''def groups(batches: Iterable[list[Tensor]], count: int) -> Iterator[list[list[Tensor]]]:
+_GROUPS = '''def groups(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
     """Up to `count` batches at a time."""
     iterator = iter(batches)
     while group := list(itertools.islice(iterator, count)):
@@ -100,16 +106,18 @@ def _main(
     config: RunConfig, environment: Mapping[str, Any], task: ScriptedTask, made: Pieces, source: Source
 ) -> list[str]:
     """The lines of the main function: setting up, training, validation."""
-    lines = [f"torch.set_num_threads({environment.get('threads') or config.threads or 1})"]
-    lines.append(f'device = torch.device("{environment.get("device") or "cpu"}")')
+    lines = [f"torch.set_num_threads({int(environment.get('threads') or config.threads or 1)})"]
+    lines.append(f"device = torch.device({str(environment.get('device') or 'cpu')!r})")
     lines.append(f"set_fp32_arithmetic(tf32={made.tf32})")
     if config.train.deterministic:
         lines += ["torch.use_deterministic_algorithms(True)", "torch.backends.cudnn.benchmark = False"]
     lines += [f"{name} = {_literal(facts)}" for name, facts in made.tables.items()]
     lines += [
         "torch.manual_seed(SEED)",
-        "train_loader, validation_loader = data()",
-        f"model = {task.model}.to(device)",
+        "config = settings(CONFIG)",
+        f"task = {task.make}",
+        "tell_other_data(task.facts)",
+        "model = task.model().to(device)",
         *made.after_model,
         *_mechanics(config, source),
         f"weights = {made.weights}",
@@ -118,10 +126,10 @@ def _main(
         *_scaler(config, made),
         *_taken(config, made),
         "",
-        *_forward(config, made),
+        *_forward(config, made, source),
         "",
-        *_training(config, task, made, source),
-        *_validation(config, task),
+        *_training(config, made, source),
+        *_validation(config),
     ]
     return lines
 
@@ -191,18 +199,16 @@ def _after_taken(config: RunConfig, made: Pieces) -> list[str]:
     return [*made.after_step_taken, *(["average.update()"] if config.train.ema_decay is not None else [])]
 
 
-def _forward(config: RunConfig, made: Pieces) -> list[str]:
+def _forward(config: RunConfig, made: Pieces, source: Source) -> list[str]:
     """A nested function: a batch through the model."""
-    lines = ["def forward(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:"]
+    lines = ["def forward(inputs: Any, targets: Any) -> tuple[Any, Any]:"]
     lines += [f"    {line}" for line in made.per_batch]
-    plain = "inputs.to(device)" if not made.storage else f"cast_floats(inputs, {made.storage}, device)"
-    lines.append(f"    inputs = {plain}")
-    lines.append(
-        "    targets = "
-        + ("targets.to(device)" if not made.targets else f"cast_floats(targets, {made.targets}, device)")
-    )
+    lines.append(f"    inputs = cast_floats(inputs, {made.storage or 'torch.float32'}, device)")
+    exact = made.targets or "torch.float32"
+    lines.append(f"    targets = cast_floats(targets, {exact}, device)")
     if config.train.channels_last:
-        lines.append("    inputs = inputs.contiguous(memory_format=torch.channels_last)")
+        source.take("mechanics", "channels_last")
+        lines.append("    inputs = channels_last(inputs)")
     contexts = [made.cast] if made.cast else []
     if config.train.attention != "auto":
         contexts.append(f"sdpa_kernel(SDPBackend.{_BACKENDS[config.train.attention]})")
@@ -211,14 +217,14 @@ def _forward(config: RunConfig, made: Pieces) -> list[str]:
             *lines,
             f"    with {', '.join(contexts)}:",
             "        outputs = model(inputs)",
-            f"    return outputs{made.outputs}, targets",
+            f"    return cast_floats(outputs, {exact}), targets",
         ]
-    return [*lines, f"    return model(inputs){made.outputs}, targets"]
+    return [*lines, f"    return cast_floats(model(inputs), {exact}), targets"]
 
 
-def _training(config: RunConfig, task: ScriptedTask, made: Pieces, source: Source) -> list[str]:
+def _training(config: RunConfig, made: Pieces, source: Source) -> list[str]:
     count = config.train.accumulation
-    steps = "len(train_loader)" if count == 1 else f"math.ceil(len(train_loader) / {count})"
+    steps = "task.steps_per_epoch" if count == 1 else f"math.ceil(task.steps_per_epoch / {count})"
     total = f"{config.train.epochs} * {steps}"
     total = total if config.train.max_steps is None else f"min({config.train.max_steps}, {total})"
     lines = [
@@ -228,9 +234,10 @@ def _training(config: RunConfig, task: ScriptedTask, made: Pieces, source: Sourc
         "    epoch += 1",
         "    model.train()",
     ]
-    loop = "for inputs, targets in train_loader:" if count == 1 else f"for group in groups(train_loader, {count}):"
+    batches = "task.train_batches()"
+    loop = f"for inputs, targets in {batches}:" if count == 1 else f"for group in groups({batches}, {count}):"
     lines += [f"    {loop}", "        if step == total_steps:", "            break", "        step += 1"]
-    inner = [*_rate(config), "optimizer.zero_grad(set_to_none=True)", *_backward(config, task), *made.before_unscale]
+    inner = [*_rate(config), "optimizer.zero_grad(set_to_none=True)", *_backward(config), *made.before_unscale]
     inner += [*_clip(config, source), *_update(config, made), *_shown(config)]
     return [*lines, *(f"        {line}" for line in inner)]
 
@@ -244,16 +251,16 @@ def _rate(config: RunConfig) -> list[str]:
     ]
 
 
-def _backward(config: RunConfig, task: ScriptedTask) -> list[str]:
+def _backward(config: RunConfig) -> list[str]:
     scaled = "loss.backward()" if scaling(config) == "none" else "scaler.scale(loss).backward()"
     if config.train.accumulation == 1:
-        return ["outputs, targets = forward(inputs, targets)", f"loss = {task.loss}", scaled]
+        return ["outputs, targets = forward(inputs, targets)", "loss = task.loss(outputs, targets)", scaled]
     return [
         "samples = sum(len(targets) for _, targets in group)",
         "losses = []",
         "for inputs, targets in group:",
         "    outputs, targets = forward(inputs, targets)",
-        f"    loss = {task.loss}",
+        "    loss = task.loss(outputs, targets)",
         "    if len(group) > 1:",
         "        loss = loss * (len(targets) / samples)",
         f"    {scaled}",
@@ -290,17 +297,17 @@ def _shown(config: RunConfig) -> list[str]:
     return ['print(f"step {step}: loss {loss.item()!r}")']
 
 
-def _validation(config: RunConfig, task: ScriptedTask) -> list[str]:
+def _validation(config: RunConfig) -> list[str]:
     lent = "torch.inference_mode()" if config.train.ema_decay is None else "average.applied(), torch.inference_mode()"
     return [
         "    model.eval()",
-        "    total, samples, found, possible = 0.0, 0, 0, 0",
+        "    total, samples, scores = 0.0, 0, []",
         f"    with {lent}:",
-        "        for inputs, targets in validation_loader:",
+        "        for inputs, targets in task.validation_batches():",
         "            outputs, targets = forward(inputs, targets)",
-        f"            total += float({task.loss}) * len(targets)",
+        "            total += float(task.loss(outputs, targets)) * len(targets)",
         "            samples += len(targets)",
-        f"            found += {task.found}",
-        f"            possible += {task.possible}",
-        '    print(f"epoch {epoch}: validation loss {total / samples!r}, accuracy {found / possible:.4f}")',
+        "            scores.append(task.score(outputs, targets))",
+        '    told = f"{task.metric.title} {task.result(scores)!r}"',
+        '    print(f"epoch {epoch}: validation loss {total / samples!r}, {told}")',
     ]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any
 
 _ENGINE = "precgui.engine."
+_BESIDE = ("events",)  # modules beside the engine from which definitions are taken
 # What a script takes instead: rounding in plain torch for the compiled kernels.
 _INSTEAD = {"quantize": "plain_rounding", "quantize_blocks": "plain_rounding"}
 # Types that only precgui has, as a script without it writes them.
-_TYPES = {"ScaleRule": "str", "Mode": "str"}
+_TYPES = {"ScaleRule": "str", "Mode": "str", "RunConfig": "SimpleNamespace"}
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Source:
 
     imports: list[str] = field(default_factory=list)
     _parts: dict[str, str] = field(default_factory=dict)
+    _put: set[str] = field(default_factory=set)
 
     def take(self, module: str, *names: str) -> None:
         """Add top-level definitions of `precgui.engine.MODULE`, and what they use of the engine.
@@ -40,19 +42,21 @@ class Source:
         for name in names:
             self._add(module, name)
 
-    @staticmethod
-    def value(module: str, name: str) -> Any:
-        """The value of a constant of `precgui.engine.MODULE` that is written out there."""
-        node = _read(module).defined[name]
-        assert isinstance(node, ast.Assign)
-        return ast.literal_eval(node.value)
+    def put(self, name: str, text: str, imports: Sequence[str] = ()) -> None:
+        """Let `text` define a name instead of what precgui has; to be called before that is taken."""
+        self._parts[name] = text
+        self._put.add(name)
+        self.imports += imports
 
     def _add(self, module: str, name: str) -> None:
+        if name in self._put:
+            return
         read = _read(module)
         if name not in read.defined:
             self._add(*read.borrowed[name])
             return
         part = _text(read.text, read.defined[name])
+        name = _defines(read.defined[name])[0]  # of several names that are given values in one line
         if name in self._parts:
             if self._parts[name] != part:
                 raise ValueError(f"{name} of {module} is another one than that which the script has already")
@@ -104,6 +108,8 @@ def _occurs(alias: ast.alias, body: str) -> bool:
 @cache
 def _read(module: str) -> _Module:
     folder = resources.files("precgui.engine")
+    if module in _BESIDE:
+        folder = resources.files("precgui")
     path = folder / f"{module.replace('.', '/')}.py"
     if not path.is_file():
         path = folder / module.replace(".", "/") / "__init__.py"
@@ -117,6 +123,9 @@ def _read(module: str) -> _Module:
             source = str(node.module).removeprefix(_ENGINE)
             borrowed = {alias.asname or alias.name: (_INSTEAD.get(source, source), alias.name) for alias in node.names}
             found.borrowed.update(borrowed)
+        elif isinstance(node, ast.ImportFrom) and str(node.module).removeprefix("precgui.") in _BESIDE:
+            source = str(node.module).removeprefix("precgui.")
+            found.borrowed.update({alias.asname or alias.name: (source, alias.name) for alias in node.names})
     return found
 
 
@@ -130,6 +139,8 @@ def _defines(node: ast.stmt) -> list[str]:
             return [name]
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
             return [name]
+        case ast.Assign(targets=[ast.Tuple(elts=names)]):
+            return [name.id for name in names if isinstance(name, ast.Name)]
         case _:
             return []
 
@@ -140,7 +151,7 @@ def _used(node: ast.stmt) -> list[str]:
 
 
 def _is_constant(part: str) -> bool:
-    return "\n" not in part and re.match(r"\w+(: [^=]+)? = ", part) is not None
+    return "\n" not in part and re.match(r"\w+(, \w+)*(: [^=]+)? = ", part) is not None
 
 
 def _text(text: str, node: ast.stmt) -> str:

@@ -1,145 +1,138 @@
-"""What an exported script needs to know of a task: its data, its model, its loss and its metric, as source."""
+"""What an exported script needs to know of a task: its definition as it stands in precgui, and the config it reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from precgui import paths
-from precgui.config import RunConfig
-from precgui.engine.errors import EngineError
+from precgui.config import RunConfig, is_own_task
+from precgui.config.names import DOWNLOADED
 from precgui.engine.script_source import Source
 
-_SETS = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100"}
-_OWN_CLASSES = {"cnn": "Cnn", "mlp": "Mlp", "resnet": "ResNet", "vit": "ViT"}
+_CLASSES = {
+    "digits": ("tasks.images", "Digits"),
+    "mnist": ("tasks.images", "Mnist"),
+    "fashion-mnist": ("tasks.images", "FashionMnist"),
+    "cifar10": ("tasks.images", "Cifar10"),
+    "cifar100": ("tasks.images", "Cifar100"),
+    "image-folder": ("tasks.images", "ImageFolder"),
+    "text": ("tasks.text", "Text"),
+    "segmentation": ("tasks.segmentation", "Segmentation"),
+    "detection": ("tasks.detection", "Detection"),
+    "regression": ("tasks.regression", "Regression"),
+    "gan": ("tasks.gan", "Gan"),
+    "cartpole": ("tasks.cartpole", "CartPole"),
+}
+_IMAGE_CLASSES = {"cnn": "Cnn", "mlp": "Mlp", "resnet": "ResNet", "vit": "ViT"}
+_WITH_DIGITS = ("digits", "segmentation", "detection", "gan")
+_PLACES = ("folder", "source", "file")  # facts that may differ although the data are the same
+_READ = ("seed", "model", "data")  # what the tasks of precgui read of a config
+
+_SETTINGS = '''def settings(values: dict[str, Any]) -> SimpleNamespace:
+    """Nested values as attributes."""
+    parts = {name: settings(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return SimpleNamespace(**parts)'''
+
+_SAME_DATA = '''def tell_other_data(facts: Mapping[str, Any]) -> None:
+    """Say so when the data are not those of the run."""
+    other = [name for name, value in DATA.items() if facts.get(name) != value]
+    if other:
+        print(f"the data are not those of the run ({', '.join(other)}), so the losses will differ")'''
+
+_DIGITS_FILE = '''def digits_file() -> Path:
+    """The digits lie beside this script."""
+    return Path(__file__).with_name("digits.npz")'''
+
+_DATASETS_FOLDER = """def datasets_folder(config: SimpleNamespace) -> Path:
+    return Path(config.data.path)"""
 
 
 @dataclass(frozen=True)
 class ScriptedTask:
-    """`data` defines `data()`, which gives batches to train on, with a length, and batches to validate with.
+    """`make` is an expression of `config`, `constants` and `functions` are definitions; `files` lie beside it."""
 
-    `model`, `loss`, `found` (how many were right) and `possible` are expressions, the last three of `outputs` and
-    `targets`. `files` are copied beside the script.
-    """
-
-    data: str
-    model: str
-    loss: str = "nn.functional.cross_entropy(outputs, targets)"
-    found: str = "int((outputs.argmax(1) == targets).sum())"
-    possible: str = "len(targets)"
-    imports: tuple[str, ...] = ()
+    make: str
+    constants: tuple[str, ...]
+    functions: tuple[str, ...]
     files: tuple[Path, ...] = ()
 
 
 def scripted(config: RunConfig, environment: Mapping[str, Any], source: Source) -> ScriptedTask:
-    """The task as source; definitions go to `source`. Raises EngineError when it has no script."""
-    if config.task not in _TASKS:
-        raise EngineError(f"a run of task {config.task} cannot be written as a script yet; {', '.join(_TASKS)} can")
-    return _TASKS[config.task](config, dict(environment.get("data") or {}), source)
-
-
-_DIGITS = '''def data() -> tuple[DataLoader, DataLoader]:
-    """1 797 handwritten digits of 8x8 pixels; a fifth is held out. digits.npz lies beside this script."""
-    with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as bundled:
-        images = torch.from_numpy(bundled["images"]).float().unsqueeze(1) / 16
-        labels = torch.from_numpy(bundled["labels"]).long()
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(SEED))
-    held_out = round(len(labels) * 0.2)
-    training = TensorDataset(images[order[held_out:]], labels[order[held_out:]])
-    validation = TensorDataset(images[order[:held_out]], labels[order[:held_out]])
-'''
-
-_DOWNLOADED = '''def data() -> tuple[DataLoader, DataLoader]:
-    """The training and the test images of {name}, downloaded on the first use."""
-    folder = Path({folder!r})
-    training, validation = (_Bytes(*_load("{name}", folder, train=train, download=True)) for train in (True, False))
-'''
-
-_TEXT = '''def data() -> tuple[DataLoader, list[Batch]]:
-    """Pieces of a text and the bytes that follow; the last tenth is held out."""
-    text, facts = corpus({path!r})
-    if facts["sha256"] != {sha256!r}:
-        print("the text is not the one of the run, so the losses will differ")
-    whole = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
-    cut = round(len(whole) * 0.9)
-    training, validation = _Windows(whole[:cut], {length}), _Windows(whole[cut:], {length})
-    steps = min(math.ceil(cut / {per_step}), {most})
-    starts = _RandomStarts(len(training), {batch_size}, steps, SEED + 1)
-    loader = DataLoader(training, sampler=starts, batch_size=None, num_workers={workers})
-    places = np.linspace(0, len(validation) - 1, _VALIDATION_WINDOWS).astype(int).tolist()
-    size = min({batch_size}, _VALIDATION_WINDOWS)
-    return loader, [validation[places[first : first + size]] for first in range(0, len(places), size)]'''
-
-
-def _loaders(config: RunConfig, source: Source) -> str:
-    batches = f"BatchSampler(order, {config.data.batch_size}, drop_last=False)"
-    if config.data.epoch_steps is not None:
-        source.take("tasks.base", "_Limited")
-        batches = f"_Limited(order, {config.data.batch_size}, {config.data.epoch_steps})"
-    return f"""    order = RandomSampler(training, generator=torch.Generator().manual_seed(SEED + 1))
-    batches = {batches}
-    held_out_batches = BatchSampler(SequentialSampler(validation), 512, drop_last=False)
-    return (
-        DataLoader(training, sampler=batches, batch_size=None, num_workers={config.data.workers}),
-        DataLoader(validation, sampler=held_out_batches, batch_size=None),
-    )"""
-
-
-def _digits(config: RunConfig, _: Mapping[str, Any], source: Source) -> ScriptedTask:
-    return ScriptedTask(
-        data=_DIGITS + _loaders(config, source),
-        model=_image_model(config, source, "channels=1, pixels=8, classes=10"),
-        imports=("from pathlib import Path", "import numpy as np"),
-        files=(paths.resources() / "data" / "digits.npz",),
-    )
-
-
-def _downloaded(config: RunConfig, facts: Mapping[str, Any], source: Source) -> ScriptedTask:
-    source.take("tasks.images", "_Bytes", "_load")
-    shape = f"channels={facts['channels']}, pixels={facts['pixels']}, classes={facts['classes']}"
-    text = _DOWNLOADED.format(name=_SETS[config.task], folder=str(facts["folder"]))
-    return ScriptedTask(data=text + _loaders(config, source), model=_image_model(config, source, shape))
-
-
-def _image_model(config: RunConfig, source: Source, shape: str) -> str:
-    name = config.model_name
-    source.take("models.images", "ImageShape")
-    if name in _OWN_CLASSES:
-        source.take("models.images", _OWN_CLASSES[name])
-        return f'{_OWN_CLASSES[name]}("{config.model.size}", ImageShape({shape}))'
-    builder = "_small_stem" if name in ("resnet18", "resnet50") else "_from_torchvision"
-    source.take("models.images", builder)
-    return f'{builder}("{name}", ImageShape({shape}))'
-
-
-def _text(config: RunConfig, facts: Mapping[str, Any], source: Source) -> ScriptedTask:
-    source.take("tasks.text", "corpus", "_Windows", "_RandomStarts", "_VALIDATION_WINDOWS")
-    data = config.data
-    text = _TEXT.format(
-        path=data.path, sha256=facts.get("sha256"), length=data.sequence_length, batch_size=data.batch_size,
-        per_step=data.batch_size * data.sequence_length, workers=data.workers,
-        most=data.epoch_steps or source.value("tasks.text", "_EPOCH_STEPS")[config.model.size],
-    )  # fmt: skip
-    if config.model_name == "lstm":
-        source.take("models.transformer", "Lstm")
-        model = f'Lstm("{config.model.size}")'
+    """The task as source; its definition goes to `source`."""
+    facts = {name: value for name, value in dict(environment.get("data") or {}).items() if _is_plain(value)}
+    wanted = config.model_dump(mode="json") | {"model_name": config.model_name}
+    own = is_own_task(config.task)
+    if own:
+        wanted["task"] = _own_task(config.task, facts)
+        source.take("tasks.own", "make_own")
+        make = "make_own(config)"
     else:
-        source.take("models.transformer", "Gpt")
-        model = f'Gpt("{config.model.size}", {data.sequence_length})'
+        wanted = {name: wanted[name] for name in (*_READ, "model_name")}
+        wanted["data"]["path"] = _data_path(config, facts)
+        make = f"{_take(config, facts, source)}(config)"
+    seen = {name: value for name, value in facts.items() if name not in _PLACES}
     return ScriptedTask(
-        data=text,
-        model=model,
-        loss="nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())",
-        found="int((outputs.argmax(-1) == targets).sum())",
-        possible="targets.numel()",
-        imports=("import math", "import numpy as np"),
+        make,
+        (_constant("CONFIG", wanted), _constant("DATA", seen)),
+        (_SETTINGS, _SAME_DATA),
+        (paths.resources() / "data" / "digits.npz",) if config.task in _WITH_DIGITS else (),
     )
 
 
-_TASKS: dict[str, Callable[[RunConfig, Mapping[str, Any], Source], ScriptedTask]] = {
-    "digits": _digits,
-    "text": _text,
-    **dict.fromkeys(_SETS, _downloaded),
-}
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool)
+
+
+def _constant(name: str, values: dict[str, Any]) -> str:
+    return "\n".join([f"{name} = {{", *(f"    {key!r}: {value!r}," for key, value in values.items()), "}"])
+
+
+def _own_task(task: str, facts: Mapping[str, Any]) -> str:
+    """The task with the whole path of its file, so that the script finds it from anywhere."""
+    _, _, function = task.rpartition(":")
+    return f"{facts['file']}:{function}" if "file" in facts and task.rpartition(":")[0].endswith(".py") else task
+
+
+def _data_path(config: RunConfig, facts: Mapping[str, Any]) -> str:
+    found = facts.get("folder") or (facts.get("source") if config.data.path else "")
+    return str(found or config.data.path)
+
+
+def _take(config: RunConfig, facts: Mapping[str, Any], source: Source) -> str:
+    """Take the class of the task without the networks that the run does not train; returns its name."""
+    module, name = _CLASSES[config.task]
+    if config.task in _WITH_DIGITS:
+        source.put("digits_file", _DIGITS_FILE, ("from pathlib import Path",))
+    if module == "tasks.images":
+        _put_image_model(config.model_name, source)
+        if config.task in DOWNLOADED:
+            source.put("datasets_folder", _DATASETS_FOLDER, ("from pathlib import Path",))
+    elif config.task == "text":
+        _put_language_model(config.model_name, source)
+    source.take(module, name)
+    return name
+
+
+def _put_image_model(name: str, source: Source) -> None:
+    source.take("models.images", "ImageShape")
+    if name in _IMAGE_CLASSES:
+        made = f"{_IMAGE_CLASSES[name]}(size, shape)"
+        source.take("models.images", _IMAGE_CLASSES[name])
+    else:
+        builder = "_small_stem" if name in ("resnet18", "resnet50") else "_from_torchvision"
+        made = f"{builder}(name, shape)"
+        if builder == "_from_torchvision":  # names the others in a sentence
+            source.put("OWN", "OWN: dict[str, Any] = {}", ("from typing import Any",))
+        source.take("models.images", builder)
+    head = "def image_model(name: str, size: str, shape: ImageShape) -> nn.Module:"
+    source.put("image_model", f"{head}\n    return {made}")
+
+
+def _put_language_model(name: str, source: Source) -> None:
+    made = {"lstm": ("Lstm", "Lstm(size)"), "gpt": ("Gpt", "Gpt(size, longest)")}
+    source.take("models.transformer", made[name][0])
+    head = "def language_model(name: str, size: str, longest: int) -> nn.Module:"
+    source.put("language_model", f"{head}\n    return {made[name][1]}")

@@ -111,11 +111,6 @@ def test_that_the_command_line_writes_a_script_from_a_run_file(
     assert "already exists" in capsys.readouterr().err
 
 
-def test_that_a_task_without_a_script_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="task image-folder cannot be written as a script yet; digits, text"):
-        write_script(RunConfig(task="image-folder"), {}, tmp_path / "a.py")
-
-
 def test_that_a_precision_without_a_script_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="a run in int8-qat cannot be written as a script yet"):
         write_script(RunConfig().model_copy(update={"precision": "int8-qat"}), {}, tmp_path / "a.py")

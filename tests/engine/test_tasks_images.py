@@ -14,8 +14,11 @@ import torch
 from PIL import Image
 
 from precgui import config
+from precgui.config.names import IMAGE_TASKS
 from precgui.engine import tasks
 from precgui.engine.errors import EngineError
+from precgui.engine.tasks import TASKS
+from precgui.engine.tasks.augment import augmented
 from precgui.engine.tasks.images import digits
 from precgui.events import Evaluated
 from tests.engine.conftest import Record
@@ -139,3 +142,50 @@ def test_that_folders_for_training_and_validation_are_taken_as_they_are(folders:
 def test_that_a_folder_without_images_is_named(tmp_path: Path, settings: list[str], sentence: str) -> None:
     with pytest.raises(EngineError, match=sentence):
         tasks.make(load("task=image-folder", *(setting.format(tmp_path) for setting in settings)))
+
+
+# Augmentation
+
+
+@pytest.mark.parametrize(("pixels", "border"), [(8, 1), (32, 4)])
+def test_that_an_augmented_image_is_a_crop_of_the_padded_one(pixels: int, border: int) -> None:
+    images = torch.rand(64, 3, pixels, pixels, generator=torch.Generator().manual_seed(0)) + 1
+    changed = augmented(images, torch.Generator().manual_seed(1), mirror=True)
+    assert changed.shape == images.shape
+    padded = torch.nn.functional.pad(images, [border] * 4)
+    seen = set()
+    for image, got in zip(padded, changed, strict=True):
+        crops = {
+            (top, left, mirrored): (image.flip(2) if mirrored else image)[:, top : top + pixels, left : left + pixels]
+            for top in range(2 * border + 1) for left in range(2 * border + 1) for mirrored in (False, True)
+        }  # fmt: skip
+        seen.add(next(place for place, crop in crops.items() if torch.equal(crop, got)))
+    assert {mirrored for *_, mirrored in seen} == {False, True}
+    assert {top for top, *_ in seen} == set(range(2 * border + 1))
+
+
+def test_that_augmentation_is_off_unless_asked_for_and_spares_validation() -> None:
+    plain, other = (tasks.make(load(*more)) for more in ((), ("data.augment=true",)))
+    for a, b in zip(plain.validation_batches(), other.validation_batches(), strict=True):
+        assert torch.equal(a[0], b[0])
+    (images, labels), (changed, same) = (next(iter(task.train_batches())) for task in (plain, other))
+    assert torch.equal(labels, same)
+    assert not torch.equal(images, changed)
+    ink, left = (each.sum((1, 2, 3)) for each in (images, changed))
+    assert bool((left <= ink + 1e-3).all()), "what is moved out of the picture is lost, and nothing is added"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_that_augmentation_repeats_with_its_seed_whoever_loads(workers: int) -> None:
+    def epochs(*more: str) -> list[torch.Tensor]:
+        task = tasks.make(load("data.augment=true", "data.batch_size=512", *more))
+        return [images for _ in range(2) for images, _ in task.train_batches()]
+
+    first, again = epochs(), epochs(f"data.workers={workers}")
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], epochs("seed=1")[0])
+    assert not torch.equal(first[0], first[3]), "each epoch is another one"
+
+
+def test_that_digits_are_not_mirrored_and_clothes_are() -> None:
+    assert [TASKS[name].mirrored for name in IMAGE_TASKS] == [False, False, True, True, True, True]  # type: ignore[attr-defined]

@@ -73,6 +73,11 @@ class Gpt(nn.Module):
         return logits
 
 
+def language_model(name: str, size: str, longest: int) -> nn.Module:
+    """`gpt` or `lstm` for sequences of at most `longest` bytes."""
+    return Lstm(size) if name == "lstm" else Gpt(size, longest)
+
+
 class Lstm(nn.Module):
     """Bytes [batch, length] to logits of the next byte [batch, length, 256]."""
 

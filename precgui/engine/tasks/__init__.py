@@ -10,13 +10,13 @@ from precgui.engine.tasks.cartpole import CartPole
 from precgui.engine.tasks.detection import Detection
 from precgui.engine.tasks.gan import Gan
 from precgui.engine.tasks.images import Cifar10, Cifar100, Digits, FashionMnist, ImageFolder, Mnist
-from precgui.engine.tasks.own import make_own
+from precgui.engine.tasks.own import make_own, place_in_task
 from precgui.engine.tasks.regression import Regression
 from precgui.engine.tasks.segmentation import Segmentation
 from precgui.engine.tasks.text import Text
 from precgui.events import Metric
 
-__all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "make", "ratio"]
+__all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "make", "place_in_task", "ratio"]
 
 TASKS: dict[str, Callable[[RunConfig], Task]] = {
     "digits": Digits,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.error import URLError
@@ -16,14 +16,19 @@ from precgui import paths
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
+from precgui.engine.tasks.augment import augmented
 from precgui.engine.tasks.base import Batch, Classification, DatasetTask, InMemory, split
 
 VALIDATION_SHARE = 0.2
 
 
+def digits_file() -> Path:
+    return paths.resources() / "data" / "digits.npz"
+
+
 def digits() -> tuple[Tensor, Tensor]:
     """The bundled handwritten digits: images [1797, 1, 8, 8] in 0..1 and labels [1797]."""
-    with np.load(paths.resources() / "data" / "digits.npz", allow_pickle=False) as bundled:
+    with np.load(digits_file(), allow_pickle=False) as bundled:
         images = torch.from_numpy(bundled["images"]).float().unsqueeze(1) / 16
         return images, torch.from_numpy(bundled["labels"]).long()
 
@@ -32,6 +37,7 @@ class Images(Classification, DatasetTask):
     """Classification of square images of one size."""
 
     facts: Mapping[str, Any]
+    mirrored: ClassVar[bool] = True  # whether a mirror image is of the same class
 
     def __init__(
         self,
@@ -43,14 +49,23 @@ class Images(Classification, DatasetTask):
     ) -> None:
         super().__init__(config, training, validation, counts[0])
         self.shape = shape
+        self._draw = torch.Generator().manual_seed(config.seed + 2)
         self.facts = {"training_samples": counts[0], "validation_samples": counts[1], **vars(shape)}
 
     def model(self) -> nn.Module:
         return image_model(self.config.model_name, self.config.model.size, self.shape)
 
+    def train_batches(self) -> Iterable[Batch]:
+        batches = super().train_batches()
+        if not self.config.data.augment:
+            return batches
+        return ((augmented(images, self._draw, mirror=self.mirrored), labels) for images, labels in batches)
+
 
 class Digits(Images):
     """The bundled handwritten digits, ten classes, a fifth held out for validation."""
+
+    mirrored = False
 
     def __init__(self, config: RunConfig) -> None:
         images, labels = digits()
@@ -71,6 +86,10 @@ class _Bytes(InMemory):
         return self.inputs[indices].float().div_(127.5).sub_(1.0), self.targets[indices]
 
 
+def datasets_folder(config: RunConfig) -> Path:
+    return Path(config.data.path).expanduser().absolute() if config.data.path else paths.datasets_dir()
+
+
 class Torchvision(Images):
     """A data set of torchvision, downloaded on the first use into `data.path` and checked by its MD5 sums there."""
 
@@ -78,7 +97,7 @@ class Torchvision(Images):
     images: ClassVar[ImageShape]
 
     def __init__(self, config: RunConfig) -> None:
-        folder = Path(config.data.path).expanduser() if config.data.path else paths.datasets_dir()
+        folder = datasets_folder(config)
         sets = [_load(self.dataset, folder, train=train, download=config.data.download) for train in (True, False)]
         training, validation = (_Bytes(images, labels) for images, labels in sets)
         super().__init__(config, training, validation, self.images, (len(training), len(validation)))
@@ -111,6 +130,7 @@ def _reason(error: Exception) -> str:
 
 class Mnist(Torchvision):
     dataset = "MNIST"
+    mirrored = False
     images = ImageShape(channels=1, pixels=28, classes=10)
 
 
@@ -149,7 +169,7 @@ class ImageFolder(Images):
     def __init__(self, config: RunConfig) -> None:
         if not config.data.path:
             raise EngineError("task image-folder needs data.path: a folder that holds one folder of images per class")
-        root = Path(config.data.path).expanduser()
+        root = Path(config.data.path).expanduser().absolute()
         pixels = config.data.pixels
         if (root / "train").is_dir() and (root / "val").is_dir():
             sets = [_files(root / part, pixels) for part in ("train", "val")]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.config import RunConfig
+from precgui.config import RunConfig, is_own_task
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.events import NO_METRIC, Metric
@@ -34,13 +36,14 @@ def make_own(config: RunConfig) -> Task:
     if not callable(make):
         raise EngineError(f"task {config.task}: {place} has no function {name}")
     made = make(config)
+    file = Path(module.__file__).absolute() if module.__file__ else None
     missing = [part for part in _NEEDED if not callable(getattr(made, part, None))]
     if missing:
         raise EngineError(
             f"task {config.task}: what {name} returns has no {', '.join(missing)}; a task needs the methods "
             f"{', '.join(_NEEDED)}, see docs/own-task.md"
         )
-    return OwnTask(config.task, made)
+    return OwnTask(config.task, made, file)
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -69,15 +72,29 @@ def _installed(name: str) -> ModuleType:
 
 
 class OwnTask:
-    """The user's object with all that the loop asks for: without a score, the metric is NaN."""
+    """The user's object with all that the loop asks for, and a sentence for what it does wrong.
 
-    def __init__(self, name: str, made: Any) -> None:
+    Without a score, the metric is NaN. `file` is where the code comes from; the record keeps its SHA-256.
+    """
+
+    def __init__(self, name: str, made: Any, file: Path | None) -> None:
         self._name, self._made = name, made
-        self.metric: Metric = getattr(made, "metric", NO_SCORE)
-        if not isinstance(self.metric, Metric):
-            raise EngineError(f"task {name}: metric must be a precgui.engine.tasks.Metric, not {self.metric!r}")
-        self.facts: Mapping[str, Any] = getattr(made, "facts", {})
+        self.metric: Metric = self._metric()
+        self.facts: Mapping[str, Any] = {**getattr(made, "facts", {}), **_code(file)}
         self.steps_per_epoch = self._steps()
+
+    def _metric(self) -> Metric:
+        wanted = getattr(self._made, "metric", None)
+        scores = hasattr(self._made, "score")
+        if isinstance(wanted, str):
+            return Metric(wanted, wanted, wanted)
+        if isinstance(wanted, Metric):
+            return wanted
+        if wanted is not None:
+            raise EngineError(
+                f"task {self._name}: metric must be a name or a precgui.engine.tasks.Metric, not {wanted!r}"
+            )
+        return Metric("score", "Score", "what score() of the task gives") if scores else NO_SCORE
 
     def _steps(self) -> int:
         steps = getattr(self._made, "steps_per_epoch", None)
@@ -95,20 +112,47 @@ class OwnTask:
         made = self._made.model()
         if not isinstance(made, nn.Module):
             raise EngineError(f"task {self._name}: model() gave {type(made).__name__}, not a torch.nn.Module")
+        if not any(parameter.requires_grad for parameter in made.parameters()):
+            raise EngineError(f"task {self._name}: the model has no parameters to train")
         return made
 
     def train_batches(self) -> Iterable[Batch]:
-        batches: Iterable[Batch] = self._made.train_batches()
-        return batches
+        return self._checked("train_batches")
 
     def validation_batches(self) -> Iterable[Batch]:
-        batches: Iterable[Batch] = self._made.validation_batches()
-        return batches
+        return self._checked("validation_batches")
+
+    def _checked(self, name: str) -> Iterator[Batch]:
+        """The batches of one epoch, of which there must be one at least."""
+        empty = True
+        for batch in getattr(self._made, name)():
+            self._check(name, batch)
+            empty = False
+            yield batch
+        if empty:
+            raise EngineError(
+                f"task {self._name}: {name}() gave no batches; is the data set empty, or did it return the same "
+                "iterator as before?"
+            )
+
+    def _check(self, name: str, batch: Any) -> None:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise EngineError(f"task {self._name}: {name}() gave {_kind(batch)}, not a pair of inputs and targets")
+        if not isinstance(batch[1], Tensor) or not batch[1].dim():
+            raise EngineError(
+                f"task {self._name}: the targets that {name}() gave are {_kind(batch[1])}, not a tensor with a row for "
+                "each sample"
+            )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         loss = self._made.loss(outputs, targets)
         if not isinstance(loss, Tensor):
             raise EngineError(f"task {self._name}: loss() gave {type(loss).__name__}, not a tensor")
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise EngineError(
+                f"task {self._name}: loss() gave a tensor that does not depend on the weights; compute it from "
+                "outputs, without detach() or item()"
+            )
         return loss
 
     def score(self, outputs: Any, targets: Tensor) -> Any:
@@ -118,3 +162,26 @@ class OwnTask:
         if hasattr(self._made, "result"):
             return float(self._made.result(scores))
         return ratio(scores)
+
+
+def _code(file: Path | None) -> dict[str, Any]:
+    if file is None or not file.is_file():
+        return {}
+    return {"file": str(file), "code_sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
+
+
+def place_in_task(task: str, error: BaseException) -> str:
+    """Where the user's own code was when it raised, as ", FILE line 12"; empty when it was not in it."""
+    if not is_own_task(task):
+        return ""
+    place = task.rpartition(":")[0]
+    name = f"precgui_task_{Path(place).stem}" if place.endswith(".py") else place
+    file = str(getattr(sys.modules.get(name), "__file__", None) or Path(place).expanduser())
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f", {Path(file).name} line {lines[-1]}" if lines else ""

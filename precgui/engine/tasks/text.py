@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
-from precgui.engine.models import Gpt, Lstm
+from precgui.engine.models import language_model
 from precgui.engine.tasks.base import Batch, Ratio
 from precgui.events import Metric
 
@@ -31,7 +31,7 @@ def corpus(path: str) -> tuple[bytes, dict[str, Any]]:
 
     Folders are read in the order of their file names, so that one Python version gives one SHA-256. Raises EngineError.
     """
-    root = Path(path).expanduser() if path else Path(sysconfig.get_path("stdlib"))
+    root = Path(path).expanduser().absolute() if path else Path(sysconfig.get_path("stdlib"))
     if path and root.is_file():
         files = [root]
     else:
@@ -112,8 +112,7 @@ class Text(Ratio):
         )  # fmt: skip
 
     def model(self) -> nn.Module:
-        chosen = self.config.model
-        return Lstm(chosen.size) if chosen.name == "lstm" else Gpt(chosen.size, self.config.data.sequence_length)
+        return language_model(self.config.model_name, self.config.model.size, self.config.data.sequence_length)
 
     def train_batches(self) -> Iterable[Batch]:
         return self._loader
