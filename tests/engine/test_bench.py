@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import subprocess
+import sys
 import time
 
 import pytest
@@ -76,6 +78,17 @@ def test_that_a_stopped_bench_keeps_what_it_has_and_says_that_it_is_incomplete()
     assert result["certificate"]
     assert len(result["gemm"]) < 4
     assert events[-1]["kind"] == "done"
+
+
+def test_that_the_bench_of_the_window_gives_way_to_it():
+    """In a process of its own: nobody but root can take it back."""
+    code = (
+        "import os; from types import SimpleNamespace; from precgui.engine import bench;"
+        "bench.serve(lambda event: None, SimpleNamespace(stopped=lambda: True), device='cpu', formats=('fp32',));"
+        "print(os.nice(0))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert int(answer.stdout) >= min(bench.NICE, 19)
 
 
 def test_that_a_reference_kernel_is_not_run_at_a_size_that_would_take_minutes(monkeypatch):

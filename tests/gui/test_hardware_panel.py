@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QLabel
 from precgui.gui.panels import hardware_measured, hardware_model, hardware_strip
 from precgui.gui.panels.hardware import TABS, HardwarePanel
 from precgui.gui.panels.hardware_export import ExportButton, as_csv
+from precgui.gui.panels.hardware_roofline import Roofline, intensity
 from precgui.gui.panels.hardware_strip import Strip, lines
 from precgui.hardware import measured, rapl
 from precgui.hardware.support import FORMATS
@@ -175,6 +176,7 @@ def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
         task.said.emit({"kind": "row", "part": "gemm", "row": row})
     qtbot.waitUntil(lambda: bench.size_box.currentData() == 512)
     assert "2.00 x FP32" in bench.bars.accessibleDescription()
+    qtbot.waitUntil(lambda: bench.rows.rowCount() == len(RESULT["gemm"]))
     task.said.emit({"kind": "row", "part": "copy", "row": RESULT["copy"]})
     task.said.emit({"kind": "progress", "done": 9, "total": 10, "text": "last"})
     task.said.emit({"kind": "done", "result": RESULT})
@@ -187,6 +189,20 @@ def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
     assert any("clock held by power cap" in cell for cell in cells)
     assert not bench.roofline.grab().isNull()
     assert not bench.bars.grab().isNull()
+
+
+def test_that_the_roofline_has_a_roof_and_its_products_for_each_measured_format(qtbot):
+    roofline = Roofline()
+    qtbot.addWidget(roofline)
+    roofline.show_result(RESULT)
+    fp32, fp16 = roofline._roofs["fp32"], roofline._roofs["fp16"]
+    assert fp32.line.isVisible() and not fp16.line.isVisible()
+    x, y = fp32.products.getData()
+    assert (10 ** x[0], 10 ** y[0]) == pytest.approx((intensity("fp32", 512), 0.1))
+    ridge, roof = (10 ** axis[1] for axis in fp32.line.getData())
+    assert (ridge, roof) == pytest.approx((0.1 / 0.04, 0.1))  # 40 GB/s move what 0.1e12 operations a second need
+    low, high = roofline.getViewBox().viewRange()[1]
+    assert (low, high) == (-2, 0)
 
 
 def test_that_a_stopped_bench_is_not_kept(panel):

@@ -29,7 +29,7 @@ from precgui.gui.panels.hardware_rows import WIDTHS_PX, RowsModel, rows_of
 from precgui.gui.tasks import EngineTask
 from precgui.hardware import measured
 
-REDRAW_MS = 300  # the picture of a bench that runs
+REDRAW_MS = 500  # of a bench that runs, the pictures and the table take turns
 _LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
 
 
@@ -46,7 +46,8 @@ class MeasuredTab(QWidget):
         self.progress, self.told = QProgressBar(), label("", "muted")
         self.bars, self.roofline, self.table, self.rows = Bars(), Roofline(), QTableView(), RowsModel()
         self._redraw = QTimer(self, interval=REDRAW_MS, singleShot=True)
-        self._redraw.timeout.connect(self._show_shown)
+        self._redraw.timeout.connect(self._show_growth)
+        self._table_is_next = False
         self._lay_out()
         self.measure.clicked.connect(self.start)
         self.stop.clicked.connect(self._ask_to_stop)
@@ -201,14 +202,29 @@ class MeasuredTab(QWidget):
     def _shown(self) -> Mapping[str, Any] | None:
         return self._growing or self._chosen()
 
-    def _show_shown(self) -> None:
-        self._show(self._shown())
+    def _show_growth(self) -> None:
+        """Pictures or table: each paints for some ten milliseconds, and both at once would be felt."""
+        if self._growing is None:
+            return
+        if self._table_is_next:
+            self._show_rows(self._growing)
+        else:
+            self._show_pictures(self._growing)
+            self._redraw.start()
+        self._table_is_next = not self._table_is_next
 
     def _chosen(self) -> Mapping[str, Any] | None:
         index = self.results.currentIndex()
         return self._model.results[index] if 0 <= index < len(self._model.results) else None
 
     def _show(self, result: Mapping[str, Any] | None) -> None:
+        self._show_pictures(result)
+        self._show_rows(result)
+
+    def _show_rows(self, result: Mapping[str, Any] | None) -> None:
+        self.rows.show_rows(rows_of(result, self._earlier(result)) if result else [])
+
+    def _show_pictures(self, result: Mapping[str, Any] | None) -> None:
         sizes = sorted({row["m"] for row in result["gemm"]}) if result else []
         if [self.size_box.itemData(i) for i in range(self.size_box.count())] != sizes:
             self.size_box.blockSignals(True)
@@ -219,7 +235,6 @@ class MeasuredTab(QWidget):
             self.size_box.blockSignals(False)
         self._show_bars()
         self.roofline.show_result(result)
-        self.rows.show_rows(rows_of(result, self._earlier(result)) if result else [])
 
     def _earlier(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The result before this one on a device of the same name."""
