@@ -32,7 +32,7 @@ def round_into(source: Array, out: Array, fmt: Format, convention: Convention, s
     table = _table_runner(fmt, convention, machine) if plan is None else None
     if table is not None:
         _in_threads(lambda bits, target, _: table(bits, target), source, out, machine, threads)
-    elif plan is None or plan.way == "none" or convention.rounding == "to_odd":
+    elif plan is None or plan.way == "none":
         _round_slowly(source, out, fmt, convention, seed)
     elif plan.way == "identity" and convention.overflow == "ieee":
         out[:] = source
@@ -72,20 +72,22 @@ def _cuts(size: int, threads: int) -> list[slice]:
 
 
 def _runner(plan: Plan, convention: Convention, seed: int) -> Run:
-    numbers, rounding = constants(plan), convention.rounding
-    machine = plan.machine
-    if rounding == "nearest_even":
-        nearest = loop(machine, "nearest", plan.way)
-        return lambda bits, out, start: nearest(bits, out, numbers)
+    numbers, rounding, machine = constants(plan), convention.rounding, plan.machine
     if rounding == "stochastic":
         return _stochastic_runner(plan, numbers, seed)
-    directed = loop(machine, "directed", plan.way)
-    moves: Any
+    if rounding in SHARES and (plan.way != "narrow" or rounding != "nearest_away"):
+        directed, moves = loop(machine, "directed", plan.way), _moves(rounding, plan)
+        return lambda bits, out, start: directed(bits, out, numbers, *moves)
+    plain = loop(machine, "nearest" if rounding == "nearest_even" else rounding, plan.way)
+    return lambda bits, out, start: plain(bits, out, numbers)
+
+
+def _moves(rounding: str, plan: Plan) -> tuple[Any, ...]:
+    """What tells the loop which numbers go outwards."""
+    word = plan.machine.word
     if plan.way == "narrow":
-        moves = tuple(machine.real(share) for share in SHARES[rounding])
-    else:
-        moves = tuple(machine.word(_added(share, plan)) for share in SHARES[rounding])
-    return lambda bits, out, start: directed(bits, out, numbers, *moves)
+        return (word({"toward_zero": 1, "up": 0, "down": plan.machine.sign}[rounding]),)
+    return tuple(word(_added(share, plan)) for share in SHARES[rounding])
 
 
 def _added(share: float, plan: Plan) -> int:

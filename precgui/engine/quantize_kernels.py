@@ -44,7 +44,7 @@ def constants(plan: Plan) -> tuple[Any, ...]:
 
 @cache
 def loop(machine: Machine, rounding: str, way: str) -> Loop:
-    """The compiled loop for a rounding (`nearest`, `directed`, `stochastic`) and a way (`narrow`, `fixed`, `wide`)."""
+    """The compiled loop for a rounding (a key of the tables below) and a way (`narrow`, `fixed`, `wide`)."""
     if way == "narrow":
         return _NARROW[rounding](machine.word, machine.real)
     return _FIXED[rounding](machine.word, machine.real, way == "wide")
@@ -99,10 +99,10 @@ def _nearest_narrow(word: Any, real: Any) -> Loop:
 
 
 def _directed_narrow(word: Any, real: Any) -> Loop:
-    """A magnitude takes the outer neighbour from that share of the gap on; a share above 1 means never."""
+    """Numbers with the sign bit `wanted` take the outer neighbour, the others the inner one."""
     finish = _finisher(word)
 
-    def directed_narrow(bits: Words, out: Words, k: Any, share_up: Any, share_down: Any) -> None:
+    def directed_narrow(bits: Words, out: Words, k: Any, wanted: Any) -> None:
         for i in range(bits.size):
             b = bits[i]
             a = word(b & k[0])
@@ -112,12 +112,54 @@ def _directed_narrow(word: Any, real: Any) -> Loop:
             x = word(c).view(real)
             near = (x + big) - big
             inner = near - gap if near > x else near
-            share = share_down if word(b & k[2]) != 0 else share_up
-            outer = x > inner and x - inner >= share * gap
-            rounded = real(inner + gap if outer else inner).view(word)
-            out[i] = finish(b, a, rounded, k)
+            outer = near if near > x else near + gap
+            rounded = outer if word(b & k[2]) == wanted and inner < x else inner
+            out[i] = finish(b, a, real(rounded).view(word), k)
 
     return compiled(directed_narrow)
+
+
+def _away_narrow(word: Any, real: Any) -> Loop:
+    """To nearest, ties outwards."""
+    finish = _finisher(word)
+
+    def away_narrow(bits: Words, out: Words, k: Any) -> None:
+        for i in range(bits.size):
+            b = bits[i]
+            a = word(b & k[0])
+            c = min(a, k[3])
+            binade = max(word(c & k[1]), k[4])
+            big, gap = word(binade + k[5]).view(real), word(binade - k[6]).view(real)
+            x = word(c).view(real)
+            near = (x + big) - big
+            rest = x - near
+            rounded = real(near + gap if rest + rest == gap else near).view(word)
+            out[i] = finish(b, a, rounded, k)
+
+    return compiled(away_narrow)
+
+
+def _odd_narrow(word: Any, real: Any) -> Loop:
+    """The neighbour whose last bit is 1; that bit is the last one of x + big."""
+    finish = _finisher(word)
+    one = word(1)
+
+    def odd_narrow(bits: Words, out: Words, k: Any) -> None:
+        for i in range(bits.size):
+            b = bits[i]
+            a = word(b & k[0])
+            c = min(a, k[3])
+            binade = max(word(c & k[1]), k[4])
+            big, gap = word(binade + k[5]).view(real), word(binade - k[6]).view(real)
+            x = word(c).view(real)
+            grown = x + big
+            near = grown - big
+            odd = word(real(grown).view(word) & one)
+            other = near + gap if near < x else near - gap
+            rounded = other if near != x and odd == 0 else near
+            out[i] = finish(b, a, real(rounded).view(word), k)
+
+    return compiled(odd_narrow)
 
 
 def _stochastic_narrow(word: Any, real: Any) -> Loop:
@@ -193,6 +235,24 @@ def _directed_fixed(word: Any, real: Any, wide: bool) -> Loop:
     return compiled(directed_fixed)
 
 
+def _odd_fixed(word: Any, real: Any, wide: bool) -> Loop:
+    """Sets the last bit that stays where any bit that is dropped was set."""
+    finish = _finisher(word)
+    raised, lowered = _scaler(word, real)
+    normal = word(1 << (23 if real is np.float32 else 52))
+
+    def odd_fixed(bits: Words, out: Words, k: Any) -> None:
+        for i in range(bits.size):
+            b = bits[i]
+            a = word(b & k[0])
+            tiny = wide and a < normal
+            c = raised(a, tiny)
+            rounded = word(word(c | word(word(c & k[10]) + k[10])) & k[8])
+            out[i] = finish(b, a, lowered(rounded, tiny), k)
+
+    return compiled(odd_fixed)
+
+
 def _stochastic_fixed(word: Any, real: Any, wide: bool) -> Loop:
     finish = _finisher(word)
     raised, lowered = _scaler(word, real)
@@ -213,8 +273,9 @@ def _stochastic_fixed(word: Any, real: Any, wide: bool) -> Loop:
 
 
 _NARROW: dict[str, Callable[[Any, Any], Loop]] = {
-    "nearest": _nearest_narrow, "directed": _directed_narrow, "stochastic": _stochastic_narrow
+    "nearest": _nearest_narrow, "directed": _directed_narrow, "nearest_away": _away_narrow, "to_odd": _odd_narrow,
+    "stochastic": _stochastic_narrow,
 }  # fmt: skip
 _FIXED: dict[str, Callable[[Any, Any, bool], Loop]] = {
-    "nearest": _nearest_fixed, "directed": _directed_fixed, "stochastic": _stochastic_fixed
+    "nearest": _nearest_fixed, "directed": _directed_fixed, "to_odd": _odd_fixed, "stochastic": _stochastic_fixed
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -47,6 +48,7 @@ def _ordinal_at_or_above(fmt: Format, low: Fraction) -> int:
     return place if fmt.value(place) >= low else place + 1
 
 
+@cache
 def _least(fmt: Format) -> Fraction:
     """The smallest positive value."""
     if isinstance(fmt, FloatFormat):
