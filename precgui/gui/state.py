@@ -68,6 +68,7 @@ class State(QObject):
     queue_changed = Signal()
     notice = Signal(object)  # Problem
     panel_wanted = Signal(str)
+    number_wanted = Signal(str, list)  # a number and the formats in which its bits are to be shown
     folder_changed = Signal()
     idle = Signal()  # nothing runs any more
 
@@ -203,7 +204,9 @@ class State(QObject):
         if self.is_stopping:
             return Progress(len(steps), run.total_steps, None, "stopping")
         if not len(steps):
-            return Progress(0, run.total_steps, None, "starting the engine")
+            notes = run.events("note")  # of what takes long before the first step, such as a download
+            told = notes[-1].message if notes and not run.total_steps else "starting the engine"
+            return Progress(0, run.total_steps, None, told)
         recent = min(len(steps) - 1, RATE_STEPS)
         rate = (times[-1] - times[-1 - recent]) / recent if recent else None
         left = None if rate is None else rate * (run.total_steps - int(steps[-1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,21 @@ class Contents:
             self.note(table, f"/{table} can be read up to row {start + len(values)} of {stop} only.")
             self._rows[table] = min(self.rows(table), start + len(values))
         return values
+
+    def pick(self, table: str, column: str, places: Sequence[int]) -> NDArray[Any]:
+        """Some rows of a column in the type of the schema; those that the file has lost are zero, and noted."""
+        spec = TABLES[table].columns[column]
+        path = TABLES[table].dataset_path(table, column)
+        item = self._dataset(path)
+        if item is not None:
+            try:
+                found, lost = safefile.picked(item, places)
+                if lost:
+                    self.note(path, f"/{path} has {lost} of {len(places)} rows that cannot be read.")
+                return _checked(found, spec)
+            except Unusable as reason:
+                self.note(path, f"/{path} {reason}.")
+        return np.zeros((len(places), *spec.row), spec.dtype)
 
     def _dataset(self, name: str) -> h5py.Dataset | None:
         """The dataset, held open; None, with a note, when it cannot be used."""

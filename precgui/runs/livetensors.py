@@ -52,7 +52,10 @@ class LiveTensors:
 
     def read(self, column: str, start: int, stop: int) -> NDArray[Any]:
         """Rows of a column, as wide as the widest of them."""
-        rows = [row[column] for _, row in self._rows[start:stop]]
+        return self.pick(column, range(len(self._rows))[start:stop])
+
+    def pick(self, column: str, places: Sequence[int]) -> NDArray[Any]:
+        rows = [self._rows[place][1][column] for place in places]
         if column == "step":
             return np.concatenate(rows) if rows else np.empty(0, np.int64)
         inner = {"stride": (), "stats": (len(TENSOR_STATS),), "exponents": (EXPONENT_BINS,)}[column]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import atexit
 import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5z
+from h5py import h5s, h5z
 from numpy.typing import NDArray
 
 from precgui.runs.errors import RunFileError
@@ -152,12 +153,41 @@ def rows(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
         return _salvage(item, start, stop)
 
 
-def _check_size(item: h5py.Dataset, count: int) -> None:
-    if item.file.mode != "r":
-        return  # of our own writing, and not all of it stored yet
+def picked(item: h5py.Dataset, places: Sequence[int]) -> tuple[NDArray[Any], int]:
+    """These rows, and how many of them cannot be read and are zero instead. Raises Unusable."""
+    _check_size(item, len(places))
+    lost = 0
     try:
+        values = np.zeros((len(places), *item.shape[1:]), item.dtype)
+        space, shape = item.id.get_space(), (1, *item.shape[1:])
+        one = h5s.create_simple(shape)
+    except FAULTS as error:
+        raise Unusable(f"is damaged ({error})") from None
+    for row, place in enumerate(places):
+        try:  # a level below h5py's slices, which take as long as the reading itself
+            space.select_hyperslab((place, *(0,) * (len(shape) - 1)), shape)
+            item.id.read(one, space, values[row : row + 1])
+        except FAULTS:
+            lost += 1
+    return values, lost
+
+
+_stored: weakref.WeakKeyDictionary[h5py.Dataset, int] = weakref.WeakKeyDictionary()
+
+
+def _stored_bytes(item: h5py.Dataset) -> int:
+    """HDF5 adds them up over all chunks each time; in a file that is only read they stay what they are."""
+    if item not in _stored:
+        _stored[item] = item.id.get_storage_size()
+    return _stored[item]
+
+
+def _check_size(item: h5py.Dataset, count: int) -> None:
+    try:
+        if item.file.mode != "r":
+            return  # of our own writing, and not all of it stored yet
         claimed = count * int(np.prod(item.shape[1:], dtype=object)) * item.dtype.itemsize
-        stored = item.id.get_storage_size()
+        stored = _stored_bytes(item)
     except FAULTS as error:
         raise Unusable(f"is damaged ({error})") from None
     ratio = _DEFLATE_RATIO if item.compression else 1

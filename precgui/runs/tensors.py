@@ -67,6 +67,7 @@ class Source(Protocol):
     def names(self) -> tuple[str, ...]: ...
     def __len__(self) -> int: ...
     def read(self, column: str, start: int, stop: int) -> NDArray[Any]: ...
+    def pick(self, column: str, rows: Sequence[int]) -> NDArray[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class TensorRecord:
 
     def strides(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
         """Shape (rows, tensors): 1 when all elements were looked at, k when one of k blocks, 0 when not recorded."""
-        return self._read("stride", start, stop).astype(np.int64)
+        return self._read("stride", start, stop).astype(np.int64, copy=False)
 
     def stats(self, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.float64]:
         """Statistics of rows start..stop, or of each `every`-th of them, shape (rows, tensors, TENSOR_STATS)."""
@@ -105,11 +106,11 @@ class TensorRecord:
 
     def exponents(self, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.uint32]:
         """Histograms of the 256 biased FP32 exponents, shape (rows, tensors, 256); bin 255 counts Inf and NaN."""
-        return self._read("exponents", start, stop, every).astype(np.uint32)
+        return self._read("exponents", start, stop, every).astype(np.uint32, copy=False)
 
     @cached_property
     def _steps(self) -> NDArray[np.int64]:
-        return self._source.read("step", 0, len(self)).astype(np.int64)
+        return self._source.read("step", 0, len(self)).astype(np.int64, copy=False)
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
@@ -123,13 +124,7 @@ class TensorRecord:
         low, high = int(wanted.min()), int(wanted.max()) + 1
         if high - low == len(wanted):
             return _padded(self._source.read(column, low, high), high - low)[wanted - low]
-        rows = [self._source.read(column, row, row + 1) for row in wanted.tolist()]
-        shape = max((row.shape[1:] for row in rows), default=())
-        whole = np.zeros((len(rows), *shape), rows[0].dtype)
-        for place, row in enumerate(rows):
-            if len(row):
-                whole[place, : row.shape[1]] = row[0]
-        return whole
+        return self._source.pick(column, wanted.tolist())
 
 
 def _padded(rows: NDArray[Any], count: int) -> NDArray[Any]:
@@ -151,6 +146,9 @@ class _Stored:
 
     def read(self, column: str, start: int, stop: int) -> NDArray[Any]:
         return self.contents.read(self.table, column, start, stop)
+
+    def pick(self, column: str, rows: Sequence[int]) -> NDArray[Any]:
+        return self.contents.pick(self.table, column, rows)
 
 
 def tensor_records(contents: Contents) -> dict[str, TensorRecord]:

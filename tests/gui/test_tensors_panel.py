@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QCoreApplication, Qt
 from pytestqt.qtbot import QtBot
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, RunEnded, RunStarted, TensorStats
+from precgui.gui.panels.formats import FormatsPanel
+from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.tensors import TensorsPanel
 from precgui.gui.panels.tensors_table import AMAX, CHANGED, NAME, OVERFLOW, SAFE, UNDERFLOW, share_text
-from precgui.gui.panels.tensors_view import ALL, MOST_ROWS
+from precgui.gui.panels.tensors_view import ALL, MOST_ROWS, Rows, grouped
 from precgui.gui.state import State
 from precgui.gui.theme import themes
 from tests.gui.conftest import write_run
@@ -61,6 +63,17 @@ def cell(panel: TensorsPanel, row: int, column: int) -> str:
     return str(panel.table.data(panel.table.index(row, column)))
 
 
+def drag(panel: TensorsPanel, scale: int) -> None:
+    """Move the slider and wait for the answer."""
+    panel.bar.slider.setValue(scale)
+    wait(panel)
+
+
+def wait(panel: TensorsPanel) -> None:
+    while panel.bar._pace.isActive():
+        QCoreApplication.processEvents()
+
+
 def test_that_an_empty_panel_says_what_to_do(panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot) -> None:
     assert panel.empty.isVisible()
     assert "start one" in panel.empty.text.text()
@@ -79,16 +92,17 @@ def test_that_every_tensor_is_listed_with_what_the_format_would_do(
     assert [cell(panel, row, UNDERFLOW) for row in range(3)] == ["20 %", "40 %", "0 %"]
     assert cell(panel, 1, AMAX) == "1.46e-03"
     assert "20 % of all gradients become zero" in panel.verdict.text()
-    panel.slider.setValue(6)
+    drag(panel, 6)
     assert [cell(panel, row, UNDERFLOW) for row in range(3)] == ["0 %"] * 3
-    panel.slider.setValue(12)
+    drag(panel, 12)
     assert [cell(panel, row, OVERFLOW) for row in range(3)] == ["25 %", "0 %", "50 %"]
     assert [cell(panel, row, SAFE) for row in range(3)] == ["2¹¹", "2²⁵", "2¹¹"]
     assert "The largest safe scale is 2¹¹." in panel.verdict.text()
     assert "lower bound" not in panel.verdict.text()
-    panel.slider.setValue(-1)
+    drag(panel, -1)
     assert "lower bound" in panel.verdict.text()
-    panel.format_choice.setCurrentText("bf16")
+    panel.bar.format_choice.setCurrentText("bf16")
+    wait(panel)
     assert cell(panel, 1, UNDERFLOW) == "0 %"
 
 
@@ -101,12 +115,12 @@ def test_that_the_picture_follows_the_list_and_the_lines_the_slider(
     bottom = round(image.mapRectToView(image.boundingRect()).y())
     drawn = np.flatnonzero(image.image.max(0)) + bottom
     assert drawn.tolist() == [-30, -10]
-    panel.slider.setValue(3)
+    drag(panel, 3)
     assert panel.spectrogram.lines["zero"].value() == -25 - 3
     assert panel.spectrogram.lines["overflow"].value() == pytest.approx(16 - 3, abs=0.01)
     panel.spectrogram.step_chosen.emit(11.6)
-    assert panel.moment.text() == "a.weight, step 12"
-    assert panel.histogram.bars.opts["height"][[0, -1]].tolist() == [0.4, 0.6]
+    assert panel.moment.text.text() == "a.weight, step 12"
+    assert panel.moment.histogram.bars.opts["height"][[0, -1]].tolist() == [0.4, 0.6]
 
 
 def test_that_the_list_is_sorted_by_a_click_and_keeps_the_choice(
@@ -116,15 +130,15 @@ def test_that_the_list_is_sorted_by_a_click_and_keeps_the_choice(
     panel.list.sortByColumn(UNDERFLOW, Qt.SortOrder.DescendingOrder)
     assert [panel.list.order.index(row, NAME).data() for row in range(3)] == ["a.weight", ALL, "b.weight"]
     panel.list.choose(2)
-    panel.slider.setValue(6)
+    drag(panel, 6)
     assert panel.list.chosen() == 2
 
 
 def test_that_updates_show_how_much_changed(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
     state.open_file(recorded(tmp_path / "run.h5"))
     assert panel.list.isColumnHidden(CHANGED)
-    panel.kind_choice.setCurrentIndex(panel.kind_choice.findData("update"))
-    panel.kind_choice.activated.emit(1)
+    panel.bar.kind_choice.setCurrentIndex(panel.bar.kind_choice.findData("update"))
+    panel.bar.kind_choice.activated.emit(1)
     assert not panel.list.isColumnHidden(CHANGED)
     assert [cell(panel, row, CHANGED) for row in range(3)] == ["50 %", "25 %", "75 %"]
 
@@ -133,7 +147,7 @@ def test_that_a_long_run_says_how_it_is_thinned(panel: TensorsPanel, state: Stat
     state.open_file(recorded(tmp_path / "run.h5", steps=MOST_ROWS + 10))
     assert panel.view is not None
     assert len(panel.view.steps) == MOST_ROWS / 2 + 5
-    assert "one of 2 recorded steps" in panel.moment.text()
+    assert "one of 2 recorded steps" in panel.moment.text.text()
 
 
 def test_that_the_theme_reaches_the_pictures(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
@@ -141,7 +155,7 @@ def test_that_the_theme_reaches_the_pictures(panel: TensorsPanel, state: State, 
     for mode in ("dark", "light"):
         themes().set_mode(mode)  # type: ignore[arg-type]
         assert panel.spectrogram.backgroundBrush().color().name() == themes().theme.base
-        assert panel.histogram.backgroundBrush().color().name() == themes().theme.base
+        assert panel.moment.histogram.backgroundBrush().color().name() == themes().theme.base
 
 
 @pytest.mark.parametrize(
@@ -154,3 +168,89 @@ def test_that_a_share_is_read_at_a_glance(share: float, text: str) -> None:
 def test_that_the_limits_of_the_format_are_named_on_the_lines(panel: TensorsPanel) -> None:
     texts = {name: line.label.textItem.toPlainText() for name, line in panel.spectrogram.lines.items()}
     assert texts == {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
+
+
+def test_that_exact_predictions_are_told_from_bounds(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
+    state.open_file(recorded(tmp_path / "run.h5"))
+    for scale, word in ((0, "exact"), (7, "exact"), (-1, "lower bound")):
+        drag(panel, scale)
+        assert panel.bar.certainty.text() == word
+    assert "above the rounding noise" in panel.verdict.text()
+
+
+def test_that_a_slider_that_is_dragged_is_answered_at_a_pace_and_in_the_end(
+    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+) -> None:
+    state.open_file(recorded(tmp_path / "run.h5"))
+    wait(panel)
+    answers: list[int] = []
+    panel.bar.asked.connect(lambda: answers.append(panel.bar.log2_scale))
+    for scale in range(1, 31):
+        panel.bar.slider.setValue(scale)
+    assert answers == [1]
+    qtbot.waitUntil(lambda: answers == [1, 30])
+    assert "2³⁰" in panel.verdict.text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "grouping", "names"),
+    [
+        ("gradient", "each tensor", ["stem.weight", "layers.0.attn.q.weight", "layers.0.attn.q.bias", "layers.1.norm"]),
+        ("gradient", "each layer", ["stem", "layers.0.attn.q", "layers.1"]),
+        ("gradient", "each block", ["stem", "layers.0", "layers.1"]),
+        ("gradient", "each sort", ["weight", "bias", "norm"]),
+        ("activation", "each layer", ["stem", "layers.0.attn.q", "layers.1"]),
+        ("activation", "each sort", ["weight", "bias", "norm"]),
+        ("optimizer", "each layer", []),
+    ],
+)
+def test_that_tensors_are_put_together_by_their_names(kind: str, grouping: str, names: list[str]) -> None:
+    tensors = ("stem.weight", "layers.0.attn.q.weight", "layers.0.attn.q.bias", "layers.1.norm")
+    rng = np.random.default_rng(0)
+    exponents = rng.integers(0, 9, (3, 4, EXPONENT_BINS)).astype(np.uint32)
+    stats = rng.random((3, 4, len(TENSOR_STATS))) + 1
+    view = grouped(Rows(kind, tensors, np.arange(3), exponents, stats, 1, 1), grouping)
+    if names:
+        assert list(view.names) == [ALL, *names]
+    np.testing.assert_array_equal(view.histograms(0), exponents.sum(1))
+    whole = np.sum([view.histograms(entry) for entry in range(1, len(view.names))], 0)
+    np.testing.assert_array_equal(whole, exponents.sum(1))
+    amax = view.stat("amax")
+    np.testing.assert_array_equal(amax[:, 0], stats[:, :, TENSOR_STATS.index("amax")].max(1))
+    assert sorted(np.concatenate(view.members[1:]).tolist()) == [0, 1, 2, 3]
+
+
+def test_that_layers_stand_in_the_list_with_what_they_hold(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
+    state.open_file(recorded(tmp_path / "run.h5"))
+    panel.list.choose(2)
+    panel.bar.grouping.setCurrentText("each sort")
+    panel.bar.grouping.activated.emit(3)
+    assert [cell(panel, row, NAME) for row in range(panel.table.rowCount())] == [ALL, "weight"]
+    assert [cell(panel, row, UNDERFLOW) for row in range(2)] == ["20 %", "20 %"]
+    assert panel.list.chosen() == 0
+    panel.list.choose(1)
+    image = panel.spectrogram.image
+    bottom = round(image.mapRectToView(image.boundingRect()).y())
+    assert (np.flatnonzero(image.image.max(0)) + bottom).tolist() == [-30, -10, 4]
+
+
+def test_that_a_number_of_a_tensor_is_shown_bit_by_bit(
+    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+) -> None:
+    formats = FormatsPanel(state)
+    qtbot.addWidget(formats)
+    state.open_file(recorded(tmp_path / "run.h5"))
+    drag(panel, 3)
+    panel.list.choose(2)
+    actions = {action.text().partition(":")[0]: action for action in panel.moment.bits.menu().actions()}
+    assert set(actions) == {"Largest"}  # the others were not recorded here
+    wanted: list[object] = []
+    state.panel_wanted.connect(wanted.append)
+    state.number_wanted.connect(lambda number, names: wanted.append((number, names)))
+    actions["Largest"].trigger()
+    assert wanted == ["formats", ("192.0", ["fp16", "fp32", "bf16"])]
+    bits = formats.tab(0)
+    assert isinstance(bits, BitsTab)
+    assert set(bits.explorer.names) == {"fp16", "fp32", "bf16"}
+    panel.moment.histogram.exponent_chosen.emit(4)
+    assert wanted[-1] == ("128.0", ["fp16", "fp32", "bf16"])

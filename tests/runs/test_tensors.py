@@ -114,3 +114,20 @@ def test_that_a_damaged_row_is_not_recorded_and_the_others_are_there(tmp_path: P
         assert not record.stats()[3].any()
         assert_array_equal(record.stats(0, 1)[0], expected(events[0])[0])
         assert any("tensors/gradient" in note for note in run.notes)
+
+
+def test_that_scattered_rows_of_a_damaged_file_are_zero_where_they_are_lost(tmp_path: Path) -> None:
+    events = [stats_event(step, NAMES) for step in range(1, 12)]
+    with open_writer(tmp_path / "run.h5") as emit:
+        for event in [*events, RunEnded(1.0, "completed")]:
+            emit(event)
+    with h5py.File(tmp_path / "run.h5", "r") as file:
+        chunk = file["tensors/gradient/exponents"].id.get_chunk_info_by_coord((4, 0, 0))
+    with (tmp_path / "run.h5").open("r+b") as raw:
+        raw.seek(chunk.byte_offset)
+        raw.write(bytes(chunk.size))
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        rows = run.tensors()["gradient"].exponents(every=2)
+        for place, row in enumerate(rows):
+            assert_array_equal(row, expected(events[2 * place])[1] if place != 2 else 0)
+        assert any("1 of 6 rows" in note for note in run.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,9 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.addItem(line, ignoreBounds=True)
         return line
 
-    def show_rows(self, steps: NDArray[np.int64], exponents: NDArray[np.uint32]) -> None:
+    def show_rows(self, steps: NDArray[np.int64], exponents: NDArray[np.float64]) -> None:
         """`steps` (rows,) and `exponents` (rows, 256)."""
-        counts = exponents.astype(np.float64)
+        counts = exponents.copy()
         counts[:, -1] = 0
         share = counts / np.maximum(exponents.sum(1, dtype=np.float64), 1)[:, None]
         share[:, 0] = 0  # zeros have no exponent
@@ -117,7 +118,9 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
 
 class Histogram(pg.PlotWidget):  # type: ignore[misc]
-    """The exponents of one tensor in one step, as shares of its elements."""
+    """The exponents of one tensor in one step, as shares of its elements. `exponent_chosen`: a bar was clicked."""
+
+    exponent_chosen = Signal(int)
 
     def __init__(self) -> None:
         super().__init__(axisItems={"bottom": ValueAxis("bottom", "linear"), "left": ValueAxis("left", "linear")})
@@ -129,17 +132,18 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         self.plotItem.setMouseEnabled(False, False)
         self.bars = pg.BarGraphItem(x=[], height=[], width=0.9)
         self.addItem(self.bars)
+        self.scene().sigMouseClicked.connect(self._on_click)
         themes().changed.connect(self.recolour)
         self.recolour()
 
-    def show_row(self, exponents: NDArray[np.uint32]) -> None:
+    def show_row(self, exponents: NDArray[np.float64]) -> None:
         """`exponents` (256,)."""
         seen = np.flatnonzero(exponents[1:-1]) + 1
         if not len(seen):
             self.bars.setOpts(x=[], height=[])
             return
         bins = np.arange(seen[0], seen[-1] + 1)
-        share = exponents[bins] / max(int(exponents.sum(dtype=np.int64)), 1)
+        share = exponents[bins] / max(float(exponents.sum()), 1.0)
         self.bars.setOpts(x=bins - BIAS + 0.5, height=share, width=0.9)
         self.plotItem.vb.setRange(
             xRange=(bins[0] - BIAS - 1, bins[-1] - BIAS + 2), yRange=(0, float(share.max()) * 1.08), padding=0
@@ -154,3 +158,10 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
             self.getAxis(side).setPen(theme.line)
             self.getAxis(side).setTextPen(theme.muted)
             self.getAxis(side).setStyle(tickFont=self.font())
+
+    def _on_click(self, event: Any) -> None:
+        place = self.plotItem.vb.mapSceneToView(event.scenePos())
+        exponent = floor(place.x())
+        drawn = self.bars.opts["x"]
+        if len(drawn) and drawn[0] - 0.5 <= exponent <= drawn[-1] and -126 <= exponent <= 127:
+            self.exponent_chosen.emit(exponent)

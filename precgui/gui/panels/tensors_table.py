@@ -126,12 +126,16 @@ def text_of(column: int, value: float) -> str:
     if column == TREND or np.isnan(value):
         return "" if column == TREND else NOTHING
     if column == SNR:
-        return "overflow" if value == -np.inf else "exact" if value == np.inf else f"{value:.0f} dB"
+        return snr_text(value)
     if column == SAFE:
         return power_label(round(value), 2)
     if column == AMAX:
         return f"{value:.2e}"
     return share_text(value)
+
+
+def snr_text(value: float) -> str:
+    return "overflow" if value == -np.inf else "exact" if value == np.inf else f"{value:.0f} dB"
 
 
 def share_text(share: float) -> str:

@@ -116,8 +116,8 @@ class LinkedPlots(QScrollArea):
         self._runs = list(runs)
         for frame in self.frames:
             frame.set_runs(self._runs)
-            if not self.paused:
-                frame.chart.pull()
+        if not self.paused:
+            self.frames[0].chart.pull()  # the others follow, one a tick: a million points each take a while
         self._keep_up(exactly=True)
         self.refresh()
 

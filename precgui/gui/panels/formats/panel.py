@@ -13,6 +13,7 @@ from precgui.gui.panels.formats.line import LineTab
 from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
+from precgui.gui.state import State
 
 TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
     ("Bits", "one number in many formats, bit by bit", BitsTab),
@@ -45,6 +46,8 @@ class FormatsPanel(QWidget):
         self._made: dict[int, QWidget] = {}
         self.tabs.currentChanged.connect(self.tab)
         self.tab(0)
+        if isinstance(state, State):
+            state.number_wanted.connect(self.show_number)
 
     def tab(self, index: int) -> QWidget:
         """The content of a tab, made now if it was not."""

@@ -1,0 +1,111 @@
+"""What is chosen in the Tensors panel: run, kind of tensors, how they are put together, format and loss scale."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import QComboBox, QGridLayout, QHBoxLayout, QLabel, QSlider, QWidget
+
+from precgui.gui.editors import ignore_wheel
+from precgui.gui.panels.tensors_view import GROUPINGS
+from precgui.gui.plots.signals import power_label
+from precgui.runs.whatif import WhatIf, format_names
+
+SCALES = (-24, 40)  # exponents of two that the slider reaches
+PACE_MS = 16  # between two answers while the slider is dragged: 60 a second
+_EXACT = (
+    "Zeros and the largest safe scale are exact for a power of two of at least 1, of the elements and steps that were "
+    "read. The share that overflows is interpolated within one octave; the signal-to-noise ratio is an estimate."
+)
+_BOUND = "Below a scale of 1 more is lost on the way back through the network than the record can tell."
+
+
+class WhatIfBar(QWidget):
+    """`asked` comes when format or scale have changed, at most once in PACE_MS; the last change is never left out."""
+
+    asked = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.run_choice, self.kind_choice, self.grouping = QComboBox(self), QComboBox(self), QComboBox(self)
+        self.format_choice = QComboBox(self)
+        self.slider = QSlider(Qt.Orientation.Horizontal, self)
+        self.scale_text, self.certainty = QLabel(self), QLabel(self)
+        self._pace = QTimer(self, singleShot=True, interval=PACE_MS)
+        self._waits = False
+        self._fill()
+        self._arrange()
+        self._pace.timeout.connect(self._on_pace)
+        self.format_choice.currentIndexChanged.connect(self._on_moved)
+        self.slider.valueChanged.connect(self._on_moved)
+        self._tell()
+
+    @property
+    def log2_scale(self) -> int:
+        return self.slider.value()
+
+    @property
+    def format(self) -> str:
+        return self.format_choice.currentText()
+
+    def _fill(self) -> None:
+        self.grouping.addItems(list(GROUPINGS))
+        self.format_choice.addItems(format_names())
+        self.format_choice.setCurrentText("fp16")
+        self.slider.setRange(*SCALES)
+        self.slider.setPageStep(4)
+        self.slider.setAccessibleName("Loss scale")
+        self.slider.setToolTip("The power of two that the tensors are multiplied by before they are stored")
+        self.slider.setMinimumWidth(60)
+        self.certainty.setProperty("kind", "muted")
+        for choice in (self.run_choice, self.kind_choice, self.grouping, self.format_choice):
+            ignore_wheel(choice)
+        self.run_choice.setMinimumContentsLength(12)
+        self.run_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.kind_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        widest = max((SCALES[0], SCALES[1]), key=lambda scale: len(str(scale)))
+        metrics = self.fontMetrics()
+        self.scale_text.setFixedWidth(metrics.horizontalAdvance(f"scale {power_label(widest, 2)} "))
+        self.certainty.setFixedWidth(metrics.horizontalAdvance("lower bound "))
+
+    def _arrange(self) -> None:
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        choices = (
+            ("&Run", self.run_choice, 0, 0),
+            ("&Tensors", self.kind_choice, 0, 2),
+            ("&For", self.grouping, 0, 4),
+            ("What if f&ormat", self.format_choice, 1, 0),
+        )
+        for text, widget, row, column in choices:
+            label = QLabel(text, self)
+            label.setBuddy(widget)
+            grid.addWidget(label, row, column)
+            grid.addWidget(widget, row, column + 1)
+        drag = QHBoxLayout()
+        drag.addWidget(self.slider, 1)
+        drag.addWidget(self.scale_text)
+        drag.addWidget(self.certainty)
+        grid.addLayout(drag, 1, 2, 1, 4)
+        grid.setColumnStretch(1, 3)
+        grid.setColumnStretch(3, 1)
+        grid.setColumnStretch(5, 1)
+
+    def _on_moved(self) -> None:
+        self._tell()
+        if self._pace.isActive():
+            self._waits = True
+            return
+        self._pace.start()
+        self.asked.emit()
+
+    def _on_pace(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._pace.start()
+            self.asked.emit()
+
+    def _tell(self) -> None:
+        exact = WhatIf.is_exact(self.log2_scale)
+        self.scale_text.setText(f"scale {power_label(self.log2_scale, 2)}")
+        self.certainty.setText("exact" if exact else "lower bound")
+        self.certainty.setToolTip(_EXACT if exact else _BOUND)

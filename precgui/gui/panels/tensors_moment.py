@@ -1,0 +1,66 @@
+"""One entry of the Tensors panel in one step: its histogram, and the way to its numbers in the Formats panel."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import isfinite, isnan
+
+import numpy as np
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QToolButton, QVBoxLayout, QWidget
+
+from precgui.events import TENSOR_STATS
+from precgui.gui.panels.tensors_spectrogram import Histogram
+from precgui.gui.panels.tensors_view import View
+
+_NUMBERS = (("amax", "Largest"), ("rms", "Root mean square"), ("amin_nonzero", "Smallest that is not zero"))
+_NO_BITS = "No finite number was recorded of this step."
+
+
+class Moment(QWidget):
+    """`number_wanted`: a value of the tensor, before scaling, whose bits are to be shown."""
+
+    number_wanted = Signal(float)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.text = QLabel(self)
+        self.text.setProperty("kind", "muted")
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.bits = QToolButton(self)
+        self.bits.setText("Bits ▾")
+        self.bits.setToolTip("Show a number of this tensor bit by bit in Formats; or click a bar")
+        self.bits.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.bits.setStyleSheet("QToolButton::menu-indicator { image: none; }")
+        self.bits.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.bits.setMenu(QMenu(self.bits))
+        self.histogram = Histogram()
+        head = QHBoxLayout()
+        head.addWidget(self.text, 1)
+        head.addWidget(self.bits)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(2)
+        column.addLayout(head)
+        column.addWidget(self.histogram, 1)
+        self.histogram.exponent_chosen.connect(lambda exponent: self.number_wanted.emit(2.0**exponent))
+
+    def show_moment(self, view: View, entry: int, row: int) -> None:
+        """One row of an entry of a view."""
+        self.histogram.show_row(view.histograms(entry)[row])
+        thinned = f"; one of {view.rows.every} recorded steps is drawn" if view.rows.every > 1 else ""
+        sampled = f"; one of {view.rows.stride} blocks was looked at" if view.rows.stride > 1 else ""
+        told = f"{view.names[entry]}, step {view.steps[row]}{thinned}{sampled}"
+        self.text.setText(told)
+        self.text.setToolTip(told)
+        self._fill(view.stats[row, entry])
+
+    def _fill(self, stats: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        menu = self.bits.menu()
+        menu.clear()
+        for name, title in _NUMBERS:
+            value = float(stats[TENSOR_STATS.index(name)])
+            if isfinite(value) and not isnan(value) and value > 0:
+                menu.addAction(f"{title}: {value:.6g}", partial(self.number_wanted.emit, value))
+        if menu.isEmpty():
+            menu.addAction(_NO_BITS).setEnabled(False)
