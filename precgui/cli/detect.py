@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -11,8 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from precgui.cli.errors import UserError
 from precgui.hardware import measured
 from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
+from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
 from precgui.hardware.readings import Absent, Maybe
@@ -28,6 +32,7 @@ def add_parsers(subparsers: Any) -> None:
     parser = subparsers.add_parser("detect", help="what this machine can do with each number format, and advice")
     parser.add_argument("--task", choices=list(TASKS), default="classification", help="what the advice is for")
     parser.add_argument("--size", choices=list(SIZES), default="large", help="how large the model is")
+    parser.add_argument("--card", metavar="NAME", help="a card that is not in this machine, for example V100 or B200")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
 
@@ -36,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Detect and print. Returns 0."""
     facts, problem = ask_torch()
     machine = detect(facts)
+    if args.card:
+        machine = replace(machine, devices=cards_called(args.card))
     results = measured.kept()
     advices = {
         device.id: advise(Situation(device, args.task, args.size, measured.gain(device.name, results)))
@@ -46,6 +53,20 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(Console(), machine, advices, problem, f"{args.size} {args.task}")
     return 0
+
+
+def cards_called(name: str) -> tuple[Device, ...]:
+    """The cards of the table whose names hold all of these words. Raises UserError when there is none."""
+    words = name.casefold().split()
+    found = tuple(d for d in datasheet_devices() if words and all(word in d.name.casefold() for word in words))
+    if not found:
+        near = difflib.get_close_matches(name, [device.name for device in datasheet_devices()], 5, 0.3)
+        raise UserError(f"--card {name}: no card of the table has this name; {_or(near)}")
+    return found
+
+
+def _or(names: list[str]) -> str:
+    return f"perhaps {', '.join(names)}" if names else "the window lists all of them under Formats"
 
 
 def ask_torch() -> tuple[dict[str, Any] | None, str]:

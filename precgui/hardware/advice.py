@@ -150,7 +150,8 @@ def _format(asked: Situation) -> tuple[str, str]:
         return "BF16", formats["bf16"].reason
     if formats["fp16"].support == "native":
         return "FP16 only", f"BF16: {formats['bf16'].reason} FP16: {formats['fp16'].reason}"
-    return "neither", f"BF16: {formats['bf16'].reason} FP16: {formats['fp16'].reason}"
+    measured = "" if asked.gain is None else f" The bench found BF16 {asked.gain:.2f} times as fast as FP32."
+    return "neither", f"BF16: {formats['bf16'].reason} FP16: {formats['fp16'].reason}{measured}"
 
 
 def _gain(asked: Situation) -> tuple[str, str]:

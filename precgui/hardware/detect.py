@@ -10,7 +10,7 @@ from precgui.hardware import nvml, support, tables
 from precgui.hardware.cpu import Cpu, read_cpu
 from precgui.hardware.cpu_support import cpu_row
 from precgui.hardware.device import Device
-from precgui.hardware.nvidia import nvidia_devices
+from precgui.hardware.nvidia import nvidia_devices, unseen
 from precgui.hardware.peak import with_peaks
 from precgui.hardware.power import SensorReport, find_sensors
 from precgui.hardware.readings import Absent, Maybe, known
@@ -40,6 +40,8 @@ def detect(torch_facts: Mapping[str, Any] | None = None) -> Machine:
     with nvml.session() as opened:
         devices = nvidia_devices(opened, facts["devices"])
         _, sensors = find_sensors(opened)
+    if torch_facts is not None:
+        devices = [replace(device, problem=unseen(device, torch_facts)) for device in devices]
     devices += [_other(row, cpu) for row in facts["devices"] if row["kind"] != "cuda"]
     host = machine_summary()
     return Machine((*devices, _cpu_device(cpu, host)), host, tuple(sensors), torch_facts)

@@ -20,6 +20,7 @@ QUANTITIES: dict[str, tuple[str, str]] = {
     "power_average_w": ("Power, average", "W"),
     "power_limit_w": ("Power limit", "W"),
     "energy_j": ("Energy counter", "J"),
+    "energy_integrated_j": ("Energy, integrated from power", "J"),  # where there is no counter, since the start
     "sm_clock_mhz": ("SM clock", "MHz"),
     "memory_clock_mhz": ("Memory clock", "MHz"),
     "temperature_c": ("Temperature", "°C"),
@@ -104,7 +105,8 @@ class GpuReader:
             "memory_total_bytes": memory if isinstance(memory, Absent) else float(memory.total),
             **self.state(),
         }
-        return DeviceReading(self.device, values, self.reasons(), self.processes())
+        in_order = {name: values[name] for name in QUANTITIES if name in values}
+        return DeviceReading(self.device, in_order, self.reasons(), self.processes())
 
     def state(self) -> dict[str, Maybe[float]]:
         """What the GPU does: utilisation and the use of its units in percent, its clock and temperature."""

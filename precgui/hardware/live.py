@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from precgui.hardware import nvml, power
 from precgui.hardware.device_readings import CpuReader, DeviceReading, GpuReader
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Absent, Maybe, known
 
 SLOW_S = 0.5  # clocks, temperature, utilisation, memory
 
@@ -22,6 +22,30 @@ class Snapshot:
     time_s: float
     full: bool
     devices: tuple[DeviceReading, ...]
+
+
+class _Integral:
+    """The energy of a GPU without a counter: its power, integrated while it is read."""
+
+    def __init__(self) -> None:
+        self._joules = 0.0
+        self._before: tuple[float, float] | None = None
+        self._no_counter = False
+
+    def take(self, now_s: float, reading: DeviceReading) -> DeviceReading:
+        """The reading, with `energy_integrated_j` when it is one of everything and has no counter."""
+        values = reading.values
+        if "energy_j" in values:
+            counter = values["energy_j"]
+            self._no_counter = isinstance(counter, Absent) and counter.lasting
+        instant = known(values["power_instant_w"])
+        watts = known(values["power_average_w"]) if instant is None else instant
+        if watts is not None and self._before is not None:
+            self._joules += (watts + self._before[1]) / 2 * (now_s - self._before[0])
+        self._before = None if watts is None else (now_s, watts)
+        if not self._no_counter or watts is None or "energy_j" not in values:
+            return reading
+        return replace(reading, values={**values, "energy_integrated_j": self._joules})
 
 
 class LivePoller:
@@ -59,12 +83,14 @@ class LivePoller:
     def _loop(self, readers: list[GpuReader], rapl: list[power.RaplSensor]) -> None:
         cpu, start, slow_due = CpuReader(), time.perf_counter(), 0.0
         period_s = power.PERIOD_S if readers or rapl else SLOW_S
+        integrals = [_Integral() for _ in readers]
         due = start
         while not self._stop.wait(max(0.0, due - time.perf_counter())):
             now_s = time.perf_counter() - start
             full = now_s >= slow_due
             slow_due = now_s + SLOW_S if full else slow_due
-            gpus = [r.everything() if full else _only_power(r) for r in readers]
+            read = [r.everything() if full else _only_power(r) for r in readers]
+            gpus = [integral.take(now_s, reading) for integral, reading in zip(integrals, read, strict=True)]
             zones = [_zone(sensor, now_s) for sensor in rapl]
             host = [cpu.everything()] if full else []
             self._emit(Snapshot(now_s, full, (*gpus, *host, *zones)))
@@ -83,6 +109,6 @@ def _rapl_sensors() -> list[power.RaplSensor]:
 
 def _zone(sensor: power.RaplSensor, now_s: float) -> DeviceReading:
     found = sensor.read(now_s)
-    watts: Maybe[float] = found if isinstance(found, Absent) else found[0]
+    watts, joules = (found, found) if isinstance(found, Absent) else found
     none: Maybe[Any] = Absent("RAPL does not tell")
-    return DeviceReading(sensor.device, {"power_average_w": watts}, none, none)
+    return DeviceReading(sensor.device, {"power_average_w": watts, "energy_j": joules}, none, none)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,9 +57,10 @@ def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices) -> Device | None:
     row, architecture = _row(gpu.name(), capability, sms, _clock(gpu, _CLOCK_SM), None)
     uuid = str(known(part.ask("nvmlDeviceGetUUID")) or "")
     details = (("SMs", _text(sms)), ("Part of", gpu.name()))
+    bandwidth = Absent("a slice has a part of that of the GPU, which the driver does not tell")
     return Device(
         _torch_id(uuid, rows) or f"gpu:{gpu.index}/{index}", "cuda", part.name(), architecture,
-        known(capability) or "", row, memory, details=details, uuid=uuid,
+        known(capability) or "", row, memory, bandwidth, details, uuid=uuid,
     )  # fmt: skip
 
 
@@ -158,12 +160,32 @@ def _no_kernels(row: Mapping[str, Any]) -> str:
     return f"The installed torch was not built for capability {row['capability']}: its kernels do not run on this GPU."
 
 
+def unseen(device: Device, facts: Mapping[str, Any]) -> str:
+    """Why torch does not list a GPU that the driver lists, and the cure; empty when it does, or has another problem."""
+    if device.problem or device.kind != "cuda" or not device.id.startswith("gpu:"):
+        return device.problem
+    if not facts.get("cuda"):
+        built = "for ROCm" if facts.get("hip") else "without CUDA"
+        return f"The installed torch was built {built} and cannot use this GPU: install one that is built for CUDA."
+    driver = str(dict(device.details).get("CUDA of the driver", ""))
+    if driver[:1].isdigit() and int(driver.split(".")[0]) < int(str(facts["cuda"]).split(".")[0]):
+        return (
+            f"torch cannot use this GPU: it was built for CUDA {facts['cuda']}, the driver knows CUDA {driver}. "
+            "Update the driver, or install a torch built for it."
+        )
+    if "/" in device.id:
+        return f"torch sees one slice of a GPU at a time; this one with CUDA_VISIBLE_DEVICES={device.uuid}."
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    why = "" if hidden is None else f"; CUDA_VISIBLE_DEVICES is set to {hidden!r}"
+    return f"torch does not see this GPU, which the driver lists{why}."
+
+
 def _torch_id(uuid: str, rows: TorchDevices) -> str:
     return next((str(row["id"]) for row in rows if uuid and _bare(row["uuid"]) == _bare(uuid)), "")
 
 
 def _bare(uuid: str) -> str:
-    return uuid.removeprefix("GPU-").lower()
+    return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
 
 
 def _cuda_version(opened: nvml.Session) -> Maybe[str]:

@@ -50,6 +50,20 @@ def test_that_detect_for_people_names_everything(capsys, monkeypatch):
         assert words in out
 
 
+def test_that_a_card_that_is_not_here_can_be_asked_about(capsys, monkeypatch):
+    install(monkeypatch, init=LIBRARY_NOT_FOUND)
+    code, out, _ = output(capsys, "detect", "--card", "v100 sxm2", "--json")
+    (v100,) = json.loads(out)["devices"]
+    assert code == 0
+    assert v100["name"] == "Tesla V100 SXM2 16/32GB"
+    assert v100["advice"]["precision"] == "fp16-amp"
+    assert "Tesla P40" in output(capsys, "detect", "--card", "P40")[1]
+    code, out, err = output(capsys, "detect", "--card", "B2000")
+    assert (code, out) == (2, "")
+    assert "--card B2000: no card of the table has this name; perhaps" in err
+    assert err.count("\n") == 1
+
+
 def test_that_a_broken_torch_leaves_the_rest(capsys, monkeypatch):
     install(monkeypatch, init=LIBRARY_NOT_FOUND)
     monkeypatch.setattr(detect_command, "ask_torch", lambda: (None, "torch cannot be imported: no"))

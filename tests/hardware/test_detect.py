@@ -128,6 +128,34 @@ def test_that_torch_gives_ids_sms_and_missing_kernels(monkeypatch):
     assert "not built for capability 7.0" in device.problem
 
 
+@pytest.mark.parametrize(
+    ("facts", "driver_cuda", "words"),
+    [
+        ({"cuda": None, "hip": None}, 13000, "built without CUDA"),
+        ({"cuda": None, "hip": "6.3"}, 13000, "built for ROCm"),
+        ({"cuda": "13.2", "hip": None}, 12040, "built for CUDA 13.2, the driver knows CUDA 12.4. Update the driver"),
+        ({"cuda": "13.2", "hip": None}, 13000, "CUDA_VISIBLE_DEVICES is set to '7'"),
+    ],
+)
+def test_that_a_gpu_that_torch_does_not_see_says_why(monkeypatch, facts, driver_cuda, words):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    install(monkeypatch, cards.a100(), cuda=driver_cuda)
+    assert detect().devices[0].problem == ""
+    gpu, cpu = detect({"devices": [], **facts}).devices
+    assert words in gpu.problem
+    assert cpu.problem == ""
+
+
+def test_that_torch_sees_one_slice_of_a_divided_gpu_and_the_cure_is_told(monkeypatch):
+    install(monkeypatch, cards.a100_mig())
+    row = {"id": "cuda:0", "kind": "cuda", "name": "MIG 3g.40gb", "capability": "8.0", "sms": 42,
+           "memory_bytes": 1, "uuid": "0", "kernels": True}  # fmt: skip
+    _, three, one, _ = detect({"devices": [row], "cuda": "13.0", "hip": None}).devices
+    assert (three.id, three.problem) == ("cuda:0", "")
+    assert "CUDA_VISIBLE_DEVICES=MIG-1" in one.problem
+    assert "part of that of the GPU" in one.bandwidth_gbs.reason
+
+
 def test_that_a_gpu_that_only_torch_sees_is_a_device(monkeypatch):
     install(monkeypatch, init=LIBRARY_NOT_FOUND)
     row = {"id": "cuda:0", "kind": "cuda", "name": "Orin", "capability": "8.7", "sms": 16, "memory_bytes": 1 << 36,

@@ -126,6 +126,17 @@ def test_that_a_gpu_that_falls_off_the_bus_leaves_gaps_and_the_poller_goes_on(mo
     assert values[-1].lost
 
 
+def test_that_energy_is_integrated_only_where_there_is_no_counter(monkeypatch):
+    install(monkeypatch, cards.wsl_laptop(), cards.t4())
+    monkeypatch.setattr(live, "SLOW_S", 0.1)
+    found = [s for s in snapshots(lambda found: len(found) >= 12) if s.full]
+    laptop, t4 = found[-1].devices[:2]
+    seconds = found[-1].time_s - found[0].time_s
+    assert laptop.values["energy_integrated_j"] == pytest.approx(123.4 * seconds, rel=0.05)
+    assert "energy_integrated_j" not in t4.values
+    assert list(laptop.values)[:3] == ["power_instant_w", "power_average_w", "power_limit_w"]
+
+
 def test_that_the_poller_reads_power_more_often_than_the_rest(monkeypatch):
     install(monkeypatch, cards.t4())
     found = snapshots(lambda found: len(found) >= 12)

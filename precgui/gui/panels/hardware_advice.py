@@ -37,6 +37,7 @@ class AdviceTab(QWidget):
         self.watch = label("")
         self.path = label("", "muted")
         self.code = QPlainTextEdit()
+        self.autocast = label(_autocast_text(), "muted")
         self.tree = TreeView()
         self.advice: Advice | None = None
         self._chosen = False  # a person has chosen the device
@@ -57,7 +58,6 @@ class AdviceTab(QWidget):
         self.code.setReadOnly(True)
         self.code.setAccessibleName("Training step in torch")
         self.code.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self.code.setFixedHeight(11 * self.fontMetrics().lineSpacing())
 
     def _lay_out(self) -> None:
         form = QFormLayout()
@@ -73,7 +73,7 @@ class AdviceTab(QWidget):
         column.addLayout(form)
         for widget in (self.answer, self.reason, self.path, self.watch, label("In torch", bold=True), self.code):
             column.addWidget(widget)
-        column.addWidget(label(_autocast_text(), "muted"))
+        column.addWidget(self.autocast)
         column.addStretch(1)
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
@@ -85,7 +85,7 @@ class AdviceTab(QWidget):
         picture.setWidget(self.tree)
         split.addWidget(picture)
         split.setStretchFactor(1, 1)
-        split.setSizes([330, 900])
+        split.setSizes([345, 885])
         outer = QHBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(split)
@@ -125,6 +125,8 @@ class AdviceTab(QWidget):
         self.watch.setText("Watch:\n" + "\n".join(f"•  {line}" for line in advice.watch))
         self.watch.setVisible(bool(advice.watch))
         self.code.setPlainText(advice.code)
+        self.code.setFixedHeight((advice.code.count("\n") + 3) * self.code.fontMetrics().lineSpacing())
+        self.autocast.setVisible(device.kind == "cuda" and advice.precision.endswith("-amp"))
         self.tree.show_path(advice)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
     QGridLayout,
-    QHBoxLayout,
     QProgressBar,
     QPushButton,
     QScrollArea,
@@ -30,6 +30,7 @@ from precgui.gui.tasks import EngineTask
 from precgui.hardware import measured
 
 REDRAW_MS = 500  # of a bench that runs, the pictures and the table take turns
+TWO_COLUMNS_PX = 820
 _LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
 
 
@@ -64,27 +65,14 @@ class MeasuredTab(QWidget):
         self.progress.setTextVisible(False)
         self.progress.hide()
         self._set_up_table()
-        top = QHBoxLayout()
-        for title, box in (("Device", self.device), ("Result", self.results), ("Size", self.size_box)):
-            box.setAccessibleName(title)
-            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-            top.addWidget(label(title, "muted"))
-            top.addWidget(box)
-        top.addStretch(1)
-        top.addWidget(ExportButton(self._shown, self.told.setText))
-        top.addWidget(self.measure)
-        top.addWidget(self.stop)
-        grid = QGridLayout()
-        grid.addWidget(self.bars, 0, 0, Qt.AlignmentFlag.AlignTop)
-        grid.addWidget(self.roofline, 0, 1)
-        grid.setColumnStretch(0, 1)
-        grid.setColumnStretch(1, 1)
+        self._pictures = QGridLayout()
+        self._place(columns=2)
         page = QWidget()
         column = QVBoxLayout(page)
         column.setContentsMargins(4, 12, 4, 4)
         column.setSpacing(8)
-        for part in (top, self.progress, self.told, grid):
-            column.addLayout(part) if isinstance(part, QHBoxLayout | QGridLayout) else column.addWidget(part)
+        for part in (self._choices(), self.progress, self.told, self._pictures):
+            column.addLayout(part) if isinstance(part, QGridLayout) else column.addWidget(part)
         column.addWidget(self.table, 1)
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
@@ -92,6 +80,34 @@ class MeasuredTab(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
+
+    def _choices(self) -> QGridLayout:
+        """The device with what can be done to it, and below it the result with its sizes."""
+        grid = QGridLayout()
+        grid.setColumnStretch(1, 1)
+        for row, (title, box) in enumerate((("Device", self.device), ("Result", self.results))):
+            box.setAccessibleName(title)
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            box.setMinimumContentsLength(16)
+            grid.addWidget(label(title, "muted"), row, 0)
+            grid.addWidget(box, row, 1)
+        self.size_box.setAccessibleName("Size")
+        for column, widget in enumerate((self.measure, self.stop), 2):
+            grid.addWidget(widget, 0, column)
+        grid.addWidget(self.size_box, 1, 2)
+        grid.addWidget(ExportButton(self._shown, self.told.setText), 1, 3)
+        return grid
+
+    def _place(self, columns: int) -> None:
+        """The pictures side by side, or one below the other where there is no room."""
+        self._pictures.addWidget(self.bars, 0, 0, Qt.AlignmentFlag.AlignTop)
+        self._pictures.addWidget(self.roofline, *((0, 1) if columns == 2 else (1, 0)))
+        self._pictures.setColumnStretch(0, 1)
+        self._pictures.setColumnStretch(1, columns - 1)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place(columns=2 if event.size().width() >= TWO_COLUMNS_PX else 1)
 
     def _set_up_table(self) -> None:
         self.table.setAccessibleName("All figures")
@@ -230,7 +246,7 @@ class MeasuredTab(QWidget):
             self.size_box.blockSignals(True)
             self.size_box.clear()
             for size in sizes:
-                self.size_box.addItem(str(size), size)
+                self.size_box.addItem(f"Size {size}", size)
             self.size_box.setCurrentIndex(len(sizes) - 1)
             self.size_box.blockSignals(False)
         self._show_bars()

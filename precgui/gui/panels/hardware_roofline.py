@@ -110,4 +110,4 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         decades = (math.floor(math.log10(low)), math.ceil(math.log10(high) + 0.1))
         if decades != self._decades:
             self._decades = decades
-            self.setYRange(*decades, padding=0.0)
+            self.setYRange(*decades, padding=0.03)
