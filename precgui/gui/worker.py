@@ -46,8 +46,7 @@ class ChildThread(QThread):
         self._send_lock = threading.Lock()
         self._process: SpawnProcess | None = None
         self._kill_timer: threading.Timer | None = None
-        words, self._last_words = tempfile.mkstemp(prefix="precgui-", suffix=".log")
-        os.close(words)
+        self._last_words = Path()
 
     def begin(self, order: child.Order) -> None:
         """Give the process its work; it is kept in the pipe until the process is ready."""
@@ -72,7 +71,15 @@ class ChildThread(QThread):
         self._kill()
 
     def run(self) -> None:
-        process = self._context.Process(target=child.main, args=(self._far_end, self._last_words), daemon=False)
+        with tempfile.TemporaryDirectory(prefix="precgui-", ignore_cleanup_errors=True) as folder:
+            self._last_words = Path(folder) / "last-words.log"
+            self._last_words.touch()
+            self._live()
+        self._pipe.close()
+
+    def _live(self) -> None:
+        """The life of the process, from its start to its last words."""
+        process = self._context.Process(target=child.main, args=(self._far_end, str(self._last_words)), daemon=False)
         self._process = process
         try:
             process.start()
@@ -91,15 +98,13 @@ class ChildThread(QThread):
             self._kill_timer.cancel()
             self._kill_timer.join()
         self.process_ended(process.exitcode == 0, _death(process.exitcode or 0))
-        self._pipe.close()
-        Path(self._last_words).unlink(missing_ok=True)
 
     def process_ended(self, clean: bool, death: str) -> None:
         """Called in this thread when the process is gone: whether by itself and well, and how, in words."""
 
     def last_words(self) -> str:
-        """The end of what the process printed."""
-        with Path(self._last_words).open("rb") as file:
+        """The end of what the process printed; to be asked from `process_ended`."""
+        with self._last_words.open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - LAST_WORDS_BYTES))
             return file.read().decode("utf-8", "replace").strip()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 from precgui.gui import tasks
 from precgui.gui.panels import hardware_model
 from precgui.gui.panels.hardware import HardwarePanel
@@ -31,6 +33,14 @@ def test_that_a_task_that_dies_tells_its_last_words(qtbot):
     assert said == []
     assert "ended by itself with exit code" in problem
     assert "no_such_module" in problem
+
+
+def test_that_nothing_is_left_in_the_temporary_folder(qtbot, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    EngineTask("precgui.engine.torch_facts:serve")  # never started
+    run(qtbot, "precgui.engine.no_such_module:serve")
+    run(qtbot, "precgui.engine.bench:serve", {"device": "cpu"}, stop=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_that_a_stopped_task_ends_without_a_complaint(qtbot):
