@@ -125,6 +125,8 @@ class _Terminal:
                 self._progress.update(self._task, completed=step, description=f"loss {loss:.4g}")
             case Evaluated(epoch=epoch, loss=loss, accuracy=accuracy):
                 self._console.print(f"epoch {epoch}: validation {self._validation(loss, accuracy)}", highlight=False)
+            case Incident(kind="note", message=message) if not self._progress.tasks[0].total:
+                self._progress.update(self._task, description=escape(message))  # before the first step
             case Incident():
                 self._show_incident(event)
             case _:

@@ -3,3 +3,7 @@
 
 class EngineError(Exception):
     """The run cannot start or go on; the message names the thing and the cure."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop before its first step."""

@@ -16,7 +16,7 @@ from precgui.engine import mechanics, precisions, switches, tasks
 from precgui.engine.averaging import WeightAverage
 from precgui.engine.certificate import certificate
 from precgui.engine.precisions import Precision
-from precgui.engine.tasks import Task
+from precgui.engine.tasks import Task, Tell
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,11 @@ class Outset:
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
 
-def set_out(config: RunConfig) -> Outset:
-    """Set torch's switches for this run and build what trains. Raises EngineError for what the user can mend."""
+def set_out(config: RunConfig, tell: Tell) -> Outset:
+    """Set torch's switches for this run and build what trains; `tell` hears what takes long before the first step.
+
+    Raises EngineError for what the user can mend.
+    """
     threads = devices.pin_threads(config.threads)
     device = devices.choose(config.device)
     if config.train.deterministic:
@@ -46,7 +49,7 @@ def set_out(config: RunConfig) -> Outset:
     precision = precisions.make(config, device)
     precision.prepare()
     torch.manual_seed(config.seed)
-    task = tasks.make(config)
+    task = tasks.make(config, tell)
     # Every precision starts from the same FP32 weights: built first, converted after.
     model = task.model()
     precision.see(task)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine import mechanics, switches
-from precgui.engine.errors import EngineError
+from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
 from precgui.engine.observers import observers
 from precgui.engine.outset import set_out
@@ -33,6 +33,8 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
     with switches.restored():
         try:
             _Training(config, journal, stopped).run()
+        except Stopped:
+            journal.emit(RunEnded(journal.now(), "stopped", "stopped before the first step"))
         except RuntimeError as error:
             if devices.is_out_of_memory(error):
                 raise MemoryError(devices.memory_told(error)) from error
@@ -44,7 +46,7 @@ class _Training:
 
     def __init__(self, config: RunConfig, journal: Journal, stopped: Callable[[], bool]) -> None:
         self.config, self.journal, self.stopped = config, journal, stopped
-        begun = set_out(config)
+        begun = set_out(config, self._tell)
         self.device, self.task, self.precision = begun.device, begun.task, begun.precision
         self.model, self.optimizer, self.average = begun.model, begun.optimizer, begun.average
         self.facts = begun.facts
@@ -54,6 +56,12 @@ class _Training:
         self.total_steps = config.train.epochs * self.steps_per_epoch
         if config.train.max_steps is not None:
             self.total_steps = min(self.total_steps, config.train.max_steps)
+
+    def _tell(self, message: str) -> None:
+        """Say what takes long before the first step. Raises Stopped when nobody waits any more."""
+        self.journal.note(0, message)
+        if self.stopped():
+            raise Stopped
 
     def run(self) -> None:
         self._begin()

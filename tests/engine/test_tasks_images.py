@@ -17,7 +17,7 @@ from precgui import config
 from precgui.config.names import IMAGE_TASKS
 from precgui.engine import tasks
 from precgui.engine.errors import EngineError
-from precgui.engine.tasks import TASKS
+from precgui.engine.tasks import TASKS, download
 from precgui.engine.tasks.augment import augmented
 from precgui.engine.tasks.images import digits
 from precgui.events import Evaluated
@@ -70,7 +70,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def refused(*_: object, **__: object) -> None:
         raise URLError("no route to host")
 
-    monkeypatch.setattr("urllib.request.urlopen", refused)
+    monkeypatch.setattr(download, "urlopen", refused)
     yield
 
 
@@ -110,7 +110,7 @@ def test_that_offline_the_folder_and_the_cure_are_named(name: str, tmp_path: Pat
 
 def test_that_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(EngineError, match=r"MNIST is not in .*file/data"):
+    with pytest.raises(EngineError, match=r"MNIST cannot be kept in .*file/data \(Not a directory\); choose another"):
         tasks.make(load("task=mnist", f"data.path={tmp_path / 'file' / 'data'}"))
 
 

@@ -8,23 +8,36 @@ from precgui.config import RunConfig
 from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.engine.tasks.cartpole import CartPole
 from precgui.engine.tasks.detection import Detection
+from precgui.engine.tasks.download import Tell, fetch
 from precgui.engine.tasks.gan import Gan
-from precgui.engine.tasks.images import Cifar10, Cifar100, Digits, FashionMnist, ImageFolder, Mnist
+from precgui.engine.tasks.images import (
+    Cifar10,
+    Cifar100,
+    Digits,
+    FashionMnist,
+    ImageFolder,
+    Mnist,
+    Torchvision,
+    datasets_folder,
+)
 from precgui.engine.tasks.own import make_own, place_in_task
 from precgui.engine.tasks.regression import Regression
 from precgui.engine.tasks.segmentation import Segmentation
 from precgui.engine.tasks.text import Text
 from precgui.events import Metric
 
-__all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "make", "place_in_task", "ratio"]
+__all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "Tell", "make", "place_in_task", "ratio"]
 
-TASKS: dict[str, Callable[[RunConfig], Task]] = {
-    "digits": Digits,
-    "text": Text,
+DOWNLOADED: dict[str, type[Torchvision]] = {
     "mnist": Mnist,
     "fashion-mnist": FashionMnist,
     "cifar10": Cifar10,
     "cifar100": Cifar100,
+}
+TASKS: dict[str, Callable[[RunConfig], Task]] = {
+    "digits": Digits,
+    "text": Text,
+    **DOWNLOADED,
     "image-folder": ImageFolder,
     "segmentation": Segmentation,
     "detection": Detection,
@@ -34,6 +47,11 @@ TASKS: dict[str, Callable[[RunConfig], Task]] = {
 }
 
 
-def make(config: RunConfig) -> Task:
-    """The task that the config names, which may be code of the user's. Raises EngineError for what is not there."""
+def make(config: RunConfig, tell: Tell = lambda _: None) -> Task:
+    """The task that the config names, which may be code of the user's. Raises EngineError for what is not there.
+
+    `tell` hears how far a download is; what it raises ends it.
+    """
+    if config.task in DOWNLOADED and config.data.download:
+        fetch(DOWNLOADED[config.task].dataset, datasets_folder(config), tell)
     return TASKS[config.task](config) if config.task in TASKS else make_own(config)

@@ -18,6 +18,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
 from precgui.engine.tasks.augment import augmented
 from precgui.engine.tasks.base import Batch, Classification, DatasetTask, InMemory, split
+from precgui.engine.tasks.download import missing_sentence
 
 VALIDATION_SHARE = 0.2
 
@@ -112,12 +113,7 @@ def _load(name: str, folder: Path, *, train: bool, download: bool) -> tuple[Tens
         folder.mkdir(parents=True, exist_ok=True)
         loaded: Any = getattr(datasets, name)(folder, train=train, download=download)
     except (URLError, RuntimeError, OSError) as error:
-        cure = (
-            "connect to the network, or copy the data set into this folder from a machine that has it"
-            if download
-            else "set data.download = true"
-        )
-        raise EngineError(f"{name} is not in {folder} and cannot be fetched ({_reason(error)}); {cure}") from None
+        raise EngineError(missing_sentence(name, folder, _reason(error), download=download)) from None
     images = torch.as_tensor(loaded.data)
     images = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2).contiguous()
     return images, torch.as_tensor(loaded.targets).long()

@@ -1,0 +1,115 @@
+"""Fetches the files of a torchvision data set: with progress, a way to stop, and the checksums that torchvision knows.
+
+torchvision then finds them and unpacks them; its own downloader neither tells how far it is nor can be stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from precgui.engine.errors import EngineError
+
+Tell = Callable[[str], None]  # says how far it is; may raise to give up
+_CHUNK_BYTES = 1 << 18
+_TOLD_EVERY_S = 2.0
+_PATIENCE_S = 30.0
+_NETWORK = (URLError, ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file of a data set and the addresses where it may be had."""
+
+    urls: tuple[str, ...]
+    target: Path
+    md5: str
+
+
+def fetch(dataset: str, folder: Path, tell: Tell) -> None:
+    """Put what is missing of a data set into `folder`. Raises EngineError, with the cure."""
+    for wanted in _missing(dataset, folder):
+        try:
+            wanted.target.parent.mkdir(parents=True, exist_ok=True)
+            _fetch_one(wanted, dataset, folder, tell)
+        except OSError as error:
+            raise EngineError(
+                f"{dataset} cannot be kept in {folder} ({error.strerror or error}); choose another folder as data.path"
+            ) from None
+
+
+def missing_sentence(dataset: str, folder: Path, reason: str, *, download: bool = True) -> str:
+    cure = "connect to the network, or copy the data set into this folder from a machine that has it"
+    return f"{dataset} is not in {folder} and cannot be fetched ({reason}); " + (
+        cure if download else "set data.download = true"
+    )
+
+
+def _missing(dataset: str, folder: Path) -> list[Wanted]:
+    """What torchvision would fetch: archives whose contents are not there, and that are not there themselves."""
+    from torchvision import datasets
+    from torchvision.datasets.utils import check_integrity
+
+    kind: Any = getattr(datasets, dataset)
+    if hasattr(kind, "resources"):  # MNIST and its kin: a file each for images and labels
+        raw = folder / kind.__name__ / "raw"
+        wanted = [Wanted(tuple(m + name for m in kind.mirrors), raw / name, md5) for name, md5 in kind.resources]
+        wanted = [each for each in wanted if not each.target.with_suffix("").is_file()]
+    else:  # CIFAR: one archive
+        parts = [(folder / kind.base_folder / name, md5) for name, md5 in (*kind.train_list, *kind.test_list)]
+        wanted = [Wanted((kind.url,), folder / kind.filename, kind.tgz_md5)]
+        wanted = wanted if not all(check_integrity(path, md5) for path, md5 in parts) else []
+    return [each for each in wanted if not check_integrity(each.target, each.md5)]
+
+
+def _fetch_one(wanted: Wanted, dataset: str, folder: Path, tell: Tell) -> None:
+    """The file from the first address that has it whole."""
+    troubles: list[str] = []
+    for url in wanted.urls:
+        try:
+            with _partial(wanted.target) as part:
+                if _copied(url, part, f"{dataset}: fetching {wanted.target.name}", tell) == wanted.md5:
+                    part.replace(wanted.target)
+                    return
+            troubles.append(f"{url} gave another file than it should, by its checksum")
+        except _NETWORK as error:
+            troubles.append(str(getattr(error, "reason", "") or error or type(error).__name__).rstrip(".:"))
+    raise EngineError(missing_sentence(dataset, folder, "; ".join(dict.fromkeys(troubles))))
+
+
+@contextlib.contextmanager
+def _partial(target: Path) -> Iterator[Path]:
+    """A file beside the target that does not outlive a failure."""
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _copied(url: str, target: Path, what: str, tell: Tell) -> str:
+    """Copy what is at an address into a file; returns its MD5 sum, which is what torchvision has of each file."""
+    digest = hashlib.md5(usedforsecurity=False)
+    done, told_at = 0, 0.0
+    request = Request(url, headers={"User-Agent": "precgui"})
+    with urlopen(request, timeout=_PATIENCE_S) as response, target.open("wb") as file:
+        whole = f" of {response.length / 1e6:.1f}" if response.length else ""
+        while chunk := response.read(_CHUNK_BYTES):
+            file.write(chunk)
+            digest.update(chunk)
+            done += len(chunk)
+            if time.monotonic() - told_at >= _TOLD_EVERY_S:
+                told_at = time.monotonic()
+                tell(f"{what}, {done / 1e6:.1f}{whole} MB")
+    tell(f"{what}, {done / 1e6:.1f} MB, done")
+    return digest.hexdigest()
