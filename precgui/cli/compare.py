@@ -122,6 +122,7 @@ _ROWS: _Rows = (
     ("memory peak", lambda run: _number(run.memory_peak_bytes, ".1f", " MiB", 2**-20)),
     ("memory against baseline", lambda run: _number(run.memory_ratio, ".2f", "x")),
     ("energy", lambda run: _number(run.energy_j, ".1f", " J")),
+    ("tensor cores busy", lambda run: _number(run.tensor_use, ".1f", " %", 1e2)),
     ("energy against baseline", lambda run: _number(run.energy_ratio, ".2f", "x")),
     ("skipped steps", lambda run: _number(run.skipped_steps, "d")),
     ("non-finite events", lambda run: f"{run.nonfinite_events}"),

@@ -21,6 +21,7 @@ class Compared:
 
     `speedup`: samples per second of median steps over the baseline's, above 1 is faster.
     `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less.
+    `tensor_use`: share of the time in which tensor cores worked, None where the hardware does not tell.
     `accuracy_delta`: value less that of the baseline, in terms of `metric`, which says which way is better; None where
     the baseline has another metric. `emulated`: the arithmetic was imitated, so its speed says
     nothing about hardware that has the format.
@@ -41,6 +42,7 @@ class Compared:
     samples_per_s: float | None
     memory_peak_bytes: int | None
     energy_j: float | None
+    tensor_use: float | None
     skipped_steps: int | None
     nonfinite_events: int
     speedup: float | None

@@ -40,6 +40,7 @@ def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
         "samples_per_s": _samples_per_s(run),
         "memory_peak_bytes": _peak_bytes(run),
         "energy_j": energy_j(run),
+        "tensor_use": tensor_use(run),
         "skipped_steps": _skipped(run.series("skipped")[1]),
         "nonfinite_events": sum(len(run.events(kind)) for kind in NONFINITE_KINDS),
     }
@@ -50,6 +51,12 @@ def energy_j(run: Run) -> float | None:
     parts = [_sensor_energy_j(run, device) for device in run.power_devices()]
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
+
+
+def tensor_use(run: Run) -> float | None:
+    """Mean share of the time in which tensor cores worked, of the GPU where it was most; None where none tells."""
+    shares = [_finite(run.series(f"tensor_use:{device}")[1]) for device in run.state_devices()]
+    return max((float(share.mean()) for share in shares if len(share)), default=None)
 
 
 def _sensor_energy_j(run: Run, device: str) -> float | None:

@@ -61,6 +61,7 @@ def test_that_what_the_devices_did_is_kept(write: Callable[..., Path]) -> None:
         time_s, tensor_use = saved.series("tensor_use", "time_s")
         np.testing.assert_allclose(tensor_use, np.arange(20, 301, 20) / 300)
         np.testing.assert_allclose(time_s, 0.05 + np.arange(20, 301, 20) * 0.01)
+        assert saved.summary["tensor_use"] == pytest.approx(np.arange(20, 301, 20).mean() / 300)
         assert saved.series("clock_held:cuda:0")[1].tolist() == [0.0, 1.0] * 7 + [0.0]
         assert saved.series("clock_reasons")[1].tolist() == [1.0, 4.0] * 7 + [1.0]
         assert np.isnan(saved.series("tensor_use:CPU")[1]).all()
@@ -104,7 +105,7 @@ def test_that_the_summary_has_the_promised_keys_and_figures(write: Callable[...,
         assert summary == summarise(live_run(events)) == summarise(saved)
     assert list(summary) == [
         "status", "precision", "steps", "final", "metric", "time_s", "step_s_median", "samples_per_s",
-        "memory_peak_bytes", "energy_j", "skipped_steps", "nonfinite_events",
+        "memory_peak_bytes", "energy_j", "tensor_use", "skipped_steps", "nonfinite_events",
     ]  # fmt: skip
     last_epoch = [step.loss for step in steps[-25:] if math.isfinite(step.loss)]
     assert summary["final"]["train_loss"] == pytest.approx(sum(last_epoch) / len(last_epoch), rel=1e-12)

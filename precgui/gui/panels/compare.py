@@ -68,6 +68,7 @@ FIGURES = (
     Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:.4g} MiB"),
            "Of the device's allocator; on a CPU of all tensors in one step"),
     Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
+    Figure("Tensor cores", lambda r: figure(r.tensor_use, "{:.0%}"), "Share of the time in which they worked, by GPM"),
     Figure("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
     Figure("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),
 )  # fmt: skip
