@@ -10,6 +10,7 @@ from functools import cache
 from importlib import resources
 
 _ENGINE = "precgui.engine."
+_OTHERS = ("torch", "torchvision", "numpy", "PIL")  # libraries that are not of the standard one
 _BESIDE = ("events",)  # modules beside the engine from which definitions are taken
 # What a script takes instead: rounding in plain torch for the compiled kernels.
 _INSTEAD = {"quantize": "plain_rounding", "quantize_blocks": "plain_rounding"}
@@ -92,7 +93,7 @@ def import_lines(imports: list[str], body: str) -> str:
         *plain,
         *(f"from {module} import {', '.join(sorted(names))}" for module, names in members.items() if names),
     ]
-    standard = {line for line in lines if line.split()[1].partition(".")[0] not in ("torch", "torchvision", "numpy")}
+    standard = {line for line in lines if line.split()[1].partition(".")[0] not in _OTHERS}
     others = set(lines) - standard
     return "\n".join([*sorted(standard, key=_order), "", *sorted(others, key=_order)]).strip()
 

@@ -189,3 +189,62 @@ def test_that_augmentation_repeats_with_its_seed_whoever_loads(workers: int) -> 
 
 def test_that_digits_are_not_mirrored_and_clothes_are() -> None:
     assert [TASKS[name].mirrored for name in IMAGE_TASKS] == [False, False, True, True, True, True]  # type: ignore[attr-defined]
+
+
+# Images as people have them
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """Every kind of picture that can be read: grey, palette, transparent, 16 bits, one pixel, a long strip, CMYK."""
+    pictures = {
+        "grey.png": Image.new("L", (20, 30), 128), "palette.png": Image.new("P", (9, 9)),
+        "clear.png": Image.new("RGBA", (40, 20), (255, 0, 0, 0)), "deep.png": Image.new("I;16", (16, 16), 40000),
+        "dot.bmp": Image.new("RGB", (1, 1), (1, 2, 3)), "strip.png": Image.new("RGB", (20000, 1)),
+        "print.jpg": Image.new("CMYK", (16, 16)), "bit.png": Image.new("1", (8, 64), 1),
+    }  # fmt: skip
+    for n, (name, picture) in enumerate(pictures.items()):
+        place = tmp_path / ("a", "b")[n % 2]
+        place.mkdir(exist_ok=True)
+        picture.save(place / name)
+    return tmp_path
+
+
+def test_that_pictures_of_all_kinds_become_squares_of_three_channels(odd: Path) -> None:
+    task = tasks.make(load("task=image-folder", f"data.path={odd}", "data.pixels=16", "data.batch_size=8"))
+    batches = [*task.train_batches(), *task.validation_batches()]
+    images = torch.cat([images for images, _ in batches])
+    assert images.shape == (8, 3, 16, 16)
+    assert bool(images.isfinite().all())
+    assert float(images.min()) >= -1
+    assert float(images.max()) <= 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("text.png", b"not a picture", r"text\.png is no image; repair it or take it away$"),
+        ("empty.jpg", b"", r"empty\.jpg is no image"),
+        ("cut.png", None, r"cut\.png cannot be read \(.*\); repair it or take it away$"),
+    ],
+)
+def test_that_a_broken_picture_is_named(
+    odd: Path, name: str, content: bytes | None, sentence: str, workers: int
+) -> None:
+    if content is None:
+        Image.effect_noise((64, 64), 50).save(odd / "a" / name)
+        content = (odd / "a" / name).read_bytes()[:-1000]
+    for n in range(20):  # some of them fall to the training set
+        (odd / "a" / f"{n}-{name}").write_bytes(content)
+    (odd / "a" / name).unlink(missing_ok=True)
+    task = tasks.make(load("task=image-folder", f"data.path={odd}", f"data.workers={workers}"))
+    with pytest.raises(EngineError, match=sentence):
+        list(task.train_batches())
+
+
+def test_that_a_single_class_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "only").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "only" / "a.png")
+    with pytest.raises(EngineError, match="holds one class only, only; it must hold two at least"):
+        tasks.make(load("task=image-folder", f"data.path={tmp_path}"))

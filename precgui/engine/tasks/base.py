@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SequentialSampler
 
 from precgui.config import RunConfig
+from precgui.engine.errors import EngineError
 from precgui.events import Metric
 
 Batch = tuple[Any, Tensor]
@@ -79,7 +80,7 @@ class DatasetTask(Ratio):
         self.steps_per_epoch = len(self._train_loader)
 
     def train_batches(self) -> Iterable[Batch]:
-        return self._train_loader
+        return _without_wrapping(self._train_loader) if self.config.data.workers else self._train_loader
 
     def validation_batches(self) -> Iterable[Batch]:
         sampler = BatchSampler(SequentialSampler(self._validation), _EVALUATED_AT_ONCE, drop_last=False)  # type: ignore[arg-type]
@@ -90,6 +91,14 @@ class DatasetTask(Ratio):
         return DataLoader(
             self._training, sampler=batches, batch_size=None, num_workers=workers, persistent_workers=workers > 0
         )
+
+
+def _without_wrapping(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The sentence of an error in a loader process, of which torch makes a report."""
+    try:
+        yield from batches
+    except EngineError as error:
+        raise EngineError(str(error).rpartition("EngineError: ")[2].strip()) from None
 
 
 class _Limited(Sampler[list[int]]):

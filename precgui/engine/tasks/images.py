@@ -9,6 +9,7 @@ from urllib.error import URLError
 
 import numpy as np
 import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -155,8 +156,17 @@ class _Files(Dataset[Batch]):
         return len(self._indices)
 
     def __getitem__(self, indices: list[int]) -> Batch:
-        images, labels = zip(*(self._files[self._indices[i]] for i in indices), strict=True)
+        images, labels = zip(*(self._sample(self._indices[i]) for i in indices), strict=True)
         return torch.stack(images), torch.tensor(labels)
+
+    def _sample(self, index: int) -> tuple[Tensor, int]:
+        """Raises EngineError with the name of a file that is no image, or not one that can be read."""
+        try:
+            image, label = self._files[index]
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            kind = "is no image" if isinstance(error, UnidentifiedImageError) else f"cannot be read ({_reason(error)})"
+            raise EngineError(f"{self._files.samples[index][0]} {kind}; repair it or take it away") from None
+        return image, label
 
 
 class ImageFolder(Images):
@@ -184,20 +194,25 @@ class ImageFolder(Images):
 
 
 def _files(folder: Path, pixels: int) -> Any:
-    """torchvision's ImageFolder with images cut to a square. Raises EngineError when there are none."""
+    """torchvision's ImageFolder with images cut to a square in their middle. Raises EngineError when there are none."""
     from torchvision import datasets
     from torchvision.transforms import v2
 
-    to_square: Callable[[Any], Tensor] = v2.Compose(
+    def to_square(image: Any) -> Any:  # before it is scaled: a long strip would become a huge picture
+        return ImageOps.fit(image, (pixels, pixels), Image.Resampling.BILINEAR)
+
+    prepared: Callable[[Any], Tensor] = v2.Compose(
         [
-            v2.Resize(pixels),
-            v2.CenterCrop(pixels),
+            to_square,
             v2.ToImage(),
             v2.ToDtype(torch.float32, scale=True),
             v2.Normalize([0.5] * 3, [0.5] * 3),
         ]
     )
     try:
-        return datasets.ImageFolder(str(folder), transform=to_square)
-    except (FileNotFoundError, OSError) as error:
+        found = datasets.ImageFolder(str(folder), transform=prepared)
+    except OSError as error:
         raise EngineError(f"data.path: {_reason(error)}; it must hold one folder of images per class") from None
+    if len(found.classes) < 2:
+        raise EngineError(f"data.path: {folder} holds one class only, {found.classes[0]}; it must hold two at least")
+    return found
