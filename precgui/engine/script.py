@@ -11,6 +11,7 @@ from precgui import __version__
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.script_precisions import Pieces, pieces
+from precgui.engine.script_qat import quantised_pieces
 from precgui.engine.script_source import Source, import_lines
 from precgui.engine.script_tasks import ScriptedTask, scripted
 
@@ -58,7 +59,8 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> tuple[str, tupl
     source.take("switches", "set_fp32_arithmetic")
     source.take("casting", "cast_floats")
     notes = " ".join(environment.get("notes") or ())
-    made = pieces(config, device, notes, source)
+    quantised = config.precision.endswith("-qat")
+    made = quantised_pieces(config, source) if quantised else pieces(config, device, notes, source)
     task = scripted(config, environment, source)
     lines = "\n".join(_main(config, environment, task, made, source)).splitlines()
     main = "\n".join(f"    {line}" if line else "" for line in lines)
@@ -130,6 +132,7 @@ def _main(
         "",
         *_training(config, made, source),
         *_validation(config),
+        *made.at_end,
     ]
     return lines
 
@@ -233,6 +236,7 @@ def _training(config: RunConfig, made: Pieces, source: Source) -> list[str]:
         "while step < total_steps:",
         "    epoch += 1",
         "    model.train()",
+        *(f"    {line}" for line in made.begin_epoch),
     ]
     batches = "task.train_batches()"
     loop = f"for inputs, targets in {batches}:" if count == 1 else f"for group in groups({batches}, {count}):"

@@ -8,7 +8,6 @@ from typing import Any
 
 from precgui.config import EMULATED, PrecisionOptions, RunConfig
 from precgui.engine.elsewhere import rounds_everywhere
-from precgui.engine.errors import EngineError
 from precgui.engine.script_source import Source
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat, floor_log2
 from precgui.formats.registry import blocks, get
@@ -32,17 +31,14 @@ class Pieces:
     before_unscale: list[str] = field(default_factory=list)
     after_step: list[str] = field(default_factory=list)
     after_step_taken: list[str] = field(default_factory=list)
+    begin_epoch: list[str] = field(default_factory=list)  # after model.train()
+    at_end: list[str] = field(default_factory=list)
     scaler: str = "torch.amp.GradScaler"
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def pieces(config: RunConfig, device: str, notes: str, source: Source) -> Pieces:
-    """The parts for the precision of `config`, as it ran on `device`; definitions go to `source`.
-
-    Raises EngineError for a precision without a script.
-    """
-    if config.precision.endswith("-qat"):
-        raise EngineError(f"a run in {config.precision} cannot be written as a script yet; all other precisions can")
+    """The parts for the precision of `config`, as it ran on `device`; definitions go to `source`."""
     family, _, _ = config.precision.partition(":")
     build = _BUILDERS.get(family, _low)
     return build(_Context(config, device.partition(":")[0], notes, source))

@@ -17,7 +17,6 @@ from precgui import config
 from precgui.cli.main import main
 from precgui.config import PRECISIONS, RunConfig
 from precgui.engine import plain_rounding
-from precgui.engine.errors import EngineError
 from precgui.engine.quantize import quantize
 from precgui.engine.quantize_blocks import quantize_blocks
 from precgui.engine.script import write_script
@@ -109,11 +108,6 @@ def test_that_the_command_line_writes_a_script_from_a_run_file(
     compile(text, "a.py", "exec")
     assert main(["export", str(tmp_path / "a.h5"), "--script", str(tmp_path / "a.py")]) == 2
     assert "already exists" in capsys.readouterr().err
-
-
-def test_that_a_precision_without_a_script_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="a run in int8-qat cannot be written as a script yet"):
-        write_script(RunConfig().model_copy(update={"precision": "int8-qat"}), {}, tmp_path / "a.py")
 
 
 @pytest.fixture

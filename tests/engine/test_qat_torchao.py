@@ -13,6 +13,7 @@ from torch import nn
 from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
 from precgui.engine.qat import exported_graph as graphs
+from precgui.engine.qat.exported_errors import layer_errors
 from precgui.engine.qat.integer import kernels
 from precgui.engine.qat.lowering import Lowered
 from precgui.engine.train import _Training
@@ -88,7 +89,7 @@ def test_that_batch_norms_are_folded_without_changing_the_result() -> None:
     graph = ready(model, images)
     with torch.no_grad():
         wanted = graph(images)
-        errors = graphs.layer_errors(graph, images)
+        errors = layer_errors(graph, images)
         integers = graphs.convert(graph)
         torch.testing.assert_close(integers(images), wanted, rtol=1e-3, atol=2e-2)
     assert not any("batch_norm" in str(node.target) for node in integers.graph.nodes)

@@ -15,6 +15,7 @@ from precgui.engine.census import ATTENTION
 from precgui.engine.errors import EngineError
 from precgui.engine.qat import exported_graph as graphs
 from precgui.engine.qat.conversion import Converted, folded_copy
+from precgui.engine.qat.exported_errors import layer_errors
 from precgui.engine.qat.finish import Quantised
 from precgui.engine.qat.lowering import Lowered
 from precgui.engine.qat.measure import sizes
@@ -39,7 +40,6 @@ class Exported(Quantised):
             if wrong:
                 raise EngineError(f"qat.backend = torchao trains an exported graph; set {cure} or qat.backend = own")
         self.sample: Any = None
-        self.active, self.observing, self.counting = True, True, True
 
     def see(self, task: Task) -> None:
         self.sample = sample(task, self.device)
@@ -47,7 +47,7 @@ class Exported(Quantised):
     def _convert(self, model: nn.Module) -> nn.Module:
         left = [name for name, module in model.named_modules() if isinstance(module, NOT_QUANTISED)]
         self.graph = prepared(model, self.sample, self.config, self.kept)
-        graphs.on_switch(self.graph, self._switch)
+        self.switches = graphs.Switches(self.graph)
         layers = [name for name, _ in graphs.products(self.graph)]
         self.labels = {"": "int8, the kept modules in fp32" if self.kept else "int8", ATTENTION: ""}
         self.notes.append(
@@ -60,19 +60,16 @@ class Exported(Quantised):
         return self.graph
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        last_observed, last_counted = self.qat.observers_off_after_epoch, self.qat.freeze_bn_after_epoch
-        self.active = epoch >= self.qat.start_epoch
-        self.observing = last_observed is None or epoch <= last_observed
-        self.counting = last_counted is None or epoch <= last_counted
-        self._switch(True)
-
-    def _switch(self, training: bool) -> None:
-        graphs.set_mode(self.graph, training=training, norms=training and self.counting)
-        graphs.set_quantisation(self.graph, active=self.active, observing=training and self.observing)
+        self.switches.begin_epoch(
+            epoch,
+            start=self.qat.start_epoch,
+            last_observed=self.qat.observers_off_after_epoch,
+            last_counted=self.qat.freeze_bn_after_epoch,
+        )
 
     def quantise_fully(self) -> None:
-        self.active = True
-        self._switch(False)
+        self.switches.active = True
+        self.switches.set(False)
 
     def bits(self) -> Mapping[str, tuple[int, int | None]]:
         return dict.fromkeys(self._names, (8, 8))
@@ -82,7 +79,7 @@ class Exported(Quantised):
         plain = folded_copy(model, task, inputs)
         self.graph.to("cpu")
         with torch.no_grad():
-            layers = graphs.layer_errors(self.graph, inputs)
+            layers = layer_errors(self.graph, inputs)
         self._names = list(layers)
         integers = graphs.convert(self.graph)
         lowered = Lowered(integers, inputs, sizes(self.config.data.batch_size, batches))

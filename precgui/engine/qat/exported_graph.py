@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch._dynamo.exc import TorchDynamoException
 from torch.utils import _pytree as pytree
-
-from precgui.engine.qat.estimators import relative
 
 _told = logging.getLogger("torch.utils._pytree")
 _told.disabled = True  # torchao 0.18 registers its enums in a way that torch 2.15 complains of
@@ -31,8 +30,10 @@ from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (  # noqa
 _told.disabled = False
 
 _ATEN = torch.ops.aten
-_BATCH_NORM, _TRAINING = _ATEN.batch_norm.default, 5  # and the place of its argument
+_BATCH_NORM = _ATEN.batch_norm.default
+_TRAINING = 5  # the place of its argument
 _DROPOUT = {_ATEN.dropout.default: 2, _ATEN.feature_dropout.default: 2, _ATEN.alpha_dropout.default: 2}
+_MARK = "quantization_annotation"
 _PRODUCTS = (_ATEN.linear.default, _ATEN.conv1d.default, _ATEN.conv2d.default)
 _SCALED = (
     torch.ops.quantized_decomposed.quantize_per_tensor.default,
@@ -52,7 +53,9 @@ def export(model: nn.Module, inputs: Any) -> fx.GraphModule:
         wanted = model(inputs)
     model.train()
     shapes = (pytree.tree_map(lambda value: {0: torch.export.Dim.DYNAMIC}, inputs),)
-    graph: fx.GraphModule = torch.export.export(model, (_copied(inputs),), dynamic_shapes=shapes).module()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of recurrent layers, which lay out their weights anew
+        graph: fx.GraphModule = torch.export.export(model, (_copied(inputs),), dynamic_shapes=shapes).module()
     _tell_apart(graph)
     set_mode(graph, training=False, norms=False)
     with torch.no_grad():
@@ -77,12 +80,26 @@ def _copied(inputs: Any) -> Any:
     return pytree.tree_map(lambda value: value.clone(), inputs)
 
 
+class _Quantizer(X86InductorQuantizer):  # type: ignore[misc]
+    """torchao's, for convolutions that stay in FP32, too: with batch norm behind them, it would trip over its marks."""
+
+    def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
+        super().annotate(model)
+        for node in model.graph.nodes:
+            mark = node.meta.get(_MARK)
+            if node.target in _PRODUCTS and mark is not None and not mark.input_qspec_map:
+                del node.meta[_MARK]
+        return model
+
+
 def prepare(graph: fx.GraphModule, *, per_channel: bool, kept: Iterable[str]) -> fx.GraphModule:
     """The graph with fake quantisation as torchao's quantizer for x86 wants it; modules in `kept` stay in FP32."""
-    quantizer = X86InductorQuantizer().set_global(_configuration(per_channel=per_channel))
+    quantizer = _Quantizer().set_global(_configuration(per_channel=per_channel))
     for name in kept:
         quantizer.set_module_name_qconfig(name, None)
-    prepared: fx.GraphModule = prepare_qat_pt2e(graph, quantizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a paragraph for each pooling beside a module in FP32
+        prepared: fx.GraphModule = prepare_qat_pt2e(graph, quantizer)
     return prepared
 
 
@@ -124,11 +141,11 @@ def set_quantisation(graph: fx.GraphModule, *, active: bool, observing: bool) ->
 def products(graph: fx.GraphModule) -> Iterator[tuple[str, fx.Node]]:
     """The quantised layers: the name of each and the node that multiplies."""
     for node in graph.graph.nodes:
-        if node.target in _PRODUCTS and _is_rounded(graph, node.args[1]):
+        if node.target in _PRODUCTS and is_rounded(graph, node.args[1]):
             yield _weight_name(node.args[1]), node
 
 
-def _is_rounded(graph: fx.GraphModule, node: Any) -> bool:
+def is_rounded(graph: fx.GraphModule, node: Any) -> bool:
     return node.op == "call_module" and isinstance(graph.get_submodule(node.target), FusedMovingAvgObsFakeQuantize)
 
 
@@ -136,39 +153,6 @@ def _weight_name(node: fx.Node) -> str:
     while node.op != "get_attr":
         node = node.all_input_nodes[0]
     return str(node.target).removesuffix(".weight")
-
-
-class _Errors(fx.Interpreter):
-    """Each layer with its operands rounded and as they came: errors do not add up from layer to layer."""
-
-    def __init__(self, graph: fx.GraphModule) -> None:
-        super().__init__(graph)
-        self.found: dict[str, dict[str, float]] = {}
-        self._layers = {node: name for name, node in products(graph)}
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        if name := self._layers.get(n):
-            value, weight = (self.env[_unrounded(self.module, node)] for node in n.args[:2])
-            plain = n.target(value, weight, *self.fetch_args_kwargs_from_env(n)[0][2:])  # type: ignore[operator]
-            self.found[name] = {
-                "bits": 8.0,
-                "weight_error": relative(self.env[n.args[1]], weight),  # type: ignore[index]
-                "output_error": relative(result, plain),
-            }
-        return result
-
-
-def _unrounded(graph: Any, node: Any) -> fx.Node:
-    return node.args[0] if _is_rounded(graph, node) else node  # type: ignore[no-any-return]
-
-
-def layer_errors(graph: fx.GraphModule, inputs: Any) -> dict[str, dict[str, float]]:
-    """For each layer the relative error of its weights and of its result that rounding makes."""
-    seen = _Errors(graph)
-    seen.garbage_collect_values = False  # operands are looked at after their last use
-    seen.run(inputs)
-    return seen.found
 
 
 def convert(graph: fx.GraphModule) -> fx.GraphModule:
@@ -272,17 +256,32 @@ def set_state(converted: fx.GraphModule, saved: dict[str, Tensor]) -> None:
     converted.recompile()
 
 
-def on_switch(graph: fx.GraphModule, switch: Callable[[bool], None]) -> None:
-    """Let `train` and `eval`, which exported graphs refuse, set the flag of all modules and call `switch`."""
+class Switches:
+    """What a prepared graph does: `train` and `eval`, which exported graphs refuse, and the rules of each epoch.
 
-    def train(mode: bool = True) -> fx.GraphModule:
-        for module in graph.modules():
+    Values are rounded when `active`; in training ranges follow them while `observing`, and batch norms count while
+    `counting`.
+    """
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        self.graph, self.active, self.observing, self.counting = graph, True, True, True
+        graph.train = self.set  # type: ignore[method-assign]
+        graph.eval = lambda: self.set(False)  # type: ignore[method-assign]
+
+    def set(self, mode: bool = True) -> fx.GraphModule:
+        """As `nn.Module.train`."""
+        for module in self.graph.modules():
             module.training = mode
-        switch(mode)
-        return graph
+        set_mode(self.graph, training=mode, norms=mode and self.counting)
+        set_quantisation(self.graph, active=self.active, observing=mode and self.observing)
+        return self.graph
 
-    graph.train = train  # type: ignore[method-assign]
-    graph.eval = lambda: train(False)  # type: ignore[method-assign]
+    def begin_epoch(self, epoch: int, *, start: int, last_observed: int | None, last_counted: int | None) -> None:
+        """Follow the rules of an epoch, counted from 1, that trains."""
+        self.active = epoch >= start
+        self.observing = last_observed is None or epoch <= last_observed
+        self.counting = last_counted is None or epoch <= last_counted
+        self.set()
 
 
 def kept_first(inputs: Any, count: int) -> Any:

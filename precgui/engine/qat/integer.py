@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.qat.layers import Quantizer
+from precgui.engine.qat.to_integers import to_integers
 
 _ONEDNN: Any = torch.ops.onednn
 
@@ -93,12 +94,12 @@ class Integer(nn.Module):
         if self.input_bits is None:
             return self._product(value, self._ready[0], self.bias)
         step, zero = self._ready[:2]
-        steps = (value / step).round_().add_(zero).clamp_(0, self.largest_input)
+        steps = to_integers(value, step, zero, self.largest_input)
         if not self.native:
             weight, scales = self._ready[2:]
-            result: Tensor = self._product(steps.sub_(zero), weight, None) * scales * step
+            result: Tensor = self._product(steps.float().sub_(zero), weight, None) * scales * step
             return result if self.bias is None else result + self.bias.view(-1, *(1,) * (len(self.shape) - 2))
-        return self._on_integers(steps.to(torch.uint8), *self._ready)
+        return self._on_integers(steps, *self._ready)
 
     def _prepare(self) -> tuple[Any, ...]:
         """What every call needs, made once: the weights unpacked, and laid out as the kernels want them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from precgui.engine.qat.estimators import (
 )
 from precgui.engine.rounding import Clock
 
+_INPUT_BITS = {"int8": 8, "int4": 4, "fp32": None}
 _MOMENTUM = 0.01  # of the observed range, as in torch's own moving-average observer
 
 
@@ -146,3 +148,50 @@ def quantise(chosen: dict[str, nn.Module], quantizer: Callable[[str, Tensor], Qu
         layer.__class__ = _FAKE[type(module)]
         layer.quantizer = made[name]
     return made
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How the layers of a model are quantised; see the section `qat` of a config."""
+
+    bits: int
+    ends: str
+    activations: str
+    per_channel: bool
+    learned_scales: bool
+
+
+def quantise_model(model: nn.Module, left_out: set[nn.Module], wanted: Wanted, clock: Clock) -> dict[str, Quantizer]:
+    """Turn the layers of a model, in place, without those left out. Returns the quantizers by name."""
+    chosen = quantizable(model, left_out)
+    ends = [name for name in (next(iter(chosen), ""), next(reversed(chosen), "")) if name]
+    if wanted.bits < 8 and wanted.ends == "fp32":
+        chosen = {name: layer for name, layer in chosen.items() if name not in ends}
+
+    def quantizer(name: str, weight: Tensor) -> Quantizer:
+        at_end = name in ends and wanted.ends == "int8"
+        bits = 8 if at_end else wanted.bits
+        inputs = 8 if at_end or wanted.bits == 8 else _INPUT_BITS[wanted.activations]
+        learned = wanted.learned_scales and bits > 2
+        return Quantizer(weight, bits, inputs, clock, per_channel=wanted.per_channel, learned=learned)
+
+    return quantise(chosen, quantizer)
+
+
+def follow_epoch(
+    model: nn.Module,
+    quantizers: Mapping[str, Quantizer],
+    epoch: int,
+    *,
+    start: int,
+    last_observed: int | None,
+    last_counted: int | None,
+) -> None:
+    """What changes when an epoch begins: whether layers round, ranges are observed and batch norms count."""
+    for quantizer in quantizers.values():
+        quantizer.active = epoch >= start
+        quantizer.observing = last_observed is None or epoch <= last_observed
+    if last_counted is not None and epoch > last_counted:
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()

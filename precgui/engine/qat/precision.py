@@ -6,18 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from precgui.config import RunConfig
 from precgui.engine import keep
 from precgui.engine.errors import EngineError
 from precgui.engine.qat.conversion import Converted, convert_layers
 from precgui.engine.qat.finish import Quantised
-from precgui.engine.qat.layers import Quantizer, quantise, quantizable
+from precgui.engine.qat.layers import Quantizer, Wanted, follow_epoch, quantise_model
 from precgui.engine.rounding import Clock
 from precgui.engine.tasks import Batch, Task
 
-_INPUT_BITS = {"int8": 8, "int4": 4, "fp32": None}
 NOT_QUANTISED = (nn.RNNBase, nn.MultiheadAttention, nn.modules.conv._ConvTransposeNd)
 
 
@@ -32,25 +31,16 @@ class QuantizationAware(Quantised):
         self.quantizers: dict[str, Quantizer] = {}
 
     def _convert(self, model: nn.Module) -> nn.Module:
-        chosen = quantizable(model, keep.members(self.kept))
-        ends = [name for name in (next(iter(chosen), ""), next(reversed(chosen), "")) if name]
-        if self.weight_bits < 8 and self.qat.ends == "fp32":
-            chosen = {name: layer for name, layer in chosen.items() if name not in ends}
-        if not chosen:
+        wanted = Wanted(
+            self.weight_bits, self.qat.ends, self.qat.activations, self.qat.per_channel, self.qat.learned_scales
+        )
+        self.quantizers = quantise_model(model, keep.members(self.kept), wanted, self.clock)
+        if not self.quantizers:
             raise EngineError(f"precision {self.config.precision}: the model has no linear or convolutional layer left")
-
-        def quantizer(name: str, weight: Tensor) -> Quantizer:
-            at_end = name in ends and self.qat.ends == "int8"
-            bits = 8 if at_end else self.weight_bits
-            inputs = 8 if at_end or self.weight_bits == 8 else _INPUT_BITS[self.qat.activations]
-            learned = self.qat.learned_scales and bits > 2
-            return Quantizer(weight, bits, inputs, self.clock, per_channel=self.qat.per_channel, learned=learned)
-
-        self.quantizers = quantise(chosen, quantizer)
         self.labels = {name: made.label for name, made in self.quantizers.items()}
         self.notes.append(
-            f"{len(chosen)} layers train in FP32 on values rounded to integers ({self._counts()}); speed says nothing "
-            "about integer hardware, the converted model is measured at the end"
+            f"{len(self.quantizers)} layers train in FP32 on values rounded to integers ({self._counts()}); speed says "
+            "nothing about integer hardware, the converted model is measured at the end"
         )
         left = [name for name, module in model.named_modules() if isinstance(module, NOT_QUANTISED)]
         if left:
@@ -66,14 +56,14 @@ class QuantizationAware(Quantised):
         return super().batch(inputs, targets)
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        last_observed, last_counted = self.qat.observers_off_after_epoch, self.qat.freeze_bn_after_epoch
-        for quantizer in self.quantizers.values():
-            quantizer.active = epoch >= self.qat.start_epoch
-            quantizer.observing = last_observed is None or epoch <= last_observed
-        if last_counted is not None and epoch > last_counted:
-            for module in model.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+        follow_epoch(
+            model,
+            self.quantizers,
+            epoch,
+            start=self.qat.start_epoch,
+            last_observed=self.qat.observers_off_after_epoch,
+            last_counted=self.qat.freeze_bn_after_epoch,
+        )
 
     def quantise_fully(self) -> None:
         for quantizer in self.quantizers.values():

@@ -14,6 +14,7 @@ from precgui.engine import keep
 from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
 from precgui.engine.qat import exported_graph as graphs
+from precgui.engine.qat.exported_graph import kept_first
 from precgui.engine.qat.lowering import Lowered
 from precgui.engine.tasks import Task
 
@@ -24,7 +25,7 @@ def sample(task: Task, device: torch.device) -> Any:
     """A few samples, taken without moving on the random numbers of the run."""
     with torch.random.fork_rng(devices=[]):
         inputs, _ = next(iter(task.validation_batches()))
-    return graphs.kept_first(cast_floats(inputs, torch.float32, device), _SAMPLES)
+    return kept_first(cast_floats(inputs, torch.float32, device), _SAMPLES)
 
 
 def prepared(model: nn.Module, inputs: Any, config: RunConfig, kept: Mapping[str, nn.Module]) -> fx.GraphModule:
@@ -47,7 +48,7 @@ def restored_graph(task: Task, config: RunConfig, inputs: Any, state: Mapping[st
     """A fresh model of the task with saved integers, on integer kernels. Raises ValueError when they do not fit."""
     model = task.model()
     kept = keep.find(model, config.precision_options.keep_fp32) if config.precision_options.keep_fp32 else {}
-    graph = prepared(model, graphs.kept_first(inputs, _SAMPLES), config, kept)
+    graph = prepared(model, kept_first(inputs, _SAMPLES), config, kept)
     graphs.set_mode(graph, training=False, norms=False)
     with torch.no_grad():
         graph(inputs)  # ranges, any, without which there is nothing to convert
