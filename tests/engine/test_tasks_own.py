@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 
 import pytest
 
 from precgui import config
 from precgui.engine.errors import EngineError
-from precgui.events import Evaluated, RunStarted, StepDone
+from precgui.events import Evaluated, Incident, RunStarted, StepDone
+from precgui.job import Job
+from precgui.runs.metric import metric_of
 from tests.engine.conftest import Record
 
 LINE = """
@@ -134,3 +138,103 @@ def test_that_the_example_of_the_documentation_is_learned(record: Record, tmp_pa
         "record.tensors=false", f"task={file}:make_task", "train.epochs=40", "optimizer.name=adamw", "optimizer.lr=0.01"
     )
     assert [event for event in events if isinstance(event, Evaluated)][-1].accuracy > 0.9
+
+
+# What goes wrong in it
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("self.x.split(16)]", "self.x[:0].split(16)][:0]", "steps_per_epoch is 0; set it to the number of batches"),
+        ("return self.train_batches()", "return []", r"validation_batches\(\) gave no batches; is the data set empty"),
+        ("(part, 3 * part + 1)", "part", r"train_batches\(\) gave a tensor of shape \[16, 1\], not a pair of inputs"),
+        ("(part, 3 * part + 1)", "(part, part, part)", r"train_batches\(\) gave a tuple of 3, not a pair of inputs"),
+        ("(part, 3 * part + 1)", "(part, 5)", r"the targets that train_batches\(\) gave are int, not a tensor"),
+        ("(part, 3 * part + 1)", "(part, part.sum())", r"gave are a tensor of shape \[\], not a tensor with a row"),
+        ("mse_loss(outputs, targets)", "mse_loss(outputs.detach(), targets)", r"loss\(\) gave a tensor that does not"),
+        ("return nn.functional.mse_loss(outputs, targets)", "return 1.0", r"loss\(\) gave float, not a tensor"),
+        ("return nn.Linear(1, 1)", "return nn.ReLU()", "the model has no parameters to train"),
+        ("return nn.Linear(1, 1)", "return nn.Linear", r"model\(\) gave type, not a torch\.nn\.Module"),
+        ("class Line:", "class Line:\n    metric = 5", "metric must be a name or a precgui.engine.tasks.Metric, not 5"),
+    ],
+)
+def test_that_a_fault_of_a_task_is_one_sentence(
+    record: Record, file: Path, before: str, after: str, sentence: str
+) -> None:
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+    with pytest.raises(EngineError, match=sentence) as caught:
+        record("record.tensors=false", f"task={file}:make_task", "train.epochs=1")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"task {file}:make_task: ")
+
+
+def test_that_an_iterator_that_is_used_up_does_not_hang_the_run(record: Record, file: Path) -> None:
+    text = file.read_text().replace("return [(part, 3 * part + 1) for part in self.x.split(16)]", "return self.once")
+    text = text.replace("        self.x =", "        self.steps_per_epoch = 4\n        self.x =")
+    text = text.replace(
+        "    def model", "        self.once = ((part, 3 * part + 1) for part in self.x.split(16))\n\n    def model"
+    )
+    text = text.replace("return self.train_batches()", "return [(self.x, self.x)]")
+    file.write_text(text)
+    with pytest.raises(EngineError, match="train_batches.. gave no batches; .* did it return the same iterator"):
+        record("record.tensors=false", f"task={file}:make_task", "train.epochs=2")
+
+
+@pytest.mark.parametrize(
+    ("line", "raised", "told"),
+    [
+        ("return nn.functional.mse_loss(outputs, targets)", "return outputs @ targets.view(3, 5)", "RuntimeError"),
+        ("self.x = torch", "raise ValueError('no such data')\n        self.x = torch", "ValueError"),
+    ],
+)
+def test_that_the_line_that_raised_is_named(file: Path, tmp_path: Path, line: str, raised: str, told: str) -> None:
+    text = file.read_text().replace(line, raised)
+    file.write_text(text)
+    number = next(n for n, each in enumerate(text.splitlines(), 1) if raised.splitlines()[0] in each)
+    ended = Job(config.build({"task": f"{file}:make_task", "device": "cpu"}), tmp_path / "a.h5").run()
+    assert ended.status == "failed"
+    assert re.match(rf"{told} at step 1, line\.py line {number}: \S", ended.message)
+    assert "\n" not in ended.message
+    assert "Traceback" in ended.details
+
+
+@pytest.mark.parametrize(("part", "told"), [("part * float('nan'), 3 * part", "inputs"), ("part, part / 0", "targets")])
+def test_that_data_that_are_not_finite_are_blamed(record: Record, file: Path, part: str, told: str) -> None:
+    file.write_text(file.read_text().replace("part, 3 * part + 1", part))
+    events = record(f"task={file}:make_task", "train.epochs=1")
+    first = next(event for event in events if isinstance(event, Incident) and event.kind == "nonfinite_loss")
+    assert re.fullmatch(
+        rf"the loss is (nan|inf), because the {told} of this step hold NaN or Inf; clean the data", first.message
+    )
+
+
+# What it may say of its metric
+
+
+def test_that_a_task_names_its_metric_with_a_word(record: Record, file: Path) -> None:
+    score = "\n\n    def score(self, outputs, targets):\n        return torch.tensor([1.0, 2.0])"
+    file.write_text(LINE.format(extra=score).replace("class Line:", "class Line:\n    metric = 'Hits'"))
+    started = record("record.tensors=false", f"task={file}:make_task", "train.epochs=1")[0]
+    assert isinstance(started, RunStarted)
+    assert metric_of(started.engine).title == "Hits"
+
+
+def test_that_a_task_computes_its_metric_from_all_scores(record: Record, file: Path) -> None:
+    extra = (
+        "\n\n    def score(self, outputs, targets):\n        return (outputs - targets).abs()"
+        "\n\n    def result(self, scores):\n        return torch.cat(scores).median()"
+    )
+    file.write_text(LINE.format(extra=extra))
+    events = record("record.tensors=false", f"task={file}:make_task", "train.epochs=20", "optimizer.lr=0.2")
+    found = [event.accuracy for event in events if isinstance(event, Evaluated)]
+    assert 0 <= found[-1] < 0.1 < found[0]
+
+
+def test_that_the_code_of_a_task_is_recorded(record: Record, file: Path) -> None:
+    started = record("record.tensors=false", f"task={file}:make_task", "train.max_steps=1")[0]
+    assert isinstance(started, RunStarted)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert started.engine["data"] == {"file": str(file), "code_sha256": digest}
