@@ -25,7 +25,7 @@ from precgui.events import Emit, Facts, Incident, TensorStats
 __all__ = ["Telemetry", "Weight"]
 
 WATCHED = ("activation", "activation_gradient")  # by hooks on modules
-SENTINEL = "sentinel"
+FIXED = "fixed"  # on the account: what is done in every step, the sentinel first of all
 ALARM_STEPS = 2  # after a non-finite value, at full detail
 
 
@@ -56,7 +56,7 @@ class Telemetry:
         self._kinds = kinds
         self.budget = Budget(config, kinds | {"gradient": min(config.gradients_every, 1)}, between=True)
         self._clock = Clock(device)
-        self._outputs = Outputs(model, self._look, self._clock) if modules else None
+        self._outputs = Outputs(model, self._look) if modules else None
         self._box = BlackBox()
         self._alarm_until = -BLACK_BOX_STEPS
         self._bad_output = ""
@@ -72,12 +72,15 @@ class Telemetry:
     def begin(self, step: int, scale: float = 1.0) -> None:
         """Step `step` (counted from 1) begins, its loss multiplied by `scale`."""
         self._clear()
-        self._step, self._scale = step, scale
-        self._due = self.budget.due(step)
-        if step <= self._alarm_until:
-            self._due = {kind: 1 for kind, every in self._kinds.items() if every}
-        if self._outputs is not None:
-            self._outputs.begin({kind for kind in self._due if kind in WATCHED})
+        with self._clock.booked(FIXED):
+            self._step, self._scale = step, scale
+            self._due = self.budget.due(step)
+            alarmed = step <= self._alarm_until
+            if alarmed:
+                self._due = {kind: 1 for kind, every in self._kinds.items() if every}
+            if self._outputs is not None:
+                wanted = {kind for kind in self._due if kind in WATCHED}
+                self._outputs.begin(wanted, guarded=alarmed or self.budget.can_guard)
 
     def gradients(self, optimizer: Optimizer | None = None, scale: float = 1.0) -> float | None:
         """The gradients (of one optimizer) are complete; they are still multiplied by `scale`.
@@ -119,8 +122,10 @@ class Telemetry:
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
         if self._outputs is not None:
-            self._outputs.end()
-            alarm = self._tell_outputs(time_s, told=alarm) or alarm
+            with self._clock.booked(FIXED):
+                self._outputs.end()
+                alarm = self._tell_outputs(time_s, told=alarm) or alarm
+            self._clock.book(FIXED, self._outputs.sentinel_s)
         if alarm:
             if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
                 self._alarm_until = self._step + ALARM_STEPS
@@ -134,7 +139,7 @@ class Telemetry:
             else:
                 self._box.add(event)
         costs = self._clock.take()
-        fixed = costs.pop(SENTINEL, 0.0)
+        fixed = costs.pop(FIXED, 0.0)
         self.budget.settle(step_s, costs, fixed)
         self._time_s = time_s
 
@@ -207,7 +212,7 @@ class Telemetry:
     def _events(self, time_s: float, alarm: bool) -> list[TensorStats]:
         """What was seen in the step, one event for each kind."""
         tables = [table for table, _ in self._tables]
-        with self._clock.booked(SENTINEL):  # waits for the device, whatever was looked at
+        with self._clock.booked(FIXED):  # waits for the device, whatever was looked at
             rows = self._meter.fetch([rows for _, rows in self._tables])
         events = []
         for kind in dict.fromkeys(table.kind for table in tables):

@@ -12,19 +12,41 @@ MOST_STRIDE = 256
 _PARTS = {"gradient": 4.0, "update": 2.0, "activation": 2.0}  # of the budget; the other kinds have 1
 _BETWEEN = 0.25  # of the part of a kind: what looks between its intervals have for themselves
 _FIRST_BETWEEN = 64  # their stride until their cost is known
-_LEAST = 0.25  # of the budget is left for sampling, whatever the sentinel costs
+_FIXED = 0.5  # of the budget is the most that goes to what is always done, the sentinel first of all
+_SMOOTH = 0.1  # weight of the latest step in the mean of that
+_WORTH = 0.8  # of the cost before is what a raised stride must get below
 _SAVED = 4.0  # intervals whose allowance can be saved up: a burst after a pause stays small
 
 
 @dataclass
 class _Account:
-    """One kind: `credit_s` is the allowance not yet spent, `last_s` the cost of the latest look."""
+    """One kind: `credit_s` is the allowance not yet spent, `last_s` the cost of the latest look.
+
+    `before` is the stride from which it was last raised, and the cost at that time; `helpless` says that raising it did
+    not help, as with tensors that are too small to be sampled.
+    """
 
     every: int
     part: float
     stride: int = 1
     credit_s: float = 0.0
     last_s: float = 0.0
+    before: tuple[int, float] | None = None
+    helpless: bool = False
+
+    def finer(self) -> None:
+        """Half the stride."""
+        self.stride, self.before, self.helpless = max(self.stride // 2, 1), None, False
+
+    def adapt(self, cost: float, afforded: float) -> None:
+        """After a look: raise the stride when it was too dear, or take that back when it was of no use."""
+        if self.before is not None and cost > _WORTH * self.before[1]:
+            self.stride, self.helpless = self.before[0], True
+        self.before = None
+        if cost > afforded and not self.helpless and self.stride < MOST_STRIDE:
+            self.before = self.stride, cost
+            dearer = min(math.ceil(math.log2(cost / max(afforded, 1e-12))), 3)
+            self.stride = min(self.stride << dearer, MOST_STRIDE)
 
 
 class Budget:
@@ -52,6 +74,7 @@ class Budget:
         for account in self._all():
             account.part /= parts
         self._used: dict[str, _Account] = {}
+        self._fixed_s, self._fixed_credit_s = -1.0, 0.0
         self.spent_s = self.elapsed_s = 0.0
 
     def due(self, step: int) -> dict[str, int]:
@@ -65,15 +88,22 @@ class Budget:
             if account.credit_s < 0:
                 continue
             if account.credit_s > 3 * account.last_s:  # half the stride costs up to twice as much
-                account.stride = max(account.stride // 2, 1)
+                account.finer()
             self._used[kind] = account
         return {kind: account.stride for kind, account in self._used.items()}
+
+    @property
+    def can_guard(self) -> bool:
+        """Whether the next step can pay for the sentinel; a model of tiny steps has it in some of them only."""
+        return self._fixed_credit_s >= 0
 
     def settle(self, step_s: float, costs_s: Mapping[str, float], fixed_s: float = 0.0) -> None:
         """Book one step of `step_s` seconds in which the kinds cost `costs_s`, and what is always done `fixed_s`."""
         self.elapsed_s += step_s
         self.spent_s += sum(costs_s.values()) + fixed_s
-        earned = max(self._share * step_s - fixed_s, _LEAST * self._share * step_s)
+        self._fixed_s = fixed_s if self._fixed_s < 0 else self._fixed_s + _SMOOTH * (fixed_s - self._fixed_s)
+        self._fixed_credit_s = min(self._fixed_credit_s + _FIXED * self._share * step_s, 4 * fixed_s) - fixed_s
+        earned = self._share * step_s - min(self._fixed_s, _FIXED * self._share * step_s)
         paid = {id(self._used.get(kind, self._accounts.get(kind))): cost for kind, cost in costs_s.items()}
         spare = sum(self._book(account, earned * account.part, paid.get(id(account), 0.0)) for account in self._all())
         if "gradient" in self._accounts:
@@ -83,9 +113,8 @@ class Budget:
     @staticmethod
     def _book(account: _Account, allowance: float, cost: float) -> float:
         """Returns what of the allowance has no room in the account."""
-        if cost > allowance * account.every:
-            dearer = min(math.ceil(math.log2(cost / max(allowance * account.every, 1e-12))), 3)
-            account.stride = min(account.stride << dearer, MOST_STRIDE)
+        if cost:
+            account.adapt(cost, allowance * account.every)
         account.last_s = cost or account.last_s
         credit, most = account.credit_s + allowance, _most(account, allowance)
         account.credit_s = min(credit, most) - cost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -11,8 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
-
-from precgui.engine.telemetry_clock import Clock
 
 
 @contextlib.contextmanager
@@ -31,15 +30,16 @@ Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
 class Outputs:
     """Hooks on the modules that compute (those without parts, or with weights of their own).
 
-    The outputs of modules with weights and of the model are summed in every step, because a sum over NaN or Inf is not
-    finite; `first_nonfinite` names the first. What else is wanted, `activation` and `activation_gradient`, is handed to
-    `look`. A forward pass that only repeats what a checkpoint forgot is not looked at.
+    In a step that is `guarded`, outputs of modules with weights and of the model are summed, because a sum over NaN or
+    Inf is not finite; `first_nonfinite` names the first. What else is wanted, `activation` and `activation_gradient`,
+    is handed to `look`. A forward pass that only repeats what a checkpoint forgot is not looked at.
     """
 
-    def __init__(self, model: nn.Module, look: Look, clock: Clock) -> None:
-        self._model, self._look, self._clock = model, look, clock
+    def __init__(self, model: nn.Module, look: Look) -> None:
+        self._model, self._look = model, look
         self._wanted: Set[str] = frozenset()
-        self._watching = self._counted = False
+        self._watching = self._guarded = self._counted = False
+        self.sentinel_s = 0.0  # CPU time for the sums of the step
         self._names: list[str] = []
         self._sums: list[Tensor] = []
         self._handles: list[RemovableHandle] = []
@@ -50,9 +50,10 @@ class Outputs:
                 hook = self._hook(name or MODEL, guarded=weighty or not name)
                 self._handles.append(module.register_forward_hook(hook))
 
-    def begin(self, wanted: Set[str]) -> None:
+    def begin(self, wanted: Set[str], *, guarded: bool) -> None:
         """A step begins."""
-        self._wanted, self._watching = wanted, True
+        self._wanted, self._guarded, self._watching = wanted, guarded, guarded or bool(wanted)
+        self.sentinel_s = 0.0
         self._counted = torch._C._len_torch_dispatch_stack() > 0
         self._names.clear()
         self._sums.clear()
@@ -68,7 +69,7 @@ class Outputs:
 
     def first_nonfinite(self) -> str:
         """The first module of the step whose output is not finite, or ''. Waits for the device."""
-        if not self._sums:
+        if not self._sums or math.isfinite(float(torch.stack(self._sums).sum())):
             return ""
         finite = torch.stack(self._sums).isfinite().tolist()
         return next((name for name, good in zip(self._names, finite, strict=True) if not good), "")
@@ -77,11 +78,11 @@ class Outputs:
         def seen(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
             if not self._watching or not self._is_training():
                 return
-            if guarded:
+            if guarded and self._guarded:
                 begin = time.thread_time()
                 with unseen() if self._counted else contextlib.nullcontext():
                     self._guard(name, outputs)
-                self._clock.book("sentinel", time.thread_time() - begin)
+                self.sentinel_s += time.thread_time() - begin
             if self._wanted:
                 self._watch(name, outputs)
 
@@ -93,7 +94,8 @@ class Outputs:
 
     def _guard(self, name: str, outputs: Any) -> None:
         for path, tensor in floats(outputs):
-            self._sums.append(tensor.detach().sum(dtype=torch.float32))
+            tensor = tensor.detach()
+            self._sums.append(tensor.sum() if tensor.dtype is torch.float32 else tensor.sum(dtype=torch.float32))
             self._names.append(name + path)
 
     def _watch(self, name: str, outputs: Any) -> None:

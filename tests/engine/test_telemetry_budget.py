@@ -1,0 +1,58 @@
+"""What looking may cost, and how long it is remembered."""
+
+from __future__ import annotations
+
+import pytest
+
+from precgui.config import RecordConfig
+from precgui.engine.telemetry_box import BlackBox
+from precgui.engine.telemetry_budget import Budget
+from precgui.events import TensorStats
+
+
+def test_that_a_budget_is_kept_and_spent() -> None:
+    """With costs that are known: a look at the stride s costs 10 ms / s, a step takes 100 ms."""
+    budget = Budget(RecordConfig(budget=0.02), {"gradient": 1, "weight": 10})
+    looks = 0
+    for step in range(1, 1001):
+        due = budget.due(step)
+        looks += "gradient" in due
+        budget.settle(0.1, {kind: 0.010 / stride for kind, stride in due.items()})
+    assert 0.010 < budget.share <= 0.021
+    assert looks > 900
+
+
+def test_that_what_is_too_dear_at_any_stride_is_looked_at_less_often() -> None:
+    budget = Budget(RecordConfig(budget=0.01), {"gradient": 1})
+    for step in range(1, 2001):
+        budget.settle(0.01, dict.fromkeys(budget.due(step), 0.005))
+    assert budget.share == pytest.approx(0.01, rel=0.2)
+
+
+def test_that_a_stride_is_not_raised_where_it_saves_nothing() -> None:
+    budget = Budget(RecordConfig(budget=0.01), {"gradient": 1})
+    for step in range(1, 2001):
+        budget.settle(0.01, dict.fromkeys(budget.due(step), 0.0005))
+    assert budget.strides == {"gradient": 1}
+    assert budget.share == pytest.approx(0.01, rel=0.2)
+
+
+def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
+    budget = Budget(RecordConfig(budget=0.02), {"gradient": 1})
+    guarded = 0
+    for step in range(1, 1001):
+        due, guards = budget.due(step), budget.can_guard
+        guarded += guards
+        budget.settle(0.1, {kind: 0.010 / stride for kind, stride in due.items()}, 0.004 if guards else 0.0)
+    assert 200 < guarded < 300
+    assert 0.015 < budget.share < 0.022
+
+
+def test_that_the_black_box_forgets_the_oldest_for_want_of_room() -> None:
+    box, written = BlackBox(room_bytes=10_000), []
+    for step in range(1, 101):
+        box.add(TensorStats(step, 0.0, "gradient", ("w",), (1,), bytes(200), bytes(800)))
+    box.write(written.append)
+    assert [event.step for event in written] == list(range(91, 101))
+    box.write(written.append)
+    assert len(written) == 10
