@@ -68,16 +68,33 @@ class StraightThrough(torch.autograd.Function):
 
 def _quantized(tensor: Tensor, fmt: Format, convention: Convention, seed: int, nan: Nan) -> Tensor:
     source = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
-    source = source.contiguous()
-    if tensor.device.type == "cpu":
+    if source.is_contiguous():
+        return _rounded(source, fmt, convention, seed, nan).to(tensor.dtype)
+    order = _memory_order(source)
+    if convention.rounding != "stochastic" and (dense := source.permute(order)).is_contiguous():
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return _rounded(dense, fmt, convention, seed, nan).permute(back).to(tensor.dtype)
+    # Draws belong to the place of an element in its tensor, whatever the order in memory.
+    result = _rounded(source.contiguous(), fmt, convention, seed, nan)
+    return torch.empty_like(tensor).copy_(result)
+
+
+def _memory_order(tensor: Tensor) -> list[int]:
+    """The dimensions from the one with the widest stride on, as channels-last tensors need it."""
+    strides = tensor.stride()
+    return sorted(range(tensor.dim()), key=lambda dimension: (-strides[dimension], dimension))
+
+
+def _rounded(source: Tensor, fmt: Format, convention: Convention, seed: int, nan: Nan) -> Tensor:
+    """A contiguous float32 or float64 tensor, rounded."""
+    if source.device.type == "cpu":
         result = torch.empty_like(source)
         round_into(source.view(-1).numpy(), result.view(-1).numpy(), fmt, convention, seed, torch.get_num_threads())
     else:
         from precgui.engine.quantize_device import rounded_on_device
 
         result = rounded_on_device(source, fmt, convention, seed)
-    result = _with_nan(result, source, fmt, nan)
-    return result.to(tensor.dtype)
+    return _with_nan(result, source, fmt, nan)
 
 
 def _with_nan(result: Tensor, source: Tensor, fmt: Format, nan: Nan) -> Tensor:

@@ -29,9 +29,9 @@ def round_into(source: Array, out: Array, fmt: Format, convention: Convention, s
     """Round a flat contiguous float32 or float64 array into another one, which may be the same."""
     machine = SINGLE if source.dtype == np.float32 else DOUBLE
     plan = make_plan(fmt, convention, machine) if isinstance(fmt, FloatFormat) and fmt.has_zero else None
-    table = _table_runner(fmt, convention, machine) if plan is None else None
+    table = _table_runner(fmt, convention, machine, seed) if plan is None else None
     if table is not None:
-        _in_threads(lambda bits, target, _: table(bits, target), source, out, machine, threads)
+        _in_threads(table, source, out, machine, threads)
     elif plan is None or plan.way == "none":
         _round_slowly(source, out, fmt, convention, seed)
     elif plan.way == "identity" and convention.overflow == "ieee":
@@ -42,15 +42,16 @@ def round_into(source: Array, out: Array, fmt: Format, convention: Convention, s
         _in_threads(_runner(plan, convention, seed), source, out, machine, threads)
 
 
-def _table_runner(fmt: Format, convention: Convention, machine: Machine) -> Callable[[Array, Array], None] | None:
+def _table_runner(fmt: Format, convention: Convention, machine: Machine, seed: int) -> Run | None:
     """The loop for a format that is no binary float; None where only the slow way serves."""
-    if convention.rounding != "nearest_even":
-        return None
+    rounding = convention.rounding
     if isinstance(fmt, IntFormat):
-        return integer_runner(fmt, machine)
+        return integer_runner(fmt, machine, rounding, seed if rounding == "stochastic" else 0)
     if isinstance(fmt, CodeBook):
-        return book_runner(fmt, machine)
-    return power_runner(machine, fmt.emin, fmt.emax) if convention.overflow != "saturate" else None
+        ordered = fmt.has_zero or rounding != "toward_zero"  # else the gap around zero is entered from both sides
+        return book_runner(fmt, machine, rounding) if rounding != "stochastic" and ordered else None
+    plain = rounding == "nearest_even" and convention.overflow != "saturate"
+    return power_runner(machine, fmt.emin, fmt.emax) if plain else None
 
 
 def _in_threads(run: Run, source: Array, out: Array, machine: Machine, threads: int) -> None:

@@ -30,7 +30,7 @@ def rounded_on_device(source: Tensor, fmt: Format, convention: Convention, seed:
     """Round a contiguous float32 or float64 tensor where it is; rare combinations take the way over the CPU."""
     machine = SINGLE if source.dtype == torch.float32 else DOUBLE
     plan = make_plan(fmt, convention, machine) if isinstance(fmt, FloatFormat) and fmt.has_zero else None
-    fast = plan is not None and plan.way in ("narrow", "fixed") and convention.rounding != "to_odd"
+    fast = plan is not None and plan.way in ("narrow", "fixed")
     if plan is None or not fast or source.numel() > _BLOCK:
         return _over_cpu(source, fmt, convention, seed)
     keys = stream_keys(seed, 0)
@@ -84,10 +84,14 @@ def _narrow(bits: Tensor, magnitude: Tensor, plan: Plan, rounding: str, first: i
     binade = (c & plan.machine.infinity).clamp(min=plan.lowest_binade)
     big = (binade + plan.lift).view(real)
     x = c.view(real)
-    near = (x + big) - big
+    grown = x + big
+    near = grown - big
     if rounding == "nearest_even":
         return near.view(word)
     gap = (binade - plan.fall).view(real)
+    if rounding == "to_odd":
+        even = (near != x) & ((grown.view(word) & 1) == 0)
+        return torch.where(even, torch.where(near < x, near + gap, near - gap), near).view(word)
     inner = torch.where(near > x, near - gap, near)
     if rounding == "stochastic":
         share: Any = (_draws(bits, first, second) + 1).to(real) * 2.0**-DRAW_BITS
@@ -100,6 +104,9 @@ def _narrow(bits: Tensor, magnitude: Tensor, plan: Plan, rounding: str, first: i
 
 def _fixed(bits: Tensor, magnitude: Tensor, plan: Plan, rounding: str, first: int, second: int) -> Tensor:
     dropped = (1 << plan.drop) - 1
+    if rounding == "to_odd":
+        odd: Tensor = (magnitude | ((magnitude & dropped) + dropped)) & ~dropped
+        return odd
     if rounding == "nearest_even":
         added: Any = (dropped >> 1) + ((magnitude >> plan.drop) & 1)
     elif rounding == "stochastic":

@@ -75,7 +75,7 @@ def _finisher(word: Any) -> Any:
 
 
 @register_jitable(inline="always")
-def _draw(place: Any, first: Any, second: Any) -> Any:
+def drawn_at(place: Any, first: Any, second: Any) -> Any:
     """`formats.rounding.draw` for one element of a block of 2^32."""
     w = np.uint32(np.uint32(place) ^ first)
     w = np.uint32(np.uint32(np.uint32(w ^ np.uint32(w >> S16)) * A) + second)
@@ -176,7 +176,7 @@ def _stochastic_narrow(word: Any, real: Any) -> Loop:
             x = word(c).view(real)
             near = (x + big) - big
             inner = near - gap if near > x else near
-            threshold = real(np.int32(_draw(start + i, first, second) + ONE)) * unit
+            threshold = real(np.int32(drawn_at(start + i, first, second) + ONE)) * unit
             rounded = real(inner + gap if x - inner >= threshold * gap else inner).view(word)
             out[i] = finish(b, a, rounded, k)
 
@@ -265,7 +265,7 @@ def _stochastic_fixed(word: Any, real: Any, wide: bool) -> Loop:
             a = word(b & k[0])
             tiny = wide and a < normal
             c = raised(a, tiny)
-            share = word(word(word(word(_draw(start + i, first, second)) >> k[11]) + one) << k[12])
+            share = word(word(word(word(drawn_at(start + i, first, second)) >> k[11]) + one) << k[12])
             rounded = word(word(c + word(word(k[10] + one) - share)) & k[8])
             out[i] = finish(b, a, lowered(rounded, tiny), k)
 

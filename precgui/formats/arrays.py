@@ -139,27 +139,27 @@ def _to_codebook(array: Floats, fmt: CodeBook, convention: Convention, seed: int
     clipped = np.clip(np.nan_to_num(array, nan=0.0), book[0], book[-1])
     low = np.clip(np.searchsorted(book, clipped, side="right") - 1, 0, len(book) - 2)
     below, above = book[low], book[low + 1]
-    share = (clipped - below) / (above - below)
-    negative = clipped <= 0
+    inside, at_top = clipped > below, clipped >= above
+    negative, middle = clipped <= 0, below + above
     match convention.rounding:
         case "nearest_even":
-            middle = below + above
             up = (2 * clipped > middle) | ((2 * clipped == middle) & (low % 2 == 1))
         case "nearest_away":
-            up = np.where(negative, share > 0.5, share >= 0.5)
+            up = np.where(negative, 2 * clipped > middle, 2 * clipped >= middle)
         case "toward_zero":
-            up = (share > 0) & negative
+            up = inside & negative
         case "up":
-            up = share > 0
+            up = inside
         case "down":
-            up = share >= 1
+            up = at_top
         case "to_odd":
-            up = (share > 0) & (low % 2 == 0)
+            up = inside & (low % 2 == 0)
         case _:
+            share = (clipped - below) / (above - below)
             threshold = (draws(seed, array.size).reshape(array.shape) + 1.0) / (1 << DRAW_BITS)
             up = np.where(negative, 1 - share < threshold, share >= threshold)
     nearest_to_zero = float(decode(encode(nan(), fmt), fmt).real.value)
-    result: Floats = np.where(np.isnan(array), nearest_to_zero, book[low + (up | (share >= 1))])
+    result: Floats = np.where(np.isnan(array), nearest_to_zero, book[low + (up | at_top)])
     return result
 
 

@@ -96,6 +96,35 @@ def test_that_shape_dtype_and_strides_of_any_tensor_are_served() -> None:
     assert quantize(torch.zeros(0, 3), "e2m1").shape == (0, 3)
 
 
+@pytest.mark.parametrize("rounding", ["nearest_even", "up", "stochastic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_that_the_order_in_memory_stays_and_changes_no_value(dtype: torch.dtype, rounding: Rounding) -> None:
+    plain = torch.randn(3, 5, 4, 6).to(dtype)
+    wanted = quantize(plain, "e4m3fn", rounding=rounding, seed=2)
+    for tensor in (
+        plain.contiguous(memory_format=torch.channels_last),
+        plain[:, 1:, ::2],
+        plain[:1].expand(3, 5, 4, 6),
+    ):
+        rounded = quantize(tensor, "e4m3fn", rounding=rounding, seed=2)
+        assert torch.equal(rounded, quantize(tensor.contiguous(), "e4m3fn", rounding=rounding, seed=2))
+        assert rounded.stride() == torch.empty_like(tensor).stride()
+    assert torch.equal(
+        quantize(plain.to(memory_format=torch.channels_last), "e4m3fn", rounding=rounding, seed=2), wanted
+    )
+
+
+@pytest.mark.parametrize("rounding", [each for each in ROUNDINGS if each != "stochastic"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_that_the_values_of_a_code_book_stay(dtype: type, rounding: Rounding) -> None:
+    book = np.array([float(value) for value in get("nf4").values], dtype)
+    assert quantize(_torch(book), "nf4", rounding=rounding).tolist() == book.tolist()
+    tiny = quantize(_torch(np.array([-1e-30, 1e-30], dtype)), "nf4", rounding=rounding).numpy()
+    zero, place = np.zeros((), dtype), int(np.flatnonzero(book == 0)[0])
+    outer = {"down": (book[place - 1], zero), "up": (zero, book[place + 1])}
+    assert tiny.tolist() == list(outer.get(rounding, (zero, zero) if rounding != "to_odd" else tiny))
+
+
 @pytest.mark.parametrize("rounding", ["to_odd", "nearest_away", "toward_zero", "up", "down", "stochastic"])
 @pytest.mark.parametrize("name", ["e2m1", "e3m2", "e4m3fn"])
 def test_that_nan_stays_nan_in_every_rounding(name: str, rounding: Rounding) -> None:
