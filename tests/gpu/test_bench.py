@@ -1,0 +1,39 @@
+"""Rates below the theoretical peak, and the certificate of every format that the hardware multiplies."""
+
+from __future__ import annotations
+
+import pytest
+
+from precgui.engine.bench import Plan, run_bench
+from precgui.engine.bench_work import BLOCKS, FORMATS
+from precgui.hardware import measured
+
+pytestmark = pytest.mark.gpu
+
+
+def test_that_rates_stay_below_the_peak_and_the_certificate_is_right(gpu):
+    parts = ("gemm", "alignment", "copy", "conversions", "blocks")
+    result = run_bench(Plan("cuda:0", FORMATS, (1024, 4096), parts=parts), lambda event: None, lambda: False)
+    ran_as = {row["format"]: row["ran_as"] for row in result["certificate"]}
+    for fmt in FORMATS:
+        if gpu.level(fmt) == "native" and ran_as[fmt] is not None:
+            assert fmt in ran_as[fmt].split()
+    assert ran_as["fp32"] == "fp32"
+    shares = {(row["format"], row["m"]): row["share"] for row in result["gemm"] if row.get("share") is not None}
+    assert shares
+    assert all(share <= 1.0 for share in shares.values()), shares
+    assert all(row["clock_mhz"] for row in result["gemm"] if row["tops"])
+    assert result["copy"]["gb_s"] > 50
+    assert all(row["gb_s"] for row in result["conversions"])
+    assert {row["block"] for row in result["blocks"] if row["seconds"]} == set(BLOCKS)
+    assert result["complete"]
+    measured.keep(result)
+    assert measured.kept()[0]["device"]["name"] == gpu.name
+
+
+def test_that_a_native_16_bit_format_is_faster_than_fp32(gpu):
+    if gpu.level("bf16") != "native":
+        pytest.skip("BF16 is not native on this GPU")
+    plan = Plan("cuda:0", ("fp32", "bf16"), (4096,), parts=("gemm",))
+    result = run_bench(plan, lambda event: None, lambda: False)
+    assert measured.gain(gpu.name, [result]) > 1.5
