@@ -158,7 +158,8 @@ class TensorsPanel(QWidget):
 
     def _predict(self) -> None:
         """The format or the scale was moved: everything that follows from them."""
-        self.spectrogram.show_range(range_of(self.bar.format), self.bar.log2_scale)
+        for plot in (self.spectrogram, self.moment.histogram):
+            plot.show_range(range_of(self.bar.format), self.bar.log2_scale)
         told = self._what_if.predict(self.bar.format, self.bar.log2_scale) if self._what_if is not None else None
         self.table.predict(told)
         if told is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QComboBox, QGridLayout, QHBoxLayout, QLabel, QSlider, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 
 from precgui.gui.editors import ignore_wheel
 from precgui.gui.panels.tensors_view import GROUPINGS
@@ -68,27 +68,24 @@ class WhatIfBar(QWidget):
         self.certainty.setFixedWidth(metrics.horizontalAdvance("lower bound "))
 
     def _arrange(self) -> None:
-        grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
-        choices = (
-            ("&Run", self.run_choice, 0, 0),
-            ("&Tensors", self.kind_choice, 0, 2),
-            ("&For", self.grouping, 0, 4),
-            ("What if f&ormat", self.format_choice, 1, 0),
-        )
-        for text, widget, row, column in choices:
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        above, below = QHBoxLayout(), QHBoxLayout()
+        for text, choice, row, stretch in (
+            ("&Run", self.run_choice, above, 3),
+            ("&Tensors", self.kind_choice, above, 1),
+            ("&For", self.grouping, above, 1),
+            ("What if f&ormat", self.format_choice, below, 0),
+        ):
             label = QLabel(text, self)
-            label.setBuddy(widget)
-            grid.addWidget(label, row, column)
-            grid.addWidget(widget, row, column + 1)
-        drag = QHBoxLayout()
-        drag.addWidget(self.slider, 1)
-        drag.addWidget(self.scale_text)
-        drag.addWidget(self.certainty)
-        grid.addLayout(drag, 1, 2, 1, 4)
-        grid.setColumnStretch(1, 3)
-        grid.setColumnStretch(3, 1)
-        grid.setColumnStretch(5, 1)
+            label.setBuddy(choice)
+            row.addWidget(label)
+            row.addWidget(choice, stretch)
+        below.addWidget(self.slider, 1)
+        below.addWidget(self.scale_text)
+        below.addWidget(self.certainty)
+        rows.addLayout(above)
+        rows.addLayout(below)
 
     def _on_moved(self) -> None:
         self._tell()

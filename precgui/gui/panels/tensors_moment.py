@@ -36,6 +36,7 @@ class Moment(QWidget):
         self.bits.setMenu(QMenu(self.bits))
         self.histogram = Histogram()
         head = QHBoxLayout()
+        head.setContentsMargins(6, 2, 0, 0)
         head.addWidget(self.text, 1)
         head.addWidget(self.bits)
         column = QVBoxLayout(self)

@@ -9,7 +9,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import QRectF, Qt, Signal
-from PySide6.QtGui import QColor
+from PySide6.QtGui import QColor, QPen
 
 from precgui.gui.plots.axes import ValueAxis
 from precgui.gui.theme import themes
@@ -18,6 +18,26 @@ from precgui.runs.whatif import BIAS, Range
 _FAINTEST = 1e-6  # the share of elements that is still drawn
 _COLUMNS = 480
 _MARGIN = 3  # octaves beyond what was seen
+
+
+_TOLD = {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
+
+
+def limits(spans: Range, log2_scale: int) -> dict[str, float]:
+    """The exponents, before scaling by 2^log2_scale, at which something happens to a number in a format."""
+    ends = {"zero": spans.zero_below, "normal": spans.smallest_normal, "overflow": float(np.log2(spans.overflow))}
+    return {name: end - log2_scale for name, end in ends.items()}
+
+
+def line_pens() -> dict[str, QPen]:
+    """How the lines of `limits` are drawn in the present theme."""
+    theme = themes().theme
+    solid, dashed = Qt.PenStyle.SolidLine, Qt.PenStyle.DashLine
+    return {
+        "zero": pg.mkPen(theme.error, width=1.5, style=solid),
+        "normal": pg.mkPen(theme.warning, width=1.5, style=dashed),
+        "overflow": pg.mkPen(theme.error, width=1.5, style=solid),
+    }
 
 
 class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
@@ -38,7 +58,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.plotItem.setContentsMargins(0, 6, 24, 0)
         self.image = pg.ImageItem(axisOrder="col-major")
         self.addItem(self.image)
-        self.lines = {name: self._line() for name in ("zero", "normal", "overflow")}
+        self.lines = {name: self._line() for name in _TOLD}
         self.chosen = pg.InfiniteLine(angle=90, movable=False)
         self.chosen.hide()
         self.addItem(self.chosen, ignoreBounds=True)
@@ -78,16 +98,12 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             for line in self.lines.values():
                 line.hide()
             return
-        places = {
-            "zero": (spans.zero_below, "becomes zero below"),
-            "normal": (spans.smallest_normal, "loses digits below"),
-            "overflow": (float(np.log2(spans.overflow)), "overflows above"),
-        }
-        for name, (place, text) in places.items():
+        for name, place in limits(spans, log2_scale).items():
             line = self.lines[name]
-            line.show()  # a label takes no text while its line is hidden
-            line.setValue(place - log2_scale)
-            line.label.setFormat(text)
+            if not line.isVisible():
+                line.show()  # a label takes no text while its line is hidden
+                line.label.setFormat(_TOLD[name])
+            line.setValue(place)
 
     def choose(self, step: float | None) -> None:
         self.chosen.setVisible(step is not None)
@@ -100,10 +116,9 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         ramp = [theme.base, theme.blend(theme.accent, 0.35), theme.accent, theme.blend(theme.text, 0.75, theme.accent)]
         colours = [QColor(colour) for colour in ramp]
         self.image.setColorMap(pg.ColorMap([0.0, 0.45, 0.85, 1.0], colours))
-        for name, colour in (("zero", theme.error), ("normal", theme.warning), ("overflow", theme.error)):
-            style = Qt.PenStyle.DashLine if name == "normal" else Qt.PenStyle.SolidLine
-            self.lines[name].setPen(pg.mkPen(colour, width=1.5, style=style))
-            self.lines[name].label.setColor(QColor(colour))
+        for name, pen in line_pens().items():
+            self.lines[name].setPen(pen)
+            self.lines[name].label.setColor(pen.color())
             self.lines[name].label.fill = pg.mkBrush(theme.base)
         self.chosen.setPen(pg.mkPen(theme.text, width=1))
         for side in ("left", "bottom"):
@@ -132,9 +147,17 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         self.plotItem.setMouseEnabled(False, False)
         self.bars = pg.BarGraphItem(x=[], height=[], width=0.9)
         self.addItem(self.bars)
+        self.lines = {name: pg.InfiniteLine(angle=90, movable=False) for name in _TOLD}
+        for line in self.lines.values():
+            self.addItem(line, ignoreBounds=True)
         self.scene().sigMouseClicked.connect(self._on_click)
         themes().changed.connect(self.recolour)
         self.recolour()
+
+    def show_range(self, spans: Range, log2_scale: int) -> None:
+        """The limits of a format, as in the spectrogram."""
+        for name, place in limits(spans, log2_scale).items():
+            self.lines[name].setValue(place)
 
     def show_row(self, exponents: NDArray[np.float64]) -> None:
         """`exponents` (256,)."""
@@ -153,6 +176,8 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         theme = themes().theme
         self.setBackground(theme.base)
         self.bars.setOpts(brush=theme.accent, pen=None)
+        for name, pen in line_pens().items():
+            self.lines[name].setPen(pen)
         self.plotItem.setLabel("bottom", "exponent of two", color=theme.muted)
         for side in ("left", "bottom"):
             self.getAxis(side).setPen(theme.line)

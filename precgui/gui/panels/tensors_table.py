@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,18 @@ from PySide6.QtCore import (
     QModelIndex,
     QPersistentModelIndex,
     QPointF,
+    QRect,
     QRectF,
+    QSize,
     QSortFilterProxyModel,
     Qt,
+    Signal,
 )
-from PySide6.QtGui import QColor, QPainter, QPen, QPolygonF
+from PySide6.QtGui import QColor, QPainter, QPen, QPixmap, QPolygonF, QRegion
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
+    QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
     QTableView,
@@ -33,7 +38,6 @@ from precgui.runs.whatif import Prediction
 
 Index = QModelIndex | QPersistentModelIndex
 SORT = Qt.ItemDataRole.UserRole
-SERIES = Qt.ItemDataRole.UserRole + 1
 NAME, UNDERFLOW, OVERFLOW, SNR, SAFE, AMAX, CHANGED, TREND = range(8)
 _TITLES = (
     ("Tensor", "Parameter, module or optimizer state"),
@@ -43,7 +47,7 @@ _TITLES = (
     ("Safe scale", "The largest power of two as loss scale that lets nothing overflow"),
     ("Largest", "The largest finite magnitude over the run"),
     ("Changed", "Share of the elements that a step changes, on average; of updates only"),
-    ("Over the steps", "Largest magnitude in each recorded step, logarithmic"),
+    ("Trend", "Largest magnitude in each recorded step, logarithmic"),
 )
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 _LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
@@ -52,6 +56,8 @@ NOTHING = "–"
 
 class TensorTable(QAbstractTableModel):
     """Rows are the tensors of a view; numbers that the slider moves come in by `predict`."""
+
+    predicted = Signal(object)  # by column, which rows have another number than before
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -74,16 +80,16 @@ class TensorTable(QAbstractTableModel):
         self.endResetModel()
 
     def predict(self, told: Prediction | None) -> None:
-        """Show a prediction for each tensor, or none."""
-        if told is not None:
-            self._columns |= {
-                UNDERFLOW: told.underflow,
-                OVERFLOW: told.overflow,
-                SNR: told.snr_db,
-                SAFE: told.safe_scale,
-            }
-        if self.names:
-            self.dataChanged.emit(self.index(0, UNDERFLOW), self.index(len(self.names) - 1, SAFE))
+        """Show a prediction for each tensor, or none.
+
+        Says so by `predicted`, not by `dataChanged`, upon which Qt paints the whole list anew, lines and all.
+        """
+        if told is None:
+            return
+        columns = {UNDERFLOW: told.underflow, OVERFLOW: told.overflow, SNR: told.snr_db, SAFE: told.safe_scale}
+        moved = {column: _moved(self._columns.get(column), values) for column, values in columns.items()}
+        self._columns |= columns
+        self.predicted.emit(moved)
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 (Qt's signature)
         return 0 if parent.isValid() else len(self.names)
@@ -103,27 +109,34 @@ class TensorTable(QAbstractTableModel):
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         row, column = index.row(), index.column()
         kind = Qt.ItemDataRole
-        if role == SERIES:
-            return self._series[row]
         if role == kind.TextAlignmentRole:
             return _LEFT if column == NAME else _RIGHT
         if column == NAME:
             return self.names[row] if role in (kind.DisplayRole, kind.ToolTipRole, SORT) else None
-        value = self._value(row, column)
+        value = self.value(row, column)
         if role == SORT:
-            return -np.inf if np.isnan(value) else value
-        if role == kind.ForegroundRole and column in (UNDERFLOW, OVERFLOW) and value > 0.01:
-            return QColor(themes().theme.error if column == OVERFLOW else themes().theme.warning)
+            return -np.inf if isnan(value) else value
         return text_of(column, value) if role == kind.DisplayRole else None
 
-    def _value(self, row: int, column: int) -> float:
+    def value(self, row: int, column: int) -> float:
+        """The number of a cell, NaN where there is none."""
         values = self._columns.get(AMAX if column == TREND else column)
         return float("nan") if values is None else float(values[row])
+
+    def heights(self, row: int) -> NDArray[np.float64]:
+        """log2 of the largest magnitude in each recorded row."""
+        return self._series[row]
+
+
+def _moved(before: NDArray[np.float64] | None, now: NDArray[np.float64]) -> NDArray[np.bool_]:
+    if before is None:
+        return np.ones(len(now), bool)
+    return ~((before == now) | (np.isnan(before) & np.isnan(now)))
 
 
 def text_of(column: int, value: float) -> str:
     """A number as the list shows it."""
-    if column == TREND or np.isnan(value):
+    if column == TREND or isnan(value):
         return "" if column == TREND else NOTHING
     if column == SNR:
         return snr_text(value)
@@ -146,25 +159,71 @@ def share_text(share: float) -> str:
     return "< 0.01 %" if percent < 0.01 else f"{percent:.2f} %" if percent < 10 else f"{percent:.0f} %"
 
 
-class _Trend(QStyledItemDelegate):
-    """A line through the largest magnitudes of a tensor."""
+class _Cell(QStyledItemDelegate):
+    """A number, painted without asking the model for the six roles that it does not have: the slider moves hundreds."""
+
+    def __init__(self, model: TensorTable, order: QSortFilterProxyModel, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.model, self.order = model, order
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        super().paint(painter, option, index)
-        values = index.data(SERIES)
-        places = np.flatnonzero(np.isfinite(values))
-        if len(places) < 2:
-            return
-        heights = values[places]
-        low, high = float(heights.min()), float(heights.max())
-        area = QRectF(option.rect).adjusted(8, 5, -8, -5)
-        x = area.left() + area.width() * places / max(len(values) - 1, 1)
-        y = area.bottom() - area.height() * (heights - low) / max(high - low, 1.0)
-        painter.save()
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(QColor(themes().theme.accent), 1.3))
-        painter.drawPolyline(QPolygonF([QPointF(*point) for point in zip(x.tolist(), y.tolist(), strict=True)]))
-        painter.restore()
+        state = option.state
+        chosen = bool(state & QStyle.StateFlag.State_Selected)
+        if chosen or state & (QStyle.StateFlag.State_MouseOver | QStyle.StateFlag.State_HasFocus):
+            self.draw_ground(painter, option)
+        row, column = self.order.mapToSource(index).row(), index.column()
+        value = self.model.value(row, column)
+        painter.setPen(self._colour(column, value, chosen=chosen))
+        painter.drawText(option.rect.adjusted(5, 0, -5, 0), _RIGHT, text_of(column, value))
+
+    def draw_ground(self, painter: QPainter, option: QStyleOptionViewItem) -> None:
+        """What tells the chosen row from the others."""
+        widget = option.widget
+        widget.style().drawPrimitive(QStyle.PrimitiveElement.PE_PanelItemViewItem, option, painter, widget)
+
+    @staticmethod
+    def _colour(column: int, value: float, *, chosen: bool) -> QColor:
+        theme = themes().theme
+        if column in (UNDERFLOW, OVERFLOW) and value > 0.01 and not chosen:
+            return QColor(theme.error if column == OVERFLOW else theme.warning)
+        return QColor(theme.text)
+
+
+class _Trend(_Cell):
+    """A line through the largest magnitudes of a tensor, drawn once for each size and colour."""
+
+    def __init__(self, model: TensorTable, order: QSortFilterProxyModel, parent: QWidget) -> None:
+        super().__init__(model, order, parent)
+        self._drawn: dict[tuple[int, int, int, str], QPixmap] = {}
+        model.modelReset.connect(self._drawn.clear)
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        self.draw_ground(painter, option)
+        row, size, colour = self.order.mapToSource(index).row(), option.rect.size(), themes().theme.accent
+        key = (row, size.width(), size.height(), colour)
+        if key not in self._drawn:
+            self._drawn[key] = trend(self.model.heights(row), size, colour, option.widget.devicePixelRatioF())
+        painter.drawPixmap(option.rect.topLeft(), self._drawn[key])
+
+
+def trend(heights: NDArray[np.float64], size: QSize, colour: str, ratio: float) -> QPixmap:
+    """A line through the finite ones of `heights`, from edge to edge."""
+    picture = QPixmap(size * ratio)
+    picture.setDevicePixelRatio(ratio)
+    picture.fill(Qt.GlobalColor.transparent)
+    places = np.flatnonzero(np.isfinite(heights))
+    if len(places) < 2:
+        return picture
+    low, high = float(heights[places].min()), float(heights[places].max())
+    area = QRectF(8, 5, size.width() - 16, size.height() - 10)
+    x = area.left() + area.width() * places / max(len(heights) - 1, 1)
+    y = area.bottom() - area.height() * (heights[places] - low) / max(high - low, 1.0)
+    painter = QPainter(picture)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(QPen(QColor(colour), 1.3))
+    painter.drawPolyline(QPolygonF([QPointF(*point) for point in zip(x.tolist(), y.tolist(), strict=True)]))
+    painter.end()
+    return picture
 
 
 class TensorList(QTableView):
@@ -178,7 +237,11 @@ class TensorList(QTableView):
         self.order.setDynamicSortFilter(False)  # a slider that moves must not shuffle the rows
         self.setModel(self.order)
         self.setAccessibleName("Tensors")
-        self.setItemDelegateForColumn(TREND, _Trend(self))
+        cell = _Cell(model, self.order, self)
+        for column in range(UNDERFLOW, TREND):
+            self.setItemDelegateForColumn(column, cell)
+        self.setItemDelegateForColumn(TREND, _Trend(model, self.order, self))
+        model.predicted.connect(self._repaint_moved)
         self.setSortingEnabled(True)
         self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -194,8 +257,22 @@ class TensorList(QTableView):
 
     def _fit(self, header: QHeaderView) -> None:
         width = self.fontMetrics().averageCharWidth()
-        for column, characters in enumerate((24, 14, 14, 11, 15, 12, 12)):
+        for column, characters in enumerate((22, 11, 13, 10, 14, 12, 12, 11)):
             header.resizeSection(column, width * characters)
+        header.moveSection(TREND, NAME + 1)  # so that a narrow list still has it
+
+    def _repaint_moved(self, moved: dict[int, NDArray[np.bool_]]) -> None:
+        """The cells in sight whose number has changed, and nothing else."""
+        region, height = QRegion(), self.viewport().height()
+        first, last = self.rowAt(0), self.rowAt(height - 1)
+        for place in range(max(first, 0), (last if last >= 0 else self.order.rowCount() - 1) + 1):
+            row = self.order.mapToSource(self.order.index(place, NAME)).row()
+            for column, rows in moved.items():
+                if rows[row]:
+                    top, left = self.rowViewportPosition(place), self.columnViewportPosition(column)
+                    region += QRect(left, top, self.columnWidth(column), self.rowHeight(place))
+        if not region.isEmpty():
+            self.viewport().update(region)
 
     def chosen(self) -> int:
         """The row of the model that is chosen, 0 when none is."""

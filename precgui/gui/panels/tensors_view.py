@@ -12,7 +12,7 @@ from precgui.events import TENSOR_STATS
 from precgui.runs.run import Run
 from precgui.runs.whatif import WhatIf
 
-MOST_ROWS = 240  # read from a record: a column of the picture is then two to four pixels wide
+MOST_ROWS = 480  # read from a record: as many as the picture has columns
 MOST_HISTOGRAMS = 24_000  # read at once, a fraction of a second
 ALL = "All together"
 _COUNTS = ("zeros", "nan", "pos_inf", "neg_inf", "count")
