@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui import __version__
-from precgui.config import RecordConfig, RunConfig
+from precgui.config import OWN_LOOP, ModelConfig, RecordConfig, RunConfig
 from precgui.engine import device as devices
 from precgui.engine import ranks
 from precgui.engine.loop_watch import LoopWatch, Seen
@@ -70,6 +70,8 @@ class Recorder:
         self._rank = ranks.rank()
         config = RunConfig(
             title=title or type(model).__name__,
+            task=OWN_LOOP,
+            model=ModelConfig(name=type(model).__name__),
             precision=precision or _precision(model, scaler),
             record=record or RecordConfig(),
         )
@@ -93,7 +95,12 @@ class Recorder:
             environment={
                 "precgui": __version__,
                 "python": platform.python_version(),
-                "recorder": {"script": sys.argv[0], "arguments": sys.argv[1:]},
+                "recorder": {
+                    "script": sys.argv[0],
+                    "arguments": sys.argv[1:],
+                    "optimizers": [_told(each) for each in self.optimizers],
+                    "processes": ranks.world(),
+                },
             },
         )
 
@@ -202,6 +209,12 @@ def _precision(model: nn.Module, scaler: torch.amp.GradScaler | None) -> str:
     if torch.float64 in types:
         return "fp64"
     return "fp16-amp" if scaler is not None and scaler.is_enabled() else "fp32"
+
+
+def _told(optimizer: Optimizer) -> dict[str, Any]:
+    """Its class and what it was given, as far as JSON can say it."""
+    plain = {name: value for name, value in optimizer.defaults.items() if isinstance(value, bool | int | float | str)}
+    return {"name": type(optimizer).__name__, **plain}
 
 
 def _facts(model: nn.Module, device: torch.device) -> dict[str, Any]:

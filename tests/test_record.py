@@ -15,7 +15,10 @@ import torch
 from torch import Tensor, nn
 
 import precgui
-from precgui.config import RecordConfig
+from precgui.config import OWN_LOOP, RecordConfig
+from precgui.engine import tasks
+from precgui.engine.errors import EngineError
+from precgui.engine.script import write_script
 from precgui.events import TENSOR_STATS
 from precgui.record import Recorder
 from precgui.runs.errors import RunFileError
@@ -88,6 +91,18 @@ def test_that_two_lines_record_a_loop(tmp_path: Path, options: dict[str, Any]) -
         assert set(tensors) == {"gradient", "weight", "update", "optimizer", "activation", "activation_gradient"}
         l2 = tensors["gradient"].stat("l2")
         np.testing.assert_allclose(np.sqrt(np.square(np.nan_to_num(l2)).sum(1)), norms, rtol=1e-3)
+
+
+def test_that_a_recorded_loop_does_not_pass_for_a_task(tmp_path: Path) -> None:
+    train(tmp_path / "run.h5", count=1)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.config.task, run.config.model_name) == (OWN_LOOP, "Sequential")
+        (optimizer,) = run.environment["recorder"]["optimizers"]
+        assert (optimizer["name"], optimizer["lr"], optimizer["momentum"]) == ("SGD", 0.1, 0.9)
+        with pytest.raises(EngineError, match="recorded in a training loop"):
+            write_script(run.config, run.environment, tmp_path / "again.py")
+        with pytest.raises(EngineError, match="cannot start it"):
+            tasks.make(run.config)
 
 
 @pytest.mark.parametrize("fp16", [False, True])
@@ -213,21 +228,35 @@ def train_distributed(rank: int, path: str) -> None:
     model = nn.parallel.DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Recorder(path, model, optimizer, record=ALL) as recorder:
-        for step, (inputs, targets) in enumerate(batches(3), 1):
+        for step, (inputs, targets) in enumerate(batches(5), 1):
+            if (step, rank) == (5, 1):
+                inputs = inputs * math.inf
             loss = nn.functional.cross_entropy(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
+            if (step, rank) == (3, 0):  # what a shard of its own would be
+                model.module[2].bias.grad[1] = math.nan
+            if step != 5:
+                optimizer.step()
             recorder.step(loss * math.nan if (step, rank) == (2, 1) else loss)
+            if step == 3:
+                with torch.no_grad():
+                    model.module[2].bias.nan_to_num_(0.0)
 
 
 def test_that_the_first_process_writes_what_every_process_meets(tmp_path: Path, free_port: Callable[[], int]) -> None:
     torch.multiprocessing.spawn(process, (str(tmp_path / "run.h5"), free_port()), nprocs=2)
     with precgui.open_run(tmp_path / "run.h5") as run:
-        (event,) = run.events("nonfinite_loss")
-        assert (event.step, "process 1" in event.message) == (2, True)
-        assert {"0.weight", "0"} <= set(run.tensors()["gradient"].names)
-        assert run.steps == 3
+        losses = [(event.step, "process 1" in event.message, event.module) for event in run.events("nonfinite_loss")]
+        assert losses == [(2, True, ""), (5, True, "0")]
+        gradients = [(e.step, e.message[:34], e.module) for e in run.events("nonfinite_gradient")]
+        assert gradients == [
+            (3, "gradients not finite in process 0:", "2.bias"),
+            (5, "gradients not finite in process 0:", "0.weight"),
+            (5, "gradients not finite in process 1:", "0.weight"),
+        ]
+        assert "0.weight" in run.tensors()["gradient"].names
+        assert run.steps == 5
 
 
 @pytest.fixture

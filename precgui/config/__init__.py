@@ -1,7 +1,7 @@
 """What a run is asked to do: names, sections, the tree, recipes, and how they are read and written."""
 
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
-from precgui.config.names import EMULATED, MODELS, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task
+from precgui.config.names import EMULATED, MODELS, OWN_LOOP, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task
 from precgui.config.reading import ConfigError, build, key_table, load, to_toml
 from precgui.config.recipes import DEFAULT_RECIPE, RECIPES
 from precgui.config.sections import (
@@ -17,6 +17,7 @@ __all__ = [
     "DEFAULT_RECIPE",
     "EMULATED",
     "MODELS",
+    "OWN_LOOP",
     "PRECISIONS",
     "PRECISION_GROUPS",
     "RECIPES",

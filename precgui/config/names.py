@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 
 PRECISION_GROUPS: dict[str, dict[str, str]] = {
@@ -48,6 +49,7 @@ TASKS: dict[str, str] = {
     "gan": "Two networks against each other: one draws digits, one tells them from real ones.",
     "cartpole": "Reinforcement learning: balance a pole on a cart.",
 }
+OWN_LOOP = "own-loop"  # what a Recorder watched: a training loop that precgui cannot start
 DOWNLOADED = ("mnist", "fashion-mnist", "cifar10", "cifar100")
 IMAGE_TASKS = ("digits", *DOWNLOADED, "image-folder")
 IMAGE_MODELS = ("cnn", "mlp", "resnet", "resnet18", "resnet50", "vit")
@@ -72,7 +74,7 @@ SIZELESS = ("resnet18", "resnet50", "linear")
 def check_task(name: str) -> str:
     """The task name as it is kept. Raises ValueError with a sentence when there is none."""
     kept = name.strip()
-    if kept not in TASKS and not _OWN_TASK.fullmatch(kept):
+    if kept not in TASKS and kept != OWN_LOOP and not _OWN_TASK.fullmatch(kept):
         raise ValueError(
             f"{_short(kept)!r} is not one of {', '.join(TASKS)}, nor your own as module:function or file.py:function"
         )
@@ -81,7 +83,7 @@ def check_task(name: str) -> str:
 
 def is_own_task(name: str) -> bool:
     """Whether training this task runs code that the config names: ask before, unless the user typed it."""
-    return name not in TASKS
+    return name not in TASKS and name != OWN_LOOP
 
 
 def check_model(name: str, task: str) -> str:
@@ -103,10 +105,19 @@ def check_precision(name: str) -> str:
     if kept in PRECISIONS:
         return kept
     if not kept.startswith(EMULATED):
-        raise ValueError(
-            f"{_short(name)!r} is not one of {', '.join(PRECISIONS)} or {EMULATED}FORMAT such as {EMULATED}e4m3fn"
-        )
+        told = f"{_short(name)!r} is not one of {', '.join(PRECISIONS)} or {EMULATED}FORMAT such as {EMULATED}e4m3fn"
+        near = _near(kept)
+        raise ValueError(f"{told}; did you mean {' or '.join(near)}?" if near else told)
     return EMULATED + check_format(kept.removeprefix(EMULATED))
+
+
+def _near(name: str) -> list[str]:
+    """Precisions that may have been meant: alike in spelling, or the format of that name."""
+    alike = difflib.get_close_matches(name, PRECISIONS, 2, 0.6) if len(name) <= 40 else []
+    try:
+        return [*alike, EMULATED + check_format(name)]
+    except ValueError:
+        return alike
 
 
 def _short(name: str) -> str:

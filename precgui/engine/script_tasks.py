@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from precgui import paths
-from precgui.config import RunConfig, is_own_task
+from precgui.config import OWN_LOOP, RunConfig, is_own_task
 from precgui.config.names import DOWNLOADED
+from precgui.engine.errors import EngineError
 from precgui.engine.script_source import Source
 
 _CLASSES = {
@@ -61,7 +62,11 @@ class ScriptedTask:
 
 
 def scripted(config: RunConfig, environment: Mapping[str, Any], source: Source) -> ScriptedTask:
-    """The task as source; its definition goes to `source`."""
+    """The task as source; its definition goes to `source`. Raises EngineError for a loop that precgui only recorded."""
+    if config.task == OWN_LOOP:
+        raise EngineError(
+            "this run was recorded in a training loop that is not precgui's; the script is the one that recorded it"
+        )
     facts = {name: value for name, value in dict(environment.get("data") or {}).items() if _is_plain(value)}
     wanted = config.model_dump(mode="json") | {"model_name": config.model_name}
     own = is_own_task(config.task)

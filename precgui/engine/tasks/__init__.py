@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from precgui.config import RunConfig
+from precgui.config import OWN_LOOP, RunConfig
+from precgui.engine.errors import EngineError
 from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.engine.tasks.cartpole import CartPole
 from precgui.engine.tasks.detection import Detection
@@ -54,4 +55,9 @@ def make(config: RunConfig, tell: Tell = lambda _: None) -> Task:
     """
     if config.task in DOWNLOADED and config.data.download:
         fetch(DOWNLOADED[config.task].dataset, datasets_folder(config), tell)
+    if config.task == OWN_LOOP:
+        raise EngineError(
+            "this run was recorded in a training loop that is not precgui's, so precgui cannot start it; run its own "
+            "script again, or choose a task"
+        )
     return TASKS[config.task](config) if config.task in TASKS else make_own(config)
