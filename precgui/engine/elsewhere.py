@@ -36,9 +36,11 @@ class RoundedProducts(TorchFunctionMode):
     and einsum in a block format, whose blocks would need to know the summed axis.
     """
 
-    def __init__(self, products: Products) -> None:
+    def __init__(self, products: Products, *, compiled: bool = False) -> None:
+        """`compiled` says that torch.compile is at work around it; it cannot look into the rounding."""
         super().__init__()
         self._products = products
+        self._call = torch.compiler.disable(_called) if compiled else _called
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -47,7 +49,11 @@ class RoundedProducts(TorchFunctionMode):
                 return _heads(*args, **kwargs)
         rounded = _ROUNDED.get(func)
         floats = args and all(not isinstance(a, Tensor) or a.is_floating_point() for a in args[:3])
-        return rounded(self._products, *args, **kwargs) if rounded and floats else func(*args, **kwargs)
+        return self._call(rounded, self._products, args, kwargs) if rounded and floats else func(*args, **kwargs)
+
+
+def _called(rounded: _Rounded, products: Products, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    return rounded(products, *args, **kwargs)
 
 
 class _Matmul(torch.autograd.Function):

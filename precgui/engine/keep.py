@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -27,17 +28,23 @@ def find(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
     for pattern in patterns:
         matches = _matches(model, pattern)
         if not matches:
-            names = ", ".join(name for name, _ in list(model.named_modules())[1:9])
-            raise EngineError(
-                f"precision_options.keep_fp32: {pattern!r} matches no module; the first ones are {names}, "
-                "types such as BatchNorm2d count, too"
-            )
+            raise EngineError(f"precision_options.keep_fp32: {pattern!r} matches no module; {_told(model, pattern)}")
         chosen |= set(matches)
     return {
         name: module
         for name, module in model.named_modules()
         if name in chosen and not any(name.startswith(f"{other}.") for other in chosen)
     }
+
+
+def _told(model: nn.Module, pattern: str) -> str:
+    """What a pattern could have matched."""
+    names = {name: type(module).__name__ for name, module in model.named_modules() if name}
+    known = list(dict.fromkeys([*names, *names.values()]))
+    if near := difflib.get_close_matches(pattern.strip("*"), known, 3, 0.6):
+        return f"near are {', '.join(near)}"
+    types = ", ".join(dict.fromkeys(names.values()))
+    return f"the first ones are {', '.join(list(names)[:8])}, and types count, too: {types}"
 
 
 def _matches(model: nn.Module, pattern: str) -> list[str]:

@@ -68,6 +68,20 @@ def attention(backend: str) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if backend == "auto" else sdpa_kernel(_BACKENDS[backend])
 
 
+def switch_to_blame(error: RuntimeError, config: TrainConfig) -> str:
+    """One sentence for what torch cannot do with a switch of the config, or ''."""
+    words = str(error)
+    if "No viable backend for scaled_dot_product_attention" in words:
+        return (
+            f"train.attention = {config.attention} has no kernel for this device, format and shape (CPUs have math and "
+            "flash); set train.attention = auto"
+        )
+    if config.deterministic and "does not have a deterministic implementation" in words:
+        operation = words.partition(" does not have")[0].split()[-1]
+        return f"train.deterministic: {operation} has no reproducible form on this device; set it to false"
+    return ""
+
+
 def checkpoint_segments(model: nn.Module) -> list[str]:
     """Let the model forget the activations inside its segments and compute them again backward. Returns their names.
 

@@ -38,6 +38,8 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
         except RuntimeError as error:
             if devices.is_out_of_memory(error):
                 raise MemoryError(devices.memory_told(error)) from error
+            if told := mechanics.switch_to_blame(error, config.train):
+                raise EngineError(told) from error
             raise
 
 

@@ -177,6 +177,30 @@ def test_that_a_missing_compiler_is_told(record: Record, monkeypatch: pytest.Mon
         record("train.compile=true")
 
 
+def test_that_an_attention_kernel_that_is_not_there_is_told(record: Record) -> None:
+    settings = ("task=text", "data.sequence_length=16", "data.batch_size=4", "train.max_steps=1")
+    with pytest.raises(EngineError, match=r"train\.attention = cudnn has no kernel .* set train\.attention = auto"):
+        record(*settings, "train.attention=cudnn")
+
+
+class _Irreproducible(Digits):
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if torch.are_deterministic_algorithms_enabled():
+            raise RuntimeError(
+                "upsample_cuda does not have a deterministic implementation, but you set "
+                "'torch.use_deterministic_algorithms(True)'."
+            )
+        return super().loss(outputs, targets)
+
+
+def test_that_an_operation_without_a_reproducible_form_is_named(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(tasks.TASKS, "digits", _Irreproducible)
+    with pytest.raises(EngineError, match=r"train\.deterministic: upsample_cuda has no reproducible form"):
+        record("train.max_steps=1", "train.deterministic=true")
+
+
 class _Huge(Digits):
     def model(self) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), _Expands())

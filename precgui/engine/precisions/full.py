@@ -42,10 +42,10 @@ class TF32(Precision):
     """TF32 products where the device has them, emulated where it has not; told apart by the error of a product."""
 
     tf32 = True
-    _elsewhere: Products | None = None
+    _elsewhere: RoundedProducts | None = None
 
     def cast(self) -> contextlib.AbstractContextManager[object]:
-        return contextlib.nullcontext() if self._elsewhere is None else RoundedProducts(self._elsewhere)
+        return self._elsewhere or contextlib.nullcontext()
 
     def _convert(self, model: nn.Module) -> nn.Module:
         if gemm_error(self.device) < TRUE_FP32_BELOW:
@@ -54,7 +54,7 @@ class TF32(Precision):
             self.labels = emulate_products(layers(model, set()), lambda _: products)
             if rounds_everywhere(self.config):
                 self.labels |= emulate_recurrent(recurrent_layers(model, set()), lambda _: products)
-                self._elsewhere = products
+                self._elsewhere = RoundedProducts(products, compiled=self.config.train.compile)
                 self.notes.append(EVERYWHERE)
             self.notes.append(
                 f"TF32 is emulated in {len(self.labels)} layers: this device multiplies FP32 operands exactly, "

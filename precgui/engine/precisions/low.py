@@ -34,7 +34,7 @@ class Low(Precision):
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
         self.clock = Clock(config.seed)
-        self._elsewhere: Products | None = None
+        self._elsewhere: RoundedProducts | None = None
 
     def batch(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         self.clock.tick += 1
@@ -63,10 +63,10 @@ class Low(Precision):
         self.notes.append(EVERYWHERE)
         for module in self.kept.values():
             leave_alone(module)
-        self._elsewhere = self._products(ELSEWHERE)
+        self._elsewhere = RoundedProducts(self._products(ELSEWHERE), compiled=self.config.train.compile)
 
     def cast(self) -> contextlib.AbstractContextManager[object]:
-        return contextlib.nullcontext() if self._elsewhere is None else RoundedProducts(self._elsewhere)
+        return self._elsewhere or contextlib.nullcontext()
 
     def _turn(self, chosen: dict[str, nn.Module]) -> None:
         self.labels = emulate_products(chosen, self._products)
