@@ -93,7 +93,7 @@ def prose(name: str) -> Prose | None:
 
 @cache
 def _aliases() -> dict[str, str]:
-    return {alias: name for name, fmt in formats().items() for alias in (name, *fmt.aliases)}
+    return {alias: name for name, fmt in formats().items() for alias in (name, *map(_normal, fmt.aliases))}
 
 
 @cache

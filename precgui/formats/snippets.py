@@ -53,13 +53,20 @@ def _fits_double(fmt: Format) -> bool:
     return fmt.mantissa_bits <= 52 and fmt.emax <= 1023 and fmt.emin - fmt.mantissa_bits >= -1074
 
 
+def _fits_single(fmt: Format) -> bool:
+    """Whether every value of the format is a C float."""
+    if not isinstance(fmt, FloatFormat):
+        return True
+    return fmt.mantissa_bits <= 23 and fmt.emax <= 127 and fmt.emin - fmt.mantissa_bits >= -149
+
+
 def _c(report: Report) -> str | None:
     real, sign = report.stored.real, "-" if report.stored.real.negative else ""
     if real.kind != "finite":
         return f"{sign}{'INFINITY' if real.kind == 'inf' else 'NAN'}"
     if not _fits_double(report.format):
         return None
-    suffix = "" if report.format.name == "fp64" else "f"
+    suffix = "f" if _fits_single(report.format) else ""
     return f"{sign}0.0{suffix}" if real.is_zero else f"{text.hex_float(real.value)}{suffix}"
 
 

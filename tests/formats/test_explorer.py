@@ -11,9 +11,10 @@ from precgui.formats.claims import CLAIMS
 from precgui.formats.codec import decode
 from precgui.formats.explorer import Explorer, nan_with, special_values
 from precgui.formats.model import FloatFormat
-from precgui.formats.parse import InputError
+from precgui.formats.parse import InputError, parse
 from precgui.formats.real import to_float
 from precgui.formats.registry import blocks, formats, get
+from precgui.formats.report import report
 from precgui.formats.snippets import copies
 from tests.formats.references import bits_equal
 
@@ -101,3 +102,18 @@ def test_that_the_catalogue_has_every_format_once() -> None:
     assert [row["name"] for row in rows] == [*formats(), *blocks()]
     fp16 = next(row for row in rows if row["name"] == "fp16")
     assert (fp16["max_finite"], fp16["overflow_from"], fp16["bytes"]) == ("65504", "65520", 2.0)
+
+
+def test_that_c_literals_are_floats_only_where_a_float_holds_the_format() -> None:
+    assert copies(report(parse("1/3"), get("fp16")))["C"].endswith("f")
+    assert not copies(report(parse("1/3"), get("e9m30")))["C"].endswith("f")
+    assert "C" not in copies(report(parse("1/3"), get("e15m112")))
+    assert copies(report(parse("1/3"), get("fp64")))["C"] == "0x1.5555555555555p-2"
+
+
+def test_that_every_alias_names_its_format() -> None:
+    for fmt in formats().values():
+        for alias in fmt.aliases:
+            assert get(alias) is fmt
+    assert get("binary16").name == "fp16"
+    assert get("torch.float8_e4m3fn").name == "e4m3fn"

@@ -144,6 +144,10 @@ def test_that_the_payload_of_a_nan_is_edited(bits: BitsTab) -> None:
     editor.payload.setText("0xffffffff")
     editor.payload.editingFinished.emit()
     assert "does not fit" in editor.fault.text()
+    for words in ("9" * 6000, "😀", ""):
+        editor.payload.setText(words)
+        editor.payload.editingFinished.emit()
+        assert "such as 0x2a" in editor.fault.text()
     bits.set_text("1")
     assert not editor.isVisible()
 

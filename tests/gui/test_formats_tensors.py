@@ -17,6 +17,7 @@ from precgui.gui.panels.formats.line import LineTab
 from precgui.gui.panels.formats.line_view import BINADES, LINEAR
 from precgui.gui.panels.formats.panel import TABS
 from precgui.gui.panels.formats.quantise import QuantiseTab
+from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.runs.tensors import TensorRecord
 
@@ -161,6 +162,19 @@ def test_that_the_tensors_of_an_open_run_are_laid_over_the_line(line: LineTab, q
     _idle(qtbot, line)
     assert not line.histogram.isVisible()
     assert line.mode.currentText() != BINADES
+
+
+def test_that_a_tensor_is_laid_over_the_ranges(panel: FormatsPanel, qtbot: QtBot, tmp_path: Path) -> None:
+    tab = _tab(panel, RangesTab)
+    assert isinstance(tab, RangesTab)
+    np.save(tmp_path / "g.npy", VALUES)
+    tab.source.open_file(tmp_path / "g.npy")
+    qtbot.waitUntil(lambda: not (tab.source.work.busy or tab.sorting.busy), timeout=20_000)
+    assert tab._hint.text().startswith("Values of g: from 2^-30 to 2^20")
+    assert tab._tensor is not None
+    _choose_run(tab.runs)
+    assert "mine, gradient w, step 7" in tab._hint.text()
+    tab.menu.choose([])
 
 
 def test_that_newer_work_replaces_older(line: LineTab, qtbot: QtBot) -> None:

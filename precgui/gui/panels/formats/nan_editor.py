@@ -51,12 +51,18 @@ class NanEditor(QWidget):
             return
         try:
             payload = int(self.payload.text(), 0)
-            quiet = self.quiet.isChecked()
-            code = nan_with(self._format, payload, quiet=quiet, negative=self.negative.isChecked())
+        except ValueError:
+            self._fail("write the payload as a number such as 0x2a")
+            return
+        try:
+            quiet, negative = self.quiet.isChecked(), self.negative.isChecked()
+            code = nan_with(self._format, payload, quiet=quiet, negative=negative)
         except ValueError as error:
-            plain = "invalid literal" in str(error)
-            self.fault.setText("write the payload as a number such as 0x2a" if plain else str(error))
-            self.fault.show()
+            self._fail(str(error))
             return
         if decode(code, self._format).real.kind == "nan":
             self.code_wanted.emit(code)
+
+    def _fail(self, words: str) -> None:
+        self.fault.setText(words)
+        self.fault.show()

@@ -5,19 +5,28 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
 import pyqtgraph as pg
+from numpy.typing import NDArray
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats import text
+from precgui.formats.arrays import Floats
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import MAIN, get
+from precgui.formats.sorted_values import SortedValues
 from precgui.gui.panels.formats.choose import FormatMenu
+from precgui.gui.panels.formats.newest import Busy, Newest
 from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
+from precgui.gui.panels.formats.recorded import Recorded
+from precgui.gui.panels.formats.run_source import RunSource
+from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
 
 START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
 HALF = 0.28
+LOG_2 = math.log10(2)
 
 
 class RangesTab(QWidget):
@@ -30,7 +39,19 @@ class RangesTab(QWidget):
         self.menu.changed.connect(self._choose)
         hint = QLabel("Solid: normal values. Light: subnormal values, with fewer and fewer digits.")
         hint.setProperty("kind", "muted")
+        self._tensor: tuple[str, NDArray[np.int_], Floats] | None = None
+        self.sorting = Newest(self)
+        self.sorting.answered.connect(self._show_tensor)
+        self.source, self.runs = TensorSource(), RunSource(state)
+        self.source.loaded.connect(self._take_file)
+        self.runs.loaded.connect(self._take_recorded)
+        for fault in (self.source.failed, self.runs.failed, self.sorting.failed):
+            fault.connect(hint.setText)
+        hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._hint = hint
         row = QHBoxLayout()
+        row.addWidget(self.source)
+        row.addWidget(self.runs)
         row.addWidget(hint, 1)
         row.addWidget(self.menu)
         self.bars = Plot(bottom="magnitude, as a power of ten")
@@ -46,12 +67,28 @@ class RangesTab(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 12, 4, 4)
         column.addLayout(row)
+        column.addWidget(Busy(self.source.work, self.sorting))
         column.addWidget(split, 1)
         themes().changed.connect(self._draw)
         self._draw()
 
     def _choose(self, names: list[str]) -> None:
         self._names = names
+        self._draw()
+
+    def _take_file(self, values: Floats, name: str) -> None:
+        self.runs.show_steps(False)
+        self.sorting.ask(lambda _: (name, *_shares(SortedValues(values))))
+
+    def _take_recorded(self, recorded: Recorded) -> None:
+        self.sorting.cancel()
+        self._show_tensor((f"{recorded.title}, step {recorded.step}", *recorded.binades()))
+
+    def _show_tensor(self, found: tuple[str, NDArray[np.int_], Floats]) -> None:
+        name, exponents, _ = found
+        self._tensor = found if exponents.size else None
+        ends = f"from 2^{exponents[0]} to 2^{exponents[-1] + 1}" if exponents.size else "holds nothing but zeros"
+        self._hint.setText(f"Values of {name}: {ends}, darker where there are more.")
         self._draw()
 
     def _draw(self) -> None:
@@ -63,21 +100,35 @@ class RangesTab(QWidget):
         item = self.bars.getPlotItem()
         item.clear()
         item.getAxis("left").setWidth(96)
-        item.getAxis("left").setTicks([[(-n, fmt.name) for n, fmt in enumerate(formats)]])
+        named = [(-n, fmt.name) for n, fmt in enumerate(formats)]
+        item.getAxis("left").setTicks([named if self._tensor is None else [*named, (-len(formats), "tensor")]])
         reach = [span(fmt) for fmt in formats]
         for n, (fmt, (smallest, normal, largest)) in enumerate(zip(formats, reach, strict=True)):
             for start, end, opacity in ((smallest, normal, 0.3), (normal, largest, 0.85)):
                 if end > start:
                     item.addItem(pg.BarGraphItem(x0=[start], x1=[end], y0=[-n - HALF], y1=[-n + HALF], pen=None,
                                                  brush=brush(row_colour(n), opacity)))  # fmt: skip
-            words = f"{fmt.decimal_digits:.1f} digits, {fmt.bits} bits"
+            words = f"{fmt.decimal_digits:.1f} digits, {_size(fmt)}"
             label = pg.TextItem(words, color=themes().theme.muted, anchor=(0.5, 1))
             label.setPos((max(smallest, -48) + min(largest, 40)) / 2, -n + HALF - 0.04)
             item.addItem(label)
+        if self._tensor is not None:
+            self._draw_tensor(*self._tensor[1:], -len(formats))
         if formats:
             wide = any(largest > 60 for _, _, largest in reach)
             self.bars.setXRange(-52, 42 if not wide else 45, padding=0)
-            self.bars.setYRange(-len(formats) + 0.4, 0.8, padding=0)
+            self.bars.setYRange(-len(formats) + (0.4 if self._tensor is None else -0.6), 0.8, padding=0)
+
+    def _draw_tensor(self, exponents: NDArray[np.int_], share: Floats, y: int) -> None:
+        """A row of its own, one field for each power of two, and lines at its ends across all formats."""
+        item, theme, ends = self.bars.getPlotItem(), themes().theme, exponents * LOG_2
+        most = float(share.max()) or 1.0
+        for left, part in zip(ends.tolist(), share.tolist(), strict=True):
+            if part:
+                item.addItem(pg.BarGraphItem(x0=[left], x1=[left + LOG_2], y0=[y - HALF], y1=[y + HALF], pen=None,
+                                             brush=brush(theme.text, 0.1 + 0.9 * part / most)))  # fmt: skip
+        for edge in (float(ends[0]), float(ends[-1]) + LOG_2):
+            item.addItem(pg.InfiniteLine(edge, pen=pen(theme.text, 1.0, 0.6, dashed=True)))
 
     def _draw_dots(self, formats: list[Format]) -> None:
         item = self.dots.getPlotItem()
@@ -103,6 +154,18 @@ class RangesTab(QWidget):
         item.getAxis("left").setTicks([[(math.log10(v), str(v)) for v in digits]])
         self.dots.setXRange(-0.4, 3.1, padding=0)
         self.dots.setYRange(-0.65, 1.4, padding=0)
+
+
+def _shares(values: SortedValues) -> tuple[NDArray[np.int_], Floats]:
+    exponents, counts = values.binades()
+    return exponents, counts / max(values.size, 1)
+
+
+def _size(fmt: Format) -> str:
+    """Bytes; also bits where they do not fill them. TF32 is kept as FP32."""
+    if fmt.bits in (8, 16, 32, 64):
+        return f"{fmt.bits // 8} byte{'s' if fmt.bits > 8 else ''}"
+    return f"{fmt.bits} bits" + (" in 4 bytes" if fmt.name == "tf32" else f", {fmt.bits / 8:g} bytes")
 
 
 def span(fmt: Format) -> tuple[float, float, float]:
