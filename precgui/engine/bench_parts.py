@@ -246,7 +246,7 @@ def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
     except _REFUSALS as refusal:
         return bench.row("blocks", row | {"note": f"torch refuses: {_first_line(refusal)}"})
     row |= {"seconds": timing.seconds, "spread": timing.spread, "tops": operations / timing.seconds * 1e-12}
-    note = "one call only: this kernel is very slow" if timing.spread is None else ""
+    note = "timed once: a call takes long" if timing.spread is None else ""
     return bench.row("blocks", row | {"note": note, **bench.gauge.read()})
 
 
