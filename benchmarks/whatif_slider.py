@@ -2,8 +2,8 @@
 
     python benchmarks/whatif_slider.py [--tensors 200] [--moves 120]
 
-Each move sets the slider and waits until prediction, table, sentence and lines are painted. Target: 60 a second. The CPU
-time of a move stands beside it, since a busy machine lets wall time grow.
+Each move sets the slider and waits until prediction, table, sentence and lines are painted. Target: 60 a second.
+The CPU time of a move stands beside it, since a busy machine lets wall time grow.
 """
 
 from __future__ import annotations

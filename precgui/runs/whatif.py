@@ -116,7 +116,7 @@ class WhatIf:
         whole = self._below[:, -1] - self._under(top + 1 - BIAS)
         inside = self._top_of_bin(top, 2 - spans.overflow / 2.0**spans.largest) if 0 <= top < EXPONENT_BINS - 1 else 0.0
         fits = np.ldexp(self.amax, log2_scale) < spans.overflow
-        return np.where(fits | ~(self.amax > 0), 0.0, whole + inside)
+        return np.where(fits | ~(self.amax > 0), 0.0, np.maximum(whole + inside, 1.0))
 
     def _top_of_bin(self, place: int, part: float) -> Values:
         """Elements in the upper `part` of a bin, the density taken to run geometrically to that of the next bin."""

@@ -125,13 +125,15 @@ class TensorTable(QAbstractTableModel):
 
     def heights(self, row: int) -> NDArray[np.float64]:
         """log2 of the largest magnitude in each recorded row."""
-        return self._series[row]
+        own: NDArray[np.float64] = self._series[row]
+        return own
 
 
 def _moved(before: NDArray[np.float64] | None, now: NDArray[np.float64]) -> NDArray[np.bool_]:
     if before is None:
         return np.ones(len(now), bool)
-    return ~((before == now) | (np.isnan(before) & np.isnan(now)))
+    moved: NDArray[np.bool_] = (before != now) & ~(np.isnan(before) & np.isnan(now))
+    return moved
 
 
 def text_of(column: int, value: float) -> str:
