@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -238,3 +239,11 @@ def test_that_the_code_of_a_task_is_recorded(record: Record, file: Path) -> None
     assert isinstance(started, RunStarted)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert started.engine["data"] == {"file": str(file), "code_sha256": digest}
+
+
+def test_that_a_file_finds_the_modules_beside_it(record: Record, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (file.parent / "line_by_itself.py").write_text(file.read_text())
+    file.write_text("from line_by_itself import make_task")
+    events = record("record.tensors=false", f"task={file}:make_task", "train.max_steps=1")
+    assert len([event for event in events if isinstance(event, StepDone)]) == 1

@@ -160,7 +160,7 @@ def _from_torchvision(name: str, shape: ImageShape) -> nn.Module:
 
     known = models.list_models(module=models)
     if name not in known:
-        close = get_close_matches(name, [*OWN, *known], 4) or ["densenet121", "efficientnet_b0"]
+        close = get_close_matches(name, dict.fromkeys([*OWN, *known]), 4) or ["densenet121", "efficientnet_b0"]
         raise EngineError(
             f"model.name: {name!r} is not a model for images; precgui has {', '.join(OWN)}, torchvision among others "
             + ", ".join(close)

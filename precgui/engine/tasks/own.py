@@ -55,6 +55,8 @@ def _from_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # so that loader processes find its classes
+    if str(path.parent.absolute()) not in sys.path:
+        sys.path.append(str(path.parent.absolute()))  # so that it finds the modules beside it
     spec.loader.exec_module(module)
     return module
 
