@@ -115,6 +115,14 @@ def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], b
     }
 
 
+def evaluate_in_child(emit: Callable[[Any], None], control: Any, *, path: str) -> None:
+    """`evaluate_file` as the task of a child process (see `precgui.child`): emits its figures, or an `error`."""
+    try:
+        emit(evaluate_file(Path(path), stopped=control.stopped))
+    except EngineError as error:
+        emit({"error": str(error)})
+
+
 def _rebuilt(path: Path, saved: Mapping[str, Any], config: RunConfig, task: tasks.Task, batches: Any) -> nn.Module:
     try:
         if config.qat.backend == "own":

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from precgui.gui.background import Background
 from precgui.gui.empty import EmptyState
 from precgui.gui.icons import icon
+from precgui.gui.panels.library_integers import IntegerModels
 from precgui.gui.panels.library_table import NOTE, STEPS, TITLE, RunFilter, RunTable
 from precgui.gui.panels.library_view import AskBar, RunsView, tool
 from precgui.gui.state import Problem, State
@@ -30,7 +31,7 @@ from precgui.runs.library import Entry, Library, annotate, delete, rename
 
 DEBOUNCE_MS = 300
 ALL_FROM_WIDTH = 900
-ON_RUNS = ("open", "rename", "note", "library", "bin")
+ON_RUNS = ("open", "rename", "note", "integers", "library", "bin")
 
 
 class LibraryPanel(QWidget):
@@ -43,6 +44,7 @@ class LibraryPanel(QWidget):
         self._scan: Background | None = None
         self._scan_again = False
         self._doomed: list[Entry] = []
+        self._integers = IntegerModels(self)
         self.actions_ = self._make_actions()
         self.table = RunTable(self._edit, self)
         self.filtered = RunFilter(self)
@@ -67,6 +69,7 @@ class LibraryPanel(QWidget):
             ("open", "Open", "", self.open_selected),
             ("rename", "Rename", "F2", partial(self._edit_cell, TITLE)),
             ("note", "Note", "Ctrl+E", partial(self._edit_cell, NOTE)),
+            ("integers", "Integer model", "", self.show_integers),
             ("library", "Show in folder", "", self.show_in_folder),
             ("bin", "Delete", "Del", self.ask_to_delete),
             ("refresh", "Refresh", "F5", self.refresh),
@@ -131,6 +134,7 @@ class LibraryPanel(QWidget):
         self._debounce.timeout.connect(self.refresh)
         self._state.folder_changed.connect(self._use_folder)
         self._state.run_added.connect(lambda _: self._debounce.start())
+        self._integers.failed.connect(lambda text: self._state.notice.emit(Problem(text, severity="warning")))
         themes().changed.connect(self._recolour)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -206,6 +210,7 @@ class LibraryPanel(QWidget):
             self.actions_[name].setEnabled(bool(chosen))
         for name in ("rename", "note"):
             self.actions_[name].setEnabled(single)
+        self.actions_["integers"].setEnabled(single and chosen[0].precision.endswith("-qat"))
         shown, total = self.filtered.rowCount(), self.table.rowCount()
         if len(chosen) == 1:
             entry = chosen[0]
@@ -248,6 +253,10 @@ class LibraryPanel(QWidget):
         """The keys under which these runs are open in the window."""
         paths = {entry.path.absolute() for entry in entries}
         return [k for k, opened in self._state.runs.items() if opened.run.path and opened.run.path.absolute() in paths]
+
+    def show_integers(self) -> None:
+        """What the chosen run measured of its integer model."""
+        self._integers.show_model(self.selected()[0].path)
 
     def show_in_folder(self) -> None:
         for folder in {entry.path.parent for entry in self.selected()}:
