@@ -48,7 +48,7 @@ def test_that_zeros_and_infinities_are_those_of_a_real_cast(name: str, log2_scal
         zeros = np.count_nonzero((cast == 0) & (tensor != 0)) / tensor.size
         assert seen.underflow[place] == pytest.approx(zeros, abs=5e-6)
         infinite = np.count_nonzero(np.isinf(cast)) / tensor.size
-        tolerance = 1e-5 if name != "e5m2" else 5e-3  # the top of one bin is estimated, of 100 000 elements
+        tolerance = 5e-5 if name != "e5m2" else 5e-3  # the top of one bin is estimated, of 100 000 elements
         assert seen.overflow[place] == pytest.approx(infinite, abs=tolerance)
         assert (seen.overflow[place] > 0) == (infinite > 0)
 
