@@ -141,8 +141,8 @@ class Recorder:
         """End the record and take all hooks from the model; the training may go on. Idempotent."""
         if self._closed:
             return
-        self._closed = True
         self._watch.close()
+        self._closed = True
         self._open.close()
         if self._writer is not None:
             self._writer(RunEnded(self._now(), status, message, details))

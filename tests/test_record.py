@@ -97,6 +97,7 @@ def test_that_a_recorded_loop_does_not_pass_for_a_task(tmp_path: Path) -> None:
     train(tmp_path / "run.h5", count=1)
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.config.task, run.config.model_name) == (OWN_LOOP, "Sequential")
+        assert run.environment["record"]["looks"]["gradient"] == 1
         (optimizer,) = run.environment["recorder"]["optimizers"]
         assert (optimizer["name"], optimizer["lr"], optimizer["momentum"]) == ("SGD", 0.1, 0.9)
         with pytest.raises(EngineError, match="recorded in a training loop"):

@@ -123,6 +123,8 @@ class Troubles(Observer):
 
     def _tell_gradients(self, done: StepDone) -> None:
         name = self._precision.first_nonfinite(self._model)
+        if not name and self._telemetry is not None:  # the precision may have let go of the gradients
+            name = self._telemetry.first_nonfinite_gradient()
         where = f"first in {name}" if name else "each is finite, their norm overflows FP32"
         severity: Severity = "warning" if done.skipped else "error"
         self._journal.incident(done.step, "nonfinite_gradient", severity, f"gradients not finite: {where}", name)

@@ -148,7 +148,7 @@ class Telemetry:
         return self._outputs.first_nonfinite() if self._outputs is not None else ""
 
     def first_nonfinite_gradient(self) -> str:
-        """The first parameter whose gradient was seen to be not finite in this step, or ''; known on the CPU only."""
+        """The first parameter whose gradient was seen to be not finite in the step, or ''; on a GPU known after `end`."""
         looks = [(table, rows) for table, rows in self._tables if table.kind == "gradient"]
         return next((name for table, rows in looks if (name := nonfinite(table, rows))), "")
 
@@ -214,6 +214,7 @@ class Telemetry:
         tables = [table for table, _ in self._tables]
         with self._clock.booked(FIXED):  # waits for the device, whatever was looked at
             rows = self._meter.fetch([rows for _, rows in self._tables])
+            self._tables = list(zip(tables, rows, strict=True))
         events = []
         for kind in dict.fromkeys(table.kind for table in tables):
             with self._clock.booked(kind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from precgui.config import RecordConfig
+from precgui.config import RecordConfig, build
 from precgui.engine.telemetry import Telemetry, Weight
+from precgui.engine.train import train
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, Facts, Incident, StepDone, TensorStats
 
 EVERYTHING = RecordConfig(
@@ -190,6 +192,37 @@ def test_that_an_output_that_is_not_finite_is_told_in_its_step_although_the_loss
     assert [(event.step, event.kind, event.module) for event in told] == [
         (3, "nonfinite_activation", "inner"), (6, "nonfinite_activation", "inner")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-sr", "bf16-pure", "fp16-amp"])
+def test_that_a_parameter_is_named_in_the_step_whatever_is_due(tmp_path: Path, precision: str) -> None:
+    task = tmp_path / "late.py"
+    task.write_text(TASK)
+    events: list[Event] = []
+    settings = {"task": f"{task}:Late", "precision": precision, "threads": 1, "train": {"max_steps": 7},
+                "record": {"gradients_every": 0, "activations_every": 0}}  # fmt: skip
+    train(build(settings), events.append, lambda: False)
+    (told,) = [event for event in events if isinstance(event, Incident) and event.kind == "nonfinite_gradient"]
+    assert (told.step, told.module) == (7, "0.weight")
+
+
+TASK = """
+import torch
+from torch import nn
+
+class Late:
+    def __init__(self, config):
+        self.count = 0
+    def model(self):
+        return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    def train_batches(self):
+        return [(torch.randn(32, 8), torch.randint(2, (32,))) for _ in range(7)]
+    def validation_batches(self):
+        return [(torch.randn(32, 8), torch.randint(2, (32,)))]
+    def loss(self, outputs, targets):
+        self.count += 1
+        return nn.functional.cross_entropy(outputs, targets) * (float("nan") if self.count == 7 else 1)
+"""
 
 
 def test_that_the_record_tells_what_it_cost() -> None:
