@@ -49,7 +49,8 @@ class TableFile:
 
     def __init__(self, path: Path, *, attributes: Mapping[str, str], texts: Mapping[str, str]) -> None:
         self.path = path
-        self.file = _create(path)
+        draft = _draft(path)
+        self.file = _create(draft, path)
         self.rows = dict.fromkeys(TABLES, 0)
         self.abandoned = False
         try:
@@ -60,9 +61,12 @@ class TableFile:
             self.file.flush()
             self._places = {name: (self.file[name].id.get_offset(), self.file[name].dtype) for name in _LATE}
             self.file.swmr_mode = True
+            _publish(draft, path)
         except (OSError, RuntimeError) as error:
             self.file.close()
-            path.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
+            if isinstance(error, FileExistsError):
+                raise _taken(path) from None
             raise RunFileError(f"{path} cannot be written: {error}; choose another folder.") from None
 
     def _make_texts(self, attributes: Mapping[str, str], texts: Mapping[str, str]) -> None:
@@ -127,13 +131,41 @@ class TableFile:
             self.file.flush()
 
 
-def _create(path: Path) -> h5py.File:
+def _draft(path: Path) -> Path:
+    """Where a file is made before it gets its name, so that nobody sees half of it.
+
+    Windows renames no file that is open; there a reader may meet one that is being made.
+    """
+    return path.with_name(f".{path.name}.{os.getpid()}.new") if os.name == "posix" else path
+
+
+def _create(draft: Path, path: Path) -> h5py.File:
+    if path.exists():
+        raise _taken(path)
     try:
-        return h5py.File(path, "x", libver=_LIBVER, locking="best-effort")
-    except FileExistsError:
-        raise RunFileError(f"{path} already exists; choose another name or delete it first.") from None
+        draft.unlink(missing_ok=True)  # of a process that died with the same number
+        return h5py.File(draft, "x", libver=_LIBVER, locking="best-effort")
     except (OSError, RuntimeError) as error:
         raise RunFileError(f"{path} cannot be created: {error}; choose another folder.") from None
+
+
+def _publish(draft: Path, path: Path) -> None:
+    """Give a file its name in one piece. Raises FileExistsError, never replaces another."""
+    if draft == path:
+        return
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if path.exists():
+            raise FileExistsError(path) from None
+        draft.rename(path)
+    draft.unlink(missing_ok=True)
+
+
+def _taken(path: Path) -> RunFileError:
+    return RunFileError(f"{path} already exists; choose another name or delete it first.")
 
 
 def _make_text(file: h5py.File, name: str, text: str, size: int) -> None:

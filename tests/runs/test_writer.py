@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +18,9 @@ import pytest
 
 import precgui
 from precgui.events import Event, Incident, RunEnded, StepDone
-from precgui.runs import disk, writer
+from precgui.runs import disk, tablefile, writer
 from precgui.runs.errors import RunFileError
-from precgui.runs.reader import BROKEN_OFF
+from precgui.runs.reader import BROKEN_OFF, open_run
 from precgui.runs.tablefile import TableFile
 from tests.runs.synthetic import open_writer, synthetic_events
 
@@ -191,3 +192,39 @@ def test_that_a_killed_process_loses_nothing_that_was_flushed(tmp_path: Path, li
 
 def test_that_the_flush_is_well_within_a_second() -> None:
     assert writer.FLUSH_S <= 0.5
+
+
+def test_that_nobody_sees_half_a_file(tmp_path: Path) -> None:
+    """Whoever looks at a folder while runs begin in it finds each of them whole or not at all."""
+    ended, seen, faults = threading.Event(), set(), []
+
+    def look() -> None:
+        while not ended.is_set():
+            for path in tmp_path.glob("*.h5"):
+                try:
+                    with open_run(path) as run:
+                        seen.add(path)
+                        faults.extend(run.notes)
+                except RunFileError as error:
+                    faults.append(str(error))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for number in range(12):
+        with open_writer(tmp_path / f"{number}.h5") as emit:
+            emit(RunEnded(0.0, "completed"))
+    while len(seen) < 12 and looking.is_alive():
+        time.sleep(0.01)
+    ended.set()
+    looking.join()
+    assert faults == []
+    assert [path.name for path in tmp_path.iterdir() if not path.name.endswith(".h5")] == []
+
+
+def test_that_a_name_that_is_taken_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, publish = tmp_path / "run.h5", tablefile._publish
+    monkeypatch.setattr(tablefile, "_publish", lambda draft, path: (path.write_text("mine"), publish(draft, path)))
+    with pytest.raises(RunFileError, match="already exists; choose another name"):
+        open_writer(path)
+    assert path.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [path]
