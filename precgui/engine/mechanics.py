@@ -89,6 +89,8 @@ def checkpoint_segments(model: nn.Module) -> list[str]:
     layers, a run of about sqrt(n) of them. Raises EngineError when the model has neither.
     """
     names = list(_segments(model, ""))
+    if not names and isinstance(model, nn.Sequential):
+        names = list(_cut(model, "(model)"))
     if not names:
         raise EngineError(
             "train.checkpointing: the model has no nn.Sequential or nn.ModuleList to cut into segments; "
@@ -99,16 +101,19 @@ def checkpoint_segments(model: nn.Module) -> list[str]:
 
 def _segments(module: nn.Module, prefix: str) -> Iterator[str]:
     for name, child in module.named_children():
-        path = f"{prefix}{name}"
-        if isinstance(child, _Containers) and any(list(part.children()) for part in child):
-            for place, part in child.named_children():
-                part.forward = partial(_recomputed, part, part.forward)
-                yield f"{path}.{place}"
-        elif isinstance(child, nn.Sequential) and len(child) > 1:
-            child.forward = partial(_in_segments, child)  # type: ignore[method-assign]
-            yield path
-        else:
-            yield from _segments(child, f"{path}.")
+        yield from _cut(child, f"{prefix}{name}")
+
+
+def _cut(module: nn.Module, path: str) -> Iterator[str]:
+    if isinstance(module, _Containers) and any(list(part.children()) for part in module):
+        for place, part in module.named_children():
+            part.forward = partial(_recomputed, part, part.forward)
+            yield f"{path}.{place}"
+    elif isinstance(module, nn.Sequential) and len(module) > 1:
+        module.forward = partial(_in_segments, module)  # type: ignore[method-assign]
+        yield path
+    else:
+        yield from _segments(module, f"{path}.")
 
 
 def _in_segments(layers: nn.Sequential, value: Any) -> Any:
@@ -133,17 +138,27 @@ def _recomputed(module: nn.Module, forward: Callable[..., Any], *args: Any, **kw
         return forward(*args, **kwargs)
 
     modes = _get_current_function_mode_stack()
+    learning = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
 
     def contexts() -> tuple[Any, Any]:
-        return contextlib.nullcontext(), _as_the_first_time(module, modes)
+        return contextlib.nullcontext(), _as_the_first_time(module, modes, learning)
 
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 
 @contextlib.contextmanager
-def _as_the_first_time(module: nn.Module, modes: Sequence[Any]) -> Iterator[None]:
-    """The second forward pass runs in the modes of the first one (torch restores autocast only)."""
+def _as_the_first_time(
+    module: nn.Module, modes: Sequence[Any], learning: Sequence[tuple[nn.Parameter, bool]]
+) -> Iterator[None]:
+    """The second forward pass runs in the modes of the first one (torch restores autocast only).
+
+    And with the same parameters learning: a model may hold some still for a part of its forward pass, as a GAN does.
+    """
     with contextlib.ExitStack() as entered:
+        for parameter, learns in learning:
+            if parameter.requires_grad != learns:
+                entered.callback(parameter.requires_grad_, parameter.requires_grad)
+                parameter.requires_grad_(learns)
         for mode in modes:
             if mode not in _get_current_function_mode_stack():
                 entered.enter_context(mode)

@@ -170,6 +170,22 @@ def test_that_the_attention_kernel_can_be_chosen(backend: str, monkeypatch: pyte
     assert any("flash" in name for name in names) is (backend == "flash")
 
 
+@pytest.mark.parametrize("task", ["gan", "cartpole"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16-amp", "fp16-pure"])
+def test_that_checkpoints_change_no_bit_of_models_with_ways_of_their_own(
+    record: Record, task: str, precision: str
+) -> None:
+    """A GAN holds one network still in a part of its forward pass; the model of cart-pole is one nn.Sequential."""
+    settings = (
+        f"task={task}",
+        f"precision={precision}",
+        "train.max_steps=3",
+        "data.batch_size=8",
+        "data.epoch_steps=3",
+    )
+    assert curve(record(*settings)) == curve(record(*settings, "train.checkpointing=true"))
+
+
 def test_that_a_missing_compiler_is_told(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
