@@ -47,9 +47,11 @@ def paired(copy: Callable[[], Any], run: Callable[[], Any], rounds: int) -> tupl
 
 
 def clock(run: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
+    """Seconds of the CPU with one thread, so that other work on the machine does not count; of the clock with more."""
+    now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    begin = now()
     run()
-    return time.perf_counter() - begin
+    return now() - begin
 
 
 class Bench:
@@ -94,8 +96,12 @@ def cpu(bench: Bench) -> None:
     for name in ("tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e3m2", "e2m1", *CUSTOM):
         bench.into(name, "stochastic", TARGETS["stochastic"])
     print("\nother roundings (no target)")
-    for rounding in ("toward_zero", "up", "nearest_away"):
-        bench.into("fp16", rounding, None)
+    for rounding in ("toward_zero", "up", "nearest_away", "to_odd"):
+        for name in ("bf16", "fp16", "e4m3fn", "int8", "nf4"):
+            bench.into(name, rounding, None)
+    bench.into("int8", "stochastic", None)
+    last = torch.randn(bench.source.numel() >> 16, 64, 32, 32).contiguous(memory_format=torch.channels_last)
+    bench.line("quantize bf16, channels last, against clone", lambda: quantize(last, "bf16"), last.clone)
     print("\nas called, result in new memory, against clone")
     for name in ("bf16", "fp16", "e4m3fn", "e2m1"):
         bench.line(f"quantize {name}", lambda n=name: quantize(bench.source, n), bench.source.clone, TARGETS["nearest"])
@@ -118,7 +124,7 @@ def others(bench: Bench) -> None:
     for name, kind in ML_DTYPES.items():
         few.line(f"ml_dtypes {name}", lambda k=kind: array.astype(k).astype(np.float32), few.source.clone)
     gfloat_lines(few)
-    try:
+    try:  # it compiles itself when it is imported, with ninja and a C++ compiler
         quantizer = importlib.import_module("qtorch.quant").float_quantize
     except (ImportError, RuntimeError, OSError) as error:
         print(f"qtorch: not measured ({error})")

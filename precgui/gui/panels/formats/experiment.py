@@ -106,7 +106,10 @@ class Experiment(QWidget):
 
     def resizeEvent(self, event: QEvent) -> None:
         narrow = self.width() < NARROW
-        self._split.setOrientation(Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal)
+        wanted = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
+        if self._split.orientation() != wanted:
+            self._split.setOrientation(wanted)
+            self._split.setSizes([480, 520] if narrow else [280, 760])
 
     def refresh(self) -> None:
         """Compute now; the picture follows as soon as it is done."""
