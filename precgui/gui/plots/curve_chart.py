@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks
 _LEAST_OCTAVES = 2.0
+_ROOM_FOR_NAME = 0.8  # of the height, above which the name of a line stands below it
 _LARGEST = 1e300  # the range of an axis must not overflow
 
 
@@ -172,7 +173,7 @@ class CurveChart(Chart):
         bottom, top = self.view.viewRange()[1]
         pixel = (top - bottom) / max(self.view.height(), 1.0)
         for place, part in enumerate(parts):
-            _place_names(part, x1)
+            _place_names(part, x1, bottom + _ROOM_FOR_NAME * (top - bottom))
             edge_y = top - pixel * (SYMBOL_PX * (0.5 + place) + 2)
             x, y, symbols = self._edge_marks(part, x0, x1, edge_y)
             part.edge.setData(x, y, symbol=symbols)
@@ -266,11 +267,12 @@ class CurveChart(Chart):
                     yield Row(part.opened.name, curve.name, step, time_s, value)
 
 
-def _place_names(part: _RunCurves, x1: float) -> None:
-    """The names of the devices, each on the last point in view of its line."""
+def _place_names(part: _RunCurves, x1: float, highest: float) -> None:
+    """The names of the devices, each on the last point in view of its line, or below one that is above `highest`."""
     for name, curve in zip(part.names, part.curves, strict=False):
         last = int(np.searchsorted(curve.pyramid.x, x1, "right")) - 1
         there = last >= 0 and bool(np.isfinite(curve.pyramid.y[last]))
         name.setText(curve.label if there else "")
         if there:
+            name.setAnchor((1, 0 if curve.pyramid.y[last] > highest else 1))
             name.setPos(curve.pyramid.x[last], curve.pyramid.y[last])

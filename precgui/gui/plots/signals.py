@@ -55,12 +55,12 @@ SIGNALS: dict[str, Signal] = {
         Signal("step_time", "Step time", "Step (ms)", ("step_s",), unit="ms", factor=1e3),
         Signal(METRIC, "Validation metric", "Metric of the task", ("val_accuracy",),
                absent="No validation yet: its first value comes at the end of the first epoch."),
-        Signal("tensor_use", "Tensor cores busy", "Tensor cores busy (%)", ("tensor_use",), unit="%", factor=100.0),
-        Signal("sm_use", "SMs busy", "SMs busy (%)", ("sm_use",), unit="%", factor=100.0),
-        Signal("dram_use", "Memory bandwidth used", "Memory bandwidth (%)", ("dram_use",), unit="%", factor=100.0),
+        Signal("tensor_use", "Tensor cores busy", "Busy (%)", ("tensor_use",), unit="%", factor=100.0),
+        Signal("sm_use", "SMs busy", "Busy (%)", ("sm_use",), unit="%", factor=100.0),
+        Signal("dram_use", "Memory bandwidth used", "Used (%)", ("dram_use",), unit="%", factor=100.0),
         Signal("utilisation", "Utilisation of devices", "Utilisation (%)", ("utilisation",), unit="%", factor=100.0),
         Signal("clock", "SM clock", "SM clock (MHz)", ("clock_mhz",), unit="MHz"),
-        Signal("clock_held", "Clock held back", "1: by power, heat or a limit", ("clock_held",)),
+        Signal("clock_held", "Clock held back", "1 = held", ("clock_held",)),
         Signal("temperature", "Temperature", "Temperature (°C)", ("temperature_c",), unit="°C"),
     )
 }  # fmt: skip
