@@ -218,7 +218,7 @@ def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
     assert column(DIFFERENCE) == ["Difference (lower is better)", "+0 mm", "-0.5 mm"]
     assert not panel.note.isVisible()
     add("c", 0.5, Metric("iou", "Mean IoU", "overlap"))
-    assert column(METRIC) == ["Metric", "2.5 mm", "2 mm", "50.00 %"]
+    assert column(METRIC) == ["Metric", "error 2.5 mm", "error 2 mm", "mean IoU 50.00 %"]
     assert column(DIFFERENCE) == ["Difference", "+0 mm", "-0.5 mm", "–"]
     assert panel.note.isVisible()
     assert panel.note.text().startswith("The runs have different metrics (Error, Mean IoU)")

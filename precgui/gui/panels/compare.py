@@ -26,7 +26,7 @@ from precgui.gui.empty import EmptyState
 from precgui.gui.state import State
 from precgui.gui.theme import themes
 from precgui.runs.compare import Compared, Comparison, compare, names
-from precgui.runs.metric import difference_text, shared, value_text, way_text
+from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
 
 REFRESH_MS = 1000
 UNKNOWN = "–"
@@ -97,6 +97,7 @@ class ComparePanel(QWidget):
             "Choose runs",
             self,
         )
+        self._mixed = False  # whether the runs have different metrics
         self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._lay_out()
         self._timer.timeout.connect(self.refresh)
@@ -177,6 +178,7 @@ class ComparePanel(QWidget):
     def _name_metric(self, found: Comparison) -> None:
         """Call the metric as the task of the runs calls it, or say that they have different ones."""
         common = shared(Metric(**row.metric) for row in found.runs)
+        self._mixed = common is None
         self.note.setText("".join(f"{note[:1].upper()}{note[1:]}." for note in found.notes))
         self.note.setVisible(bool(found.notes))
         told = f"{common.about}; {way_text(common)}" if common else "On the validation set, by the task of each run"
@@ -206,6 +208,9 @@ class ComparePanel(QWidget):
         head.setToolTip(f"{shown.name}\n{found.path or 'not saved'}")
         self.table.setVerticalHeaderItem(row, head)
         for column, each in enumerate(FIGURES):
-            item = QTableWidgetItem(each.text(found))
+            text = each.text(found)
+            if column == METRIC and self._mixed and text != UNKNOWN:
+                text = f"{in_text(found.metric['title'])} {text}"
+            item = QTableWidgetItem(text)
             item.setTextAlignment(LEFT if column < TEXTS else RIGHT)
             self.table.setItem(row, column, item)
