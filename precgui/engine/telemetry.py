@@ -148,7 +148,7 @@ class Telemetry:
         return self._outputs.first_nonfinite() if self._outputs is not None else ""
 
     def first_nonfinite_gradient(self) -> str:
-        """The first parameter whose gradient was seen to be not finite in the step, or ''; on a GPU known after `end`."""
+        """The first parameter whose gradient was seen to be not finite, or ''; on a GPU it is known after `end`."""
         looks = [(table, rows) for table, rows in self._tables if table.kind == "gradient"]
         return next((name for table, rows in looks if (name := nonfinite(table, rows))), "")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,7 +43,15 @@ class Meter(Protocol):
 
 
 def meter_for(device: torch.device) -> Meter:
-    return HostMeter() if device.type == "cpu" else DeviceMeter(device)
+    return HostMeter() if device.type == "cpu" else DeviceMeter(device, _fused_for(device))
+
+
+def _fused_for(device: torch.device) -> ModuleType | None:
+    """`telemetry_triton` where there is a Triton that can do it."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    fused = importlib.import_module("precgui.engine.telemetry_triton")
+    return fused if fused.works(device) else None
 
 
 def stride_for(size: int, stride: int) -> int:
@@ -128,13 +139,20 @@ def _joined(rows: Rows, counts: NDArray[np.uint32]) -> Rows:
 
 
 class DeviceMeter:
-    """torch operations on the tensor's device; nothing waits for it before `fetch`."""
+    """torch operations on the tensor's device, or one kernel for all tensors; nothing waits for it before `fetch`."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, fused: ModuleType | None = None) -> None:
+        """`fused` is `telemetry_triton`, where it works."""
+        self._fused = fused
         self._wide = torch.float32 if device.type == "mps" else torch.float64
         self._halves = half_ulps().tolist()
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Tensor:
+        if self._fused is not None and all(self._fused.reads(tensor) for tensor in tensors):
+            flat = [dense(tensor) for tensor in tensors]
+            rows: Tensor = self._fused.measure(flat, strides, [_first(stride, tick) for stride in strides], factor)
+            sums, histograms = rows[:, : -k.BINS], rows[:, -k.BINS :]
+            return torch.cat((sums, sums.new_zeros(len(rows), k.SUMS - sums.shape[1]), histograms), 1)
         samples = self.keep(tensors, strides, tick)
         with _any_algorithm():
             return torch.stack([self._row(sample * factor if factor != 1 else sample) for sample in samples])

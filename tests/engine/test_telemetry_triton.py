@@ -1,0 +1,43 @@
+"""The kernel for GPUs, interpreted on the CPU, against the loops of the CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import numpy as np
+import torch
+from precgui.engine import telemetry_triton
+from precgui.engine.telemetry_meters import DeviceMeter, HostMeter
+
+assert telemetry_triton.works(torch.device("cpu"))
+draw = torch.Generator().manual_seed(0)
+odd = torch.tensor([0.0, -0.0, torch.nan, torch.inf, -torch.inf, 1e-40, 3e38, -2.0])
+tensors = [
+    torch.randn(10_000, generator=draw), torch.randn(64 * 5, generator=draw).bfloat16(), odd,
+    torch.randn(5001, generator=draw).half(), torch.randn(8, 16, generator=draw).T, torch.zeros(0),
+]
+host, device = HostMeter(), DeviceMeter(torch.device("cpu"), telemetry_triton)
+for stride, factor in ((1, 1.0), (4, 0.125)):
+    strides = [stride if tensor.numel() % 64 == 0 else 1 for tensor in tensors]
+    (wanted,), (found,) = (
+        meter.fetch([meter.measure(tensors, strides, 3, factor)]) for meter in (host, device)
+    )
+    none = np.isinf(wanted)  # nothing is the least of no numbers
+    assert none.sum() == 1
+    wanted[none] = found[none]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+print("equal")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton for this system")
+def test_that_the_kernel_for_gpus_finds_what_the_loops_find() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "equal", done.stderr
