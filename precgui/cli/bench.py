@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from precgui.hardware import measured
 from precgui.hardware.measured import remarks
 
 _SMALLEST, _LARGEST = 16, 65536
+_DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d+)?")
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -58,12 +60,16 @@ def _plan(args: argparse.Namespace) -> Any:
     from precgui.engine.bench_parts import PARTS
     from precgui.engine.bench_work import FORMATS
 
-    formats = tuple(args.formats.split(",")) if args.formats else FORMATS
+    formats = tuple(name.strip() for name in args.formats.split(",")) if args.formats else FORMATS
     for name in formats:
         if name not in FORMATS:
-            raise UserError(f"--formats {name}: the bench multiplies {', '.join(FORMATS)}")
+            raise UserError(f"--formats {name or args.formats!r}: the bench multiplies {', '.join(FORMATS)}")
     if args.threads is not None and args.threads < 1:
         raise UserError(f"--threads {args.threads}: at least 1")
+    if not _DEVICE.fullmatch(args.device):
+        raise UserError(f"--device {args.device}: a device is auto, cpu, cuda, cuda:1, mps or xpu")
+    if args.csv and not args.csv.parent.is_dir():
+        raise UserError(f"--csv {args.csv}: there is no folder {args.csv.parent}; make it or choose another place")
     parts = PARTS if args.energy else DEFAULT_PARTS
     return Plan(args.device, formats, _sizes(args.sizes) if args.sizes else None, args.threads, parts)
 

@@ -123,6 +123,9 @@ def test_that_bench_json_is_one_document(capsys, measured_now):
         (["--formats", "fp7"], "--formats fp7: the bench multiplies"),
         (["--threads", "0"], "--threads 0: at least 1"),
         (["--device", "mps", "--formats", "fp32"], "device mps is not there"),
+        (["--device", "gpu"], "--device gpu: a device is auto, cpu"),
+        (["--formats", "bf16,,fp32"], "--formats 'bf16,,fp32': the bench multiplies"),
+        (["--csv", "/no/such/folder/rates.csv"], "there is no folder /no/such/folder"),
     ],
 )
 def test_that_bad_input_is_one_line_and_exit_code_2(capsys, arguments, words):
