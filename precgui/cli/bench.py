@@ -63,7 +63,7 @@ def _plan(args: argparse.Namespace) -> Any:
     formats = tuple(name.strip() for name in args.formats.split(",")) if args.formats else FORMATS
     for name in formats:
         if name not in FORMATS:
-            raise UserError(f"--formats {name or args.formats!r}: the bench multiplies {', '.join(FORMATS)}")
+            raise UserError(f"--formats {name or args.formats}: the bench multiplies {', '.join(FORMATS)}")
     if args.threads is not None and args.threads < 1:
         raise UserError(f"--threads {args.threads}: at least 1")
     if not _DEVICE.fullmatch(args.device):
