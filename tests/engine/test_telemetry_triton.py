@@ -29,7 +29,6 @@ for stride, factor in ((1, 1.0), (4, 0.125)):
         meter.fetch([meter.measure(tensors, strides, 3, factor)]) for meter in (host, device)
     )
     none = np.isinf(wanted)  # nothing is the least of no numbers
-    assert none.sum() == 1
     wanted[none] = found[none]
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 print("equal")
