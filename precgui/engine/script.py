@@ -206,9 +206,8 @@ def _forward(config: RunConfig, made: Pieces, source: Source) -> list[str]:
     """A nested function: a batch through the model."""
     lines = ["def forward(inputs: Any, targets: Any) -> tuple[Any, Any]:"]
     lines += [f"    {line}" for line in made.per_batch]
-    lines.append(f"    inputs = cast_floats(inputs, {made.storage or 'torch.float32'}, device)")
-    exact = made.targets or "torch.float32"
-    lines.append(f"    targets = cast_floats(targets, {exact}, device)")
+    lines.append(f"    inputs = cast_floats(inputs, {made.storage}, device)")
+    lines.append(f"    targets = cast_floats(targets, {made.targets}, device)")
     if config.train.channels_last:
         source.take("mechanics", "channels_last")
         lines.append("    inputs = channels_last(inputs)")
@@ -220,9 +219,9 @@ def _forward(config: RunConfig, made: Pieces, source: Source) -> list[str]:
             *lines,
             f"    with {', '.join(contexts)}:",
             "        outputs = model(inputs)",
-            f"    return cast_floats(outputs, {exact}), targets",
+            f"    return cast_floats(outputs, {made.targets}), targets",
         ]
-    return [*lines, f"    return cast_floats(model(inputs), {exact}), targets"]
+    return [*lines, f"    return cast_floats(model(inputs), {made.targets}), targets"]
 
 
 def _training(config: RunConfig, made: Pieces, source: Source) -> list[str]:

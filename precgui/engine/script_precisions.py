@@ -24,9 +24,8 @@ class Pieces:
     after_model: list[str] = field(default_factory=list)
     weights: str = "[parameter for parameter in model.parameters() if parameter.requires_grad]"
     cast: str = ""
-    storage: str = ""  # dtype of inputs, where it is not FP32
-    targets: str = ""  # dtype of floating-point targets, where it is not FP32
-    outputs: str = ".float()"
+    storage: str = "torch.float32"  # dtype of floating-point inputs
+    targets: str = "torch.float32"  # dtype of floating-point targets and of what the loss sees
     per_batch: list[str] = field(default_factory=list)
     before_unscale: list[str] = field(default_factory=list)
     after_step: list[str] = field(default_factory=list)
@@ -87,10 +86,10 @@ class _Context:
 def _full(context: _Context) -> Pieces:
     if context.config.precision == "fp64":
         context.source.take("casting", "cast_floats")
-        return Pieces(after_model=["model.double()"], storage="torch.float64", targets="torch.float64", outputs="")
+        return Pieces(after_model=["model.double()"], storage="torch.float64", targets="torch.float64")
     if context.config.precision == "fp32" or "TF32 is emulated" not in context.notes:
-        return Pieces(tf32=context.config.precision == "tf32", outputs="")
-    made = Pieces(tf32=True, outputs="")
+        return Pieces(tf32=context.config.precision == "tf32")
+    made = Pieces(tf32=True)
     context.source.take("rounding", "InFormat")
     _add_format(made, "tf32")
     lines = context.emulate_everywhere(made, 'Products("tf32", to_tf32, to_tf32, to_tf32, bias=to_tf32)')
@@ -157,7 +156,7 @@ def _masters(context: _Context, made: Pieces) -> None:
 
 
 def _low(context: _Context) -> Pieces:
-    made = Pieces(outputs="", per_batch=["clock.tick += 1"])
+    made = Pieces(per_batch=["clock.tick += 1"])
     context.source.take("rounding", "Clock", "Rounding", "Exact", "InFormat", "InBlocks", "Scaled")
     roles = [_operand(context, made, role) for role in ("weight", "activation", "gradient")]
     accumulator = _accumulator(context, made)
