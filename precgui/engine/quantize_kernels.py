@@ -164,7 +164,7 @@ def _odd_narrow(word: Any, real: Any) -> Loop:
 
 def _stochastic_narrow(word: Any, real: Any) -> Loop:
     finish = _finisher(word)
-    unit = real(2.0**-DRAW_BITS)
+    one_draw = word(DRAW_BITS << (23 if real is np.float32 else 52))  # as a difference of exponents
 
     def stochastic_narrow(bits: Words, out: Words, k: Any, start: Any, first: Any, second: Any) -> None:
         for i in range(bits.size):
@@ -172,12 +172,13 @@ def _stochastic_narrow(word: Any, real: Any) -> Loop:
             a = word(b & k[0])
             c = min(a, k[3])
             binade = max(word(c & k[1]), k[4])
-            big, gap = word(binade + k[5]).view(real), word(binade - k[6]).view(real)
+            big, step = word(binade + k[5]).view(real), word(binade - k[6])
+            gap, fine = step.view(real), word(step - one_draw).view(real)
             x = word(c).view(real)
             near = (x + big) - big
             inner = near - gap if near > x else near
-            threshold = real(np.int32(drawn_at(start + i, first, second) + ONE)) * unit
-            rounded = real(inner + gap if x - inner >= threshold * gap else inner).view(word)
+            threshold = real(np.int32(drawn_at(start + i, first, second) + ONE)) * fine
+            rounded = real(inner + gap if x - inner >= threshold else inner).view(word)
             out[i] = finish(b, a, rounded, k)
 
     return compiled(stochastic_narrow)
