@@ -79,8 +79,8 @@ class DeviceStrips(QWidget):
         percent = unit == "%"
         strip = Strip(title, "GiB" if unit == "B" else unit, 100.0 if percent else None)
         self.strips[name] = strip
-        place = len(self.strips) - 1
-        self._grid.addWidget(strip, place // COLUMNS, place % COLUMNS)
+        for place, known in enumerate(sorted(self.strips, key=list(QUANTITIES).index)):
+            self._grid.addWidget(self.strips[known], place // COLUMNS, place % COLUMNS)
 
     def _take_reasons(self, time_s: float, reasons: Maybe[tuple[str, ...]]) -> None:
         if isinstance(reasons, Absent):
