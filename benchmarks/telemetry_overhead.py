@@ -1,7 +1,8 @@
 """What recording tensors costs a training step, in pairs with the same step without it, beside other tools.
 
 `python benchmarks/telemetry_overhead.py [--rounds N] [--model gpt] [--batch N]` prints, for each way of recording, the
-ratio of CPU time (all threads of the process, the file included) to that of the plain steps just before and after.
+ratio of CPU time (all threads of the process, the file included) to that of the plain steps just before and after, and
+what the record itself says that looking cost. `--elements` prints nanoseconds an element of single looks instead.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import torchvision
 from torch import Tensor, nn
 
 from precgui.config import RecordConfig
+from precgui.engine.telemetry_meters import HostMeter
 from precgui.record import Recorder
 from precgui.runs.reader import open_run
 
@@ -74,7 +77,8 @@ def recorder(loop: Loop, **settings: Any) -> Iterator[None]:
             yield
         with open_run(path) as run:
             record = run.tensors()["gradient"]
-            told = f"gradients in {len(record)} of {run.steps} steps, largest stride {record.strides().max()}"
+            told = f"gradients in {len(record)} of {run.steps} steps, largest stride {record.strides().max()}, "
+            told += f"by its own account {run.environment['record']['cost_share']:.1%}"
         print(f"    {told}")
 
 
@@ -153,14 +157,38 @@ def ratio(name: str, batch: int, way: Callable[[Loop], Any], rounds: int) -> tup
     return middle, high - low
 
 
+def print_elements(size: int = 300_000, rounds: int = 200) -> None:
+    """The best of many looks at tensors that fit into the second-level cache, beside a clone of them."""
+    meter = HostMeter()
+    for name, values in {"FP32": torch.randn(size), "BF16": torch.randn(size).bfloat16()}.items():
+        looks = {f"one of {stride}": partial(meter.measure, [values], [stride], 1) for stride in (1, 4, 16)}
+        looks["update"] = partial(meter.compare, [values], [1], 0, meter.keep([values], [1], 0))
+        looks["clone"] = values.clone
+        told = [f"{what} {1e9 * best_s(look, rounds) / size:.2f}" for what, look in looks.items()]
+        print(f"{name}, ns an element: {', '.join(told)}")
+
+
+def best_s(look: Callable[[], Any], rounds: int) -> float:
+    times = []
+    for _ in range(rounds):
+        begin = time.thread_time()
+        look()
+        times.append(time.thread_time() - begin)
+    return min(times)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--model", choices=("resnet", "gpt"), action="append")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--way", choices=WAYS, action="append")
+    parser.add_argument("--elements", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.elements:
+        print_elements()
+        return
     for name in options.model or ("resnet", "gpt"):
         print(f"{name}, batch {options.batch}, one thread")
         for way in options.way or WAYS:
