@@ -127,6 +127,7 @@ class ArithmeticTab(QWidget):
             row.addWidget(label)
             row.addWidget(widget, 1)
             widget.setMaximumWidth(190)
+            widget.setMinimumWidth(56)
             if isinstance(widget, FormatChoice):
                 widget.setAccessibleName(words.replace("&", ""))
                 widget.changed.connect(self.refresh)

@@ -52,6 +52,7 @@ class OperandRow(QWidget):
                 edit.setToolTip(tip)
                 edit.blockSignals(True)
                 edit.setText(self._kept[self._kind][place])
+                edit.setCursorPosition(0)
                 edit.blockSignals(False)
 
     def texts(self) -> list[str]:

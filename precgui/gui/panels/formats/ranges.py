@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats import text
@@ -26,6 +26,7 @@ from precgui.gui.theme import themes
 
 START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
 HALF = 0.28
+ROOM_FOR_WORDS = 38  # pixels of a row from which on words stand above the bars
 LOG_2 = math.log10(2)
 
 
@@ -72,6 +73,9 @@ class RangesTab(QWidget):
         themes().changed.connect(self._draw)
         self._draw()
 
+    def resizeEvent(self, event: QEvent) -> None:
+        QTimer.singleShot(0, self, self._draw)
+
     def _choose(self, names: list[str]) -> None:
         self._names = names
         self._draw()
@@ -103,12 +107,15 @@ class RangesTab(QWidget):
         named = [(-n, fmt.name) for n, fmt in enumerate(formats)]
         item.getAxis("left").setTicks([named if self._tensor is None else [*named, (-len(formats), "tensor")]])
         reach = [span(fmt) for fmt in formats]
+        roomy = self.bars.height() >= ROOM_FOR_WORDS * len(formats)
         for n, (fmt, (smallest, normal, largest)) in enumerate(zip(formats, reach, strict=True)):
             for start, end, opacity in ((smallest, normal, 0.3), (normal, largest, 0.85)):
                 if end > start:
                     item.addItem(pg.BarGraphItem(x0=[start], x1=[end], y0=[-n - HALF], y1=[-n + HALF], pen=None,
                                                  brush=brush(row_colour(n), opacity)))  # fmt: skip
             words = f"{fmt.decimal_digits:.1f} digits, {_size(fmt)}"
+            if not roomy:
+                continue
             label = pg.TextItem(words, color=themes().theme.muted, anchor=(0.5, 1))
             label.setPos((max(smallest, -48) + min(largest, 40)) / 2, -n + HALF - 0.04)
             item.addItem(label)
