@@ -24,7 +24,7 @@ from precgui.runs.writer import RunWriter
 if TYPE_CHECKING:
     from precgui.child import Control
 
-_LIBRARIES = ("torch", "torchvision", "numpy", "h5py", "nvidia-ml-py")
+_LIBRARIES = ("torch", "torchvision", "torchao", "numpy", "h5py", "nvidia-ml-py")
 _MEMORY_CURE = "reduce data.batch_size or model.size, or choose a 16-bit precision"
 
 

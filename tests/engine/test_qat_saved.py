@@ -139,5 +139,7 @@ def test_that_a_place_that_cannot_be_written_is_told_before_the_training(record:
     with pytest.raises(EngineError, match="already exists"):
         record("precision=int8-qat", f"qat.save_to={tmp_path / 'there.pt'}")
     assert (tmp_path / "there.pt").read_text() == "mine"
+    with pytest.raises(EngineError, match=r"qat\.measure = false does not make"):
+        record("precision=int8-qat", f"qat.save_to={tmp_path / 'a.pt'}", "qat.measure=false")
     with pytest.raises(EngineError, match="is not a folder that can be written"):
         record("precision=int8-qat", f"qat.save_to={tmp_path / 'nowhere' / 'a.pt'}")

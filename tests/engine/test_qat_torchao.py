@@ -14,6 +14,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
 from precgui.engine.qat import exported_graph as graphs
 from precgui.engine.qat.exported_errors import layer_errors
+from precgui.engine.qat.exported_state import set_state, state
 from precgui.engine.qat.integer import kernels
 from precgui.engine.qat.lowering import Lowered
 from precgui.engine.train import _Training
@@ -72,9 +73,9 @@ def test_that_the_lowered_graph_computes_what_training_saw(per_channel: bool) ->
         lowered = Lowered(integers, images, (1, 2))
         torch.testing.assert_close(integers(images), wanted, rtol=0.02, atol=0.02)
         torch.testing.assert_close(lowered(images), wanted, rtol=0.02, atol=0.02)
-    weights = [value for value in graphs.state(integers).values() if value.dtype == torch.int8]
+    weights = [value for value in state(integers).values() if value.dtype == torch.int8]
     assert sorted(value.numel() for value in weights) == [3 * 8 * 9, 8 * 36 * 6]
-    scales = [value for name, value in graphs.state(integers).items() if name.startswith("_scale")]
+    scales = [value for name, value in state(integers).items() if name.startswith("_scale")]
     assert bool(scales) == per_channel, "one scale for the tensor is a number in the graph"
 
 
@@ -116,15 +117,15 @@ def test_that_a_saved_state_comes_back_and_a_foreign_one_is_refused() -> None:
         for parameter in model.parameters():
             parameter.mul_(3)
     second = graphs.convert(ready(model, value * 2))
-    saved = {name: tensor.clone() for name, tensor in graphs.state(first).items()}
+    saved = {name: tensor.clone() for name, tensor in state(first).items()}
     assert not torch.equal(first(value), second(value))
-    graphs.set_state(second, saved)
+    set_state(second, saved)
     assert torch.equal(first(value), second(value))
     with pytest.raises(ValueError, match="is only in the"):
-        graphs.set_state(second, {**saved, "more": torch.zeros(1)})
+        set_state(second, {**saved, "more": torch.zeros(1)})
     name = next(iter(saved))
     with pytest.raises(ValueError, match="another shape or type"):
-        graphs.set_state(second, {**saved, name: torch.zeros(99)})
+        set_state(second, {**saved, name: torch.zeros(99)})
 
 
 def test_that_one_seed_gives_one_curve_and_another_backend_another(record: Record) -> None:
@@ -199,10 +200,30 @@ class _Noisy(nn.Module):
         return value * torch.rand(value.shape[0], 1) if self.training else value
 
 
-@pytest.mark.parametrize("layer", [_Branching(), _Noisy()])
-def test_that_what_cannot_be_exported_is_refused(layer: nn.Module) -> None:
-    with pytest.raises(graphs.NOT_EXPORTABLE):
+class _Shrinking(nn.Module):
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return value / 2 if self.training else value
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [(_Branching(), "data-dependent|guard on"), (_Noisy(), "random numbers in evaluation"), (_Shrinking(), "gives other results")],
+)
+def test_that_what_cannot_be_exported_is_refused(layer: nn.Module, why: str) -> None:
+    with pytest.raises(graphs.NOT_EXPORTABLE, match=why):
         graphs.export(nn.Sequential(nn.Linear(4, 4), layer), torch.ones(3, 4))
+
+
+def test_that_dropout_drops_in_training_only() -> None:
+    value = torch.ones(64, 4)
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.5, inplace=True), nn.Dropout(0.5), nn.Linear(16, 1))
+    graph = graphs.export(model, value)
+    rules = graphs.Switches(graph)
+    assert float(graph(value).detach().std()) == pytest.approx(0, abs=1e-6), "as exported: in evaluation"
+    rules.set(True)
+    assert float(graph(value).detach().std()) > 0
+    rules.set(False)
+    assert float(graph(value).detach().std()) == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.qat import exported_graph as graphs
 from precgui.engine.qat.conversion import Converted, folded_copy
 from precgui.engine.qat.exported_errors import layer_errors
+from precgui.engine.qat.exported_state import state
 from precgui.engine.qat.finish import Quantised
 from precgui.engine.qat.lowering import Lowered
 from precgui.engine.qat.measure import sizes
@@ -83,4 +84,4 @@ class Exported(Quantised):
         self._names = list(layers)
         integers = graphs.convert(self.graph)
         lowered = Lowered(integers, inputs, sizes(self.config.data.batch_size, batches))
-        return Converted(plain, lowered, graphs.state(integers), layers, lowered.native)
+        return Converted(plain, lowered, state(integers), layers, lowered.native)

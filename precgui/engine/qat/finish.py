@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from precgui.config import RunConfig
+from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
 from precgui.engine.qat import saved
 from precgui.engine.qat.conversion import Converted
@@ -27,7 +28,11 @@ class Quantised(Precision):
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
         self.qat = config.qat
-        if self.qat.save_to and self.qat.measure:
+        if self.qat.save_to and not self.qat.measure:
+            raise EngineError(
+                "qat.save_to keeps the converted model, which qat.measure = false does not make; set it true"
+            )
+        if self.qat.save_to:
             saved.check_place(self.qat.save_to)
 
     @abstractmethod

@@ -15,6 +15,7 @@ from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
 from precgui.engine.qat import exported_graph as graphs
 from precgui.engine.qat.exported_graph import kept_first
+from precgui.engine.qat.exported_state import set_state
 from precgui.engine.qat.lowering import Lowered
 from precgui.engine.tasks import Task
 
@@ -54,5 +55,5 @@ def restored_graph(task: Task, config: RunConfig, inputs: Any, state: Mapping[st
         graph(inputs)  # ranges, any, without which there is nothing to convert
     graphs.set_quantisation(graph, active=True, observing=False)
     integers = graphs.convert(graph)
-    graphs.set_state(integers, dict(state))
+    set_state(integers, dict(state))
     return Lowered(integers, inputs, (len(pytree.tree_leaves(inputs)[0]),))
