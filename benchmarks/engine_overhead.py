@@ -1,6 +1,6 @@
 """What the engine costs over a hand-written loop, and what each precision costs over FP32. Prints one JSON document.
 
-    python benchmarks/engine_overhead.py [--pairs 60] [--threads 1] [--models cnn,resnet,gpt] [--size medium]
+    python benchmarks/engine_overhead.py [--pairs 60] [--models cnn,resnet,gpt] [--size medium] [--precisions fp8,...]
 
 (a) Overhead: a hand-written step follows each step of the engine, in the same process on the same kind of data; the
 ratio of the two medians. Both read loss and gradient norm once a step. Telemetry is off. Target: 1.01 or less.
@@ -98,9 +98,9 @@ def overhead(run: RunConfig, dtype: torch.dtype | None, pairs: int) -> dict[str,
     }  # fmt: skip
 
 
-def costs(model: str, size: str, threads: int, rounds: int) -> dict[str, dict[str, float]]:
+def costs(model: str, size: str, threads: int, rounds: int, wish: list[str]) -> dict[str, dict[str, float]]:
     """Best seconds of a step in each precision, and their ratio to FP32's."""
-    names = ["fp32", *(name for name in (*PRECISIONS, *EMULATED) if name != "fp32" and not name.endswith("-qat"))]
+    names = list(dict.fromkeys(["fp32", *wish]))
     steps = {name: _stepper(wanted(model, size, threads, f"precision={name}")) for name in names}
     best = dict.fromkeys(names, float("inf"))
     for turn in range(rounds + 2):
@@ -137,21 +137,25 @@ def _stepper(run: RunConfig) -> Callable[[], None]:
 def measure(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     for model in options.models.split(","):
         found: dict[str, Any] = {}
-        for name, dtype in (("fp32", None), ("bf16-amp", torch.bfloat16)):
+        for name, dtype in [] if options.pairs == 0 else (("fp32", None), ("bf16-amp", torch.bfloat16)):
             run = wanted(model, options.size, options.threads, f"precision={name}", "train.epochs=100000")
             found[name] = overhead(run, dtype, options.pairs)
-        found["gain_engine"] = found["fp32"]["engine_ms"] / found["bf16-amp"]["engine_ms"]
-        found["gain_hand"] = found["fp32"]["hand_ms"] / found["bf16-amp"]["hand_ms"]
-        found["precisions"] = costs(model, options.size, options.threads, options.rounds)
+        if options.pairs:
+            found["gain_engine"] = found["fp32"]["engine_ms"] / found["bf16-amp"]["engine_ms"]
+            found["gain_hand"] = found["fp32"]["hand_ms"] / found["bf16-amp"]["hand_ms"]
+        wish = options.precisions.split(",")
+        found["precisions"] = costs(model, options.size, options.threads, options.rounds, wish)
         yield model, found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=60, help="steps of each kind that count")
+    parser.add_argument("--pairs", type=int, default=60, help="steps of each kind that count; 0 leaves (a) and (b) out")
     parser.add_argument("--rounds", type=int, default=8, help="steps of each precision that count")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     parser.add_argument("--models", default="cnn,resnet,gpt", help="any of cnn, resnet, gpt")
+    every = [name for name in (*PRECISIONS, *EMULATED) if not name.endswith("-qat")]
+    parser.add_argument("--precisions", default=",".join(every), help="of (c)")
     parser.add_argument("--size", default="medium", choices=["small", "medium", "large"])
     options = parser.parse_args()
     with switches.restored():

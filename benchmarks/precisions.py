@@ -1,32 +1,30 @@
-"""Every precision on the digits and on the small GPT, twice each, as `precgui run` does it. Prints Markdown.
+"""Every precision on the digits and on the small GPT, twice each, by what `precgui run` is made of. Prints Markdown.
 
     python benchmarks/precisions.py [--recipes digits-quick,gpt-quick] [--precisions fp32,bf16-amp,...] [--max-steps 40]
 
-Each run is a process of its own. All precisions run once, then all again, so that both runs of one are far apart and a
-change of load strikes all alike. Twice equal: the loss and the gradient norm of every step, and every validation, are
-the same bit for bit. Step: the lower of both medians, and its ratio to that of FP32. Memory: the peak of one step. The
-FP32 run is the twin of every emulated one: same weights, same batches, same order.
+All precisions run one after the other in one process, then all again in another, so that both runs of one are far apart
+and what one run leaves behind would show in the next. Twice equal: the loss and the gradient norm of every step, and
+every validation, are the same bit for bit. Step: the lower of both medians, and its ratio to that of FP32. Memory: the
+peak of one step. The FP32 run is the twin of every emulated one: same weights, same batches, same order.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from precgui import open_run
+from precgui import config, open_run
 from precgui.config import PRECISIONS
 
 EMULATED = ("emulated:fp16", "emulated:e4m3fn", "emulated:e5m2", "emulated:mxfp8_e4m3", "emulated:int8", "emulated:nf4")
 COMPARED = ("loss", "grad_norm", "scale", "val_loss", "val_accuracy")
-ROOT = Path(__file__).resolve().parent.parent
 HEAD = (
     "| precision | validation loss, less FP32 | metric | twice equal | step, over FP32 | memory, over FP32 | ran in |",
     "|---|---|---|---|---|---|---|",
@@ -40,24 +38,23 @@ class Done:
     summary: dict[str, Any]
     series: dict[str, bytes]
     census: dict[str, float]
-    notes: tuple[str, ...]
 
 
-def run(recipe: str, precision: str, settings: list[str], path: Path) -> Done:
-    """One run in a process of its own. Raises RuntimeError with its last words when it did not complete."""
-    wanted = [f"precision={precision}", "device=cpu", *settings]
-    command = [sys.executable, str(ROOT / "main.py"), "run", recipe, "--json", "-o", str(path)]
-    for setting in wanted:
-        command += ["--set", setting]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{recipe} in {precision}: {done.stderr.strip().splitlines()[-1]}")
-    summary = json.loads(done.stdout)
+def run_all(recipe: str, precisions: list[str], settings: list[str], folder: Path) -> None:
+    """In a process of its own: one run after the other, each with its file."""
+    from precgui.job import Job
+
+    for place, precision in enumerate(precisions):
+        wanted = config.load(recipe, [f"precision={precision}", "device=cpu", *settings])
+        ended = Job(wanted, folder / f"{place}.h5").run()
+        print(f"{recipe} {precision}: {ended.status} {ended.message}", file=sys.stderr, flush=True)
+
+
+def read(path: Path) -> Done:
     with open_run(path) as saved:
         series = {name: np.asarray(saved.series(name)[1]).tobytes() for name in COMPARED}
         census = dict(saved.environment.get("census", {}).get("formats", {}))
-        notes = tuple(incident.message for incident in saved.events("nonfinite_loss"))
-    return Done(summary, series, census, notes)
+        return Done(dict(saved.summary), series, census)
 
 
 def row(precision: str, runs: list[Done], twins: list[Done]) -> str:
@@ -86,21 +83,18 @@ def _loss(loss: float | None, reference: float | None) -> str:
     return f"{loss:.4f}" if reference is None else f"{loss:.4f}, {loss - reference:+.4f}"
 
 
-def table(recipe: str, precisions: list[str], settings: list[str], folder: Path) -> None:
+def table(recipe: str, precisions: list[str], settings: list[str]) -> None:
     done: dict[str, list[Done]] = {precision: [] for precision in precisions}
-    for turn in range(2):
-        for place, (precision, runs) in enumerate(done.items()):
-            print(f"{recipe} {precision}, {turn + 1} of 2", file=sys.stderr, flush=True)
-            try:
-                runs.append(run(recipe, precision, settings, folder / f"{recipe}-{place}-{turn}.h5"))
-            except RuntimeError as error:
-                print(error, file=sys.stderr)
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as name:
+            child = get_context("spawn").Process(target=run_all, args=(recipe, precisions, settings, Path(name)))
+            child.start()
+            child.join()
+            for place, precision in enumerate(precisions):
+                done[precision].append(read(Path(name) / f"{place}.h5"))
     print(f"\n`{recipe}`{''.join(f' {setting}' for setting in settings)}\n\n" + "\n".join(HEAD))
     for precision, runs in done.items():
-        print(
-            row(precision, runs, done["fp32"]) if len(runs) == 2 else f"| `{precision}` | failed | | | | | |",
-            flush=True,
-        )
+        print(row(precision, runs, done["fp32"]))
 
 
 def main() -> None:
@@ -111,12 +105,11 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in `precgui run`")
     options = parser.parse_args()
     precisions = list(dict.fromkeys(["fp32", *options.precisions.split(",")]))
-    settings = ["threads=1", "record.tensors=false", *options.set]
+    settings = ["threads=1", "record.tensors=false", "qat.measure=false", *options.set]
     if options.max_steps:
         settings.append(f"train.max_steps={options.max_steps}")
-    with tempfile.TemporaryDirectory() as folder:
-        for recipe in options.recipes.split(","):
-            table(recipe, precisions, settings, Path(folder))
+    for recipe in options.recipes.split(","):
+        table(recipe, precisions, settings)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,13 @@ step after an update that was taken, since the first update makes the optimizer'
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, autograd
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 
@@ -37,11 +40,13 @@ class MemoryEvents:
         """Begin; nothing happens where another profiler is at work."""
         wanted = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
         if self.available and not _torch._profiler_enabled():
-            # A block from before that is given back inside is warned of on the terminal: no collection of garbage.
             self._collecting = gc.isenabled()
-            gc.disable()
+            gc.disable()  # so that nothing from before is given back meanwhile
+            before = torch.empty(1)
             _torch._enable_profiler_legacy(wanted)
             self._running = True
+            with _stderr_closed():
+                del before
 
     def stop(self) -> int | None:
         """The most bytes taken at one time beyond what was there at the start; None when nothing was counted."""
@@ -58,6 +63,28 @@ class MemoryEvents:
                     present += event.cpu_memory_usage()
                     peak = max(peak, present)
         return peak
+
+
+@contextlib.contextmanager
+def _stderr_closed() -> Iterator[None]:
+    """What native code writes to the terminal inside is lost.
+
+    The allocator warns there of the first block, and of each thousandth, that was taken before the profiler began; one
+    such block given back inside spends the warning.
+    """
+    try:
+        kept = os.dup(2)
+    except OSError:  # a program without a terminal
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 class MemoryPeak(Observer):

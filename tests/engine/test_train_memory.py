@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,19 @@ def test_that_a_step_before_the_first_update_is_not_taken_for_the_peak(record: R
     assert memory(late)["step"] == skipped[-1] + 2
     never = record("train.max_steps=4", "precision=fp16-amp", "scaling.mode=static", "scaling.initial_scale=1e9")
     assert not [event for event in never if isinstance(event, Facts) and "memory" in event.values]
+
+
+def test_that_measuring_writes_nothing_to_the_terminal() -> None:
+    """In a process of its own, since torch warns of the first block from before only."""
+    lines = (
+        "from precgui import config",
+        "from precgui.engine.train import train",
+        "wanted = config.load('digits-quick', ['device=cpu', 'threads=1', 'train.max_steps=3', 'precision=bf16-sr',"
+        " 'record.tensors=false'])",
+        "train(wanted, lambda event: None, lambda: False)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
 
 
 def test_that_the_summary_holds_the_peak(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""torch.compile from end to end: the code that it makes, and the parts that it must leave alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from precgui.engine import tasks
+from precgui.engine.tasks import Digits
+from precgui.events import Evaluated, Event, Facts, StepDone
+from tests.engine.conftest import Record
+
+COMPILER = "CXX" in os.environ or any(map(shutil.which, ("g++", "clang++", "c++", "cl", "icx")))
+SETTINGS = ("train.max_steps=3", "data.epoch_steps=3", "record.tensors=false")
+
+
+class _Small(Digits):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
+
+
+class _Attending(nn.Module):
+    """Products in layers and outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(64, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = self.first(images.flatten(1, 2))
+        mixed = nn.functional.scaled_dot_product_attention(x, x, x)
+        logits: torch.Tensor = self.last((mixed @ mixed.mT).flatten(1))
+        return logits
+
+
+class _SmallAttention(Digits):
+    def model(self) -> nn.Module:
+        return _Attending()
+
+
+@pytest.fixture(autouse=True)
+def _forget_compiled_code() -> Iterator[None]:
+    yield
+    torch.compiler.reset()
+
+
+def losses(events: list[Event]) -> list[float]:
+    return [event.loss for event in events if isinstance(event, StepDone | Evaluated)]
+
+
+@pytest.mark.skipif(not COMPILER, reason="no C++ compiler on the PATH")
+@pytest.mark.filterwarnings("ignore")  # of torch's own compiler
+def test_that_a_compiled_run_is_the_plain_one_to_rounding(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tasks.TASKS, "digits", _Small)
+    plain = losses(record(*SETTINGS))
+    events = record(*SETTINGS, "train.compile=true")
+    assert losses(events) == pytest.approx(plain, rel=1e-4)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1, "nothing was compiled"
+    facts = {name: value for event in events if isinstance(event, Facts) for name, value in event.values.items()}
+    assert facts["census"]["formats"] == {"fp32": 1.0}
+    assert facts["memory"]["step"] == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("precision", ["bf16-amp", "fp16-amp", "tf32", "mxfp4"])
+def test_that_each_kind_of_precision_can_be_traced(
+    record: Record, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """With a back end that makes no code, so that only the tracing of the model is tried."""
+    monkeypatch.setitem(tasks.TASKS, "digits", _SmallAttention)
+    compiled = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend="aot_eager"))
+    plain = losses(record(*SETTINGS, f"precision={precision}"))
+    assert losses(record(*SETTINGS, f"precision={precision}", "train.compile=true")) == pytest.approx(plain, rel=1e-3)
+    assert torch._dynamo.utils.counters["frames"]["ok"] > 0, "nothing was traced"
