@@ -28,18 +28,18 @@ LOST = "25 % underflow, 25 % subnormal, 25 % saturate"
 class _Rows:
     """The exponents of one gradient at steps 3 and 7; at step 5 another tensor was looked at."""
 
-    names = ("w", "other")
+    names = ("w", "other", "of another kind")
 
     def __init__(self) -> None:
         count, bins = len(VALUES), np.bincount(VALUES.view(np.uint32) >> 23 & 255, minlength=256)
-        stats = np.full((3, 2, len(TENSOR_STATS)), np.nan, np.float32)
+        stats = np.full((3, 3, len(TENSOR_STATS)), np.nan, np.float32)
         for name, value in (("amax", 1e6), ("amin_nonzero", 1e-9), ("zeros", 0), ("mean", 0), ("count", count)):
             stats[:, 0, TENSOR_STATS.index(name)] = value
-        exponents = np.zeros((3, 2, 256), np.uint32)
+        exponents = np.zeros((3, 3, 256), np.uint32)
         exponents[[0, 2], 0] = bins
         exponents[0, 0, 100] += 4
         exponents[1, 1, 127] = 1
-        stride = np.array([[1, 0], [0, 1], [1, 0]], np.uint32)
+        stride = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0]], np.uint32)
         self._columns = {"step": np.array([3, 5, 7]), "stats": stats, "exponents": exponents, "stride": stride}
 
     def __len__(self) -> int:
@@ -94,6 +94,7 @@ def _computed(qtbot: QtBot, tab: QuantiseTab) -> None:
 def _choose_run(source: RunSource) -> None:
     source.fill()
     gradient = source._menu.actions()[0].menu().actions()[0].menu()
+    gradient.aboutToShow.emit()
     assert [action.text() for action in gradient.actions()] == ["all", "w", "other"]
     gradient.actions()[1].trigger()
 

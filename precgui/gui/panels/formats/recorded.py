@@ -64,6 +64,12 @@ def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return known if known.size else np.full(1, np.nan)
 
 
+def recorded_names(record: TensorRecord) -> list[str]:
+    """The tensors of this kind that were looked at, once at least."""
+    seen = np.flatnonzero((record.strides() > 0).sum(axis=0))
+    return [record.names[place] for place in seen.tolist()]
+
+
 def recorded_rows(record: TensorRecord, tensor: str | None) -> NDArray[np.intp]:
     """The rows of a record in which one tensor (or any) was looked at."""
     strides = record.strides()

@@ -9,10 +9,10 @@ from typing import Any
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSlider, QToolButton, QWidget
 
-from precgui.gui.panels.formats.recorded import recorded, recorded_rows
+from precgui.gui.panels.formats.recorded import recorded, recorded_names, recorded_rows
 from precgui.runs.tensors import TensorRecord
 
-MOST_LISTED = 60
+MOST_LISTED = 200
 
 
 class RunSource(QWidget):
@@ -68,9 +68,17 @@ class RunSource(QWidget):
             menu.setEnabled(bool(kinds))
             for kind, record in kinds.items():
                 below = menu.addMenu(kind.replace("_", " "))
-                below.addAction("all", partial(self.choose, f"{opened.name}, {kind}", record, None))
-                for name in record.names[:MOST_LISTED]:
-                    below.addAction(name, partial(self.choose, f"{opened.name}, {kind} {name}", record, name))
+                below.aboutToShow.connect(partial(self._fill_kind, below, f"{opened.name}, {kind}", record))
+
+    def _fill_kind(self, menu: QMenu, title: str, record: TensorRecord) -> None:
+        """The tensors of which something was recorded; `all` are taken as one."""
+        menu.clear()
+        names = recorded_names(record)
+        menu.addAction("all", partial(self.choose, title, record, None))
+        for name in names[:MOST_LISTED]:
+            menu.addAction(name, partial(self.choose, f"{title} {name}", record, name))
+        if len(names) > MOST_LISTED:
+            menu.addAction(f"{len(names) - MOST_LISTED} more are not listed").setEnabled(False)
 
     def choose(self, title: str, record: TensorRecord, tensor: str | None) -> None:
         """Show the last step in which this was recorded; the slider goes to the others."""
