@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from precgui import __version__
 from precgui.config import OWN_LOOP, ModelConfig, RecordConfig, RunConfig
+from precgui.config.names import check_precision
 from precgui.engine import device as devices
 from precgui.engine import ranks
 from precgui.engine.loop_watch import LoopWatch, Seen
@@ -68,6 +69,7 @@ class Recorder:
         self._step, self._closed = 0, False
         self._writer: RunWriter | None = None
         self._rank = ranks.rank()
+        check_precision(precision or "fp32")
         config = RunConfig(
             title=title or type(model).__name__,
             task=OWN_LOOP,

@@ -208,6 +208,14 @@ def test_that_a_closed_recorder_lets_the_loop_go_on(tmp_path: Path) -> None:
         assert (run.steps, run.status) == (0, "completed")
 
 
+def test_that_an_unknown_precision_is_one_sentence(tmp_path: Path) -> None:
+    model = network()
+    with pytest.raises(ValueError, match=r"^'fp17' is not one of") as raised:
+        Recorder(tmp_path / "run.h5", model, torch.optim.SGD(model.parameters()), precision="fp17")
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_that_a_file_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "run.h5").write_bytes(b"precious")
     model = network()

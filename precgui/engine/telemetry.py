@@ -140,7 +140,7 @@ class Telemetry:
                 self._box.add(event)
         costs = self._clock.take()
         fixed = costs.pop(FIXED, 0.0)
-        self.budget.settle(step_s, costs, fixed)
+        self.budget.settle(self._clock.busy_s(step_s), costs, fixed)
         self._time_s = time_s
 
     def first_nonfinite(self) -> str:

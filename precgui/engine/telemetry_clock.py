@@ -27,6 +27,11 @@ class Clock:
         self._device = device if device.type == "cuda" else None
         self._host_s: defaultdict[str, float] = defaultdict(float)
         self._marks: list[tuple[str, Any, Any]] = []
+        self._begun = time.thread_time()
+
+    def busy_s(self, step_s: float) -> float:
+        """What of a step of `step_s` the booked seconds are a share of: not the time in which others had the CPU."""
+        return step_s if self._device is not None else min(step_s, time.thread_time() - self._begun)
 
     @contextlib.contextmanager
     def booked(self, name: str) -> Iterator[None]:
@@ -47,10 +52,13 @@ class Clock:
         for name, first, last in self._marks:
             device_s[name] += 1e-3 * first.elapsed_time(last)
         taken = {name: max(seconds, device_s[name]) for name, seconds in self._host_s.items()}
-        self.clear()
+        self._host_s.clear()
+        self._marks.clear()
         return taken
 
     def clear(self) -> None:
+        """A step begins."""
+        self._begun = time.thread_time()
         self._host_s.clear()
         self._marks.clear()
 

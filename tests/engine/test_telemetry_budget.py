@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from precgui.config import RecordConfig
 from precgui.engine.telemetry_box import BlackBox
 from precgui.engine.telemetry_budget import Budget
+from precgui.engine.telemetry_clock import Clock
 from precgui.events import TensorStats
 
 
@@ -56,3 +58,19 @@ def test_that_the_black_box_forgets_the_oldest_for_want_of_room() -> None:
     assert [event.step for event in written] == list(range(91, 101))
     box.write(written.append)
     assert len(written) == 10
+
+
+def test_that_time_in_which_others_had_the_processor_does_not_count() -> None:
+    clock = Clock(torch.device("cpu"))
+    clock.clear()
+    assert clock.busy_s(3600.0) < 60
+    assert clock.busy_s(0.0) == 0
+
+
+def test_that_a_clock_gives_what_was_booked_once() -> None:
+    clock = Clock(torch.device("cpu"))
+    clock.book("gradient", 1.0)
+    with clock.booked("gradient"):
+        pass
+    assert clock.take()["gradient"] >= 1.0
+    assert clock.take() == {}
