@@ -25,6 +25,7 @@ class Contents:
         self._path = path
         self._notes: dict[str, str] = {}
         self._datasets: dict[str, h5py.Dataset | None] = {}
+        self._stored_bytes: dict[str, int] = {}
         self._counters: dict[str, int] | None = None
         self._rows: dict[str, int] = {}
 
@@ -45,6 +46,7 @@ class Contents:
         self.file = file
         self._notes.clear()
         self._datasets.clear()
+        self._stored_bytes.clear()
         self._rows.clear()
         self._begin(snapshot)
 
@@ -110,7 +112,7 @@ class Contents:
         values = np.empty((0, *spec.row), spec.dtype)
         if item is not None:
             try:
-                found = safefile.rows(item, start, stop)
+                found = safefile.rows(item, start, stop, self._stored(path, item))
                 values = _checked(found, spec)
             except Unusable as reason:
                 self.note(path, f"/{path} {reason}.")
@@ -126,13 +128,21 @@ class Contents:
         item = self._dataset(path)
         if item is not None:
             try:
-                found, lost = safefile.picked(item, places)
+                found, lost = safefile.picked(item, places, self._stored(path, item))
                 if lost:
                     self.note(path, f"/{path} has {lost} of {len(places)} rows that cannot be read.")
                 return _checked(found, spec)
             except Unusable as reason:
                 self.note(path, f"/{path} {reason}.")
         return np.zeros((len(places), *spec.row), spec.dtype)
+
+    def _stored(self, path: str, item: h5py.Dataset) -> int:
+        """What a dataset takes, asked once while the file is as it is. Raises Unusable."""
+        if self._path is None:
+            return safefile.stored_bytes(item)  # of our own writing: it grows
+        if path not in self._stored_bytes:
+            self._stored_bytes[path] = safefile.stored_bytes(item)
+        return self._stored_bytes[path]
 
     def _dataset(self, name: str) -> h5py.Dataset | None:
         """The dataset, held open; None, with a note, when it cannot be used."""

@@ -144,18 +144,21 @@ def length(item: h5py.Dataset) -> int:
         return 0
 
 
-def rows(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
-    """Rows start..stop, or as many of them from the start on as can be read. Raises Unusable."""
-    _check_size(item, stop - start)
+def rows(item: h5py.Dataset, start: int, stop: int, stored: int | None = None) -> NDArray[Any]:
+    """Rows start..stop, or as many of them from the start on as can be read. Raises Unusable.
+
+    `stored` is what `stored_bytes` said, where it was asked before.
+    """
+    _check_size(item, stop - start, stored)
     try:
         return np.asarray(item[start:stop])
     except FAULTS:
         return _salvage(item, start, stop)
 
 
-def picked(item: h5py.Dataset, places: Sequence[int]) -> tuple[NDArray[Any], int]:
+def picked(item: h5py.Dataset, places: Sequence[int], stored: int | None = None) -> tuple[NDArray[Any], int]:
     """These rows, and how many of them cannot be read and are zero instead. Raises Unusable."""
-    _check_size(item, len(places))
+    _check_size(item, len(places), stored)
     lost = 0
     try:
         values = np.zeros((len(places), *item.shape[1:]), item.dtype)
@@ -172,24 +175,22 @@ def picked(item: h5py.Dataset, places: Sequence[int]) -> tuple[NDArray[Any], int
     return values, lost
 
 
-_stored: weakref.WeakKeyDictionary[h5py.Dataset, int] = weakref.WeakKeyDictionary()
+def stored_bytes(item: h5py.Dataset) -> int:
+    """What a dataset takes in the file. HDF5 adds it up over all chunks each time. Raises Unusable."""
+    try:
+        return int(item.id.get_storage_size())
+    except FAULTS as error:
+        raise Unusable(f"is damaged ({error})") from None
 
 
-def _stored_bytes(item: h5py.Dataset) -> int:
-    """HDF5 adds them up over all chunks each time; in a file that is only read they stay what they are."""
-    if item not in _stored:
-        _stored[item] = item.id.get_storage_size()
-    return _stored[item]
-
-
-def _check_size(item: h5py.Dataset, count: int) -> None:
+def _check_size(item: h5py.Dataset, count: int, stored: int | None) -> None:
     try:
         if item.file.mode != "r":
             return  # of our own writing, and not all of it stored yet
         claimed = count * int(np.prod(item.shape[1:], dtype=object)) * item.dtype.itemsize
-        stored = _stored_bytes(item)
     except FAULTS as error:
         raise Unusable(f"is damaged ({error})") from None
+    stored = stored_bytes(item) if stored is None else stored
     ratio = _DEFLATE_RATIO if item.compression else 1
     if claimed > min(stored * ratio, _LARGEST_READ):
         raise Unusable("claims more rows than the file holds")

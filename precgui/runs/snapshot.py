@@ -16,6 +16,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SUPERBLOCK_BYTES = 48
 _FLAGS, _END_OF_FILE, _CHECKSUM = 11, slice(28, 36), slice(44, 48)
 _MASK = 0xFFFFFFFF
+_GROWTH_BYTES = 1 << 28  # what a writer may add while its file is read: an index that it renews may point there
 
 
 class Snapshot(io.RawIOBase):
@@ -27,6 +28,7 @@ class Snapshot(io.RawIOBase):
         self.size = self._file.seek(0, io.SEEK_END)
         self._file.seek(0)
         self._head = self._file.read(_SUPERBLOCK_BYTES)
+        self._end = self.size  # as HDF5 is told
         self.missing_bytes = 0  # by which the file is shorter than it says
         if self.is_intact():
             self._correct()
@@ -42,8 +44,10 @@ class Snapshot(io.RawIOBase):
     def _correct(self) -> None:
         head = bytearray(self._head)
         self.missing_bytes = max(_number(head[_END_OF_FILE]) - self.size, 0)
+        if head[_FLAGS]:
+            self._end += _GROWTH_BYTES
         head[_FLAGS] = 0
-        head[_END_OF_FILE] = self.size.to_bytes(8, "little")
+        head[_END_OF_FILE] = self._end.to_bytes(8, "little")
         head[_CHECKSUM] = lookup3(head[:44]).to_bytes(4, "little")
         self._head = bytes(head)
 
@@ -54,6 +58,8 @@ class Snapshot(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            return self._file.seek(self._end + offset)
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:

@@ -10,6 +10,7 @@ from PySide6.QtCore import QCoreApplication, Qt
 from pytestqt.qtbot import QtBot
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, RunEnded, RunStarted, TensorStats
+from precgui.gui.panels import tensors
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.tensors import TensorsPanel
@@ -254,3 +255,24 @@ def test_that_a_number_of_a_tensor_is_shown_bit_by_bit(
     assert set(bits.explorer.names) == {"fp16", "fp32", "bf16"}
     panel.moment.histogram.exponent_chosen.emit(4)
     assert wanted[-1] == ("128.0", ["fp16", "fp32", "bf16"])
+
+
+def test_that_tensors_of_a_run_that_another_process_writes_are_followed(
+    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state._follower.setInterval(20)
+    panel._later.setInterval(20)
+    monkeypatch.setattr(tensors, "REFRESH_MS", 20)
+    with open_writer(tmp_path / "run.h5") as emit:
+        emit(RunStarted(0.0, 9, 9, "cpu"))
+        emit(event(1))
+        emit.flush()
+        key = state.open_file(tmp_path / "run.h5")
+        for step in range(2, 2 * MOST_ROWS):
+            emit(event(step))
+        emit.flush()
+        qtbot.waitUntil(lambda: panel.view is not None and panel.view.steps[-1] > MOST_ROWS)
+        assert cell(panel, 0, UNDERFLOW) == "20 %"
+        emit(RunEnded(1.0, "completed"))
+    assert key is not None
+    qtbot.waitUntil(lambda: state.runs[key].run.status == "completed")

@@ -131,3 +131,22 @@ def test_that_scattered_rows_of_a_damaged_file_are_zero_where_they_are_lost(tmp_
         for place, row in enumerate(rows):
             assert_array_equal(row, expected(events[2 * place])[1] if place != 2 else 0)
         assert any("1 of 6 rows" in note for note in run.notes)
+
+
+def test_that_rows_can_be_read_while_the_writer_goes_on(tmp_path: Path) -> None:
+    """The index of the chunks is renewed in places that the file did not have when it was opened."""
+    events = [stats_event(step, NAMES) for step in range(1, 200)]
+    with open_writer(tmp_path / "run.h5") as emit:
+        for event in events[:20]:
+            emit(event)
+        emit.flush()
+        with precgui.open_run(tmp_path / "run.h5") as run:
+            for event in events[20:]:
+                emit(event)
+                emit.flush()
+            record = run.tensors()["gradient"]
+            assert len(record) == 20
+            assert_array_equal(record.exponents()[19], expected(events[19])[1])
+            assert_array_equal(record.stats(every=3)[1], expected(events[3])[0])
+            assert run.notes == []
+        emit(RunEnded(1.0, "completed"))

@@ -52,9 +52,10 @@ class _TwoLines(QStyledItemDelegate):
         line_px, theme = full.fontMetrics.height(), themes().theme
         place.setTop(place.center().y() - line_px)
         painter.save()
-        for text, colour in ((name, theme.text), (index.data(DETAIL), theme.muted)):
+        middle, right = Qt.TextElideMode.ElideMiddle, Qt.TextElideMode.ElideRight
+        for text, colour, cut in ((name, theme.text, middle), (index.data(DETAIL), theme.muted, right)):
             painter.setPen(QColor(colour))
-            shown = full.fontMetrics.elidedText(text, Qt.TextElideMode.ElideMiddle, place.width())
+            shown = full.fontMetrics.elidedText(text, cut, place.width())
             painter.drawText(place, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, shown)
             place.translate(0, line_px)
         painter.restore()
@@ -261,4 +262,6 @@ def swatch_icon(opened: OpenRun) -> QIcon:
 def _tool_tip(opened: OpenRun) -> str:
     run = opened.run
     where = str(run.path) if run.path is not None else "not saved"
-    return f"{opened.name}\n{run.config.precision}, seed {run.config.seed}, {run.status}\n{where}"
+    writer = run.written_by if isinstance(run, SavedRun) else ""
+    status = f"being written by {writer}" if writer else run.status
+    return f"{opened.name}\n{run.config.precision}, seed {run.config.seed}, {status}\n{where}"

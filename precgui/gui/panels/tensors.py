@@ -41,6 +41,7 @@ class TensorsPanel(QWidget):
         self._state = state
         self.view: View | None = None
         self._rows: Rows | None = None
+        self._shown: tuple[str | None, str | None] = (None, None)
         self._what_if: WhatIf | None = None
         self._step: float | None = None
         self._read_s = 0.0
@@ -139,7 +140,9 @@ class TensorsPanel(QWidget):
         """Read the rows anew and show them."""
         key, kind = self._key(), self.bar.kind_choice.currentData()
         begin = time.perf_counter()
-        self._rows = read_rows(self._state.runs[key].run, kind) if key is not None and kind else None
+        rows = read_rows(self._state.runs[key].run, kind) if key is not None and kind else None
+        if rows is not None or (key, kind) != self._shown:  # a writer at work can spoil a look; the next one is better
+            self._rows, self._shown = rows, (key, kind)
         self._read_s = time.perf_counter() - begin
         self._group()
 
