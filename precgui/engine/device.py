@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import psutil
@@ -80,6 +81,7 @@ def memory_told(error: RuntimeError) -> str:
     """What was asked for, and the most that was in use before, as one sentence."""
     asked = str(error).strip().splitlines()[0].partition("DefaultCPUAllocator: ")
     words = (asked[2] or asked[0]).removesuffix(".").partition(". Error code")[0]
+    words = re.sub(r"(\d+) bytes", lambda found: f"{int(found[1]) / 2**30:.2f} GiB", words)
     return f"{words} (the most in use before: {_most_in_use() / 2**30:.2f} GiB)"
 
 
