@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils import _pytree as pytree
 
 from precgui.config import RunConfig
 from precgui.engine import keep
@@ -45,7 +44,9 @@ def prepared(model: nn.Module, inputs: Any, config: RunConfig, kept: Mapping[str
     return graph
 
 
-def restored_graph(task: Task, config: RunConfig, inputs: Any, state: Mapping[str, Tensor]) -> nn.Module:
+def restored_graph(
+    task: Task, config: RunConfig, inputs: Any, state: Mapping[str, Tensor], made_for: tuple[int, ...]
+) -> nn.Module:
     """A fresh model of the task with saved integers, on integer kernels. Raises ValueError when they do not fit."""
     model = task.model()
     kept = keep.find(model, config.precision_options.keep_fp32) if config.precision_options.keep_fp32 else {}
@@ -56,4 +57,4 @@ def restored_graph(task: Task, config: RunConfig, inputs: Any, state: Mapping[st
     graphs.set_quantisation(graph, active=True, observing=False)
     integers = graphs.convert(graph)
     set_state(integers, dict(state))
-    return Lowered(integers, inputs, (len(pytree.tree_leaves(inputs)[0]),))
+    return Lowered(integers, inputs, made_for)

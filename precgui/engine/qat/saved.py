@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from _pickle import UnpicklingError  # the error only: nothing is unpickled here but by torch, weights only
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from precgui.engine.qat.folding import _Norm
 from precgui.engine.qat.integer import Integer
 from precgui.engine.qat.layers import quantizable
 from precgui.engine.qat.measure import evaluate, some_batches
+from precgui.engine.tasks import Batch
 
 _SCHEMA = 1
 _UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError)
@@ -100,7 +101,7 @@ def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], b
     torch.manual_seed(config.seed)
     task = tasks.make(config)
     batches = some_batches(task)
-    model = _rebuilt(path, saved, config, task, batches)
+    model = rebuilt(path, saved, config, task, batches)
     return {
         "title": config.display_title,
         "task": config.task,
@@ -123,13 +124,26 @@ def evaluate_in_child(emit: Callable[[Any], None], control: Any, *, path: str) -
         emit({"error": str(error)})
 
 
-def _rebuilt(path: Path, saved: Mapping[str, Any], config: RunConfig, task: tasks.Task, batches: Any) -> nn.Module:
+def rebuilt(
+    path: Path,
+    saved: Mapping[str, Any],
+    config: RunConfig,
+    task: tasks.Task,
+    batches: Sequence[Batch],
+    made_for: tuple[int, ...] = (),
+) -> nn.Module:
+    """The integer model, for sizes of batches that a graph is made for, or that of the first one.
+
+    Raises EngineError when the file does not fit the model of its config.
+    """
     try:
         if config.qat.backend == "own":
             return restored(task.model(), saved["layers"], saved["state"])
         from precgui.engine.qat.prepared import restored_graph  # torchao takes seconds to import
 
-        return restored_graph(task, config, cast_floats(batches[0][0], torch.float32), saved["state"])
+        inputs, targets = batches[0]
+        inputs = cast_floats(inputs, torch.float32)
+        return restored_graph(task, config, inputs, saved["state"], made_for or (len(targets),))
     except (RuntimeError, ValueError) as error:
         raise EngineError(f"{path} does not fit the model of its config: {_first_line(error)}") from None
 
