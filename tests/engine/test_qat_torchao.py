@@ -58,7 +58,7 @@ def test_that_a_convolutional_model_keeps_what_training_promised_on_integers(rec
     assert facts["native_layers"] == (3 if kernels() else 0)
     told = [event.message for event in events if isinstance(event, Incident)]
     assert "by torchao" in told[0]
-    assert "100.0% in int8, the kept modules in fp32 (emulated)" in told[1]
+    assert "100.0% in int8, modules left out in fp32 (emulated)" in told[1]
 
 
 @pytest.mark.parametrize("per_channel", [True, False])
@@ -207,7 +207,15 @@ class _Shrinking(nn.Module):
 
 @pytest.mark.parametrize(
     ("layer", "why"),
-    [(_Branching(), "data-dependent|guard on"), (_Noisy(), "random numbers in evaluation"), (_Shrinking(), "gives other results")],
+    [
+        (_Branching(), "data-dependent|guard on"),
+        (_Noisy(), "random numbers in evaluation"),
+        (_Shrinking(), "gives other results"),
+    ],
+        (_Branching(), "data-dependent|guard on"),
+        (_Noisy(), "random numbers in evaluation"),
+        (_Shrinking(), "gives other results"),
+    ],
 )
 def test_that_what_cannot_be_exported_is_refused(layer: nn.Module, why: str) -> None:
     with pytest.raises(graphs.NOT_EXPORTABLE, match=why):

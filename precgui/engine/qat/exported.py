@@ -50,7 +50,7 @@ class Exported(Quantised):
         self.graph = prepared(model, self.sample, self.config, self.kept)
         self.switches = graphs.Switches(self.graph)
         layers = [name for name, _ in graphs.products(self.graph)]
-        self.labels = {"": "int8, the kept modules in fp32" if self.kept else "int8", ATTENTION: ""}
+        self.labels = {"": "int8, modules left out in fp32" if self.kept or left else "int8", ATTENTION: ""}
         self.notes.append(
             f"{len(layers)} layers train in FP32 on values rounded to integers by torchao {version('torchao')} "
             "(PT2E, quantizer for x86); speed says nothing about integer hardware, the converted model is measured at "

@@ -40,7 +40,11 @@ _DROPOUT = {  # with the place of the argument that says whether it is training
     _ATEN.alpha_dropout.default: 2,
     _ATEN.alpha_dropout_.default: 2,
 }
-_ATTENTION = _ATEN.scaled_dot_product_attention.default
+_WITH_DROPOUT = {  # with the place of its probability
+    _ATEN.scaled_dot_product_attention.default: 4,
+    _ATEN.lstm.input: 5,
+    _ATEN.gru.input: 5,
+}
 _MARK = "quantization_annotation"
 _PRODUCTS = (_ATEN.linear.default, _ATEN.conv1d.default, _ATEN.conv2d.default)
 NOT_EXPORTABLE = (TorchDynamoException, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, KeyError)
@@ -74,7 +78,10 @@ def export(model: nn.Module, inputs: Any) -> fx.GraphModule:
 def _is_random(node: fx.Node) -> bool:
     """Whether an operation draws random numbers that are no dropout, such as stochastic depth."""
     target: Any = node.target
-    if node.op != "call_function" or target in _DROPOUT or (target is _ATTENTION and not any(node.args[4:5])):
+    if node.op != "call_function" or target in _DROPOUT:
+        return False
+    place = _WITH_DROPOUT.get(target)
+    if place is not None and not any(node.args[place : place + 1]):
         return False
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
