@@ -212,10 +212,6 @@ class _Shrinking(nn.Module):
         (_Noisy(), "random numbers in evaluation"),
         (_Shrinking(), "gives other results"),
     ],
-        (_Branching(), "data-dependent|guard on"),
-        (_Noisy(), "random numbers in evaluation"),
-        (_Shrinking(), "gives other results"),
-    ],
 )
 def test_that_what_cannot_be_exported_is_refused(layer: nn.Module, why: str) -> None:
     with pytest.raises(graphs.NOT_EXPORTABLE, match=why):
