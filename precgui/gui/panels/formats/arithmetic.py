@@ -93,7 +93,7 @@ class ArithmeticTab(QWidget):
         self.operation.setAccessibleName("Operation")
         self.operation.currentIndexChanged.connect(self._operation_changed)
         self.operation.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.operation.setMinimumContentsLength(18)
+        self.operation.setMinimumContentsLength(24)
         self.operands = OperandRow()
         self.operands.changed.connect(self.refresh)
         self._operation_row = QWidget()

@@ -87,11 +87,12 @@ class QuantisePlots(QSplitter):
         known = np.isfinite(before) & np.isfinite(after)
         lines = np.column_stack([before, after])[known].ravel()
         item.addItem(pg.PlotCurveItem(np.repeat(place[known], 2), lines, connect="pairs", pen=pen(theme.line, 1)))
-        for mask, values, colour, name in (
-            (known, before, theme.muted, "before"), (known & ~clipped & ~zeroed, after, theme.accent, "after"),
-            (known & zeroed, after, theme.warning, "became zero"), (known & clipped, after, theme.error, "clipped"),
-        ):  # fmt: skip
-            item.addItem(
-                pg.ScatterPlotItem(place[mask], values[mask], size=6, pen=None, brush=brush(colour, 0.9), name=name)
-            )
+        for mask, values, colour, symbol, name in (
+            (known, before, theme.muted, "o", "before"),
+            (known & ~clipped & ~zeroed, after, theme.accent, "o", "after"),
+            (known & zeroed, after, theme.warning, "d", "became zero"),
+            (known & clipped, after, theme.error, "s", "clipped"),
+        ):
+            marks = {"size": 6 if symbol == "o" else 8, "symbol": symbol, "pen": None, "brush": brush(colour, 0.9)}
+            item.addItem(pg.ScatterPlotItem(place[mask], values[mask], name=name, **marks))
         item.enableAutoRange()
