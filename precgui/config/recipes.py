@@ -53,7 +53,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "detection-quick": (
-        "FCOS of torchvision on scenes of digits, two minutes on a laptop.",
+        "FCOS of torchvision on scenes of digits, some minutes on a laptop.",
         RunConfig(
             task="detection",
             data=DataConfig(batch_size=16),
