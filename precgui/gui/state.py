@@ -68,6 +68,7 @@ class State(QObject):
     queue_changed = Signal()
     notice = Signal(object)  # Problem
     panel_wanted = Signal(str)
+    number_wanted = Signal(str, list)  # a number and the formats in which its bits are to be shown
     folder_changed = Signal()
     idle = Signal()  # nothing runs any more
 
