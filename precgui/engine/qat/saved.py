@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from _pickle import UnpicklingError  # the error only: nothing is unpickled here but by torch, weights only
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -59,6 +60,8 @@ def save(
 
 def load(path: Path) -> dict[str, Any]:
     """What `save` wrote, with `config` as a RunConfig. Raises EngineError for a file that is no such model."""
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise EngineError(f"{path} cannot be read as a model: torch has not written it whole; qat.save_to writes one")
     try:
         document = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
