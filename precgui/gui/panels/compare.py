@@ -65,7 +65,7 @@ FIGURES = (
     Figure("Speed-up", lambda r: figure(r.speedup, "{:.2f}x" + " (emulated)" * r.emulated),
            "Samples per second over the baseline's; of emulated arithmetic it says nothing about hardware"),
     Figure("Time", lambda r: figure(r.time_s, "{:.1f} s"), "From the start to the last step"),
-    Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:.4g} MiB"),
+    Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:,.1f} MiB"),
            "Of the device's allocator; on a CPU of all tensors in one step"),
     Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
     Figure("Tensor cores", lambda r: figure(r.tensor_use, "{:.0%}"), "Share of the time in which they worked, by GPM"),
