@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the training commands of the README were typed, cut to one epoch."""
     place = tmp_path_factory.mktemp("readme")
     lines = [line for line in command_lines("precgui", "run") if "-o" in line]
-    assert len(lines) == 2
+    assert len(lines) == 3
     for line in lines:
         result = typed([*line, "--set", "train.epochs=1"], place)
         assert result.returncode == 0, result.stderr
