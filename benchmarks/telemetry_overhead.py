@@ -1,8 +1,9 @@
 """What recording tensors costs a training step, in pairs with the same step without it, beside other tools.
 
-`python benchmarks/telemetry_overhead.py [--rounds N] [--model gpt] [--batch N]` prints, for each way of recording, the
-ratio of CPU time (all threads of the process, the file included) to that of the plain steps just before and after, and
-what the record itself says that looking cost. `--elements` prints nanoseconds an element of single looks instead.
+`python benchmarks/telemetry_overhead.py [--pairs N] [--model gpt] [--batch N]` prints, for each way of recording, the
+ratio of CPU time (all threads of the process, the file included) to that of a plain step beside it, and what the record
+itself says that looking cost. "nothing" is the noise of the method. `--elements` prints nanoseconds an element of
+single looks instead.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from precgui.engine.telemetry_meters import HostMeter
 from precgui.record import Recorder
 from precgui.runs.reader import open_run
 
-STEPS = 4  # of a block
+WARM_UP = 8
 Step = Callable[[], None]
 
 
@@ -126,6 +127,7 @@ GRADIENTS_ONLY = {
     "weights_every": 0, "optimizer_every": 0, "activations_every": 0, "activation_gradients_every": 0
 }  # fmt: skip
 WAYS: dict[str, Callable[[Loop], Any]] = {
+    "nothing": lambda loop: contextlib.nullcontext(),
     "gradients, every element": lambda loop: recorder(loop, budget=100, **GRADIENTS_ONLY),
     "gradients, budget 3 %": lambda loop: recorder(loop, **GRADIENTS_ONLY),
     "all tensors, budget 3 %": lambda loop: recorder(loop),
@@ -135,26 +137,24 @@ WAYS: dict[str, Callable[[Loop], Any]] = {
 }
 
 
-def block_s(loop: Loop, steps: int = STEPS) -> float:
-    """CPU seconds of the process for some steps."""
+def step_s(loop: Loop) -> float:
+    """CPU seconds of the process for a step."""
     begin = time.process_time()
-    for _ in range(steps):
-        loop.step()
+    loop.step()
     return time.process_time() - begin
 
 
-def ratio(name: str, batch: int, way: Callable[[Loop], Any], rounds: int) -> tuple[float, float]:
-    """Median and interquartile range over rounds of watched to plain time; plain and watched blocks take turns."""
+def ratios(name: str, batch: int, way: Callable[[Loop], Any], pairs: int) -> str:
+    """Watched over plain: median and interquartile range of the pairs, ratio of the sums; who is first changes."""
     plain, watched = Loop(name, batch), Loop(name, batch)
+    times: dict[Loop, list[float]] = {plain: [], watched: []}
     with way(watched):
-        for loop in (plain, watched):
-            block_s(loop, 8)
-        ratios = []
-        for _ in range(rounds):
-            before, cost, after = block_s(plain), block_s(watched), block_s(plain)
-            ratios.append(2 * cost / (before + after))
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return middle, high - low
+        for pair in range(WARM_UP + pairs):
+            for loop in (plain, watched) if pair % 2 else (watched, plain):
+                times[loop].append(step_s(loop))
+    cost, base = times[watched][WARM_UP:], times[plain][WARM_UP:]
+    low, middle, high = statistics.quantiles([c / b for c, b in zip(cost, base, strict=True)], n=4)
+    return f"{middle:.3f}  (interquartile range {high - low:.3f}), sums {sum(cost) / sum(base):.3f}"
 
 
 def print_elements(size: int = 300_000, rounds: int = 200) -> None:
@@ -179,7 +179,7 @@ def best_s(look: Callable[[], Any], rounds: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--model", choices=("resnet", "gpt"), action="append")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--way", choices=WAYS, action="append")
@@ -193,11 +193,11 @@ def main() -> None:
         print(f"{name}, batch {options.batch}, one thread")
         for way in options.way or WAYS:
             try:
-                middle, spread = ratio(name, options.batch, WAYS[way], options.rounds)
+                told = ratios(name, options.batch, WAYS[way], options.pairs)
             except ImportError as error:
                 print(f"  {way:38} not measured: {error}")
                 continue
-            print(f"  {way:38} {middle:.3f}  (interquartile range {spread:.3f})", flush=True)
+            print(f"  {way:38} {told}", flush=True)
 
 
 if __name__ == "__main__":
