@@ -33,7 +33,7 @@ from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
 from precgui.gui.panels.formats.newest import Busy, Newest, Progress
 from precgui.gui.panels.formats.operand_row import NAMES, OperandRow
-from precgui.gui.panels.formats.reading import scrolled_down
+from precgui.gui.panels.formats.reading import scrolled_down, set_kind
 from precgui.gui.panels.formats.result_table import ResultTable
 
 NARROW = 1000
@@ -247,10 +247,7 @@ class ArithmeticTab(QWidget):
     def _say(self, words: str, *, fault: bool) -> None:
         self.message.setText(words)
         self.message.setToolTip(words)
-        if self.message.property("kind") != ("error" if fault else "muted"):
-            self.message.setProperty("kind", "error" if fault else "muted")
-            self.message.style().unpolish(self.message)
-            self.message.style().polish(self.message)
+        set_kind(self.message, "error" if fault else "muted")
 
     def _fail(self, words: str) -> None:
         """What is shown belongs to what was typed before: it fades."""

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QSlider, QSplitter
 from precgui.gui.panels.formats.choose import FormatChoice
 from precgui.gui.panels.formats.newest import Busy, Newest, Work
 from precgui.gui.panels.formats.plotting import Plot
-from precgui.gui.panels.formats.reading import scrolled, wrapped_label
+from precgui.gui.panels.formats.reading import scrolled, set_kind, wrapped_label
 from precgui.gui.theme import themes
 
 WAIT_MS = 40
@@ -124,11 +124,7 @@ class Experiment(QWidget):
 
     def _say(self, words: str, *, fault: bool) -> None:
         self.result.setText(words)
-        kind = "error" if fault else ""
-        if (self.result.property("kind") or "") != kind:
-            self.result.setProperty("kind", kind)
-            self.result.style().unpolish(self.result)
-            self.result.style().polish(self.result)
+        set_kind(self.result, "error" if fault else "")
 
     def work(self) -> Work:
         """Read the controls, and give back what is to be computed in a thread."""

@@ -28,7 +28,7 @@ from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, Outco
 from precgui.gui.panels.formats.newest import Busy, Newest
 from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
-from precgui.gui.panels.formats.reading import wrapped_label
+from precgui.gui.panels.formats.reading import set_kind, wrapped_label
 from precgui.gui.theme import themes
 
 NARROW = 820
@@ -172,11 +172,7 @@ class QuantiseTab(QWidget):
 
     def _say(self, words: str, *, fault: bool) -> None:
         self.result.setText(words)
-        kind = "error" if fault else ""
-        if (self.result.property("kind") or "") != kind:
-            self.result.setProperty("kind", kind)
-            self.result.style().unpolish(self.result)
-            self.result.style().polish(self.result)
+        set_kind(self.result, "error" if fault else "")
 
     def resizeEvent(self, event: QEvent) -> None:
         narrow = self.width() < NARROW

@@ -37,3 +37,11 @@ def scrolled_down(widget: QWidget, least_width: int) -> QScrollArea:
     column.addStretch(1)
     area.setWidget(holder)
     return area
+
+
+def set_kind(widget: QWidget, kind: str) -> None:
+    """Dress a widget as the style sheet does this kind ("error", "muted", or "" for plain)."""
+    if (widget.property("kind") or "") != kind:
+        widget.setProperty("kind", kind)
+        widget.style().unpolish(widget)
+        widget.style().polish(widget)
