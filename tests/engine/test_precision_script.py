@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from precgui.events import Evaluated, Event, RunStarted, StepDone
 from precgui.formats.registry import blocks, get
 from precgui.formats.rounding import ROUNDINGS
 from precgui.job import Job
+from tests.engine.script_output import printed_by
 
 _OPTION = "precision_options"
 # Each name with the settings of a run; every precision, and every switch at least once.
@@ -51,13 +50,6 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "limited": ("data.epoch_steps=3", "train.deterministic=true", "train.attention=math", "model.name=vit"),
 }  # fmt: skip
-_RUNNER = """
-import runpy, sys
-sys.modules["precgui"] = None
-for path in sys.argv[1:]:
-    print("script", path)
-    runpy.run_path(path, run_name="__main__")
-"""
 
 
 def recorded(settings: tuple[str, ...]) -> tuple[RunConfig, list[Event]]:
@@ -78,11 +70,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[Ev
         started = next(e for e in runs[name] if isinstance(e, RunStarted))
         paths.append(folder / f"script_{place}.py")
         write_script(wanted, started.engine, paths[-1])
-    command = [sys.executable, "-W", "error", "-I", "-c", _RUNNER, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    printed = re.split(r"^script .*\n", done.stdout, flags=re.MULTILINE)[1:]
-    return {name: (runs[name], text) for name, text in zip(RUNS, printed, strict=True)}
+    return {name: (runs[name], text) for name, text in zip(RUNS, printed_by(paths), strict=True)}
 
 
 @pytest.mark.parametrize("name", RUNS)

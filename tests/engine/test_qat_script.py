@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,14 +11,8 @@ from precgui import config
 from precgui.engine.script import write_script
 from precgui.engine.train import train
 from precgui.events import Evaluated, Event, Facts, RunStarted, StepDone
+from tests.engine.script_output import printed_by
 
-_RUNNER = """
-import runpy, sys
-sys.modules["precgui"] = None
-for path in sys.argv[1:]:
-    print("script", path)
-    runpy.run_path(path, run_name="__main__")
-"""
 _QAT = ("qat.start_epoch=2", "qat.observers_off_after_epoch=2", "qat.freeze_bn_after_epoch=2")
 RUNS: dict[str, tuple[str, ...]] = {
     "int8": ("precision=int8-qat", *_QAT, "model.name=resnet"),
@@ -46,11 +38,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[Ev
         train(wanted, runs[name].append, lambda: False)
         paths.append(folder / f"script_{place}.py")
         write_script(wanted, next(e for e in runs[name] if isinstance(e, RunStarted)).engine, paths[-1])
-    command = [sys.executable, "-W", "error", "-I", "-c", _RUNNER, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    printed = re.split(r"^script .*\n", done.stdout, flags=re.MULTILINE)[1:]
-    return {name: (runs[name], text) for name, text in zip(RUNS, printed, strict=True)}
+    return {name: (runs[name], text) for name, text in zip(RUNS, printed_by(paths), strict=True)}
 
 
 @pytest.mark.parametrize("name", RUNS)

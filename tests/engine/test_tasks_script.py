@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import runpy
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from precgui.engine.script import script, write_script
 from precgui.engine.tasks.images import digits
 from precgui.engine.train import train
 from precgui.events import Evaluated, Event, RunStarted, StepDone
+from tests.engine.script_output import printed_by
 from tests.engine.test_tasks_images import write_idx
 from tests.engine.test_tasks_own import LINE
 
@@ -42,13 +41,6 @@ RUNS: dict[str, tuple[str, ...]] = {
     "detection": ("task=detection", "train.channels_last=true"),
     "own": ("task={folder}/line.py:make_task", "precision=bf16-amp"),
 }  # fmt: skip
-_RUNNER = """
-import runpy, sys
-sys.modules["precgui"] = None
-for path in sys.argv[1:]:
-    print("script", path)
-    runpy.run_path(path, run_name="__main__")
-"""
 Outputs = dict[str, tuple[list[Event], str]]
 
 
@@ -89,11 +81,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Outputs:
         started = next(e for e in runs[name] if isinstance(e, RunStarted))
         paths.append(place / f"script_{n}.py")
         write_script(wanted, started.engine, paths[-1])
-    command = [sys.executable, "-W", "error", "-I", "-c", _RUNNER, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    printed = re.split(r"^script .*\n", done.stdout, flags=re.MULTILINE)[1:]
-    return {name: (runs[name], text) for name, text in zip(RUNS, printed, strict=True)}
+    return {name: (runs[name], text) for name, text in zip(RUNS, printed_by(paths), strict=True)}
 
 
 @pytest.mark.parametrize("name", RUNS)

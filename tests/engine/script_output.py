@@ -1,0 +1,25 @@
+"""What exported scripts print, for the tests that compare it with the runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+_RUNNER = """
+import runpy, sys
+sys.modules["precgui"] = None
+for path in sys.argv[1:]:
+    print("script", path)
+    runpy.run_path(path, run_name="__main__")
+"""
+
+
+def printed_by(paths: Iterable[Path]) -> list[str]:
+    """The output of each script, without precgui; in one process, because importing torch takes seconds."""
+    command = [sys.executable, "-W", "error", "-I", "-c", _RUNNER, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return re.split(r"^script .*\n", done.stdout, flags=re.MULTILINE)[1:]
