@@ -8,6 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {  # looked up on first use, so that importing precgui stays light
+    "Metric": "precgui.runs.metric",
     "Recorder": "precgui.record",
     "open_run": "precgui.runs.reader",
     "quantize": "precgui.engine.quantize",

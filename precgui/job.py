@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 import traceback
@@ -13,18 +12,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precgui import __version__
 from precgui.config import RunConfig, build
 from precgui.events import Emit, Event, Incident, RunEnded, RunStarted, Status
-from precgui.hardware.power import PowerSampler, SensorReport
-from precgui.hardware.summary import machine_summary, versions
+from precgui.hardware.environment import environment
+from precgui.hardware.power import PowerSampler
+from precgui.hardware.summary import machine_summary
 from precgui.runs.errors import RunFileError
 from precgui.runs.writer import RunWriter
 
 if TYPE_CHECKING:
     from precgui.child import Control
 
-_LIBRARIES = ("torch", "torchvision", "torchao", "numpy", "h5py", "nvidia-ml-py")
 _MEMORY_CURE = "reduce data.batch_size or model.size, or choose a 16-bit precision"
 
 
@@ -34,7 +32,7 @@ class Job:
     def __init__(self, config: RunConfig, path: Path, listeners: Sequence[Emit] = (), run_id: str = "") -> None:
         """Creates the run file. Raises RunFileError when it cannot be written."""
         self.config, self.path = config, path
-        self._environment = _environment(PowerSampler(self._emit, 0.0).sensors())
+        self._environment = environment(PowerSampler(self._emit, 0.0).sensors())
         self._writer = RunWriter(
             path,
             config,
@@ -145,24 +143,6 @@ def _placed(config: RunConfig, path: Path) -> RunConfig:
         return config
     beside = path.absolute().with_suffix(f".{config.precision.partition('-')[0]}.pt")
     return config.model_copy(update={"qat": config.qat.model_copy(update={"save_to": str(beside)})})
-
-
-def _environment(reports: Sequence[SensorReport]) -> dict[str, Any]:
-    """What the run ran in, as far as it is known before torch is imported."""
-    return {
-        "precgui": __version__,
-        "python": platform.python_version(),
-        "libraries": {name: version for name, version in versions(_LIBRARIES).items() if version},
-        "power_sensors": [
-            {
-                "name": report.device or report.source,
-                "found": report.found,
-                "reason": report.message.removeprefix(f"{report.source}: "),
-                "untold": dict(report.untold),
-            }
-            for report in reports
-        ],
-    }
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
-import platform
 import sys
 import time
 import traceback
 import uuid
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from precgui import __version__
 from precgui.config import OWN_LOOP, ModelConfig, RecordConfig, RunConfig
 from precgui.config.names import check_precision
 from precgui.engine import device as devices
 from precgui.engine import ranks
 from precgui.engine.loop_watch import LoopWatch, Seen
-from precgui.events import Evaluated, Event, Incident, IncidentKind, RunEnded, RunStarted, Severity, Status, StepDone
+from precgui.events import (
+    Evaluated,
+    Event,
+    Incident,
+    IncidentKind,
+    Metric,
+    RunEnded,
+    RunStarted,
+    Severity,
+    Status,
+    StepDone,
+)
+from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
+from precgui.runs.metric import metric_named
 from precgui.runs.writer import RunWriter
+
+_TRAINERS = ("transformers", "accelerate", "lightning")
 
 
 class Recorder:
@@ -40,9 +55,10 @@ class Recorder:
             recorder.step(loss)        # once for each optimizer step, also for a skipped one
         recorder.close()
 
-    It is a context manager, too, and then keeps the exception that ends the loop. Gradients are seen as the optimizer
-    gets them: unscaled, and clipped where the loop clips. Under torch.distributed every process makes a Recorder; the
-    first one writes, and losses that are not finite are told of each.
+    It is a context manager, too, and then keeps the exception that ends the loop; without `with`, an exception that
+    nobody catches is kept when Python exits. Gradients are seen as the optimizer gets them: unscaled, and clipped where
+    the loop clips. Under torch.distributed every process makes a Recorder; the first one writes, and losses that are
+    not finite are told of each.
     """
 
     def __init__(
@@ -57,9 +73,13 @@ class Recorder:
         total_steps: int = 0,
         steps_per_epoch: int = 0,
         record: RecordConfig | None = None,
+        metric: str | Metric = "accuracy",
     ) -> None:
         """`precision` is a name of `precgui.config.PRECISIONS`; empty: told from the weights and the scaler.
 
+        `metric` says what the second number of `evaluated` is: the name of a share of 1 of which more is better, shown
+        in per cent, or a `precgui.Metric`, for example
+        `Metric("perplexity", "Perplexity", "exp of the loss", unit="", higher_is_better=False)`.
         Raises RunFileError when the file exists or cannot be written, ValueError for an unknown precision.
         """
         self.optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
@@ -67,9 +87,11 @@ class Recorder:
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._start = self._last = time.perf_counter()
         self._step, self._closed = 0, False
+        self._loops = {sys._getframe(1).f_code}
         self._writer: RunWriter | None = None
         self._rank = ranks.rank()
         check_precision(precision or "fp32")
+        measured = metric_named(metric)
         config = RunConfig(
             title=title or type(model).__name__,
             task=OWN_LOOP,
@@ -81,9 +103,11 @@ class Recorder:
         if self._rank == 0:
             self._writer = self._make_writer(Path(path), config)
         self._watch = LoopWatch(config.record, model, self.optimizers, self._emit, active=self._rank == 0)
-        self._emit(RunStarted(0.0, total_steps, steps_per_epoch, str(self._device), _facts(model, self._device)))
+        facts = {**_facts(model, self._device), "metric": asdict(measured)}
+        self._emit(RunStarted(0.0, total_steps, steps_per_epoch, str(self._device), facts))
         if self._writer is not None:
             self._open.enter_context(PowerSampler(self._emit, self._start))
+        atexit.register(self.abandon)  # after the writer, so that it is called before the writer's own
         self._scale = self._read_scale()
         self._watch.begin(1, self._scale)
 
@@ -94,9 +118,8 @@ class Recorder:
             run_id=uuid.uuid4().hex,
             created=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
             machine=machine_summary(),
-            environment={
-                "precgui": __version__,
-                "python": platform.python_version(),
+            environment=environment(PowerSampler(self._emit, 0.0).sensors(), _TRAINERS)
+            | {
                 "recorder": {
                     "script": sys.argv[0],
                     "arguments": sys.argv[1:],
@@ -111,6 +134,7 @@ class Recorder:
         if self._closed:
             return
         self._step += 1
+        self._loops.add(sys._getframe(1).f_code)
         loss_value = float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
         scale, used = self._read_scale(), self._scale
         seen = self._watch.seen()
@@ -132,7 +156,7 @@ class Recorder:
         self._watch.begin(self._step + 1, scale)
 
     def evaluated(self, loss: float, accuracy: float = math.nan, epoch: int = 0) -> None:
-        """The validation set was evaluated; `accuracy` is a share of 1."""
+        """The validation set was evaluated; `accuracy` is the value of the metric, a share of 1 where its unit is %."""
         self._emit(Evaluated(self._step, epoch, self._now(), float(loss), float(accuracy)))
 
     def note(self, message: str) -> None:
@@ -143,9 +167,10 @@ class Recorder:
         """End the record and take all hooks from the model; the training may go on. Idempotent."""
         if self._closed:
             return
+        atexit.unregister(self.abandon)
         self._watch.close()
+        self._open.close()  # the sensors give a last reading
         self._closed = True
-        self._open.close()
         if self._writer is not None:
             self._writer(RunEnded(self._now(), status, message, details))
             self._writer.close()
@@ -158,12 +183,40 @@ class Recorder:
     ) -> None:
         if error is None:
             self.close()
-        elif isinstance(error, KeyboardInterrupt):
-            self.close("stopped", f"interrupted inside step {self._step + 1}")
         else:
-            message = f"{type(error).__name__} at step {self._step + 1}: {error}"
-            self._incident("failure", "error", message)
-            self.close("failed", message, "".join(traceback.format_exception(kind, error, trace)))
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End the record because of an exception; Ctrl+C and a plain exit leave it as stopped, all others as failed."""
+        if self._closed:
+            return
+        if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and not error.code):
+            word = "left" if isinstance(error, SystemExit) else "interrupted"
+            self.close("stopped", f"{word} inside step {self._step + 1}")
+            return
+        message = f"{type(error).__name__} at step {self._step + 1}: {error}"
+        self._incident("failure", "error", message)
+        self.close("failed", message, "".join(traceback.format_exception(error)))
+
+    def abandon(self) -> None:
+        """End the record of a loop that ended without a word, as failed. Called by itself when Python exits.
+
+        The reason is the exception that nobody caught, if it went through the loop.
+        """
+        if self._closed:
+            return
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)  # until Python 3.11
+        if isinstance(error, BaseException) and self._loops & {
+            frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)
+        }:
+            self.fail(error)
+        else:
+            told = f"the loop ended after step {self._step} without closing its recorder; call close(), or use `with`"
+            self.close("failed", told)
+
+    def loop_is(self, code: CodeType) -> None:
+        """An exception that goes through this code, too, is one of the loop: of a library that calls the recorder."""
+        self._loops.add(code)
 
     def _report(self, loss: float, seen: Seen, skipped: bool, used: float, scale: float) -> None:
         """The incidents of the step just done."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,10 @@ from precgui.config import OWN_LOOP, RecordConfig
 from precgui.engine import tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.script import write_script
-from precgui.events import TENSOR_STATS
+from precgui.events import TENSOR_STATS, Metric
 from precgui.record import Recorder
 from precgui.runs.errors import RunFileError
+from precgui.runs.metric import ACCURACY, metric_of
 
 ALL = RecordConfig(budget=100, weights_every=1, optimizer_every=1, activations_every=1, activation_gradients_every=1)
 
@@ -193,6 +197,106 @@ def test_that_an_exception_in_the_loop_is_kept_and_goes_on(tmp_path: Path) -> No
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.status, run.message, run.steps) == ("failed", "ZeroDivisionError at step 2: in the loop", 1)
         assert "raise ZeroDivisionError" in run.details
+
+
+LOOP = """
+import sys, torch, precgui
+from torch import nn
+
+def loop(recorder, model, optimizer):
+    for step in range(4):
+        loss = model(torch.ones(2, 8)).sum()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+        if step == 2:
+            {ending}
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+recorder = precgui.Recorder(sys.argv[1], model, optimizer)
+try:
+    loop(recorder, model, optimizer)
+except OSError:
+    pass
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "after", "status", "message", "details"),
+    [
+        ("raise ZeroDivisionError('in the loop')", "", "failed", "ZeroDivisionError at step 4: in the loop", "in loop"),
+        ("raise KeyboardInterrupt", "", "stopped", "interrupted inside step 4", ""),
+        ("raise OSError('caught')", "", "failed", "without closing its recorder; call close(), or use `with`", ""),
+        ("raise OSError('caught')", "int('x')", "failed", "ValueError at step 4: invalid literal", "in <module>"),
+    ],
+)
+def test_that_a_script_that_ends_without_close_says_why(
+    tmp_path: Path, ending: str, after: str, status: str, message: str, details: str
+) -> None:
+    program = LOOP.format(ending=ending, after=after)
+    subprocess.run([sys.executable, "-c", program, tmp_path / "run.h5"], capture_output=True, check=False, timeout=120)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.steps) == (status, 3)
+        assert message in run.message
+        assert details in run.details
+
+
+def test_that_an_exception_elsewhere_is_not_taken_for_the_end_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere() -> BaseException:
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError as error:
+            assert error.__traceback__ is not None
+            return error.with_traceback(error.__traceback__)
+
+    model = network()
+    recorder = Recorder(tmp_path / "run.h5", model, torch.optim.SGD(model.parameters(), lr=0.1))
+    monkeypatch.setattr(sys, "last_value", elsewhere(), raising=False)
+    recorder.abandon()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert "ended after step 0 without closing" in run.message
+
+
+def test_that_the_metric_has_a_name_and_a_unit(tmp_path: Path) -> None:
+    model = network()
+    perplexity = precgui.Metric("perplexity", "Perplexity", "exp of the loss", unit="", higher_is_better=False)
+    wanted = {"accuracy": ACCURACY, "F1": Metric("F1", "F1", "F1"), perplexity: perplexity}
+    for number, (given, metric) in enumerate(wanted.items()):
+        path = tmp_path / f"{number}.h5"
+        with Recorder(path, model, torch.optim.SGD(model.parameters(), lr=0.1), metric=given) as recorder:
+            recorder.evaluated(1.0, 2.5)
+        with precgui.open_run(path) as run:
+            assert metric_of(run.environment) == metric
+            assert run.series("val_accuracy")[1].tolist() == [2.5]
+            assert run.summary["metric"] == vars(metric)
+    with pytest.raises(ValueError, match="needs a name"):
+        Recorder(tmp_path / "no.h5", model, torch.optim.SGD(model.parameters(), lr=0.1), metric=" ")
+    assert not (tmp_path / "no.h5").exists()
+
+
+def test_that_the_file_tells_versions_and_sensors_as_one_of_the_engine_does(tmp_path: Path) -> None:
+    train(tmp_path / "run.h5", count=1)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert run.environment["libraries"]["torch"] == metadata.version("torch")
+        assert run.environment["power_sensors"]
+        assert all({"name", "found", "reason", "untold"} <= each.keys() for each in run.environment["power_sensors"])
+
+
+def test_that_the_last_reading_of_the_sensors_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sensor:
+        device = "GPU 0"
+
+        def read(self, now_s: float, last: bool = False) -> tuple[float, float]:
+            return 50.0, 7.0 if last else 0.0
+
+    monkeypatch.setattr("precgui.hardware.power.find_sensors", lambda _: ([Sensor()], []))
+    train(tmp_path / "run.h5", count=1)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert run.series("energy_j:GPU 0")[1][-1] == 7.0
 
 
 def test_that_a_closed_recorder_lets_the_loop_go_on(tmp_path: Path) -> None:

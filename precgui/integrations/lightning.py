@@ -2,65 +2,69 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback
 
 from precgui.config import RecordConfig
-from precgui.record import Recorder
+from precgui.events import Metric
+from precgui.integrations.trainings import Trainings
 
 _PRECISIONS = {"bf16-mixed": "bf16-amp", "16-mixed": "fp16-amp", "bf16-true": "bf16-pure", "16-true": "fp16-pure"}
 
 
 class PrecguiCallback(Callback):  # type: ignore[misc]
-    """Records `fit` into a run file; validations with what is logged as `val_loss` and `val_acc` or `val_accuracy`."""
+    """Records `fit` into a run file; validations with what is logged as `val_loss` and as `val_METRIC` or METRIC."""
 
-    def __init__(self, path: str | Path, *, title: str = "", record: RecordConfig | None = None) -> None:
-        self._path, self._title, self._record = Path(path), title, record
-        self._recorder: Recorder | None = None
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        title: str = "",
+        record: RecordConfig | None = None,
+        metric: str | Metric = "accuracy",
+    ) -> None:
+        """`metric` is the name of what `validation_step` logs, a share of 1, or a `precgui.Metric` named so."""
+        self._trainings = Trainings(path, title, record, metric)
         self._steps = self._batches = 0
         self._total = 0.0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Raises RunFileError when the file exists or cannot be written."""
-        self._recorder = Recorder(
-            self._path,
+        self._trainings.begin(
             pl_module,
             trainer.optimizers,
             getattr(trainer.precision_plugin, "scaler", None),
-            title=self._title or type(pl_module).__name__,
             precision=_PRECISIONS.get(str(trainer.precision), ""),
             total_steps=int(trainer.estimated_stepping_batches),
-            record=self._record,
         )
-        self._steps = trainer.global_step
+        self._steps, self._batches, self._total = trainer.global_step, 0, 0.0
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self._recorder is None or outputs is None:
+        if (recorder := self._trainings.recorder) is None or outputs is None:
             return
         loss = outputs["loss"] if isinstance(outputs, dict) else outputs
         self._total += float(loss.detach())
         self._batches += 1
         if trainer.global_step != self._steps:  # under accumulation not every batch ends a step
-            self._recorder.step(self._total / self._batches)
+            recorder.step(self._total / self._batches)
             self._steps, self._batches, self._total = trainer.global_step, 0, 0.0
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        logged = trainer.callback_metrics
-        if self._recorder is not None and not trainer.sanity_checking and "val_loss" in logged:
-            accuracy = logged.get("val_acc", logged.get("val_accuracy", float("nan")))
-            self._recorder.evaluated(float(logged["val_loss"]), float(accuracy), epoch=trainer.current_epoch + 1)
+        recorder, logged = self._trainings.recorder, trainer.callback_metrics
+        if recorder is not None and not trainer.sanity_checking and "val_loss" in logged:
+            value = next((logged[name] for name in self._names() if name in logged), math.nan)
+            recorder.evaluated(float(logged["val_loss"]), float(value), epoch=trainer.current_epoch + 1)
+
+    def _names(self) -> list[str]:
+        """Under which names the metric may be logged."""
+        wanted = self._trainings.metric
+        return [f"val_{wanted}", wanted, *(["val_acc"] if wanted == "accuracy" else [])]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._close()
+        self._trainings.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        if self._recorder is not None:
-            self._recorder.__exit__(type(exception), exception, exception.__traceback__)
-            self._recorder = None
-
-    def _close(self) -> None:
-        if self._recorder is not None:
-            self._recorder.close()
-            self._recorder = None
+        self._trainings.fail(exception)

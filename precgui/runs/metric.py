@@ -26,6 +26,17 @@ def metric_of(environment: Mapping[str, Any]) -> Metric:
     return Metric(**known)
 
 
+def metric_named(metric: str | Metric) -> Metric:
+    """A metric from its name alone: a share of 1 of which more is better. Raises ValueError for an empty name."""
+    if isinstance(metric, Metric):
+        return metric
+    if not metric.strip():
+        raise ValueError("a metric needs a name; give one, or a precgui.Metric")
+    if metric == ACCURACY.name:
+        return ACCURACY
+    return Metric(metric, metric, metric)
+
+
 def shared(metrics: Iterable[Metric]) -> Metric | None:
     """The metric that all of these runs have, or None when they differ or there are none."""
     found = list(metrics)

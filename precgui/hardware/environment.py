@@ -1,0 +1,31 @@
+"""What a run ran in, as far as it is known without torch: the `/environment` of its file."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from precgui import __version__
+from precgui.hardware.power import SensorReport
+from precgui.hardware.summary import versions
+
+_LIBRARIES = ("torch", "torchvision", "torchao", "numpy", "h5py", "nvidia-ml-py")
+
+
+def environment(sensors: Sequence[SensorReport], libraries: Sequence[str] = ()) -> dict[str, Any]:
+    """Versions, and which power sensors there are or why not; `libraries` are distributions named beside the usual."""
+    return {
+        "precgui": __version__,
+        "python": platform.python_version(),
+        "libraries": {name: version for name, version in versions((*_LIBRARIES, *libraries)).items() if version},
+        "power_sensors": [
+            {
+                "name": sensor.device or sensor.source,
+                "found": sensor.found,
+                "reason": sensor.message.removeprefix(f"{sensor.source}: "),
+                "untold": dict(sensor.untold),
+            }
+            for sensor in sensors
+        ],
+    }
