@@ -1,19 +1,12 @@
-/* A test double of the driver's library: one H200 that draws 250 W, so that the real binding (ctypes) is exercised.
+/* A test double of the driver's library: one H200 whose counter grows by 250 J whenever it is asked, so that the real binding (ctypes) is exercised.
    Struct layouts follow nvml.h. Built by test_nvml_library.py. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef int Return;
 typedef void *Handle;
 static int device, samples;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 Return nvmlInitWithFlags(unsigned flags) { return 0; }
 Return nvmlShutdown(void) { return 0; }
@@ -35,7 +28,8 @@ Return nvmlDeviceGetMigMode(Handle h, unsigned *current, unsigned *pending) { *c
 Return nvmlDeviceGetCurrentClocksEventReasons(Handle h, unsigned long long *bits) { *bits = 0x4; return 0; }
 
 Return nvmlDeviceGetTotalEnergyConsumption(Handle h, unsigned long long *mj) {
-    *mj = (unsigned long long)(now() * 250 * 1000);
+    static unsigned long long asked;
+    *mj = (1ULL << 40) + 250000 * ++asked; /* more than 32 bits hold */
     return 0;
 }
 
@@ -44,6 +38,16 @@ Return nvmlDeviceGetMemoryInfo(Handle h, Memory *m) {
     m->total = 143771ULL << 20;
     m->used = 5ULL << 30;
     m->free = m->total - m->used;
+    return 0;
+}
+
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory2;
+Return nvmlDeviceGetMemoryInfo_v2(Handle h, Memory2 *m) {
+    if (m->version != (sizeof *m | 2u << 24)) return 25;
+    m->total = 143771ULL << 20;
+    m->used = 4ULL << 30;
+    m->reserved = 1ULL << 30;
+    m->free = m->total - m->used - m->reserved;
     return 0;
 }
 

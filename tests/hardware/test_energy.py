@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from precgui.hardware import energy, power, rapl
 from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
+from precgui.hardware.device import Device
 from precgui.hardware.gauge import Gauge
 from precgui.hardware.readings import Absent
 from tests.hardware import cards
@@ -68,36 +70,54 @@ def test_that_nothing_recorded_is_absent():
     assert isinstance(window_energy([], [], [], 0.0, 5.0), Absent)
 
 
+class Clock:
+    """A clock that stands still unless somebody sleeps: what is read at one moment is of that moment."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.sampled = threading.Event()  # the thread of the sampler has its first reading, and the next in an hour
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        assert self.sampled.wait(60)
+        self.now_s += seconds
+
+
 def test_that_a_step_of_a_known_load_is_measured_gross_and_net(monkeypatch):
     """A fake card that uses 250 W while a step runs and 50 W when idle; a step takes 10 ms."""
-    state = {"busy": 0.0, "start": time.perf_counter()}
+    clock, busy_s = Clock(), [0.0]
 
     def counter_mj() -> float:
-        idle_j = 50.0 * (time.perf_counter() - state["start"])
-        return (idle_j + 200.0 * state["busy"]) * 1e3
+        if threading.current_thread().name == "power sampler":
+            clock.sampled.set()
+        return (50.0 * clock.now_s + 200.0 * busy_s[0]) * 1e3
 
     def step() -> None:
-        begin = time.perf_counter()
-        time.sleep(0.01)
-        state["busy"] += time.perf_counter() - begin
+        clock.sleep(0.01)
+        busy_s[0] += 0.01
 
     install(monkeypatch, cards.a100(nvmlDeviceGetTotalEnergyConsumption=counter_mj))
-    monkeypatch.setattr(power, "COUNTER_PERIOD_S", 0.05)
+    for module in (energy, power):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(power, "PERIOD_S", 3600.0)
     found = measure_step(step, [DEVICE], plan=SHORT, remarks=lambda: ["The power limit holds the clocks down."])
     assert isinstance(found, StepEnergy)
-    step_s = found.gross_j / 250.0
-    assert 0.009 < step_s < 0.03
-    assert found.idle_w == pytest.approx(50.0, rel=0.1)
-    assert found.net_j == pytest.approx(200.0 * step_s, rel=0.1)
+    assert found.gross_j == pytest.approx(2.5)
+    assert found.idle_w == pytest.approx(50.0)
+    assert found.net_j == pytest.approx(2.0)
     assert found.method == COUNTER
-    assert found.uncertainty >= energy.SENSOR_ERROR
+    assert found.uncertainty == pytest.approx(energy.SENSOR_ERROR)
     assert found.remarks == ("The power limit holds the clocks down.",)
 
 
 def test_that_a_device_without_a_sensor_has_no_step_energy(monkeypatch):
     install(monkeypatch, init=12)
-    found = measure_step(lambda: time.sleep(0.01), ["CPU package 0"], plan=SHORT)
+    plan = EnergyPlan(warm_up_s=0.0, idle_s=0.0, window_s=0.0, windows=1, least_s=0.0)
+    found = measure_step(lambda: None, ["CPU package 0"], plan=plan)
     assert isinstance(found, Absent)
+    assert "no sensor was read" in found.reason
 
 
 def test_that_short_windows_give_no_number(monkeypatch):
@@ -108,9 +128,18 @@ def test_that_short_windows_give_no_number(monkeypatch):
     assert "not measurable" in found.reason
 
 
+def gpu(uuid: str) -> Device:
+    return Device("cuda:0", "cuda", "", "", "", {}, uuid=uuid)
+
+
+def test_that_the_clock_of_the_cpu_is_not_told_beside_figures_of_a_gpu_without_an_identity():
+    with Gauge(Device("mps:0", "mps", "", "", "", {})) as gauge:
+        assert set(gauge.read().values()) == {None}
+
+
 def test_that_the_gauge_names_what_disturbs(monkeypatch):
     install(monkeypatch, cards.a100(nvmlDeviceGetCurrentClocksEventReasons=0x4 | 0x1, nvmlDeviceGetUUID="GPU-1"))
-    with Gauge("GPU-1") as gauge:
+    with Gauge(gpu("GPU-1")) as gauge:
         said = gauge.remarks()
         read = gauge.read()
     assert said[0] == "The power limit holds the clocks down."
@@ -118,6 +147,6 @@ def test_that_the_gauge_names_what_disturbs(monkeypatch):
     assert read["reasons"] == ["idle", "power cap"]
     assert read["power_w"] == 263.5
     assert read["clock_mhz"] == 1290
-    with Gauge("GPU-2") as gauge:
+    with Gauge(gpu("GPU-2")) as gauge:
         assert gauge.read()["clock_mhz"] is None
         assert gauge.remarks() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -30,12 +29,18 @@ def reader(monkeypatch, card) -> GpuReader:
 
 
 def snapshots(enough: Callable[[list[Snapshot]], bool]) -> list[Snapshot]:
+    """Snapshots until there are enough; asked in the thread of the poller, so that none goes by unseen."""
     found: list[Snapshot] = []
-    poller = LivePoller(found.append)
+    done = threading.Event()
+
+    def emit(snapshot: Snapshot) -> None:
+        found.append(snapshot)
+        if enough(found):
+            done.set()
+
+    poller = LivePoller(emit)
     poller.start()
-    deadline = time.monotonic() + 20
-    while not enough(found) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert done.wait(60)
     poller.stop()
     poller.stop()
     return found
@@ -129,19 +134,20 @@ def test_that_a_gpu_that_falls_off_the_bus_leaves_gaps_and_the_poller_goes_on(mo
 def test_that_energy_is_integrated_only_where_there_is_no_counter(monkeypatch):
     install(monkeypatch, cards.wsl_laptop(), cards.t4())
     monkeypatch.setattr(live, "SLOW_S", 0.1)
-    found = [s for s in snapshots(lambda found: len(found) >= 12) if s.full]
+    found = [s for s in snapshots(lambda found: sum(s.full for s in found) >= 3) if s.full]
     laptop, t4 = found[-1].devices[:2]
     seconds = found[-1].time_s - found[0].time_s
-    assert laptop.values["energy_integrated_j"] == pytest.approx(123.4 * seconds, rel=0.05)
+    assert laptop.values["energy_integrated_j"] == pytest.approx(123.4 * seconds)
     assert "energy_integrated_j" not in t4.values
     assert list(laptop.values)[:3] == ["power_instant_w", "power_average_w", "power_limit_w"]
 
 
 def test_that_the_poller_reads_power_more_often_than_the_rest(monkeypatch):
     install(monkeypatch, cards.t4())
-    found = snapshots(lambda found: len(found) >= 12)
+    monkeypatch.setattr(live, "SLOW_S", 3600.0)
+    found = snapshots(lambda found: len(found) >= 4)
     full = [snapshot for snapshot in found if snapshot.full]
-    assert 1 <= len(full) < len(found)
+    assert full == found[:1]
     assert {reading.device for reading in full[0].devices} == {"GPU 0 Tesla T4", CPU}
     assert set(found[1].devices[0].values) == {"power_instant_w", "power_average_w"}
 

@@ -37,11 +37,17 @@ def add_zone(root: Path, zone: str, name: str, energy_uj: int, range_uj: int = 2
 
 
 def sample_until(enough: Callable[[list[Event]], bool]) -> list[Event]:
+    """Events until there are enough; asked in the thread of the sampler, so that no event goes by unseen."""
     events: list[Event] = []
-    with PowerSampler(events.append, time.perf_counter()):
-        deadline = time.monotonic() + 20
-        while not enough(events) and time.monotonic() < deadline:
-            time.sleep(0.01)
+    done = threading.Event()
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        if enough(events):
+            done.set()
+
+    with PowerSampler(emit, time.perf_counter()):
+        assert done.wait(60)
     return events
 
 
@@ -51,6 +57,7 @@ def reads(events: list[Event], device: str) -> list[PowerRead]:
 
 def test_that_instant_power_and_the_energy_counter_of_an_a100_are_read(monkeypatch):
     counter = iter(range(1_000_000, 10**9, 500))
+    monkeypatch.setattr(power, "COUNTER_PERIOD_S", 3600.0)  # at first and at last
     install(monkeypatch, cards.a100(nvmlDeviceGetTotalEnergyConsumption=lambda: next(counter)))
     found = reads(sample_until(lambda events: len(events) >= 3), "GPU 0 NVIDIA A100-SXM4-80GB")
     assert {read.power_w for read in found} == {263.5}
