@@ -30,7 +30,7 @@ from precgui.formats.rounding import Convention
 
 TARGETS = {"nearest": 0.65, "stochastic": 0.45, "blocks": 0.30, "gpu": 0.80}
 REPEATS = 3
-CUSTOM = ("e5m7", "e8m3", "e9m4", "e4m3b11", "e6m9")
+CUSTOM = ("e5m7", "e8m3", "e9m4", "e4m3b11", "e6m9", "e5m23")
 TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "e4m3fn": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 ML_DTYPES = {
     "bf16": ml_dtypes.bfloat16, "fp16": np.float16, "e4m3fn": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
@@ -88,18 +88,15 @@ class Bench:
 
 
 def cpu(bench: Bench) -> None:
-    small = ("fp64", "fp32")
-    print("\nnearest-even, into existing memory, against copy_")
-    for name in (*(n for n in formats() if n not in small), *CUSTOM):
-        bench.into(name, "nearest_even", TARGETS["nearest"])
-    print("\nstochastic, into existing memory, against copy_")
-    for name in ("tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e3m2", "e2m1", *CUSTOM):
-        bench.into(name, "stochastic", TARGETS["stochastic"])
+    names = (*(name for name in formats() if name not in ("fp64", "fp32")), *CUSTOM)
+    for rounding, target in (("nearest_even", "nearest"), ("stochastic", "stochastic")):
+        print(f"\n{rounding}, into existing memory, against copy_")
+        for name in names:
+            bench.into(name, rounding, TARGETS[target])
     print("\nother roundings (no target)")
     for rounding in ("toward_zero", "up", "nearest_away", "to_odd"):
-        for name in ("bf16", "fp16", "e4m3fn", "int8", "nf4"):
+        for name in ("bf16", "fp16", "e4m3fn", "int8", "nf4", "e8m0"):
             bench.into(name, rounding, None)
-    bench.into("int8", "stochastic", None)
     last = torch.randn(bench.source.numel() >> 16, 64, 32, 32).contiguous(memory_format=torch.channels_last)
     bench.line("quantize bf16, channels last, against clone", lambda: quantize(last, "bf16"), last.clone)
     print("\nas called, result in new memory, against clone")

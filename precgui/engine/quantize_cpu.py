@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -10,19 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.engine.quantize_kernels import constants, loop
+from precgui.engine.quantize_kernels import Run, constants, loop, stream
 from precgui.engine.quantize_plan import DOUBLE, SINGLE, Machine, Plan, make_plan
-from precgui.engine.quantize_tables import book_runner, integer_runner, power_runner
+from precgui.engine.quantize_powers import power_runner
+from precgui.engine.quantize_tables import book_runner, integer_runner
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
-from precgui.formats.rounding import Convention, stream_keys
+from precgui.formats.rounding import Convention
 
 PIECE = 1 << 20  # elements; smaller arrays are not worth a thread
 SLOW_PIECE = 1 << 16
 # From which share of the gap on a positive and a negative magnitude goes outwards; above 1: never.
+ADDING = ("narrow", "fine")  # the ways that add and take away
 SHARES = {"toward_zero": (2.0, 2.0), "up": (0.0, 2.0), "down": (2.0, 0.0), "nearest_away": (0.5, 0.5)}
 Array = NDArray[Any]
-Run = Callable[[Array, Array, int], None]
 
 
 def round_into(source: Array, out: Array, fmt: Format, convention: Convention, seed: int, threads: int) -> None:
@@ -45,13 +45,13 @@ def round_into(source: Array, out: Array, fmt: Format, convention: Convention, s
 def _table_runner(fmt: Format, convention: Convention, machine: Machine, seed: int) -> Run | None:
     """The loop for a format that is no binary float; None where only the slow way serves."""
     rounding = convention.rounding
+    drawn = seed if rounding == "stochastic" else 0
     if isinstance(fmt, IntFormat):
-        return integer_runner(fmt, machine, rounding, seed if rounding == "stochastic" else 0)
+        return integer_runner(fmt, machine, rounding, drawn)
     if isinstance(fmt, CodeBook):
         ordered = fmt.has_zero or rounding != "toward_zero"  # else the gap around zero is entered from both sides
-        return book_runner(fmt, machine, rounding) if rounding != "stochastic" and ordered else None
-    plain = rounding == "nearest_even" and convention.overflow != "saturate"
-    return power_runner(machine, fmt.emin, fmt.emax) if plain else None
+        return book_runner(fmt, machine, rounding, drawn) if ordered else None
+    return power_runner(fmt, machine, convention, drawn)
 
 
 def _in_threads(run: Run, source: Array, out: Array, machine: Machine, threads: int) -> None:
@@ -76,17 +76,17 @@ def _runner(plan: Plan, convention: Convention, seed: int) -> Run:
     numbers, rounding, machine = constants(plan), convention.rounding, plan.machine
     if rounding == "stochastic":
         return _stochastic_runner(plan, numbers, seed)
-    if rounding in SHARES and (plan.way != "narrow" or rounding != "nearest_away"):
+    if rounding in SHARES and (plan.way not in ADDING or rounding != "nearest_away"):
         directed, moves = loop(machine, "directed", plan.way), _moves(rounding, plan)
-        return lambda bits, out, start: directed(bits, out, numbers, *moves)
+        return lambda bits, out, start: directed(bits, out, numbers, moves)
     plain = loop(machine, "nearest" if rounding == "nearest_even" else rounding, plan.way)
-    return lambda bits, out, start: plain(bits, out, numbers)
+    return lambda bits, out, start: plain(bits, out, numbers, ())
 
 
 def _moves(rounding: str, plan: Plan) -> tuple[Any, ...]:
     """What tells the loop which numbers go outwards."""
     word = plan.machine.word
-    if plan.way == "narrow":
+    if plan.way in ADDING:
         return (word({"toward_zero": 1, "up": 0, "down": plan.machine.sign}[rounding]),)
     return tuple(word(_added(share, plan)) for share in SHARES[rounding])
 
@@ -100,11 +100,7 @@ def _added(share: float, plan: Plan) -> int:
 def _stochastic_runner(plan: Plan, numbers: Any, seed: int) -> Run:
     stochastic = loop(plan.machine, "stochastic", plan.way)
 
-    def run(bits: Array, out: Array, start: int) -> None:
-        first, second = stream_keys(seed, start >> 32)
-        stochastic(bits, out, numbers, np.uint32(start & 0xFFFFFFFF), np.uint32(first), np.uint32(second))
-
-    return run
+    return lambda bits, out, start: stochastic(bits, out, numbers, stream(seed, start))
 
 
 def _round_slowly(source: Array, out: Array, fmt: Format, convention: Convention, seed: int) -> None:

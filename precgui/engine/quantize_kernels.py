@@ -1,7 +1,7 @@
 """Rounding loops over the bits of an array, compiled by numba; they run at the speed of a copy.
 
-Every loop takes the bits of the input and of the output as unsigned integers, and the tuple of `constants`. A loop
-holds only what LLVM turns into vector instructions: no branch that stays, no integer wider than the word.
+A loop takes bits as unsigned integers; what is special in a rounding is a rule, one inlined function. A loop holds only
+what LLVM turns into vector instructions: no branch that stays, no integer wider than the word.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from precgui.engine.quantize_plan import Machine, Plan
-from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B
+from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, stream_keys
 
 Words = NDArray[Any]
 Loop = Callable[..., None]
+Run = Callable[[Words, Words, int], None]  # bits of the input, bits of the output, the place of the first element
 A, B, ONE = np.uint32(MIX_A), np.uint32(MIX_B), np.uint32(1)
 S8, S15, S16 = np.uint32(32 - DRAW_BITS), np.uint32(15), np.uint32(16)
 
@@ -39,15 +40,24 @@ def constants(plan: Plan) -> tuple[Any, ...]:
         plan.negative or 0, machine.sign if plan.negative is not None else every,
         machine.sign if plan.keeps_zero_sign else 0,
     )  # fmt: skip
-    return tuple(machine.word(value) for value in values)
+    return tuple(machine.word(value & every) for value in values)
+
+
+def stream(seed: int, start: int) -> tuple[Any, ...]:
+    """What stochastic rounding needs for the elements from `start` on: their place in a block of 2^32 and its keys."""
+    return tuple(np.uint32(number) for number in (start & 0xFFFFFFFF, *stream_keys(seed, start >> 32)))
 
 
 @cache
 def loop(machine: Machine, rounding: str, way: str) -> Loop:
-    """The compiled loop for a rounding (a key of the tables below) and a way (`narrow`, `fixed`, `wide`)."""
-    if way == "narrow":
-        return _NARROW[rounding](machine.word, machine.real)
-    return _FIXED[rounding](machine.word, machine.real, way == "wide")
+    """The compiled loop for a rounding (a key of the tables below) and a way (`narrow`, `fine`, `fixed`, `wide`).
+
+    It is called with the bits of the input and of the output, the `constants` and a tuple of what the rule needs
+    besides: nothing, which numbers go outwards, or for stochastic rounding the place of the first element and two keys.
+    """
+    if way in ("narrow", "fine"):
+        return _narrow(machine.word, machine.real, _NARROW[rounding](machine.word, machine.real), way == "fine")
+    return _fixed(machine.word, machine.real, _FIXED[rounding](machine.word), way == "wide")
 
 
 def compiled(function: Loop) -> Loop:
@@ -83,200 +93,161 @@ def drawn_at(place: Any, first: Any, second: Any) -> Any:
     return np.uint32(np.uint32(w ^ np.uint32(w >> S15)) >> S8)
 
 
-def _nearest_narrow(word: Any, real: Any) -> Loop:
+Rule = Callable[..., Any]
+
+
+def _narrow(word: Any, real: Any, rule: Rule, fine: bool) -> Loop:
+    """Magnitudes rounded by adding `big` and taking it away; `gap` is the distance of neighbours in that place.
+
+    fine: the format is as precise as the type or more, so that only what is below `big` has bits to lose.
+    """
     finish = _finisher(word)
 
-    def nearest_narrow(bits: Words, out: Words, k: Any) -> None:
+    def narrow(bits: Words, out: Words, k: Any, extra: Any) -> None:
         for i in range(bits.size):
             b = bits[i]
             a = word(b & k[0])
             c = min(a, k[3])
-            big = word(max(word(c & k[1]), k[4]) + k[5]).view(real)
-            rounded = real((word(c).view(real) + big) - big).view(word)
-            out[i] = finish(b, a, rounded, k)
-
-    return compiled(nearest_narrow)
-
-
-def _directed_narrow(word: Any, real: Any) -> Loop:
-    """Numbers with the sign bit `wanted` take the outer neighbour, the others the inner one."""
-    finish = _finisher(word)
-
-    def directed_narrow(bits: Words, out: Words, k: Any, wanted: Any) -> None:
-        for i in range(bits.size):
-            b = bits[i]
-            a = word(b & k[0])
-            c = min(a, k[3])
-            binade = max(word(c & k[1]), k[4])
-            big, gap = word(binade + k[5]).view(real), word(binade - k[6]).view(real)
+            binade = k[4] if fine else max(word(c & k[1]), k[4])
+            big, step = word(binade + k[5]), word(binade - k[6])
+            big = word(0) if fine and c >= big else big
             x = word(c).view(real)
-            near = (x + big) - big
-            inner = near - gap if near > x else near
-            outer = near if near > x else near + gap
-            rounded = outer if word(b & k[2]) == wanted and inner < x else inner
+            rounded = rule(x, word(big).view(real), step, word(b & k[2]), i, extra)
             out[i] = finish(b, a, real(rounded).view(word), k)
 
-    return compiled(directed_narrow)
+    return compiled(narrow)
 
 
-def _away_narrow(word: Any, real: Any) -> Loop:
+def _nearest_narrow(word: Any, real: Any) -> Rule:
+    @register_jitable(inline="always")
+    def nearest(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        return (x + big) - big
+
+    return nearest
+
+
+def _directed_narrow(word: Any, real: Any) -> Rule:
+    """Numbers with the sign bit `extra[0]` take the outer neighbour, the others the inner one."""
+
+    @register_jitable(inline="always")
+    def directed(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        gap = word(step).view(real)
+        near = (x + big) - big
+        inner = near - gap if near > x else near
+        outer = near if near > x else near + gap
+        return outer if sign == extra[0] and inner < x else inner
+
+    return directed
+
+
+def _away_narrow(word: Any, real: Any) -> Rule:
     """To nearest, ties outwards."""
-    finish = _finisher(word)
 
-    def away_narrow(bits: Words, out: Words, k: Any) -> None:
-        for i in range(bits.size):
-            b = bits[i]
-            a = word(b & k[0])
-            c = min(a, k[3])
-            binade = max(word(c & k[1]), k[4])
-            big, gap = word(binade + k[5]).view(real), word(binade - k[6]).view(real)
-            x = word(c).view(real)
-            near = (x + big) - big
-            rest = x - near
-            rounded = real(near + gap if rest + rest == gap else near).view(word)
-            out[i] = finish(b, a, rounded, k)
+    @register_jitable(inline="always")
+    def away(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        gap = word(step).view(real)
+        near = (x + big) - big
+        rest = x - near
+        return near + gap if rest + rest == gap else near
 
-    return compiled(away_narrow)
+    return away
 
 
-def _odd_narrow(word: Any, real: Any) -> Loop:
+def _odd_narrow(word: Any, real: Any) -> Rule:
     """The neighbour whose last bit is 1; that bit is the last one of x + big."""
-    finish = _finisher(word)
     one = word(1)
 
-    def odd_narrow(bits: Words, out: Words, k: Any) -> None:
-        for i in range(bits.size):
-            b = bits[i]
-            a = word(b & k[0])
-            c = min(a, k[3])
-            binade = max(word(c & k[1]), k[4])
-            big, gap = word(binade + k[5]).view(real), word(binade - k[6]).view(real)
-            x = word(c).view(real)
-            grown = x + big
-            near = grown - big
-            odd = word(real(grown).view(word) & one)
-            other = near + gap if near < x else near - gap
-            rounded = other if near != x and odd == 0 else near
-            out[i] = finish(b, a, real(rounded).view(word), k)
+    @register_jitable(inline="always")
+    def odd(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        gap = word(step).view(real)
+        grown = x + big
+        near = grown - big
+        is_odd = word(real(grown).view(word) & one)
+        other = near + gap if near < x else near - gap
+        return other if near != x and is_odd == 0 else near
 
-    return compiled(odd_narrow)
+    return odd
 
 
-def _stochastic_narrow(word: Any, real: Any) -> Loop:
-    finish = _finisher(word)
+def _stochastic_narrow(word: Any, real: Any) -> Rule:
     one_draw = word(DRAW_BITS << (23 if real is np.float32 else 52))  # as a difference of exponents
 
-    def stochastic_narrow(bits: Words, out: Words, k: Any, start: Any, first: Any, second: Any) -> None:
-        for i in range(bits.size):
-            b = bits[i]
-            a = word(b & k[0])
-            c = min(a, k[3])
-            binade = max(word(c & k[1]), k[4])
-            big, step = word(binade + k[5]).view(real), word(binade - k[6])
-            gap, fine = step.view(real), word(step - one_draw).view(real)
-            x = word(c).view(real)
-            near = (x + big) - big
-            inner = near - gap if near > x else near
-            threshold = real(np.int32(drawn_at(start + i, first, second) + ONE)) * fine
-            rounded = real(inner + gap if x - inner >= threshold else inner).view(word)
-            out[i] = finish(b, a, rounded, k)
+    @register_jitable(inline="always")
+    def stochastic(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        gap, fine = word(step).view(real), word(step - one_draw).view(real)
+        near = (x + big) - big
+        inner = near - gap if near > x else near
+        threshold = real(np.int32(drawn_at(extra[0] + place, extra[1], extra[2]) + ONE)) * fine
+        return inner + gap if x - inner >= threshold else inner
 
-    return compiled(stochastic_narrow)
+    return stochastic
 
 
-def _scaler(word: Any, real: Any) -> tuple[Any, Any]:
-    """Magnitudes of subnormal inputs scaled up before rounding, and results scaled down."""
+def _fixed(word: Any, real: Any, rule: Rule, wide: bool) -> Loop:
+    """Magnitudes rounded by an addition to their bits and a mask; wide: subnormal inputs are scaled up meanwhile."""
+    finish = _finisher(word)
     up = real(2.0 ** (64 if real is np.float32 else 128))
-    down = real(1.0) / up
+    down, normal = real(1.0) / up, word(1 << (23 if real is np.float32 else 52))
 
-    @register_jitable(inline="always")
-    def raised(a: Any, tiny: Any) -> Any:
-        return real(word(a).view(real) * up).view(word) if tiny else a
+    def fixed(bits: Words, out: Words, k: Any, extra: Any) -> None:
+        for i in range(bits.size):
+            b = bits[i]
+            a = word(b & k[0])
+            tiny = wide and a < normal
+            c = real(word(a).view(real) * up).view(word) if tiny else a
+            rounded = word(rule(c, word(b & k[2]), k, i, extra) & k[8])
+            lowered = real(word(rounded).view(real) * down).view(word) if tiny else rounded
+            out[i] = finish(b, a, lowered, k)
 
-    @register_jitable(inline="always")
-    def lowered(a: Any, tiny: Any) -> Any:
-        return real(word(a).view(real) * down).view(word) if tiny else a
-
-    return raised, lowered
+    return compiled(fixed)
 
 
-def _nearest_fixed(word: Any, real: Any, wide: bool) -> Loop:
-    finish = _finisher(word)
-    raised, lowered = _scaler(word, real)
-    normal = word(1 << (23 if real is np.float32 else 52))
+def _nearest_fixed(word: Any) -> Rule:
     one = word(1)
 
-    def nearest_fixed(bits: Words, out: Words, k: Any) -> None:
-        for i in range(bits.size):
-            b = bits[i]
-            a = word(b & k[0])
-            tiny = wide and a < normal
-            c = raised(a, tiny)
-            rounded = word(word(c + k[9] + word(word(c >> k[7]) & one)) & k[8])
-            out[i] = finish(b, a, lowered(rounded, tiny), k)
+    @register_jitable(inline="always")
+    def nearest(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
+        return word(c + k[9] + word(word(c >> k[7]) & one))
 
-    return compiled(nearest_fixed)
+    return nearest
 
 
-def _directed_fixed(word: Any, real: Any, wide: bool) -> Loop:
-    """`add_up`, `add_down`: what is added to the bits of a positive and a negative number before they are cut."""
-    finish = _finisher(word)
-    raised, lowered = _scaler(word, real)
-    normal = word(1 << (23 if real is np.float32 else 52))
+def _directed_fixed(word: Any) -> Rule:
+    """`extra`: what is added to the bits of a positive and of a negative number before they are cut."""
 
-    def directed_fixed(bits: Words, out: Words, k: Any, add_up: Any, add_down: Any) -> None:
-        for i in range(bits.size):
-            b = bits[i]
-            a = word(b & k[0])
-            tiny = wide and a < normal
-            c = raised(a, tiny)
-            rounded = word(word(c + (add_down if word(b & k[2]) != 0 else add_up)) & k[8])
-            out[i] = finish(b, a, lowered(rounded, tiny), k)
+    @register_jitable(inline="always")
+    def directed(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
+        return word(c + (extra[1] if sign != 0 else extra[0]))
 
-    return compiled(directed_fixed)
+    return directed
 
 
-def _odd_fixed(word: Any, real: Any, wide: bool) -> Loop:
+def _odd_fixed(word: Any) -> Rule:
     """Sets the last bit that stays where any bit that is dropped was set."""
-    finish = _finisher(word)
-    raised, lowered = _scaler(word, real)
-    normal = word(1 << (23 if real is np.float32 else 52))
 
-    def odd_fixed(bits: Words, out: Words, k: Any) -> None:
-        for i in range(bits.size):
-            b = bits[i]
-            a = word(b & k[0])
-            tiny = wide and a < normal
-            c = raised(a, tiny)
-            rounded = word(word(c | word(word(c & k[10]) + k[10])) & k[8])
-            out[i] = finish(b, a, lowered(rounded, tiny), k)
+    @register_jitable(inline="always")
+    def odd(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
+        return word(c | word(word(c & k[10]) + k[10]))
 
-    return compiled(odd_fixed)
+    return odd
 
 
-def _stochastic_fixed(word: Any, real: Any, wide: bool) -> Loop:
-    finish = _finisher(word)
-    raised, lowered = _scaler(word, real)
-    normal = word(1 << (23 if real is np.float32 else 52))
+def _stochastic_fixed(word: Any) -> Rule:
     one = word(1)
 
-    def stochastic_fixed(bits: Words, out: Words, k: Any, start: Any, first: Any, second: Any) -> None:
-        for i in range(bits.size):
-            b = bits[i]
-            a = word(b & k[0])
-            tiny = wide and a < normal
-            c = raised(a, tiny)
-            share = word(word(word(word(drawn_at(start + i, first, second)) >> k[11]) + one) << k[12])
-            rounded = word(word(c + word(word(k[10] + one) - share)) & k[8])
-            out[i] = finish(b, a, lowered(rounded, tiny), k)
+    @register_jitable(inline="always")
+    def stochastic(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
+        drawn = word(drawn_at(extra[0] + place, extra[1], extra[2]))
+        share = word(word(word(drawn >> k[11]) + one) << k[12])
+        return word(c + word(word(k[10] + one) - share))
 
-    return compiled(stochastic_fixed)
+    return stochastic
 
 
-_NARROW: dict[str, Callable[[Any, Any], Loop]] = {
+_NARROW: dict[str, Callable[[Any, Any], Rule]] = {
     "nearest": _nearest_narrow, "directed": _directed_narrow, "nearest_away": _away_narrow, "to_odd": _odd_narrow,
     "stochastic": _stochastic_narrow,
 }  # fmt: skip
-_FIXED: dict[str, Callable[[Any, Any, bool], Loop]] = {
+_FIXED: dict[str, Callable[[Any], Rule]] = {
     "nearest": _nearest_fixed, "directed": _directed_fixed, "to_odd": _odd_fixed, "stochastic": _stochastic_fixed
 }  # fmt: skip

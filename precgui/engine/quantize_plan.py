@@ -8,6 +8,7 @@ wide: the format goes on where the type has subnormals; those are scaled up, rou
 narrow: the exponent range has room on both sides. A constant C of the element's own binade plus the dropped bits
 is added and taken away, (x + C) - C, and the adder of the machine rounds; the floor on C's exponent makes
 subnormals of the format come out right, too.
+fine: the format has less range than the type and as many digits or more: the same with one C for what lies below it.
 none: none of these; the caller takes a wider type or the array form of `formats`.
 """
 
@@ -23,7 +24,7 @@ import numpy as np
 from precgui.formats.model import FloatFormat, power_of_two
 from precgui.formats.rounding import DRAW_BITS, Convention, keeps_finite
 
-Way = Literal["identity", "fixed", "wide", "narrow", "none"]
+Way = Literal["identity", "fixed", "wide", "narrow", "fine", "none"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Machine:
 
     def bits_of(self, value: Fraction) -> int:
         """The code of a non-negative value that this type holds, infinity if it is beyond."""
-        if value >= power_of_two(self.bias + 1):
+        if value >= (2 - power_of_two(-self.mantissa_bits - 1)) * power_of_two(self.bias):
             return self.infinity
         real = self.real(float(value))
         return int(np.array(real).view(self.word))
@@ -100,17 +101,19 @@ def make_plan(fmt: FloatFormat, convention: Convention, machine: Machine) -> Pla
     """The plan for a format with a zero. `way` is `none` where the kernels cannot serve."""
     drop = machine.mantissa_bits - fmt.mantissa_bits
     way = _way(fmt, machine)
-    largest = min(machine.bits_of(fmt.max_finite), machine.infinity - 1)
-    lowest = max(fmt.emin, machine.emin)
+    lowest = (max(fmt.emin, machine.emin) + machine.bias) << machine.mantissa_bits
+    lift, fall = (bits << machine.mantissa_bits for bits in (drop, fmt.mantissa_bits))
+    if way == "fine" and _all_held_below(fmt, machine):
+        lift, fall = -lowest, 0
     return Plan(
         way,
         machine,
         max(drop, 0),
         machine.bits_of(4 * fmt.max_finite),
-        (lowest + machine.bias) << machine.mantissa_bits,
-        max(drop, 0) << machine.mantissa_bits,
-        fmt.mantissa_bits << machine.mantissa_bits,
-        largest,
+        lowest,
+        lift,
+        fall,
+        _largest_within(fmt, machine),
         _beyond(fmt, convention, machine, negative=False, infinite=False),
         _beyond(fmt, convention, machine, negative=True, infinite=False),
         _beyond(fmt, convention, machine, negative=False, infinite=True),
@@ -124,17 +127,31 @@ def _way(fmt: FloatFormat, machine: Machine) -> Way:
     drop = machine.mantissa_bits - fmt.mantissa_bits
     lowest_quantum, type_quantum = fmt.emin - fmt.mantissa_bits, machine.emin - machine.mantissa_bits
     holds_largest = fmt.max_finite >= (2 - power_of_two(-machine.mantissa_bits)) * power_of_two(machine.bias)
+    room_below = lowest_quantum - DRAW_BITS >= machine.emin
     if drop <= 0:
-        return "identity" if lowest_quantum <= type_quantum and holds_largest and fmt.signed else "none"
+        if lowest_quantum <= type_quantum and holds_largest and fmt.signed:
+            return "identity"
+        return "fine" if room_below or _all_held_below(fmt, machine) else "none"
     if fmt.mantissa_bits == 0 and fmt.emin <= machine.emin:
         return "none"
     if fmt.emin == machine.emin:
         return "fixed"
     if fmt.emin <= type_quantum:
         return "wide"
-    room_below = lowest_quantum - DRAW_BITS >= machine.emin
     room_above = fmt.emax + 2 + drop <= machine.bias
     return "narrow" if room_below and room_above else "none"
+
+
+def _all_held_below(fmt: FloatFormat, machine: Machine) -> bool:
+    """Whether the format holds all small numbers of the type, its subnormals included."""
+    return fmt.emin - fmt.mantissa_bits <= machine.emin - machine.mantissa_bits
+
+
+def _largest_within(fmt: FloatFormat, machine: Machine) -> int:
+    """The largest number of the type that is not past the largest value of the format."""
+    bits = min(machine.bits_of(fmt.max_finite), machine.infinity - 1)
+    held = Fraction(float(np.array(bits, machine.word).view(machine.real)))
+    return bits if held <= fmt.max_finite else bits - 1
 
 
 def _beyond(fmt: FloatFormat, convention: Convention, machine: Machine, *, negative: bool, infinite: bool) -> int:

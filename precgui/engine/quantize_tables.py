@@ -1,22 +1,21 @@
-"""Rounding to formats that are no binary floats: integers, code books and powers of two."""
+"""Rounding to formats that are no binary floats: integers and code books."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
+from numba.extending import intrinsic, register_jitable
 
-from precgui.engine.quantize_kernels import Loop, Words, compiled, drawn_at
-from precgui.engine.quantize_plan import Machine
+from precgui.engine.quantize_kernels import Loop, Run, Words, compiled, drawn_at, stream
+from precgui.engine.quantize_plan import DOUBLE, Machine
 from precgui.formats.model import CodeBook, IntFormat
-from precgui.formats.rounding import DRAW_BITS, ROUNDINGS, Rounding, round_ordinal, stream_keys
-
-Run = Callable[[Any, Any, int], None]
+from precgui.formats.rounding import DRAW_BITS, ROUNDINGS, Rounding, round_ordinal
 
 
 @lru_cache(maxsize=64)
@@ -31,12 +30,7 @@ def integer_runner(fmt: IntFormat, machine: Machine, rounding: Rounding, seed: i
         return lambda bits, out, start: nearest(bits.view(real), out.view(real), numbers)
     if rounding == "stochastic":
         drawn = _stochastic_integer(machine)
-
-        def run(bits: Any, out: Any, start: int) -> None:
-            first, second = (np.uint32(key) for key in stream_keys(seed, start >> 32))
-            drawn(bits.view(real), out.view(real), numbers, np.uint32(start & 0xFFFFFFFF), first, second)
-
-        return run
+        return lambda bits, out, start: drawn(bits.view(real), out.view(real), numbers, stream(seed, start))
     other = _other_integer(machine, ROUNDINGS.index(rounding))
     return lambda bits, out, start: other(bits.view(real), out.view(real), numbers)
 
@@ -90,14 +84,14 @@ def _other_integer(machine: Machine, place: int) -> Loop:
 def _stochastic_integer(machine: Machine) -> Loop:
     zero, one, unit = machine.real(0), machine.real(1), machine.real(2.0**-DRAW_BITS)
 
-    def stochastic_integer(values: Words, out: Words, k: Any, start: Any, first: Any, second: Any) -> None:
+    def stochastic_integer(values: Words, out: Words, k: Any, extra: Any) -> None:
         for i in range(values.size):
             t = values[i] * k[0]
             t = k[2] - one if t < k[2] - one else t
             t = k[3] + one if t > k[3] + one else t
             a = abs(t)
             whole = np.floor(a)
-            threshold = machine_real(np.int32(drawn_at(start + i, first, second) + word_one)) * unit
+            threshold = machine_real(np.int32(drawn_at(extra[0] + i, extra[1], extra[2]) + word_one)) * unit
             r = whole + one if a - whole >= threshold else whole
             r = -r if t < zero else r
             r = k[2] if r < k[2] else r
@@ -109,11 +103,14 @@ def _stochastic_integer(machine: Machine) -> Loop:
 
 
 @cache
-def book_runner(fmt: CodeBook, machine: Machine, rounding: Rounding) -> Run:
+def book_runner(fmt: CodeBook, machine: Machine, rounding: Rounding, seed: int) -> Run:
     """The same for a code book, by comparison with the least number that rounds to each entry."""
     real = machine.real
-    steps = tuple(_least_above(fmt, place, machine, rounding) for place in range(1, len(fmt.values)))
     book = tuple(real(float(value)) for value in fmt.values)
+    if rounding == "stochastic":
+        drawn = _stochastic_book_loop(len(book), DOUBLE if _loses_digits(book) else machine)
+        return lambda bits, out, start: drawn(bits.view(real), out.view(real), book, stream(seed, start))
+    steps = tuple(_least_above(fmt, place, machine, rounding) for place in range(1, len(fmt.values)))
     run = _book_loop(len(book))
     return lambda bits, out, start: run(bits.view(real), out.view(real), steps, book)
 
@@ -146,14 +143,14 @@ def _entry_of(place: int) -> Any:
     """A chain of compiled comparisons, the last one with step `place - 1`: what a loop over a tuple does not become."""
     if place == 0:
 
-        @numba.njit(inline="always")
+        @register_jitable
         def first(x: Any, steps: Any, book: Any) -> Any:
             return book[0]
 
         return first
     before, index = _entry_of(place - 1), place - 1
 
-    @numba.njit(inline="always")
+    @register_jitable
     def entry(x: Any, steps: Any, book: Any) -> Any:
         lower = before(x, steps, book)
         return book[place] if x >= steps[index] else lower
@@ -170,38 +167,93 @@ def _book_loop(entries: int) -> Loop:
             x = values[i]
             out[i] = x if np.isnan(x) else entry(x, steps, book)
 
-    return numba.njit(nogil=True)(nearest_entry)  # not kept on disk: a chain of closures has no stable name
+    return compiled(nearest_entry)  # not kept on disk: a chain of closures has no stable name
+
+
+def _loses_digits(book: tuple[Any, ...]) -> bool:
+    """Whether a number's distance from the entry on the side of zero may not be exact in the type of the book."""
+    for low, high in pairwise(book):
+        inner, outer = sorted((abs(float(low)), abs(float(high))))
+        gap = Fraction(float(high)) - Fraction(float(low))
+        across, far = low < 0 < high, inner and outer - inner > 2.0 ** math.frexp(inner)[1]
+        if across or far or Fraction(float(high - low)) != gap:
+            return True
+    return False
+
+
+@intrinsic
+def _rounded_once(context: Any, a: Any, b: Any, c: Any) -> Any:
+    """a x b + c, rounded once: its sign is that of the exact result."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return a(a, b, c), generate
+
+
+_fused: Any = _rounded_once
+
+
+def _pivot(first: int, size: int, last: int, level: int, depth: int = 0) -> Any:
+    """The entry that a search through `size` gaps from `first` on compares with after `level` answers."""
+    middle = first + size // 2
+    if depth == level:
+        place = min(middle, last)
+
+        @register_jitable
+        def entry(answers: Any, book: Any) -> Any:
+            return book[place]
+
+        return entry
+    low, high = (_pivot(start, size // 2, last, level, depth + 1) for start in (first, middle))
+
+    @register_jitable
+    def chosen(answers: Any, book: Any) -> Any:
+        below, above = low(answers, book), high(answers, book)
+        return above if answers[depth] else below
+
+    return chosen
+
+
+def _around(last: int, level: int, size: int) -> Any:
+    """Compiled: the answers of the first `level` steps of a binary search for x, and the entries around it so far."""
+    if level == 0:
+
+        @register_jitable
+        def begin(x: Any, book: Any) -> Any:
+            return (), book[0], book[last]
+
+        return begin
+    before, pivot = _around(last, level - 1, size), _pivot(0, size, last, level - 1)
+
+    @register_jitable
+    def around(x: Any, book: Any) -> Any:
+        answers, low, high = before(x, book)
+        middle = pivot(answers, book)
+        above = x >= middle
+        return (*answers, above), (middle if above else low), (high if above else middle)
+
+    return around
 
 
 @cache
-def power_runner(machine: Machine, lowest: int, highest: int) -> Run:
-    """The same for E8M0, powers of two from 2^lowest to 2^highest, in single precision or double.
+def _stochastic_book_loop(entries: int, machine: Machine) -> Loop:
+    """`machine` is the one in which distances are compared with the draw."""
+    last, exact = entries - 1, machine.real
+    levels = (last - 1).bit_length()
+    around = _around(last, levels, 1 << levels)
+    scale, one = exact(1 << DRAW_BITS), np.uint32(1)
 
-    Zero, negative numbers and what is too large become NaN; what is too small becomes 2^lowest.
-    """
-    word = machine.word
-    numbers = tuple(
-        word(value)
-        for value in (
-            machine.bits_of(Fraction(2) ** lowest), machine.bits_of(Fraction(3, 2) * Fraction(2) ** lowest),
-            machine.bits_of(Fraction(2) ** (lowest + 1)), machine.bits_of(Fraction(3, 2) * Fraction(2) ** highest),
-            1 << (machine.mantissa_bits - 1), machine.infinity, machine.nan, machine.sign,
-        )
-    )  # fmt: skip
-    run = _power_loop(machine)
-    return lambda bits, out, start: run(bits.view(word), out.view(word), numbers)
+    def stochastic_entry(values: Words, out: Words, book: Any, extra: Any) -> None:
+        for i in range(values.size):
+            x = values[i]
+            t = book[0] if x < book[0] else x
+            t = book[last] if t > book[last] else t
+            _, low, high = around(t, book)
+            inner, outer = (low if t > 0 else high), (high if t > 0 else low)
+            moved = abs(exact(t) - exact(inner)) * scale
+            threshold = exact(np.int32(drawn_at(extra[0] + i, extra[1], extra[2]) + one))
+            away = _fused(threshold, exact(high) - exact(low), -moved) <= 0
+            out[i] = x if np.isnan(x) else outer if away else inner
 
-
-@cache
-def _power_loop(machine: Machine) -> Loop:
-    word = machine.word
-
-    def nearest_power(bits: Words, out: Words, k: Any) -> None:
-        for i in range(bits.size):
-            b = bits[i]
-            r = word(word(b + k[4]) & k[5])
-            r = k[2] if b < k[2] else r
-            r = k[0] if b < k[1] else r
-            out[i] = k[6] if b >= k[3] or b == 0 else r
-
-    return compiled(nearest_power)
+    return compiled(stochastic_entry)

@@ -21,7 +21,8 @@ BF16 = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
 with np.errstate(all="ignore"):
     FP16 = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 EXACT_NAMES = ["fp64", "tf32", "bf16", "fp16", "e4m3fn", "e4m3fnuz", "e2m1", "ue4m3", "e8m0", "e5m7", "e9m4", "e11m30",
-               "e0m4", "e5m0", "e3m20", "e8m23", "int8", "mxint8", "nf4", "sign1", "e4m3b20", "e12m9"]  # fmt: skip
+               "e0m4", "e5m0", "e3m20", "e8m23", "e5m23", "e7m40", "e5m112", "e11m53", "e0m30", "int8", "mxint8", "nf4",
+               "sign1", "e4m3b20", "e12m9"]  # fmt: skip
 
 
 def _torch(values: np.ndarray) -> torch.Tensor:
