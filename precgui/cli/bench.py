@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rich.table import Table
 
 from precgui.cli.errors import UserError
 from precgui.hardware import measured
+from precgui.hardware.figures import Figure, csv_text, figures
 from precgui.hardware.measured import remarks
 
 _SMALLEST, _LARGEST = 16, 65536
@@ -31,7 +32,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as in a run)")
     parser.add_argument("--energy", action="store_true", help="also measure joules per product (15 s per format)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the matrix products as CSV")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every figure as CSV")
     parser.add_argument("--list", action="store_true", help="list the kept results instead of measuring")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result for later comparison")
     parser.set_defaults(run=run)
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     result = _measure(plan, quiet=args.json)
     if result["complete"] and not args.no_keep:
         _keep(result)
-    if args.csv:
+    if args.csv is not None:
         _write_csv(args.csv, result)
     if args.json:
         print(json.dumps(result, indent=1))
@@ -60,25 +61,38 @@ def _plan(args: argparse.Namespace) -> Any:
     from precgui.engine.bench_parts import PARTS
     from precgui.engine.bench_work import FORMATS
 
-    formats = tuple(name.strip() for name in args.formats.split(",")) if args.formats else FORMATS
+    formats = FORMATS if args.formats is None else tuple(name.strip() for name in args.formats.split(","))
     for name in formats:
         if name not in FORMATS:
-            raise UserError(f"--formats {name or args.formats}: the bench multiplies {', '.join(FORMATS)}")
-    if args.threads is not None and args.threads < 1:
-        raise UserError(f"--threads {args.threads}: at least 1")
+            raise UserError(f"--formats {name or repr(args.formats)}: the bench multiplies {', '.join(FORMATS)}")
+    most = os.cpu_count() or 1
+    if args.threads is not None and not 1 <= args.threads <= most:
+        raise UserError(f"--threads {args.threads}: this machine takes 1 to {most}")
     if not _DEVICE.fullmatch(args.device):
         raise UserError(f"--device {args.device}: a device is auto, cpu, cuda, cuda:1, mps or xpu")
-    if args.csv and not args.csv.parent.is_dir():
-        raise UserError(f"--csv {args.csv}: there is no folder {args.csv.parent}; make it or choose another place")
+    if args.csv is not None:
+        _check_place(args.csv)
     parts = PARTS if args.energy else DEFAULT_PARTS
-    return Plan(args.device, formats, _sizes(args.sizes) if args.sizes else None, args.threads, parts)
+    return Plan(args.device, formats, None if args.sizes is None else _sizes(args.sizes), args.threads, parts)
+
+
+def _check_place(path: Path) -> None:
+    """Before minutes of measuring, not after them."""
+    if path.is_dir():
+        raise UserError(f"--csv {path}: this is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise UserError(f"--csv {path}: there is no folder {path.parent}; make it or choose another place")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UserError(f"--csv {path}: it may not be written; choose another place")
 
 
 def _sizes(text: str) -> tuple[int, ...]:
     sizes = []
     for part in text.split(","):
         if not part.strip().isdigit() or not _SMALLEST <= int(part) <= _LARGEST:
-            raise UserError(f"--sizes {part}: a size is a whole number from {_SMALLEST} to {_LARGEST}")
+            raise UserError(
+                f"--sizes {part.strip() or repr(text)}: a size is a whole number from {_SMALLEST} to {_LARGEST}"
+            )
         sizes.append(int(part))
     return tuple(sizes)
 
@@ -142,12 +156,8 @@ def _keep(result: dict[str, Any]) -> None:
 
 
 def _write_csv(path: Path, result: dict[str, Any]) -> None:
-    names = ("format", "m", "seconds", "spread", "tops", "peak_tops", "share", "clock_mhz", "note")
     try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, names, extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(result["gemm"])
+        path.write_text(csv_text(result), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error}") from None
 
@@ -175,30 +185,33 @@ def _print(console: Console, result: dict[str, Any], earlier: list[dict[str, Any
     )
     if not result["complete"]:
         console.print("[yellow]Stopped before the end: what follows is incomplete and is not kept.")
-    console.print(_products(result, measured.of_device(device["name"], earlier)))
+    rows = figures(result)
+    console.print(_products(rows, measured.of_device(device["name"], earlier)))
     console.print(_certificates(result))
     if result["alignment"]:
         console.print(_alignment(result))
     if result["copy"]:
-        console.print(f"Copy: {result['copy']['gb_s']:.1f} GB/s, read and write counted")
-    converted = ", ".join(f"{row['from']} to {row['to']} {_number(row['gb_s'])} GB/s" for row in result["conversions"])
-    console.print(f"Conversion: {converted}")
-    console.print(_blocks(result))
+        told = f"{result['copy']['gb_s']:.1f} GB/s, read and write counted" if result["copy"]["gb_s"] else ""
+        console.print(f"Copy: {told or escape(result['copy']['note'])}")
+    if result["conversions"]:
+        console.print(_conversions(rows))
+    if result["blocks"]:
+        console.print(_blocks(rows))
     if result.get("energy"):
         console.print(_energies(result))
 
 
-def _products(result: dict[str, Any], earlier: list[Any]) -> Table:
+def _products(rows: list[Figure], earlier: list[Any]) -> Table:
     before = {(r["format"], r["m"]): r["tops"] for r in earlier[0]["gemm"]} if earlier else {}
-    fp32 = {row["m"]: row["tops"] for row in result["gemm"] if row["format"] == "fp32"}
     table = Table("Product", "Size", "10¹²/s", "± %", "x FP32", "of peak", "before", "", box=None, header_style="bold")
-    for row in result["gemm"]:
-        tops, reference, was = row["tops"], fp32.get(row["m"]), before.get((row["format"], row["m"]))
-        table.add_row(
-            row["format"], str(row["m"]), _number(tops), _percent(row.get("spread")),
-            f"{tops / reference:.2f}" if tops and reference else "", _percent(row.get("share")),
-            f"{(tops / was - 1) * 100:+.0f} %" if tops and was else "", f"[dim]{escape(remarks(row))}",
-        )  # fmt: skip
+    for row in rows:
+        tops, was = row["tops"], before.get((row["format"], row["size"]))
+        if row["kind"] == "product":
+            table.add_row(
+                row["format"], str(row["size"]), _number(tops), _percent(row["spread"]), _times(row),
+                _percent(row["share"]), f"{(tops / was - 1) * 100:+.0f} %" if tops and was else "",
+                f"[dim]{escape(remarks(row))}",
+            )  # fmt: skip
     return table
 
 
@@ -221,15 +234,21 @@ def _alignment(result: dict[str, Any]) -> Table:
     return table
 
 
-def _blocks(result: dict[str, Any]) -> Table:
-    fp32 = {row["block"]: row["seconds"] for row in result["blocks"] if row["format"] == "fp32"}
+def _conversions(rows: list[Figure]) -> Table:
+    table = Table("Conversion", "GB/s", "± %", "", box=None, header_style="bold")
+    for row in rows:
+        if row["kind"] == "conversion":
+            what = f"{row['format']} to {row['to']}"
+            table.add_row(what, _number(row["gb_s"]), _percent(row["spread"]), f"[dim]{escape(remarks(row))}")
+    return table
+
+
+def _blocks(rows: list[Figure]) -> Table:
     table = Table("Forward and backward", "Format", "ms", "x FP32", "", box=None, header_style="bold")
-    for row in result["blocks"]:
-        seconds, reference = row["seconds"], fp32.get(row["block"])
-        table.add_row(
-            row["block"], row["format"], _number(seconds and seconds * 1e3),
-            f"{reference / seconds:.2f}" if seconds and reference else "", f"[dim]{escape(row['note'])}",
-        )  # fmt: skip
+    for row in rows:
+        if row["kind"] in ("convolution", "attention"):
+            milliseconds = _number(row["seconds"] and row["seconds"] * 1e3)
+            table.add_row(row["kind"], row["format"], milliseconds, _times(row), f"[dim]{escape(remarks(row))}")
     return table
 
 
@@ -248,6 +267,10 @@ def _energies(result: dict[str, Any]) -> Table:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
+
+
+def _times(row: Figure) -> str:
+    return "" if row["times_fp32"] is None else f"{row['times_fp32']:.2f}"
 
 
 def _percent(value: float | None) -> str:

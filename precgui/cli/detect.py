@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Detect and print. Returns 0."""
     facts, problem = ask_torch()
     machine = detect(facts)
-    if args.card:
+    if args.card is not None:
         machine = replace(machine, devices=cards_called(args.card))
     results = measured.kept()
     advices = {

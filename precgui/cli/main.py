@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import multiprocessing
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from precgui import __version__
 from precgui.cli.errors import UserError
+from precgui.cli.parser import Parser
 
 # Modules with `add_parsers(subparsers)`; each sub-parser sets `run`, a function from the arguments to the exit code.
 COMMANDS = {
@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit code: 0 well, 1 a run failed, 2 bad input."""
+    """Entry point. Returns the exit code: 0 well, 1 a run failed, 2 bad input, 130 Ctrl+C."""
     multiprocessing.freeze_support()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -37,15 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _command(arguments)
         return _window(arguments)
     except UserError as error:
-        print(f"precgui: {error}", file=sys.stderr)
+        print(f"precgui: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:  # `precgui formats | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def _command(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="precgui",
         description="See what numeric precision does to your training on your machine. "
         "Without a command it opens the window, with the run files that are named.",
@@ -65,7 +67,7 @@ def _wanted_modules(word: str) -> list[str]:
 
 
 def _window(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="precgui", description="Open the window.")
+    parser = Parser(prog="precgui", description="Open the window.")
     parser.add_argument("files", nargs="*", type=Path, metavar="RUN.h5", help="run files to open")
     parser.add_argument("--fresh", action="store_true", help="ignore the saved settings and window layout")
     parsed = parser.parse_args(arguments)

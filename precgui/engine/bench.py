@@ -67,7 +67,7 @@ def run_bench(plan: Plan, emit: Emit, stopped: Callable[[], bool]) -> dict[str, 
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     sizes = sorted(set(plan.sizes or (CPU_SIZES if device.type == "cpu" else ACCELERATOR_SIZES)))
     on_device = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-    with restored(), on_device, Gauge(about.uuid) as gauge:
+    with restored(), on_device, Gauge(about) as gauge:
         threads = devices.pin_threads(plan.threads)
         total = steps(plan.formats, sizes, plan.parts)
         bench = Bench(plan.formats, sizes, plan.parts, device, about, gauge, emit, stopped, total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 
 from precgui.engine import bench_work as work
 from precgui.engine.bench_energy import energy_row
-from precgui.engine.bench_timing import compare, measure, once
+from precgui.engine.bench_timing import Timing, Work, compare, measure, once, while_busy
 from precgui.engine.switches import set_fp32_arithmetic
 from precgui.hardware.device import Device
 from precgui.hardware.gauge import Gauge
@@ -116,6 +116,7 @@ def _first_line(refusal: Exception) -> str:
 def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
     """The error of a product against FP64, and a tiny product's time, which later tells what is worth trying."""
     bench.step(f"{fmt}: which arithmetic runs")
+    row: dict[str, Any] = {"format": fmt, "m": CERTIFICATE_SIZE, "error": None, "ran_as": None}
     _switch(fmt)
     try:
         bench.probe_s[fmt] = once(work.gemm(fmt, bench.probe, bench.device), bench.device)
@@ -123,10 +124,10 @@ def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
         error = _error(fmt, size, bench.device)
     except _REFUSALS as refusal:
         bench.refusal[fmt] = f"torch refuses: {_first_line(refusal)}"
-        return bench.row("certificate", {"format": fmt, "error": None, "ran_as": None, "note": bench.refusal[fmt]})
+        return bench.row("certificate", row | {"note": bench.refusal[fmt]})
     ran_as = next((name for name, most in _BANDS if error <= most), "none of the known formats")
     note = "" if fmt in ran_as.split() else f"asked for {fmt}, the error is that of {ran_as}"
-    return bench.row("certificate", {"format": fmt, "error": error, "ran_as": ran_as, "note": note})
+    return bench.row("certificate", row | {"m": size, "error": error, "ran_as": ran_as, "note": note})
 
 
 def _error(fmt: str, size: int, device: torch.device) -> float:
@@ -154,13 +155,19 @@ def _product(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
         }
     _switch(fmt)
     try:
-        timing = measure(work.gemm(fmt, size, bench.device), bench.device, bench.stopped)
+        timing, beside = _timed(bench, work.gemm(fmt, size, bench.device))
     except _REFUSALS as refusal:
         return row | {"note": f"torch refuses this size: {_first_line(refusal)}"}
     bench.probe_s[fmt] = timing.seconds * (bench.probe / size) ** 3  # the largest size so far predicts the next best
     tops = 2 * size**3 / timing.seconds * 1e-12
     return row | {"seconds": timing.seconds, "spread": timing.spread, "tops": tops,
-                  **_against_peak(bench, fmt, tops), **bench.gauge.read()}  # fmt: skip
+                  **_against_peak(bench, fmt, tops), **beside}  # fmt: skip
+
+
+def _timed(bench: Bench, run: Work) -> tuple[Timing, Mapping[str, Any]]:
+    """The timing of `run`, and what the gauge reads while the device works on it."""
+    timing = measure(run, bench.device, bench.stopped)
+    return timing, while_busy(run, bench.device, timing.seconds, bench.gauge.read)
 
 
 def _slow_kernel(bench: Bench, fmt: str) -> str:
@@ -211,9 +218,13 @@ def _copy(bench: Bench) -> dict[str, Any] | None:
         return None
     bench.step("copy bandwidth")
     count = (1 << 30) if bench.device.type == "cuda" else (1 << 28)
-    timing = measure(work.copy(count, bench.device), bench.device, bench.stopped)
+    row: dict[str, Any] = {"gb_s": None, "bytes": count, "note": ""}
+    try:
+        timing, beside = _timed(bench, work.copy(count, bench.device))
+    except _REFUSALS as refusal:
+        return bench.row("copy", row | {"note": f"torch refuses: {_first_line(refusal)}"})
     rate = 2 * count / timing.seconds * 1e-9
-    return bench.row("copy", {"gb_s": rate, "bytes": count, "spread": timing.spread, **bench.gauge.read()})
+    return bench.row("copy", row | {"gb_s": rate, "seconds": timing.seconds, "spread": timing.spread, **beside})
 
 
 def _conversion(bench: Bench, source: str, from_: torch.dtype, target: str, to: torch.dtype) -> dict[str, Any]:
@@ -221,12 +232,12 @@ def _conversion(bench: Bench, source: str, from_: torch.dtype, target: str, to: 
     count = 1 << 24 if bench.device.type == "cuda" else 1 << 22
     row = {"from": source, "to": target, "gb_s": None, "values_per_s": None, "note": ""}
     try:
-        timing = measure(work.convert(from_, to, count, bench.device), bench.device, bench.stopped)
+        timing, beside = _timed(bench, work.convert(from_, to, count, bench.device))
     except _REFUSALS as refusal:
         return bench.row("conversions", row | {"note": f"torch refuses: {_first_line(refusal)}"})
     moved = count * (from_.itemsize + to.itemsize)
-    rates = {"gb_s": moved / timing.seconds * 1e-9, "values_per_s": count / timing.seconds, "spread": timing.spread}
-    return bench.row("conversions", row | rates)
+    rates = {"gb_s": moved / timing.seconds * 1e-9, "values_per_s": count / timing.seconds}
+    return bench.row("conversions", row | rates | {"seconds": timing.seconds, "spread": timing.spread, **beside})
 
 
 def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
@@ -242,12 +253,12 @@ def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
         if bench.on_cpu and predicted_s > LONGEST_BLOCK_S:
             note = f"reference kernel, not measured at this size: about {predicted_s:.0f} s a call"
             return bench.row("blocks", row | {"note": note})
-        timing = measure(run, bench.device, bench.stopped)
+        timing, beside = _timed(bench, run)
     except _REFUSALS as refusal:
         return bench.row("blocks", row | {"note": f"torch refuses: {_first_line(refusal)}"})
     row |= {"seconds": timing.seconds, "spread": timing.spread, "tops": operations / timing.seconds * 1e-12}
     note = "timed once: a call takes long" if timing.spread is None else ""
-    return bench.row("blocks", row | {"note": note, **bench.gauge.read()})
+    return bench.row("blocks", row | {"note": note, **beside})
 
 
 def _energy(bench: Bench, fmt: str) -> dict[str, Any]:
@@ -255,7 +266,12 @@ def _energy(bench: Bench, fmt: str) -> dict[str, Any]:
     size = max(bench.sizes)
     bench.step(f"{fmt}: energy of {size} x {size} products")
     if fmt not in bench.probe_s or _predicted_s(bench, fmt, size) > LONGEST_CALL_S:
-        return bench.row("energy", {"format": fmt, "m": size, "note": "too slow to be worth measuring"})
+        return bench.row(
+            "energy", {"format": fmt, "m": size, "gross_j": None, "note": "too slow to be worth measuring"}
+        )
     _switch(fmt)
-    run = work.gemm(fmt, size, bench.device)
-    return bench.row("energy", {"format": fmt, "m": size, **energy_row(run, size, bench.device, bench.gauge)})
+    try:
+        found = energy_row(work.gemm(fmt, size, bench.device), size, bench.device, bench.gauge)
+    except _REFUSALS as refusal:
+        found = {"gross_j": None, "note": f"torch refuses this size: {_first_line(refusal)}"}
+    return bench.row("energy", {"format": fmt, "m": size, **found})

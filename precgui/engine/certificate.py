@@ -36,7 +36,7 @@ def gemm_error(device: torch.device, dtype: torch.dtype = torch.float32, size: i
     a = torch.randn(size, size, generator=generator)
     b = torch.randn(size, size, generator=generator)
     exact = a.double() @ b.double()
-    product = (a.to(device, dtype) @ b.to(device, dtype)).double().cpu()
+    product = (a.to(device, dtype) @ b.to(device, dtype)).cpu().double()
     return float((product - exact).norm() / exact.norm())
 
 

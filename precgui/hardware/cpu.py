@@ -41,15 +41,17 @@ _AMD_GENERATIONS = {
 _INTEL_GENERATIONS = {
     63: "Haswell-EP", 79: "Broadwell-EP", 85: "Skylake-SP", 106: "Ice Lake-SP", 108: "Ice Lake-D", 125: "Ice Lake",
     126: "Ice Lake", 140: "Tiger Lake", 141: "Tiger Lake", 143: "Sapphire Rapids", 151: "Alder Lake",
-    154: "Alder Lake", 167: "Rocket Lake", 170: "Meteor Lake", 173: "Granite Rapids", 174: "Granite Rapids-D",
-    175: "Sierra Forest", 183: "Raptor Lake", 186: "Raptor Lake", 189: "Lunar Lake", 198: "Arrow Lake",
-    207: "Emerald Rapids",
+    154: "Alder Lake", 167: "Rocket Lake", 170: "Meteor Lake", 172: "Meteor Lake", 173: "Granite Rapids",
+    174: "Granite Rapids-D", 175: "Sierra Forest", 181: "Arrow Lake", 183: "Raptor Lake", 186: "Raptor Lake",
+    189: "Lunar Lake", 190: "Alder Lake-N", 191: "Raptor Lake", 197: "Arrow Lake", 198: "Arrow Lake",
+    204: "Panther Lake", 207: "Emerald Rapids", 221: "Clearwater Forest",
 }  # fmt: skip
 _ARM_PARTS = {
     ("0x41", "0xd0b"): "Cortex-A76", ("0x41", "0xd0c"): "Neoverse N1 (Graviton2, Altra)",
     ("0x41", "0xd40"): "Neoverse V1 (Graviton3)", ("0x41", "0xd49"): "Neoverse N2",
     ("0x41", "0xd4f"): "Neoverse V2 (Graviton4, Grace)", ("0x41", "0xd84"): "Neoverse V3",
-    ("0x41", "0xd8e"): "Neoverse N3", ("0xc0", "0xac3"): "AmpereOne", ("0x46", "0x001"): "A64FX",
+    ("0x41", "0xd83"): "Neoverse V3AE", ("0x41", "0xd8e"): "Neoverse N3", ("0xc0", "0xac3"): "AmpereOne",
+    ("0xc0", "0xac4"): "AmpereOne (A1A)", ("0x46", "0x001"): "A64FX",
 }  # fmt: skip
 
 # What Linux knows of but leaves out of /proc/cpuinfo (its names are empty in cpufeatures.h), by generation and by the

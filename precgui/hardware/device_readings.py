@@ -95,7 +95,7 @@ class GpuReader:
 
     def everything(self) -> DeviceReading:
         """All quantities, throttle reasons and processes."""
-        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        memory = self._remembered(("memory",), self._gpu.memory)
         values: dict[str, Maybe[float]] = {
             **self.power(),
             "power_limit_w": _scaled(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),

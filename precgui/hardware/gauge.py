@@ -10,15 +10,17 @@ from typing import Any
 import psutil
 
 from precgui.hardware import nvml
+from precgui.hardware.device import Device
 from precgui.hardware.device_readings import REASONS, GpuReader
 from precgui.hardware.readings import Absent, Maybe, known
 
 
 class Gauge:
-    """Reads the GPU with this UUID, or the CPU's clock when there is none."""
+    """Reads the clock of the CPU, or the GPU with this UUID; of other devices nothing is told."""
 
-    def __init__(self, uuid: str) -> None:
-        self.uuid = uuid
+    def __init__(self, device: Device) -> None:
+        self.uuid = device.uuid
+        self._on_cpu = device.kind == "cpu"
         self._session: Maybe[nvml.Session] = Absent("not opened")
         self._reader: GpuReader | None = None
 
@@ -57,7 +59,7 @@ class Gauge:
     def read(self) -> Mapping[str, Any]:
         """`clock_mhz`, `temperature_c`, `power_w` and `reasons` (words), null where they are not told."""
         if self._reader is None:
-            frequency = psutil.cpu_freq() if not self.uuid else None
+            frequency = psutil.cpu_freq() if self._on_cpu else None
             clock = float(frequency.current) if frequency and frequency.current else None
             return {"clock_mhz": clock, "temperature_c": None, "power_w": None, "reasons": None}
         found = self._reader.everything()

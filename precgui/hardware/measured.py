@@ -58,6 +58,18 @@ def best_tops(result: Mapping[str, Any]) -> dict[str, float]:
     return best
 
 
+def copy_gb_s(result: Mapping[str, Any] | None) -> float | None:
+    """The measured copy bandwidth, None where it was not measured or torch refused."""
+    copied = result.get("copy") if result else None
+    return copied["gb_s"] if copied else None
+
+
+def earlier_than(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The newest result before this one on a device of the same name; one that still grows has no time yet."""
+    same = of_device(result["device"]["name"], results)
+    return next((other for other in same if other.get("started", "") < result.get("started", "~")), None)
+
+
 def gain(name: str, results: Sequence[Mapping[str, Any]], fmt: str = "bf16") -> float | None:
     """Best measured rate of `fmt` over the best of FP32 in the newest result of a device of this name, or None."""
     for result in of_device(name, results):

@@ -26,8 +26,8 @@ def nvidia_devices(opened: Maybe[nvml.Session], torch_devices: TorchDevices) -> 
     if not isinstance(opened, Absent):
         for index, gpu in enumerate(opened.gpus()):
             found += [_unreachable(index, gpu)] if isinstance(gpu, Absent) else _with_slices(gpu, opened, rows)
-    seen = {_bare(device.uuid) for device in found}
-    return found + [_from_torch(row) for row in rows if _bare(row["uuid"]) not in seen]
+    seen = {device.id for device in found}
+    return found + [_from_torch(row) for row in rows if row["id"] not in seen]
 
 
 def _unreachable(index: int, gpu: Absent) -> Device:
@@ -37,15 +37,23 @@ def _unreachable(index: int, gpu: Absent) -> Device:
 
 
 def _with_slices(gpu: nvml.Gpu, opened: nvml.Session, rows: TorchDevices) -> list[Device]:
-    parent = _from_driver(gpu, opened, rows)
+    if not _is_divided(gpu):
+        return [_from_driver(gpu, opened, rows)]
+    whole, slices = _from_driver(gpu, opened, ()), list[Device]()
+    for index in range(_MOST_MIG_SLICES):
+        left = [row for row in rows if row["id"] not in [device.id for device in slices]]
+        found = _slice(gpu, index, left, whole.uuid)
+        slices += [found] if found else []
+    return [whole, *slices]
+
+
+def _is_divided(gpu: nvml.Gpu) -> bool:
     mode = gpu.ask("nvmlDeviceGetMigMode")
-    if isinstance(mode, Absent) or not mode[0]:
-        return [parent]
-    slices = [found for index in range(_MOST_MIG_SLICES) if (found := _slice(gpu, index, rows))]
-    return [parent, *slices]
+    return not isinstance(mode, Absent) and bool(mode[0])
 
 
-def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices) -> Device | None:
+def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices, whole_uuid: str) -> Device | None:
+    """One MIG slice. CUDA may tell torch the UUID of the whole GPU; then the name tells the slice."""
     handle = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
     if isinstance(handle, Absent):
         return None
@@ -56,10 +64,12 @@ def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices) -> Device | None:
     capability = _capability(gpu)
     row, architecture = _row(gpu.name(), capability, sms, _clock(gpu, _CLOCK_SM), None)
     uuid = str(known(part.ask("nvmlDeviceGetUUID")) or "")
+    named = [row for row in rows if row["name"] == part.name()]
+    torch_id = _torch_id(uuid, rows) or _torch_id(whole_uuid, named)
     details = (("SMs", _text(sms)), ("Part of", gpu.name()))
     bandwidth = Absent("a slice has a part of that of the GPU, which the driver does not tell")
     return Device(
-        _torch_id(uuid, rows) or f"gpu:{gpu.index}/{index}", "cuda", part.name(), architecture,
+        torch_id or f"gpu:{gpu.index}/{index}", "cuda", part.name(), architecture,
         known(capability) or "", row, memory, bandwidth, details, uuid=uuid,
     )  # fmt: skip
 
@@ -147,8 +157,7 @@ def _bandwidth(gpu: nvml.Gpu, sheet: Card | None) -> Maybe[float]:
 
 
 def _problem(gpu: nvml.Gpu, uuid: str, rows: TorchDevices) -> str:
-    mode = gpu.ask("nvmlDeviceGetMigMode")
-    if not isinstance(mode, Absent) and mode[0]:
+    if _is_divided(gpu):
         return "This GPU is divided by MIG: programs use its slices, and all slices share one power reading."
     row = next((row for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
     return _no_kernels(row) if row else ""

@@ -22,7 +22,7 @@ _NOT_SUPPORTED, _NO_PERMISSION, _FUNCTION_NOT_FOUND, _GPU_IS_LOST, _RESET_REQUIR
 _NO_DRIVER = (9, 12)
 _MISMATCH = 18
 _SCOPE_GPU = 0
-_UNION_MEMBER = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
+_UNION_MEMBER = dict(enumerate(("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")))  # nvmlValueType_t
 
 _REASONS = {
     _NOT_SUPPORTED: "the device does not report it",
@@ -72,7 +72,15 @@ class Gpu:
         answer = answers[0]
         if answer.nvmlReturn:
             return _absent(answer.nvmlReturn, f"error {answer.nvmlReturn}")
-        return float(getattr(answer.value, _UNION_MEMBER[answer.valueType]))
+        member = _UNION_MEMBER.get(answer.valueType)
+        return Absent("NVML answers in a type of its own") if member is None else float(getattr(answer.value, member))
+
+    def memory(self) -> Maybe[Any]:
+        """`total` and `used` bytes. What the driver keeps for itself is not used, as in nvidia-smi; drivers before 510
+        count it."""
+        version = getattr(self.library, "nvmlMemory_v2", None)
+        found = Absent("no second version") if version is None else self.ask("nvmlDeviceGetMemoryInfo", version)
+        return self.ask("nvmlDeviceGetMemoryInfo") if isinstance(found, Absent) else found
 
 
 class Session:

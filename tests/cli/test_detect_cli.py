@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections import Counter
 
 import pytest
 
@@ -76,7 +78,11 @@ def test_that_a_broken_torch_leaves_the_rest(capsys, monkeypatch):
 RESULT = {
     "schema": measured.SCHEMA, "started": "2026-01-02T03:04:05+00:00", "host": "h", "torch": "2.15", "threads": 1,
     "complete": True, "device": {"id": "cpu", "name": "some CPU", "kind": "cpu", "architecture": ""},
-    "bandwidth_gbs": None, "copy": {"gb_s": 40.0, "bytes": 1, "spread": 0.1}, "conversions": [],
+    "bandwidth_gbs": None, "copy": {"gb_s": 40.0, "bytes": 1, "spread": 0.1},
+    "conversions": [
+        {"from": "fp32", "to": "bf16", "gb_s": 50.0, "values_per_s": 8e9, "spread": 0.1, "note": ""},
+        {"from": "fp32", "to": "int8", "gb_s": None, "values_per_s": None, "note": "refused"},
+    ],
     "certificate": [{"format": "tf32", "error": 2e-7, "ran_as": "fp32", "note": "asked for tf32"}],
     "gemm": [
         {"format": "fp32", "m": 512, "seconds": 0.002, "tops": 0.1, "spread": 0.01, "note": "", "reasons": None},
@@ -100,7 +106,16 @@ def test_that_bench_prints_rates_keeps_them_and_compares_the_next_time(capsys, m
     _, first, _ = output(capsys, "bench", "--csv", str(tmp_path / "rates.csv"))
     for words in ("some CPU", "2.00", "reference kernel", "noisy by 50%", "clock held by power cap", "40.0 GB/s"):
         assert words in first
-    assert (tmp_path / "rates.csv").read_text().splitlines()[0].startswith("format,m,seconds")
+    with (tmp_path / "rates.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    kinds = Counter(row["kind"] for row in rows)
+    assert kinds == {"product": 3, "certificate": 1, "alignment": 1, "copy": 1, "conversion": 2, "convolution": 1}
+    assert {row["device"] for row in rows} == {"some CPU"}
+    bf16 = rows[1]
+    assert (bf16["format"], bf16["size"], bf16["tops"], bf16["reasons"]) == ("bf16", "512", "0.2", "power cap")
+    assert float(bf16["times_fp32"]) == 2.0
+    refused = rows[-2]
+    assert (refused["format"], refused["to"], refused["gb_s"], refused["note"]) == ("fp32", "int8", "", "refused")
     _, again, _ = output(capsys, "bench")
     assert "+0 %" in again
     _, listed, _ = output(capsys, "bench", "--list", "--json")
@@ -121,10 +136,15 @@ def test_that_bench_json_is_one_document(capsys, measured_now):
         (["--sizes", "3"], "--sizes 3: a size is a whole number"),
         (["--sizes", "many"], "--sizes many"),
         (["--formats", "fp7"], "--formats fp7: the bench multiplies"),
-        (["--threads", "0"], "--threads 0: at least 1"),
+        (["--threads", "0"], "--threads 0: this machine takes 1 to"),
+        (["--threads", "99999999"], "--threads 99999999: this machine takes 1 to"),
+        (["--sizes", "1024,"], "--sizes '1024,': a size is a whole number"),
+        (["--sizes", ""], "--sizes '': a size is a whole number"),
+        (["--formats", ""], "--formats '': the bench multiplies"),
+        (["--csv", "."], "--csv .: this is a folder"),
         (["--device", "mps", "--formats", "fp32"], "device mps is not there"),
         (["--device", "gpu"], "--device gpu: a device is auto, cpu"),
-        (["--formats", "bf16,,fp32"], "--formats bf16,,fp32: the bench multiplies"),
+        (["--formats", "bf16,,fp32"], "--formats 'bf16,,fp32': the bench multiplies"),
         (["--csv", "/no/such/folder/rates.csv"], "there is no folder /no/such/folder"),
     ],
 )

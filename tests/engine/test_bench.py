@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from precgui.engine.bench import Plan, run_bench
 from precgui.engine.errors import EngineError
 from precgui.hardware import measured, rapl
 from precgui.hardware.energy import EnergyPlan
+from precgui.hardware.figures import csv_text
 from precgui.hardware.support import Peak, Support
 
 CPU = torch.device("cpu")
@@ -130,6 +132,34 @@ def test_that_a_rate_above_the_peak_is_flagged_as_a_wrong_peak(monkeypatch):
     assert "peak is wrong" in result["gemm"][0]["note"]
 
 
+def test_that_what_does_not_fit_is_a_note_and_not_the_end(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("can't allocate memory")
+
+    gemm = bench_work.gemm
+    monkeypatch.setattr(bench_work, "copy", refuse)
+    monkeypatch.setattr(
+        bench_work, "gemm", lambda fmt, size, device: refuse() if size == 40 else gemm(fmt, size, device)
+    )
+    result, _ = run(formats=("fp32",), sizes=(40,), parts=("gemm", "copy", "conversions", "energy"))
+    assert result["copy"]["gb_s"] is None
+    assert result["copy"]["note"] == "torch refuses: can't allocate memory"
+    assert "refuses this size" in result["energy"][0]["note"]
+    assert all(row["gb_s"] for row in result["conversions"])
+    assert len(csv_text(result).splitlines()) == 1 + 1 + 1 + 1 + 6 + 1
+
+
+def test_that_the_clock_of_an_accelerator_is_read_while_it_works(monkeypatch):
+    told = []
+    monkeypatch.setattr(bench_timing, "synchronize", lambda device: told.append("wait"))
+    gpu = SimpleNamespace(type="cuda")
+    read = bench_timing.while_busy(lambda: told.append("work"), gpu, 0.01, lambda: told.append("read") or 1980)
+    assert read == 1980
+    assert told == ["work"] * 3 + ["read", "wait"]
+    bench_timing.while_busy(lambda: told.append("work"), CPU, 0.01, lambda: None)
+    assert told.count("work") == 3
+
+
 def test_that_alignment_is_relative_to_the_multiple_of_16():
     result, _ = run(formats=("fp32",), sizes=(64,), parts=("alignment",))
     found = {row["m"]: row for row in result["alignment"]}
@@ -176,10 +206,20 @@ def test_that_timing_gives_a_median_with_its_spread_and_times_a_long_call_once(m
     assert bench_timing.measure(lambda: None, CPU, lambda: False).spread is None
 
 
-def test_that_turns_are_compared_in_ratios():
-    ratios = bench_timing.compare([lambda: sum(range(2000)), lambda: sum(range(20000))], CPU, lambda: False)
+def test_that_turns_are_compared_in_ratios(monkeypatch):
+    """Of a clock that only the works move, and a load that grows while they take turns."""
+    now = [0.0]
+    monkeypatch.setattr(bench_timing.time, "perf_counter", lambda: now[0])
+
+    def takes(seconds):
+        def work():
+            now[0] += seconds * (1 + now[0])
+
+        return work
+
+    ratios = bench_timing.compare([takes(0.001), takes(0.01)], CPU, lambda: False)
     assert ratios[0] == 1.0
-    assert ratios[1] > 2
+    assert ratios[1] == pytest.approx(10, rel=0.05)
 
 
 def test_that_the_energy_of_a_product_is_measured_where_there_is_a_sensor(monkeypatch, tmp_path):

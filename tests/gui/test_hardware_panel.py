@@ -12,10 +12,11 @@ from PySide6.QtWidgets import QLabel
 
 from precgui.gui.panels import hardware_measured, hardware_model, hardware_strip
 from precgui.gui.panels.hardware import TABS, HardwarePanel
-from precgui.gui.panels.hardware_export import ExportButton, as_csv
+from precgui.gui.panels.hardware_export import ExportButton
 from precgui.gui.panels.hardware_roofline import Roofline, intensity
 from precgui.gui.panels.hardware_strip import Strip, lines
 from precgui.hardware import measured, rapl
+from precgui.hardware.figures import COLUMNS, csv_text
 from precgui.hardware.support import FORMATS
 from tests.cli.test_detect_cli import RESULT
 from tests.hardware import cards
@@ -174,9 +175,9 @@ def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
     assert (bench.progress.value(), bench.progress.maximum()) == (3, 10)
     for row in RESULT["gemm"]:
         task.said.emit({"kind": "row", "part": "gemm", "row": row})
-    qtbot.waitUntil(lambda: bench.size_box.currentData() == 512)
-    assert "2.00 x FP32" in bench.bars.accessibleDescription()
-    qtbot.waitUntil(lambda: bench.rows.rowCount() == len(RESULT["gemm"]))
+    qtbot.waitUntil(lambda: bench.view.size_box.currentData() == 512)
+    assert "2.00 x FP32" in bench.view.bars.accessibleDescription()
+    qtbot.waitUntil(lambda: bench.view.rows.rowCount() == len(RESULT["gemm"]))
     task.said.emit({"kind": "row", "part": "copy", "row": RESULT["copy"]})
     task.said.emit({"kind": "progress", "done": 9, "total": 10, "text": "last"})
     task.said.emit({"kind": "done", "result": RESULT})
@@ -184,11 +185,11 @@ def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
     qtbot.waitUntil(lambda: bool(made.model.results), timeout=10_000)
     assert bench.measure.isEnabled()
     assert measured.kept()[0]["device"]["name"] == "some CPU"
-    cells = [cell for row in bench.rows.rows for cell in row]
+    cells = [cell for row in bench.view.rows.rows for cell in row]
     assert "reference kernel" in cells
     assert any("clock held by power cap" in cell for cell in cells)
-    assert not bench.roofline.grab().isNull()
-    assert not bench.bars.grab().isNull()
+    assert not bench.view.roofline.grab().isNull()
+    assert not bench.view.bars.grab().isNull()
 
 
 def test_that_the_roofline_has_a_roof_and_its_products_for_each_measured_format(qtbot):
@@ -277,12 +278,12 @@ def test_that_a_result_is_copied_and_saved(panel, qtbot, tmp_path):
     (export,) = bench.findChildren(ExportButton)
     export.copy()
     assert json.loads(QGuiApplication.clipboard().text())["device"]["name"] == "some CPU"
-    export.ask("csv", as_csv)
+    export.ask("csv", csv_text)
     export.dialog.fileSelected.emit(str(tmp_path / "rates.csv"))
     export.dialog.close()
     lines_ = (tmp_path / "rates.csv").read_text().splitlines()
-    assert lines_[0].startswith("What,Format,Size,Rate")
-    assert len(lines_) == 1 + len(bench.rows.rows)
+    assert lines_[0] == ",".join(COLUMNS)
+    assert len(lines_) == 1 + len(bench.view.rows.rows)
     assert "Saved" in bench.told.text()
     export.save(tmp_path / "no folder" / "rates.csv", "")
     assert "cannot be written" in bench.told.text()

@@ -19,6 +19,7 @@ import pytest
 NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND = 3, 4, 9, 12
 FUNCTION_NOT_FOUND, GPU_IS_LOST, MISMATCH, UNKNOWN = 13, 15, 18, 999
 _GPM_MAX = 333
+RESERVED = 600 << 20  # bytes that the driver keeps for itself: used in the first version of memory info only
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ class Card:
             "nvmlDeviceGetUUID": f"GPU-{abs(hash(self.name)) % 10**8:08d}",
             "nvmlDeviceGetCudaComputeCapability": self.cc,
             "nvmlDeviceGetNumGpuCores": self.cores,
-            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=self.memory_mib << 20, used=used, free=0),
+            "nvmlDeviceGetMemoryInfo": lambda version=0: SimpleNamespace(
+                total=self.memory_mib << 20, used=used + (0 if version else RESERVED), free=0
+            ),
             "nvmlDeviceGetMemoryBusWidth": self.bus_width,
             "nvmlDeviceGetMaxClockInfo": lambda kind: self.memory_clock_mhz if kind == 2 else self.sm_clock_mhz,
             "nvmlDeviceGetClockInfo": lambda kind: self.memory_clock_mhz if kind == 2 else self.sm_clock_mhz - 120,
@@ -109,6 +112,7 @@ def module(
         fake.open_sessions -= 1
 
     fake.open_sessions = 0
+    fake.nvmlMemory_v2 = 0x2000028
     fake.NVMLError = NVMLError
     fake.nvmlInit, fake.nvmlShutdown = nvml_init, nvml_shutdown
     for function, answer in given.items():

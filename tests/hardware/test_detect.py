@@ -156,6 +156,24 @@ def test_that_torch_sees_one_slice_of_a_divided_gpu_and_the_cure_is_told(monkeyp
     assert "part of that of the GPU" in one.bandwidth_gbs.reason
 
 
+def test_that_a_slice_is_found_by_its_name_where_cuda_tells_the_uuid_of_the_whole_gpu(monkeypatch):
+    card = cards.a100_mig(nvmlDeviceGetUUID="GPU-aa")
+    card.mig.append(dict(card.mig[1]))
+    install(monkeypatch, card)
+    row = {"id": "cuda:0", "kind": "cuda", "name": card.mig[1]["name"], "capability": "8.0", "sms": 14,
+           "memory_bytes": 1, "uuid": "aa", "kernels": True}  # fmt: skip
+    machine = detect({"devices": [row], "cuda": "13.0", "hip": None})
+    assert [device.id for device in machine.devices] == ["gpu:0", "gpu:0/0", "cuda:0", "gpu:0/2", "cpu"]
+    assert best_device(machine.devices).name == row["name"]
+
+
+def test_that_a_device_of_torch_that_nobody_else_knows_is_never_lost(monkeypatch):
+    install(monkeypatch, cards.a100_mig(nvmlDeviceGetUUID="GPU-aa"))
+    row = {"id": "cuda:0", "kind": "cuda", "name": "A100 slice", "capability": "8.0", "sms": 14, "memory_bytes": 1,
+           "uuid": "aa", "kernels": True}  # fmt: skip
+    assert detect({"devices": [row], "cuda": "13.0", "hip": None}).device("cuda:0").name == "A100 slice"
+
+
 def test_that_a_gpu_that_only_torch_sees_is_a_device(monkeypatch):
     install(monkeypatch, init=LIBRARY_NOT_FOUND)
     row = {"id": "cuda:0", "kind": "cuda", "name": "Orin", "capability": "8.7", "sms": 16, "memory_bytes": 1 << 36,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from precgui.hardware import energy, power, rapl
-from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
 from precgui.hardware.device import Device
+from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
 from precgui.hardware.gauge import Gauge
 from precgui.hardware.readings import Absent
 from tests.hardware import cards

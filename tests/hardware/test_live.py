@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from precgui.hardware.live import LivePoller, Snapshot
 from precgui.hardware.nvml import Session, open_session
 from precgui.hardware.readings import Absent
 from tests.hardware import cards
-from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, NOT_SUPPORTED, Fails, install
+from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, NOT_SUPPORTED, RESERVED, Fails, install
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +62,21 @@ def test_that_an_h200_tells_everything_and_its_tensor_cores_after_two_samples(mo
     assert second.values["utilisation"] == 83.0
     assert second.reasons == ("power cap", "thermal, software")
     assert second.processes[0].pid == 4242
+
+
+def test_that_memory_of_the_driver_itself_is_not_used_unless_an_old_driver_counts_it(monkeypatch):
+    assert reader(monkeypatch, cards.h100()).everything().values["memory_used_bytes"] == 3 << 30
+    old = cards.h100()
+    common = old.answer("nvmlDeviceGetMemoryInfo")
+    old.answers["nvmlDeviceGetMemoryInfo"] = lambda version=0: Fails(13) if version else common
+    assert reader(monkeypatch, old).everything().values["memory_used_bytes"] == (3 << 30) + RESERVED
+
+
+def test_that_an_answer_of_a_future_type_is_absent(monkeypatch):
+    fake = install(monkeypatch, cards.h100())
+    answer = SimpleNamespace(nvmlReturn=0, valueType=99, value=None)
+    fake.nvmlDeviceGetFieldValues = lambda card, wanted: [answer]
+    assert isinstance(open_session().gpus()[0].field(186), Absent)
 
 
 def test_that_gpm_frees_every_sample_it_took(monkeypatch):

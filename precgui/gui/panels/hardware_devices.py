@@ -11,7 +11,7 @@ from precgui.gui.panels.hardware_cards import Card, Cards, label
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device
-from precgui.hardware.measured import best_tops
+from precgui.hardware.measured import best_tops, copy_gb_s
 from precgui.hardware.power import SensorReport
 from precgui.hardware.readings import Absent, Maybe
 from precgui.hardware.support import LEVELS
@@ -121,5 +121,5 @@ def _bandwidth(rate: Maybe[float], result: Mapping[str, Any] | None) -> str:
     """By clock and bus, else as measured by copying."""
     if not isinstance(rate, Absent):
         return f"{rate:.0f} GB/s"
-    copied = result and result.get("copy")
-    return f"{copied['gb_s']:.0f} GB/s, measured by copying" if copied else str(rate)
+    copied = copy_gb_s(result)
+    return str(rate) if copied is None else f"{copied:.0f} GB/s, measured by copying"

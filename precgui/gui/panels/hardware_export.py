@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,21 +11,13 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFileDialog, QMenu, QToolButton
 
 from precgui.gui.icons import icon
-from precgui.gui.panels.hardware_rows import COLUMNS, rows_of
 from precgui.gui.theme import themes
+from precgui.hardware.figures import csv_text
 
 
 def as_json(result: Mapping[str, Any]) -> str:
     """The result as it is kept."""
     return json.dumps(result, indent=1)
-
-
-def as_csv(result: Mapping[str, Any]) -> str:
-    """Every figure as a row of text, with a line of titles."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([COLUMNS, *rows_of(result, None)])
-    return text.getvalue()
 
 
 class ExportButton(QToolButton):
@@ -40,7 +30,7 @@ class ExportButton(QToolButton):
         menu = QMenu(self)
         menu.addAction("Copy as JSON", self.copy)
         menu.addAction("Save as JSON…", lambda: self.ask("json", as_json))
-        menu.addAction("Save as CSV…", lambda: self.ask("csv", as_csv))
+        menu.addAction("Save as CSV…", lambda: self.ask("csv", csv_text))
         self.setText("Export")
         self.setIcon(icon("save"))
         self.setToolTip("Copy or save the result that is shown")

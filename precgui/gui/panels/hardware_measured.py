@@ -5,47 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QComboBox,
-    QGridLayout,
-    QProgressBar,
-    QPushButton,
-    QScrollArea,
-    QTableView,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QComboBox, QGridLayout, QProgressBar, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from precgui.gui.background import Background
-from precgui.gui.panels.hardware_bars import Bar, Bars
 from precgui.gui.panels.hardware_cards import label
 from precgui.gui.panels.hardware_export import ExportButton
 from precgui.gui.panels.hardware_model import HardwareModel
-from precgui.gui.panels.hardware_roofline import Roofline
-from precgui.gui.panels.hardware_rows import WIDTHS_PX, RowsModel, rows_of
+from precgui.gui.panels.hardware_result import ResultView
 from precgui.gui.tasks import EngineTask
 from precgui.hardware import measured
 
 REDRAW_MS = 500  # of a bench that runs, the pictures and the table take turns
-TWO_COLUMNS_PX = 820
 _LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
 
 
 class MeasuredTab(QWidget):
-    """Bars, roofline and all figures of one result; the bench that runs is shown as it grows."""
+    """Measures a device, and shows a kept result or the bench that runs as it grows."""
 
     def __init__(self, model: HardwareModel) -> None:
         super().__init__()
         self._model = model
         self._task: EngineTask | None = None
         self._growing: dict[str, Any] | None = None
-        self.device, self.results, self.size_box = QComboBox(), QComboBox(), QComboBox()
+        self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
         self.measure, self.stop = QPushButton("Measure"), QPushButton("Stop")
         self.progress, self.told = QProgressBar(), label("", "muted")
-        self.bars, self.roofline, self.table, self.rows = Bars(), Roofline(), QTableView(), RowsModel()
         self._redraw = QTimer(self, interval=REDRAW_MS, singleShot=True)
         self._redraw.timeout.connect(self._show_growth)
         self._table_is_next = False
@@ -53,7 +38,6 @@ class MeasuredTab(QWidget):
         self.measure.clicked.connect(self.start)
         self.stop.clicked.connect(self._ask_to_stop)
         self.results.currentIndexChanged.connect(self._show_chosen)
-        self.size_box.currentIndexChanged.connect(self._show_bars)
         model.machine_changed.connect(self._fill_devices)
         model.results_changed.connect(self._fill_results)
         self._fill_devices()
@@ -64,16 +48,14 @@ class MeasuredTab(QWidget):
         self.stop.setEnabled(False)
         self.progress.setTextVisible(False)
         self.progress.hide()
-        self._set_up_table()
-        self._pictures = QGridLayout()
-        self._place(columns=2)
         page = QWidget()
         column = QVBoxLayout(page)
         column.setContentsMargins(4, 12, 4, 4)
         column.setSpacing(8)
-        for part in (self._choices(), self.progress, self.told, self._pictures):
-            column.addLayout(part) if isinstance(part, QGridLayout) else column.addWidget(part)
-        column.addWidget(self.table, 1)
+        column.addLayout(self._choices())
+        column.addWidget(self.progress)
+        column.addWidget(self.told)
+        column.addWidget(self.view, 1)
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
         scroll.setWidget(page)
@@ -91,36 +73,11 @@ class MeasuredTab(QWidget):
             box.setMinimumContentsLength(16)
             grid.addWidget(label(title, "muted"), row, 0)
             grid.addWidget(box, row, 1)
-        self.size_box.setAccessibleName("Size")
         for column, widget in enumerate((self.measure, self.stop), 2):
             grid.addWidget(widget, 0, column)
-        grid.addWidget(self.size_box, 1, 2)
+        grid.addWidget(self.view.size_box, 1, 2)
         grid.addWidget(ExportButton(self._shown, self.told.setText), 1, 3)
         return grid
-
-    def _place(self, columns: int) -> None:
-        """The pictures side by side, or one below the other where there is no room."""
-        self._pictures.addWidget(self.bars, 0, 0, Qt.AlignmentFlag.AlignTop)
-        self._pictures.addWidget(self.roofline, *((0, 1) if columns == 2 else (1, 0)))
-        self._pictures.setColumnStretch(0, 1)
-        self._pictures.setColumnStretch(1, columns - 1)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._place(columns=2 if event.size().width() >= TWO_COLUMNS_PX else 1)
-
-    def _set_up_table(self) -> None:
-        self.table.setAccessibleName("All figures")
-        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.table.setModel(self.rows)
-        self.table.verticalHeader().hide()
-        self.table.verticalHeader().setDefaultSectionSize(26)
-        self.table.setShowGrid(False)
-        self.table.setMinimumHeight(220)
-        self.table.horizontalHeader().setStretchLastSection(True)
-        for section, width in enumerate(WIDTHS_PX):
-            self.table.setColumnWidth(section, width)
 
     def _fill_devices(self) -> None:
         chosen = self.device.currentData()
@@ -222,10 +179,11 @@ class MeasuredTab(QWidget):
         """Pictures or table: each paints for some ten milliseconds, and both at once would be felt."""
         if self._growing is None:
             return
+        earlier = self._earlier(self._growing)
         if self._table_is_next:
-            self._show_rows(self._growing)
+            self.view.show_rows(self._growing, earlier)
         else:
-            self._show_pictures(self._growing)
+            self.view.show_pictures(self._growing, earlier)
             self._redraw.start()
         self._table_is_next = not self._table_is_next
 
@@ -234,53 +192,10 @@ class MeasuredTab(QWidget):
         return self._model.results[index] if 0 <= index < len(self._model.results) else None
 
     def _show(self, result: Mapping[str, Any] | None) -> None:
-        self._show_pictures(result)
-        self._show_rows(result)
-
-    def _show_rows(self, result: Mapping[str, Any] | None) -> None:
-        self.rows.show_rows(rows_of(result, self._earlier(result)) if result else [])
-
-    def _show_pictures(self, result: Mapping[str, Any] | None) -> None:
-        sizes = sorted({row["m"] for row in result["gemm"]}) if result else []
-        if [self.size_box.itemData(i) for i in range(self.size_box.count())] != sizes:
-            self.size_box.blockSignals(True)
-            self.size_box.clear()
-            for size in sizes:
-                self.size_box.addItem(f"Size {size}", size)
-            self.size_box.setCurrentIndex(len(sizes) - 1)
-            self.size_box.blockSignals(False)
-        self._show_bars()
-        self.roofline.show_result(result)
+        self.view.show_result(result, self._earlier(result) if result else None)
 
     def _earlier(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The result before this one on a device of the same name."""
-        same = measured.of_device(result["device"]["name"], self._model.results)
-        return next((other for other in same if other.get("started", "") < result.get("started", "~")), None)
-
-    def _show_bars(self) -> None:
-        result, size = self._shown(), self.size_box.currentData()
-        if result is None or size is None:
-            self.bars.show_bars([])
-            return
-        earlier = self._earlier(result)
-        before = {(row["format"], row["m"]): row["tops"] for row in earlier["gemm"]} if earlier else {}
-        rows = [row for row in result["gemm"] if row["m"] == size]
-        fp32 = next((row["tops"] for row in rows if row["format"] == "fp32"), None)
-        self.bars.show_bars([_bar(row, fp32, before.get((row["format"], size))) for row in rows])
-
-
-def _bar(row: Mapping[str, Any], fp32: float | None, earlier: float | None) -> Bar:
-    tops, share = row["tops"], row.get("share")
-    if not tops:
-        return Bar(row["format"], None, row.get("peak_tops"), earlier, row["note"] or "not measured")
-    parts = [f"{tops:.3g}"]
-    if fp32:
-        parts.append(f"{tops / fp32:.2f} x FP32")
-    if share:
-        parts.append(f"{share:.0%} of the peak {row['peak_tops']:.3g}")
-    if row["note"]:
-        parts.append(row["note"])
-    return Bar(row["format"], tops, row.get("peak_tops"), earlier, "   ".join(parts), bool(share and share > 1))
+        return measured.earlier_than(result, self._model.results)
 
 
 def _about(result: Mapping[str, Any]) -> str:

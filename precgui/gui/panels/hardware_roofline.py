@@ -10,7 +10,7 @@ import numpy as np
 import pyqtgraph as pg
 
 from precgui.gui.theme import themes
-from precgui.hardware.measured import best_tops
+from precgui.hardware.measured import best_tops, copy_gb_s
 
 BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "e4m3fn": 1, "int8": 1}
 SYMBOLS = dict(zip(BYTES, ("o", "s", "t", "d", "+", "x", "star"), strict=True))
@@ -94,8 +94,8 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def _draw(self) -> None:
         result = self._result
-        best = best_tops(result) if result is not None and result.get("copy") else {}
-        bandwidth = result["copy"]["gb_s"] * 1e-3 if result is not None and best else 0.0
+        bandwidth = (copy_gb_s(result) or 0.0) * 1e-3
+        best = best_tops(result) if result is not None and bandwidth else {}
         for fmt, roof in self._roofs.items():
             for item in roof.items:
                 item.setVisible(fmt in best)

@@ -1,15 +1,21 @@
-"""All figures of a bench result as rows of text, for the table and for CSV."""
+"""All figures of a bench result as rows of text, for the table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
+from precgui.hardware.figures import Figure, figures
 from precgui.hardware.measured import remarks
 
 COLUMNS = ("What", "Format", "Size", "Rate", "± %", "x FP32", "Of peak", "Change", "Clock", "Remarks")
+TITLES = {
+    "product": "Matrix product", "certificate": "Certificate", "copy": "Copy", "conversion": "Conversion",
+    "convolution": "Convolution", "attention": "Attention", "energy": "Energy of a product",
+}  # fmt: skip
+BOTH_WAYS = "forward and backward"
 WIDTHS_PX = (120, 110, 60, 90, 60, 70, 70, 70, 90)
 _NO_INDEX = QModelIndex()
 _Index = QModelIndex | QPersistentModelIndex
@@ -48,67 +54,51 @@ class RowsModel(QAbstractTableModel):
 
 def rows_of(result: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
     """One row of COLUMNS per figure."""
-    parts = (_certificates, _alignment, _moves, _blocks, _energies)
-    return [*_products(result, earlier), *(row for part in parts for row in part(result))]
-
-
-def _products(result: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> Iterator[tuple[str, ...]]:
     before = {(row["format"], row["m"]): row["tops"] for row in earlier["gemm"]} if earlier else {}
-    fp32 = {row["m"]: row["tops"] for row in result["gemm"] if row["format"] == "fp32"}
-    for row in result["gemm"]:
-        tops, reference, was = row["tops"], fp32.get(row["m"]), before.get((row["format"], row["m"]))
-        yield (
-            "Matrix product", row["format"], str(row["m"]), f"{tops:.3g} T/s" if tops else "",
-            _percent(row.get("spread")), f"{tops / reference:.2f}" if tops and reference else "",
-            _percent(row.get("share")), f"{(tops / was - 1) * 100:+.0f} %" if tops and was else "",
-            f"{row['clock_mhz']:.0f} MHz" if row.get("clock_mhz") else "", remarks(row),
-        )  # fmt: skip
+    return [_cells(row, before) for row in figures(result)]
 
 
-def _certificates(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for row in result["certificate"]:
-        error = "" if row["error"] is None else f"error {row['error']:.1e}: that of {row['ran_as']}"
-        remark = "; ".join(part for part in (error, row["note"]) if part)
-        yield "Certificate", row["format"], "256", "", "", "", "", "", "", remark
+def _cells(row: Figure, before: Mapping[tuple[str, int], float | None]) -> tuple[str, ...]:
+    kind, tops = row["kind"], row["tops"]
+    was = before.get((row["format"], row["size"])) if kind == "product" else None
+    return (
+        f"Multiple of {_multiple(row['size'])}" if kind == "alignment" else TITLES[kind],
+        f"{row['format']} to {row['to']}" if kind == "conversion" else row["format"] or "",
+        "" if row["size"] is None else str(row["size"]),
+        _rate(row),
+        _percent(row["uncertainty"] if kind == "energy" else row["spread"]),
+        "" if row["times_fp32"] is None else f"{row['times_fp32']:.2f}",
+        _percent(row["share"]),
+        f"{(tops / was - 1) * 100:+.0f} %" if tops and was else "",
+        f"{row['clock_mhz']:.0f} MHz" if row["clock_mhz"] else "",
+        "; ".join(part for part in (_told(row), remarks(row)) if part),
+    )
 
 
-def _alignment(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for row in result["alignment"]:
-        relative = row["relative"]
-        remark = f"{relative:.1%} of the rate of the multiple of 16" if relative else row["note"]
-        what = f"Multiple of {row['multiple_of']}"
-        yield what, row["format"], str(row["m"]), "", "", "", "", "", "", remark
+def _multiple(size: int) -> int:
+    return next(power for power in (16, 8, 4, 2, 1) if size % power == 0)
 
 
-def _moves(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    copied = result["copy"]
-    if copied:
-        rate, spread = f"{copied['gb_s']:.1f} GB/s", _percent(copied["spread"])
-        yield "Copy", "", "", rate, spread, "", "", "", "", "read and write counted"
-    for row in result["conversions"]:
-        rate = f"{row['gb_s']:.1f} GB/s" if row["gb_s"] else ""
-        yield ("Conversion", f"{row['from']} to {row['to']}", "", rate, _percent(row.get("spread")),
-               "", "", "", "", row["note"])  # fmt: skip
+def _rate(row: Figure) -> str:
+    if row["kind"] == "energy":
+        return f"{row['gross_j']:.3g} J" if row["gross_j"] else ""
+    if row["gb_s"]:
+        return f"{row['gb_s']:.1f} GB/s"
+    if row["kind"] == "product":
+        return f"{row['tops']:.3g} T/s" if row["tops"] else ""
+    return f"{row['seconds'] * 1e3:.3g} ms" if row["seconds"] else ""
 
 
-def _blocks(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    fp32 = {row["block"]: row["seconds"] for row in result["blocks"] if row["format"] == "fp32"}
-    for row in result["blocks"]:
-        seconds, reference = row["seconds"], fp32.get(row["block"])
-        yield (
-            row["block"].capitalize(), row["format"], "", f"{seconds * 1e3:.3g} ms" if seconds else "",
-            _percent(row.get("spread")), f"{reference / seconds:.2f}" if seconds and reference else "",
-            "", "", "", row["note"] or "forward and backward",
-        )  # fmt: skip
-
-
-def _energies(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for row in result.get("energy", []):
-        joules = row.get("gross_j")
-        told = f"{row['gigaops_per_joule']:.3g} x 10⁹ operations per joule, by {row['method']}" if joules else ""
-        remark = "; ".join(part for part in (told, row["note"]) if part)
-        yield ("Energy of a product", row["format"], str(row["m"]), f"{joules:.3g} J" if joules else "",
-               _percent(row.get("uncertainty")), "", "", "", "", remark)  # fmt: skip
+def _told(row: Figure) -> str:
+    """What the other columns have no place for."""
+    if row["error"] is not None:
+        return f"error {row['error']:.1e}: that of {row['ran_as']}"
+    if row["relative"] is not None:
+        return f"{row['relative']:.1%} of the rate of the multiple of 16"
+    if row["gigaops_per_joule"]:
+        return f"{row['gigaops_per_joule']:.3g} x 10⁹ operations per joule, by {row['method']}"
+    what = {"copy": "read and write counted", "convolution": BOTH_WAYS, "attention": BOTH_WAYS}.get(row["kind"], "")
+    return what if _rate(row) else ""
 
 
 def _percent(share: float | None) -> str:

@@ -1,0 +1,110 @@
+"""One bench result shown: bars of one size, the roofline, and the table of all figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QComboBox, QGridLayout, QTableView, QVBoxLayout, QWidget
+
+from precgui.gui.panels.hardware_bars import Bar, Bars
+from precgui.gui.panels.hardware_roofline import Roofline
+from precgui.gui.panels.hardware_rows import WIDTHS_PX, RowsModel, rows_of
+
+TWO_COLUMNS_PX = 820
+Result = Mapping[str, Any]
+
+
+class ResultView(QWidget):
+    """A result beside the one before it. `size_box` chooses the size of the bars; who makes the view places it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size_box = QComboBox()
+        self.size_box.setAccessibleName("Size")
+        self.bars, self.roofline, self.table, self.rows = Bars(), Roofline(), QTableView(), RowsModel()
+        self._result: Result | None = None
+        self._earlier: Result | None = None
+        self._set_up_table()
+        self._pictures = QGridLayout()
+        self._place(columns=2)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        column.addLayout(self._pictures)
+        column.addWidget(self.table, 1)
+        self.size_box.currentIndexChanged.connect(self._show_bars)
+
+    def _set_up_table(self) -> None:
+        self.table.setAccessibleName("All figures")
+        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.table.setModel(self.rows)
+        self.table.verticalHeader().hide()
+        self.table.verticalHeader().setDefaultSectionSize(26)
+        self.table.setShowGrid(False)
+        self.table.setMinimumHeight(220)
+        self.table.horizontalHeader().setStretchLastSection(True)
+        for section, width in enumerate(WIDTHS_PX):
+            self.table.setColumnWidth(section, width)
+
+    def _place(self, columns: int) -> None:
+        """The pictures side by side, or one below the other where there is no room."""
+        self._pictures.addWidget(self.bars, 0, 0, Qt.AlignmentFlag.AlignTop)
+        self._pictures.addWidget(self.roofline, *((0, 1) if columns == 2 else (1, 0)))
+        self._pictures.setColumnStretch(0, 1)
+        self._pictures.setColumnStretch(1, columns - 1)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place(columns=2 if event.size().width() >= TWO_COLUMNS_PX else 1)
+
+    def show_result(self, result: Result | None, earlier: Result | None) -> None:
+        """Show all of a result, or nothing."""
+        self.show_pictures(result, earlier)
+        self.show_rows(result, earlier)
+
+    def show_rows(self, result: Result | None, earlier: Result | None) -> None:
+        """Show the table of a result that may have grown."""
+        self.rows.show_rows(rows_of(result, earlier) if result else [])
+
+    def show_pictures(self, result: Result | None, earlier: Result | None) -> None:
+        """Show bars and roofline of a result that may have grown."""
+        self._result, self._earlier = result, earlier
+        sizes = sorted({row["m"] for row in result["gemm"]}) if result else []
+        if [self.size_box.itemData(i) for i in range(self.size_box.count())] != sizes:
+            self.size_box.blockSignals(True)
+            self.size_box.clear()
+            for size in sizes:
+                self.size_box.addItem(f"Size {size}", size)
+            self.size_box.setCurrentIndex(len(sizes) - 1)
+            self.size_box.blockSignals(False)
+        self._show_bars()
+        self.roofline.show_result(result)
+
+    def _show_bars(self) -> None:
+        result, size = self._result, self.size_box.currentData()
+        if result is None or size is None:
+            self.bars.show_bars([])
+            return
+        earlier = self._earlier["gemm"] if self._earlier else []
+        before = {(row["format"], row["m"]): row["tops"] for row in earlier}
+        rows = [row for row in result["gemm"] if row["m"] == size]
+        fp32 = next((row["tops"] for row in rows if row["format"] == "fp32"), None)
+        self.bars.show_bars([_bar(row, fp32, before.get((row["format"], size))) for row in rows])
+
+
+def _bar(row: Mapping[str, Any], fp32: float | None, earlier: float | None) -> Bar:
+    tops, share = row["tops"], row.get("share")
+    if not tops:
+        return Bar(row["format"], None, row.get("peak_tops"), earlier, row["note"] or "not measured")
+    parts = [f"{tops:.3g}"]
+    if fp32:
+        parts.append(f"{tops / fp32:.2f} x FP32")
+    if share:
+        parts.append(f"{share:.0%} of the peak {row['peak_tops']:.3g}")
+    if row["note"]:
+        parts.append(row["note"])
+    return Bar(row["format"], tops, row.get("peak_tops"), earlier, "   ".join(parts), bool(share and share > 1))
