@@ -1,9 +1,9 @@
-"""What a panel shows while it has nothing to show: what will be here, and the one next thing to do."""
+"""A panel's content, and what it shows while it has none: what will be here, and the one next thing to do."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QStackedLayout, QVBoxLayout, QWidget
 
 from precgui.gui.icons import pixmap
 from precgui.gui.theme import themes
@@ -49,3 +49,22 @@ class EmptyState(QWidget):
     def _recolour(self) -> None:
         theme = themes().theme
         self._icon.setPixmap(pixmap(self._drawing, theme.blend(theme.muted, 0.7), 44, self.devicePixelRatioF()))
+
+
+class Pages(QWidget):
+    """A panel that shows its `content`, or its `empty` state while there is nothing to show."""
+
+    def __init__(self, empty: EmptyState, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.empty = empty
+        self.content = QWidget(self)
+        self._pages = QStackedLayout(self)
+        self._pages.addWidget(empty)
+        self._pages.addWidget(self.content)
+
+    @property
+    def is_empty(self) -> bool:
+        return self._pages.currentWidget() is self.empty
+
+    def show_content(self, there: bool) -> None:
+        self._pages.setCurrentIndex(1 if there else 0)

@@ -37,6 +37,7 @@ class OpenRun:
     colour_index: int
     dash_index: int
     visible: bool = True
+    line_px: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ class ArrayRun:
     epoch_steps: int = 50
 
     @property
+    def steps_per_epoch(self) -> int:
+        return self.epoch_steps
+
+    @property
     def steps(self) -> np.ndarray:
         return np.arange(1.0, len(self.values.get("loss", ())) + 1)
 
@@ -74,6 +78,7 @@ class Opened:
     colour_index: int = 0
     dash_index: int = 0
     visible: bool = True
+    line_px: float = 1.0
 
 
 def opened(run: ArrayRun, index: int = 0, name: str = "") -> Opened:

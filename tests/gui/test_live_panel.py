@@ -63,7 +63,7 @@ def item(panel: LivePanel, key: str):
 
 
 def test_that_an_empty_window_says_the_next_thing_to_do(panel: LivePanel, state: State, qtbot: QtBot) -> None:
-    assert panel._pages.currentWidget() is panel.empty
+    assert panel.is_empty
     assert "press Start (Ctrl+R), or open a file" in panel.empty.text.text()
     with qtbot.waitSignal(state.panel_wanted) as wanted:
         panel.empty.button.click()
@@ -75,7 +75,7 @@ def test_that_steps_of_a_live_run_appear_in_the_plots_and_none_is_lost(
 ) -> None:
     run = live_run()
     add(run)
-    panel._pages.setCurrentIndex(1)
+    panel.show_content(True)
     rng = np.random.default_rng(0)
     losses = rng.random(120)
     for start in range(0, 120, 7):
@@ -179,7 +179,7 @@ def test_that_closing_a_run_takes_it_out_of_plots_and_list(panel: LivePanel, sta
     panel.run_list.close_button.click()
     assert list(state.runs) == ["b"] and "a" not in panel.plots.frames[0].chart._drawn
     panel.run_list.close_button.click()
-    assert panel._pages.currentWidget() is panel.empty
+    assert panel.is_empty
 
 
 def test_that_long_names_are_elided_and_told_in_full_on_hover(panel: LivePanel, add: Add, qtbot: QtBot) -> None:

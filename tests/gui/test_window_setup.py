@@ -1,9 +1,8 @@
-"""The Run panel: recipes, precisions, start and queue, files, the command; and Compare beside it."""
+"""The Run panel: recipes, precisions, start and queue, files, the command."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,9 @@ from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
 from precgui.config import PRECISIONS, RECIPES, RunConfig, load
-from precgui.events import Evaluated, Metric, RunEnded, RunStarted
-from precgui.gui.panels.compare import DIFFERENCE, FIGURES, METRIC, ComparePanel
 from precgui.gui.panels.setup import SetupPanel
 from precgui.gui.panels.setup_command import command, value_text
-from precgui.gui.state import OpenRun, State
-from tests.gui.conftest import write_run
-from tests.runs.synthetic import live_run
+from precgui.gui.state import State
 
 
 class Orders(State):
@@ -166,59 +161,3 @@ def test_that_everything_goes_back_to_the_recipe(panel: SetupPanel) -> None:
     line(panel, "seed").setText("77")
     panel.new_run()
     assert panel.form.value() == RECIPES["digits-quick"][1]
-
-
-# Compare ---------------------------------------------------------------------------------------------------
-
-
-def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp_path: Path) -> None:
-    state = State()
-    panel = ComparePanel(state)
-    qtbot.addWidget(panel)
-    panel.show()
-    assert panel.pages.currentWidget() is panel.empty
-    for precision in ("bf16-amp", "fp32"):
-        state.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
-    assert panel.pages.currentWidget() is not panel.empty
-    heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
-    assert [head.text() for head in heads if head] == ["in bf16-amp", "in fp32 (baseline)"]
-    speed_up = [each.title for each in FIGURES].index("Speed-up")
-    cells = [panel.table.item(row, speed_up) for row in range(2)]
-    assert [cell.text() for cell in cells if cell] == ["1.00x", "1.00x"]
-    panel.baseline.setCurrentIndex(1)
-    panel.baseline.activated.emit(1)
-    heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
-    assert [head.text() for head in heads if head] == ["in bf16-amp (baseline)", "in fp32"]
-    for key in list(state.runs):
-        state.close_run(key)
-    assert panel.pages.currentWidget() is panel.empty
-
-
-def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
-    state = State()
-    panel = ComparePanel(state)
-    qtbot.addWidget(panel)
-    panel.show()
-    error = Metric("error", "Error", "distance", unit="mm", higher_is_better=False)
-
-    def add(key: str, value: float, metric: Metric) -> None:
-        started = RunStarted(0.0, 1, 1, "cpu", {"metric": asdict(metric)})
-        run = live_run([started, Evaluated(1, 1, 1.0, 0.5, value), RunEnded(1.0, "completed")])
-        state.runs[key] = OpenRun(key, run, key, 0, 0)
-        state.run_added.emit(key)
-
-    def column(number: int) -> list[str]:
-        heading = panel.table.horizontalHeaderItem(number)
-        cells = [panel.table.item(row, number) for row in range(panel.table.rowCount())]
-        return [item.text() for item in (heading, *cells) if item]
-
-    add("a", 2.5, error)
-    add("b", 2.0, error)
-    assert column(METRIC) == ["Error", "2.5 mm", "2 mm"]
-    assert column(DIFFERENCE) == ["Difference (lower is better)", "+0 mm", "-0.5 mm"]
-    assert not panel.note.isVisible()
-    add("c", 0.5, Metric("iou", "Mean IoU", "overlap"))
-    assert column(METRIC) == ["Metric", "error 2.5 mm", "error 2 mm", "mean IoU 50.00 %"]
-    assert column(DIFFERENCE) == ["Difference", "+0 mm", "-0.5 mm", "–"]
-    assert panel.note.isVisible()
-    assert panel.note.text().startswith("The runs have different metrics (Error, Mean IoU)")

@@ -17,6 +17,8 @@ from precgui.runs.run import Axis, Run
 
 DOT_PX = 8
 MOST_DOTS = 100  # more points than this in view are a line without dots
+OPAQUE_PX = 3.0  # broader lines let shine through what they meet
+_PALE = 0.45
 _EMPTY = np.empty(0)
 
 
@@ -63,13 +65,16 @@ class Curve:
         self._scale, self._over, self._complete = scale, over, False
         self.pyramid, self.nonfinite, self._shown = Pyramid(), NonFinite(), Growing()
 
-    def set_style(self, colour: str, dash: tuple[float, ...], base: str) -> None:
-        pen = QPen(QColor(colour))
+    def set_style(self, colour: str, dash: tuple[float, ...], base: str, width_px: float) -> None:
+        drawn = QColor(colour)
+        drawn.setAlphaF(1.0 if width_px <= OPAQUE_PX else _PALE)
+        pen = QPen(drawn)
         pen.setCosmetic(True)
-        pen.setWidthF(1.0)
+        pen.setWidthF(width_px)
         if dash:
             pen.setDashPattern(dash)
         self.line.setPen(pen)
+        self.line.setZValue(-width_px)  # a broad line lies under the others
         if self.dots is not None:
             paint(self.dots, colour, base)
 

@@ -24,19 +24,22 @@ MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks
 _LEAST_OCTAVES = 2.0
 _ROOM_FOR_NAME = 0.8  # of the height, above which the name of a line stands below it
+_END_PX = 7
 _LARGEST = 1e300  # the range of an axis must not overflow
 
 
 class _RunCurves:
     """All that a chart draws of one run."""
 
-    def __init__(self, opened: OpenRun, curves: list[Curve], track: Track | None, named: bool) -> None:
+    def __init__(self, opened: OpenRun, curves: list[Curve], track: Track | None, *, named: bool, ended: bool) -> None:
         self.opened, self.curves, self.track = opened, curves, track
+        self.end = scatter(_END_PX) if ended else None
         self.edge, self.skips = scatter(), scatter()
         self.names = [pg.TextItem(curve.label, anchor=(1, 1)) for curve in curves] if named else []
 
     def items(self) -> list[pg.GraphicsObject]:
-        return [*(item for curve in self.curves for item in curve.items()), self.edge, self.skips, *self.names]
+        ends = [] if self.end is None else [self.end]
+        return [*(item for curve in self.curves for item in curve.items()), *ends, self.edge, self.skips, *self.names]
 
 
 class CurveChart(Chart):
@@ -79,7 +82,7 @@ class CurveChart(Chart):
         ]
         track = Track(opened.run) if self.signal.key == "scale" else None
         named = devices_of(self.signal, opened.run) is not None and len(curves) > 1
-        made = self._drawn[opened.key] = _RunCurves(opened, curves, track, named)
+        made = self._drawn[opened.key] = _RunCurves(opened, curves, track, named=named, ended=self.signal.ended)
         for item in made.items():
             self.plotItem.addItem(item, ignoreBounds=True)
 
@@ -104,9 +107,11 @@ class CurveChart(Chart):
         for part in self._drawn.values():
             colour, dash = colour_of(part.opened), dash_of(part.opened)
             for curve in part.curves:
-                curve.set_style(colour, dash, base)
+                curve.set_style(colour, dash, base, part.opened.line_px)
             for item in part.items():
                 item.setVisible(part.opened.visible)
+            if part.end is not None:
+                paint(part.end, colour, base)
             paint(part.edge, colour)
             paint(part.skips, colour)
             for name in part.names:
@@ -174,6 +179,7 @@ class CurveChart(Chart):
         pixel = (top - bottom) / max(self.view.height(), 1.0)
         for place, part in enumerate(parts):
             _place_names(part, x1, bottom + _ROOM_FOR_NAME * (top - bottom))
+            _mark_end(part)
             edge_y = top - pixel * (SYMBOL_PX * (0.5 + place) + 2)
             x, y, symbols = self._edge_marks(part, x0, x1, edge_y)
             part.edge.setData(x, y, symbol=symbols)
@@ -265,6 +271,15 @@ class CurveChart(Chart):
                 triples = zip(steps.tolist(), times.tolist(), values.tolist(), strict=True)
                 for step, time_s, value in triples:
                     yield Row(part.opened.name, curve.name, step, time_s, value)
+
+
+def _mark_end(part: _RunCurves) -> None:
+    """A dot on the last finite point of a run that is over."""
+    if part.end is not None:
+        pyramid = part.curves[0].pyramid
+        over = part.opened.run.status != "running"
+        last = np.flatnonzero(np.isfinite(pyramid.y))[-1:] if over else np.empty(0, np.intp)
+        part.end.setData(pyramid.x[last], pyramid.y[last])
 
 
 def _place_names(part: _RunCurves, x1: float, highest: float) -> None:

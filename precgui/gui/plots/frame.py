@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, Qt, QTimer
+from PySide6.QtCore import Signal as QtSignal
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import (
     QComboBox,
@@ -25,7 +26,7 @@ from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.event_chart import EventChart
 from precgui.gui.plots.saving import FORMS, Saver
-from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, suited
+from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, Signal, suited
 
 if TYPE_CHECKING:
     from precgui.gui.state import OpenRun
@@ -36,12 +37,13 @@ _TOLD_MS = 4000
 class PlotFrame(QFrame):
     """One of the linked plots. `chart_replaced`: another signal was chosen; `scale_changed`: linear or logarithmic."""
 
-    chart_replaced = Signal()
-    scale_changed = Signal()
-    failed = Signal(str)
+    chart_replaced = QtSignal()
+    scale_changed = QtSignal()
+    failed = QtSignal(str)
 
-    def __init__(self, key: str, parent: QWidget | None = None) -> None:
+    def __init__(self, key: str, parent: QWidget | None = None, choices: Mapping[str, Signal] = SIGNALS) -> None:
         super().__init__(parent)
+        self._choices = choices
         self.setProperty("kind", "card")
         self.chooser = QComboBox(self)
         self.note = QLabel(self)
@@ -79,7 +81,7 @@ class PlotFrame(QFrame):
         layout.addWidget(self.body, 1)
 
     def _fill(self, key: str) -> None:
-        for signal in SIGNALS.values():
+        for signal in self._choices.values():
             self.chooser.addItem(signal.title, signal.key)
         self.chooser.setCurrentIndex(self.chooser.findData(key))
         self.chooser.setAccessibleName("Signal of this plot")
@@ -120,12 +122,12 @@ class PlotFrame(QFrame):
         self.save_button.menu().popup(self.mapToGlobal(place))
 
     def _make_chart(self, key: str) -> Chart:
-        signal = SIGNALS[key]
+        signal = self._choices[key]
         chart: Chart = EventChart(signal) if key == EVENTS else CurveChart(signal)
         chart.restyle()
         self.body.addWidget(chart)
         self.body.setCurrentWidget(chart)
-        self.log_button.setVisible(key != EVENTS)
+        self.log_button.setVisible(signal.log is not None)
         self.log_button.blockSignals(True)
         self.log_button.setChecked(signal.scale != "linear")
         self.log_button.blockSignals(False)
@@ -149,7 +151,7 @@ class PlotFrame(QFrame):
         self.chart_replaced.emit()
 
     def _on_log(self, wanted: bool) -> None:
-        self.chart.set_scale(self.chart.signal.log if wanted else "linear")
+        self.chart.set_scale(self.chart.signal.log if wanted and self.chart.signal.log else "linear")
         self.scale_changed.emit()
 
     def set_runs(self, runs: Sequence[OpenRun]) -> None:

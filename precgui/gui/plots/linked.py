@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Signal as QtSignal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
 
@@ -14,7 +15,8 @@ from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.crosshair import Crosshair
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.frame import PlotFrame
-from precgui.gui.plots.signals import DEFAULT_SIGNALS
+from precgui.gui.plots.keys import act_on
+from precgui.gui.plots.signals import DEFAULT_SIGNALS, SIGNALS, Signal
 from precgui.gui.theme import themes
 from precgui.runs.run import Axis
 
@@ -26,8 +28,7 @@ _REST = 50.0  # times as long as the last pull took
 GROWTH = 1.10  # the x range grows in steps of a tenth while it follows a run
 _LEAST_GROWTH: Mapping[Axis, float] = {"step": 50.0, "time_s": 2.0}
 _ROOM = 1.01  # a little room at both ends, so that no mark is cut
-_TWO_COLUMNS_PX = 1150
-_ZOOM, _PAN = 1.25, 0.1
+TWO_COLUMNS_PX = 1150
 _JUMP_POINTS = 50.0  # shown on each side of a place that was jumped to
 
 
@@ -37,11 +38,19 @@ class LinkedPlots(QScrollArea):
     `view_changed`: following, paused or zoomed; `failed(sentence)`: a file could not be saved.
     """
 
-    view_changed = Signal()
-    failed = Signal(str)
+    view_changed = QtSignal()
+    failed = QtSignal(str)
 
-    def __init__(self, signals: Sequence[str] = DEFAULT_SIGNALS, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        signals: Sequence[str] = DEFAULT_SIGNALS,
+        parent: QWidget | None = None,
+        *,
+        choices: Mapping[str, Signal] = SIGNALS,
+        two_columns_px: int = TWO_COLUMNS_PX,
+    ) -> None:
         super().__init__(parent)
+        self._two_columns_px = two_columns_px
         self.over: Axis = "step"
         self.following, self.paused = True, False
         self.paused_at: float | None = None
@@ -50,7 +59,7 @@ class LinkedPlots(QScrollArea):
         self._stale: list[PlotFrame] = []
         self._rest_until: dict[PlotFrame, float] = {}
         self._body = QWidget(self)
-        self.frames = [PlotFrame(key, self._body) for key in signals]
+        self.frames = [PlotFrame(key, self._body, choices) for key in signals]
         self.crosshair = Crosshair(self.frames)
         self._timer = QTimer(self, interval=TICK_MS)
         self._timer.timeout.connect(self._tick)
@@ -82,7 +91,7 @@ class LinkedPlots(QScrollArea):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._place(2 if event.size().width() >= _TWO_COLUMNS_PX else 1)
+        self._place(2 if event.size().width() >= self._two_columns_px else 1)
         self.refresh()
 
     def _connect_frame(self, frame: PlotFrame) -> None:
@@ -272,35 +281,6 @@ class LinkedPlots(QScrollArea):
         if not self._timer.isActive():
             self._timer.start()
 
-    # Keys
-
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        low, high = self._range
-        shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
-        match event.key():
-            case Qt.Key.Key_Left | Qt.Key.Key_Right as key:
-                way = 1 if key == Qt.Key.Key_Right else -1
-                if shift:
-                    self.crosshair.step(way, (low + high) / 2)
-                else:
-                    self.show_range(low + way * _PAN * (high - low), high + way * _PAN * (high - low))
-            case Qt.Key.Key_Plus | Qt.Key.Key_Equal:
-                self._zoom(1 / _ZOOM)
-            case Qt.Key.Key_Minus:
-                self._zoom(_ZOOM)
-            case Qt.Key.Key_F | Qt.Key.Key_Home:
-                self.follow()
-            case Qt.Key.Key_A:
-                self.autoscale()
-            case Qt.Key.Key_Space:
-                self.set_paused(not self.paused)
-            case Qt.Key.Key_Escape:
-                self.crosshair.hide()
-            case _:
-                super().keyPressEvent(event)
-
-    def _zoom(self, factor: float) -> None:
-        low, high = self._range
-        place = self.crosshair.place
-        centre = place if place is not None and low <= place <= high else (low + high) / 2
-        self.show_range(centre - (centre - low) * factor, centre + (high - centre) * factor)
+        if not act_on(self, event):
+            super().keyPressEvent(event)

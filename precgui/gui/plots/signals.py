@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import NO_METRIC
+from precgui.runs.against import LOSS_GAP, LOSS_MEAN
 from precgui.runs.metric import in_text, metric_of, shared
 from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS, Axis, Run
 
@@ -22,7 +23,8 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 @dataclass(frozen=True, slots=True)
 class Signal:
     """One choice of a plot. `series` are names for `Run.series`, the main one first; `factor` turns the recorded
-    unit into the shown one; `log` is the logarithmic scale that suits it."""
+    unit into the shown one; `log` is the logarithmic scale that suits it, None where none does; `ended`: where a run
+    ends is marked, so that one that is behind another can be told from one that is over."""
 
     key: str
     title: str
@@ -32,8 +34,9 @@ class Signal:
     unit: str = ""
     factor: float = 1.0
     scale: Scale = "linear"
-    log: Scale = "log10"
+    log: Scale | None = "log10"
     absent: str = "No run has recorded this signal yet."
+    ended: bool = False
 
 
 EVENTS = "events"
@@ -43,7 +46,7 @@ SIGNALS: dict[str, Signal] = {
     for signal in (
         Signal("loss", "Loss", "Loss", ("loss", "val_loss"), ("training", "validation")),
         Signal("scale", "Loss scale", "Loss scale", ("scale",), scale="log2", log="log2"),
-        Signal(EVENTS, "Events: NaN, Inf, skipped steps", "", ()),
+        Signal(EVENTS, "Events: NaN, Inf, skipped steps", "", (), log=None),
         Signal("power", "Power", "Power (W)", ("power_w",), unit="W"),
         Signal("lr", "Learning rate", "Learning rate", ("lr",)),
         Signal("grad_norm", "Gradient norm", "Gradient norm", ("grad_norm",), scale="log10",
@@ -63,6 +66,11 @@ SIGNALS: dict[str, Signal] = {
         Signal("clock_held", "Clock held back", "1 = held", ("clock_held",)),
         Signal("temperature", "Temperature", "Temperature (°C)", ("temperature_c",), unit="°C"),
     )
+}  # fmt: skip
+BESIDE_A_BASELINE: dict[str, Signal] = {  # of runs.against.Against
+    LOSS_MEAN: Signal(LOSS_MEAN, "Training loss", "Loss", (LOSS_MEAN,), ended=True),
+    LOSS_GAP: Signal(LOSS_GAP, "Loss less the baseline's", "Difference", (LOSS_GAP,), log=None, ended=True,
+                     absent="No run has a step that the baseline has, too."),
 }  # fmt: skip
 
 

@@ -1,0 +1,145 @@
+"""The Compare panel: figures and curves of the open runs beside those of a baseline."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pytestqt.qtbot import QtBot
+
+from precgui.events import Evaluated, Metric, RunEnded, RunStarted
+from precgui.gui.panels.compare import ComparePanel
+from precgui.gui.panels.compare_curves import BASELINE_PX, LINE_PX
+from precgui.gui.panels.compare_table import DIFFERENCE, FIGURES, METRIC
+from precgui.gui.plots.curve_chart import CurveChart
+from precgui.gui.state import OpenRun, State
+from tests.gui.conftest import write_run
+from tests.gui.plotted import training_run
+from tests.runs.synthetic import live_run
+
+
+def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp_path: Path) -> None:
+    state = State()
+    panel = ComparePanel(state)
+    qtbot.addWidget(panel)
+    panel.show()
+    assert panel.is_empty
+    for precision in ("bf16-amp", "fp32"):
+        state.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+    assert not panel.is_empty
+    heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
+    assert [head.text() for head in heads if head] == ["in bf16-amp", "in fp32 (baseline)"]
+    speed_up = [each.title for each in FIGURES].index("Speed-up")
+    cells = [panel.table.item(row, speed_up) for row in range(2)]
+    assert [cell.text() for cell in cells if cell] == ["1.00x", "1.00x"]
+    panel.baseline.setCurrentIndex(1)
+    panel.baseline.activated.emit(1)
+    heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
+    assert [head.text() for head in heads if head] == ["in bf16-amp (baseline)", "in fp32"]
+    for key in list(state.runs):
+        state.close_run(key)
+    assert panel.is_empty
+
+
+def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
+    state = State()
+    panel = ComparePanel(state)
+    qtbot.addWidget(panel)
+    panel.show()
+    error = Metric("error", "Error", "distance", unit="mm", higher_is_better=False)
+
+    def add(key: str, value: float, metric: Metric) -> None:
+        started = RunStarted(0.0, 1, 1, "cpu", {"metric": asdict(metric)})
+        run = live_run([started, Evaluated(1, 1, 1.0, 0.5, value), RunEnded(1.0, "completed")])
+        state.runs[key] = OpenRun(key, run, key, 0, 0)
+        state.run_added.emit(key)
+
+    def column(number: int) -> list[str]:
+        heading = panel.table.horizontalHeaderItem(number)
+        cells = [panel.table.item(row, number) for row in range(panel.table.rowCount())]
+        return [item.text() for item in (heading, *cells) if item]
+
+    add("a", 2.5, error)
+    add("b", 2.0, error)
+    assert column(METRIC) == ["Error", "2.5 mm", "2 mm"]
+    assert column(DIFFERENCE) == ["Difference (lower is better)", "+0 mm", "-0.5 mm"]
+    assert not panel.note.isVisible()
+    add("c", 0.5, Metric("iou", "Mean IoU", "overlap"))
+    assert column(METRIC) == ["Metric", "error 2.5 mm", "error 2 mm", "mean IoU 50.00 %"]
+    assert column(DIFFERENCE) == ["Difference", "+0 mm", "-0.5 mm", "–"]
+    assert panel.note.isVisible()
+    assert panel.note.text().startswith("The runs have different metrics (Error, Mean IoU)")
+
+
+# The curves ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def beside(qtbot: QtBot) -> ComparePanel:
+    """A baseline of 1000 steps, a run of 400, and one whose loss is NaN from step 601 on."""
+    state = State()
+    panel = ComparePanel(state)
+    qtbot.addWidget(panel)
+    panel.resize(1100, 800)
+    panel.show()
+    runs = {name: training_run(name, count, seed) for seed, (name, count) in enumerate(LENGTHS.items())}
+    runs["broken"].values["loss"][600:] = np.nan
+    for index, (name, run) in enumerate(runs.items()):
+        state.runs[name] = OpenRun(name, run, name, index, index)  # type: ignore[arg-type]
+        state.run_added.emit(name)
+    panel.curves.plots.settle()
+    return panel
+
+
+LENGTHS = {"baseline": 1000, "short": 400, "broken": 1000}
+
+
+def drawn(panel: ComparePanel, plot: int) -> dict[str, object]:
+    chart = panel.curves.plots.frames[plot].chart
+    assert isinstance(chart, CurveChart)
+    return {part.opened.name: part for part in chart._drawn.values()}
+
+
+def test_that_the_losses_lie_over_one_another_and_the_baseline_is_the_broad_line(beside: ComparePanel) -> None:
+    parts = drawn(beside, 0)
+    widths = {name: part.curves[0].line.opts["pen"].widthF() for name, part in parts.items()}
+    assert widths == {"baseline": BASELINE_PX, "short": LINE_PX, "broken": LINE_PX}
+    ends = {name: part.end.getData()[0].tolist() for name, part in parts.items()}
+    assert ends == {"baseline": [1000.0], "short": [400.0], "broken": [600.0]}
+    marks = {name: len(part.edge.getData()[0]) for name, part in parts.items()}
+    assert marks["broken"] > 0
+    assert marks["baseline"] == marks["short"] == 0
+    loss = training_run("short", 400, 1).values["loss"]
+    np.testing.assert_allclose(parts["short"].curves[0].y[-1], loss[-50:].mean())  # one epoch of the baseline
+    assert beside.curves.told.text() == "Training loss: mean of 50 steps"
+
+
+def test_that_the_second_plot_tells_how_far_a_run_is_from_the_baseline(beside: ComparePanel) -> None:
+    parts = drawn(beside, 1)
+    assert not parts["baseline"].curves[0].y.any()
+    assert len(parts["short"].curves[0].y) == 400
+    means = {name: part.curves[0].y for name, part in drawn(beside, 0).items()}
+    np.testing.assert_allclose(parts["short"].curves[0].y, means["short"] - means["baseline"][:400])
+    beside.baseline.setCurrentIndex(2)
+    beside.baseline.activated.emit(2)
+    beside.curves.plots.settle()
+    assert not drawn(beside, 1)["short"].curves[0].y.any()
+    assert len(drawn(beside, 1)["baseline"].curves[0].y) == 400
+
+
+def test_that_selected_rows_are_drawn_alone_beside_the_baseline(beside: ComparePanel) -> None:
+    assert not beside.curves.all_runs.isVisible()
+    beside.table.selectRow(1)
+    assert list(drawn(beside, 0)) == ["baseline", "short"]
+    assert beside.curves.told.text().endswith("2 of 3 runs")
+    beside.curves.all_runs.click()
+    assert list(drawn(beside, 0)) == ["baseline", "short", "broken"]
+    assert not beside.curves.all_runs.isVisible()
+
+
+def test_that_curves_go_over_time_when_asked(beside: ComparePanel) -> None:
+    beside.curves.axis_choice.setCurrentIndex(1)
+    beside.curves.plots.settle()
+    np.testing.assert_allclose(drawn(beside, 1)["short"].curves[0].x, np.arange(1, 401) * 0.01)
