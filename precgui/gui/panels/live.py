@@ -5,23 +5,21 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QLabel,
     QPushButton,
     QSplitter,
-    QStackedWidget,
     QToolTip,
     QVBoxLayout,
     QWidget,
 )
 
-from precgui.gui.empty import EmptyState
+from precgui.gui.empty import EmptyState, Pages
 from precgui.gui.panels.live_runs import RunList
+from precgui.gui.plots.axis_choice import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import duration, grouped
 from precgui.gui.state import Problem, State
-from precgui.runs.run import Axis
 
 _NARROW_PX = 760  # below this the list of runs lies under the plots
 _KEYS = (
@@ -31,29 +29,22 @@ _KEYS = (
 )
 
 
-class LivePanel(QWidget):
+class LivePanel(Pages):
     """Shows whatever runs are open in the state."""
 
     def __init__(self, state: State, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        wanted = "Choose a precision in Run and press Start (Ctrl+R), or open a file."
+        super().__init__(EmptyState("live", "No runs yet", wanted, "Choose a precision"), parent)
         self._state = state
-        self.empty = EmptyState(
-            "live",
-            "No runs yet",
-            "Choose a precision in Run and press Start (Ctrl+R), or open a file.",
-            "Choose a precision",
-            self,
-        )
         self.plots = LinkedPlots(parent=self)
         self.run_list = RunList(state, self)
         self.pause_button = self._button("Pause", "Freeze the picture; the run goes on (Space)", checkable=True)
         self.follow_button = self._button("Follow", "Back to the whole run, growing with it (F)")
         self.fit_button = self._button("Autoscale", "Fit the value axes to what is in view (A)")
         self.keys_button = self._button("Keys", _KEYS)
-        self.axis_choice = QComboBox(self)
+        self.axis_choice = AxisChoice(self)
         self.view_text = QLabel(self)
         self._splitter = QSplitter(self)
-        self._pages = QStackedWidget(self)
         self._arrange()
         self._connect()
         for key in state.runs:
@@ -69,14 +60,15 @@ class LivePanel(QWidget):
         return button
 
     def _arrange(self) -> None:
-        for text, over in (("Step", "step"), ("Time", "time_s")):
-            self.axis_choice.addItem(text, over)
-        self.axis_choice.setAccessibleName("X axis")
-        axis_label = QLabel("&X axis", self)
-        axis_label.setBuddy(self.axis_choice)
         self.view_text.setProperty("kind", "muted")
         bar = QHBoxLayout()
-        for widget in (self.pause_button, self.follow_button, self.fit_button, axis_label, self.axis_choice):
+        for widget in (
+            self.pause_button,
+            self.follow_button,
+            self.fit_button,
+            self.axis_choice.label,
+            self.axis_choice,
+        ):
             bar.addWidget(widget)
         bar.addWidget(self.view_text, 1)
         bar.addWidget(self.keys_button)
@@ -85,16 +77,10 @@ class LivePanel(QWidget):
         self._splitter.setStretchFactor(0, 1)
         self._splitter.setChildrenCollapsible(True)
         self._splitter.setSizes([900, 300])
-        content = QWidget(self)
-        layout = QVBoxLayout(content)
+        layout = QVBoxLayout(self.content)
         layout.setContentsMargins(12, 8, 12, 8)
         layout.addLayout(bar)
         layout.addWidget(self._splitter, 1)
-        self._pages.addWidget(self.empty)
-        self._pages.addWidget(content)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(self._pages)
 
     def _connect(self) -> None:
         state = self._state
@@ -106,7 +92,7 @@ class LivePanel(QWidget):
         self.pause_button.toggled.connect(self.plots.set_paused)
         self.follow_button.clicked.connect(self.plots.follow)
         self.fit_button.clicked.connect(self.plots.autoscale)
-        self.axis_choice.currentIndexChanged.connect(self._on_axis)
+        self.axis_choice.chosen.connect(self.plots.set_over)
         self.plots.view_changed.connect(self._tell_view)
         self.plots.failed.connect(lambda sentence: state.notice.emit(Problem(sentence)))
         self.keys_button.clicked.connect(self._show_keys)
@@ -135,7 +121,7 @@ class LivePanel(QWidget):
 
     def _take_runs(self) -> None:
         self.plots.set_runs(list(self._state.runs.values()))
-        self._pages.setCurrentIndex(1 if self._state.runs else 0)
+        self.show_content(bool(self._state.runs))
         self._tell_view()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -150,10 +136,6 @@ class LivePanel(QWidget):
         if self._splitter.orientation() != wanted:
             self._splitter.setOrientation(wanted)
             self._splitter.setSizes([700, 130] if narrow else [900, 300])
-
-    def _on_axis(self) -> None:
-        over: Axis = self.axis_choice.currentData()
-        self.plots.set_over(over)
 
     def jump_to_first(self, key: str) -> None:
         """Show where the loss of a run first was NaN or Inf."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QIcon, QKeySequence, QPainter, QPixmap, QShortcut
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QKeySequence, QPainter, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
@@ -21,14 +21,13 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.plots.curve import NonFinite
-from precgui.gui.plots.export import swatch_pen
 from precgui.gui.plots.signals import number
+from precgui.gui.plots.swatch import SWATCH, swatch_icon
 from precgui.gui.state import OpenRun, State
 from precgui.gui.theme import themes
 from precgui.runs.reader import SavedRun
 
 Index = QModelIndex | QPersistentModelIndex
-_SWATCH = QSize(30, 14)
 _REFRESH_MS = 300
 _KEY = Qt.ItemDataRole.UserRole
 DETAIL = _KEY + 1
@@ -96,7 +95,7 @@ class RunList(QWidget):
         self.tree.setItemDelegate(_TwoLines(self.tree))
         self.tree.setRootIsDecorated(False)
         self.tree.setUniformRowHeights(True)
-        self.tree.setIconSize(_SWATCH)
+        self.tree.setIconSize(SWATCH)
         self.tree.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.tree.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.tree.setAccessibleName("Open runs")
@@ -241,22 +240,6 @@ class RunList(QWidget):
         bad = self._nonfinite[key]
         bad.update(self._state.runs[key].run.series("loss")[1])
         return int(bad.index[0]) if len(bad) else None
-
-
-def swatch_icon(opened: OpenRun) -> QIcon:
-    """A piece of the run's line, in its colour and dash."""
-    ratio = 2.0
-    image = QPixmap(_SWATCH * ratio)
-    image.setDevicePixelRatio(ratio)
-    image.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(image)
-    painter.setPen(swatch_pen(opened, 2.0))
-    middle = _SWATCH.height() / 2
-    painter.drawLine(QPointF(1, middle), QPointF(_SWATCH.width() - 1, middle))
-    painter.end()
-    icon = QIcon(image)
-    icon.addPixmap(image, QIcon.Mode.Selected)  # Qt would tint the selected run, whose colour then is no longer its own
-    return icon
 
 
 def _tool_tip(opened: OpenRun) -> str:
