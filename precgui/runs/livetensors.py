@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, TensorStats
+from precgui.runs.overview import Overview
 from precgui.runs.tensors import Names, TensorRecord, tensor_rows
 
-MOST_BYTES = 64 << 20  # of each kind
+MOST_BYTES = 48 << 20  # of each kind
 
 
 class LiveTensors:
     """The rows of one kind. When they fill MOST_BYTES every second one is forgotten, but for the latest.
 
-    The file keeps all; `thinned` says which share of the rows is held here: 1, 1/2, 1/4 ...
+    The file keeps all, and so does `overview`, added up; `thinned` says which share of the rows is held here as they
+    were: 1, 1/2, 1/4 ...
     """
 
     def __init__(self, names: Names) -> None:
@@ -26,6 +28,7 @@ class LiveTensors:
         self._bytes = 0
         self._take = 1
         self._came = 0
+        self.overview = Overview()
 
     @property
     def thinned(self) -> float:
@@ -41,8 +44,9 @@ class LiveTensors:
     def extend(self, events: Sequence[TensorStats]) -> None:
         for event in events:
             self._came += 1
+            row = tensor_rows([event], self._names)
+            self.overview.add(row["step"], row["stats"], row["exponents"])
             if self._came % self._take == 0:
-                row = tensor_rows([event], self._names)
                 self._rows.append((self._came, row))
                 self._bytes += sum(column.nbytes for column in row.values())
         if self._bytes > MOST_BYTES and len(self._rows) > 2:

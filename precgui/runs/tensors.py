@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS, TensorStats
 from precgui.runs.contents import Contents, decoded
+from precgui.runs.overview import Overview
 
 Rows = Mapping[str, NDArray[Any]]
 
@@ -65,6 +66,11 @@ class Source(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]: ...
+    @property
+    def overview(self) -> Overview | None:
+        """All rows, where they were added up as they came; else None."""
+        ...
+
     def __len__(self) -> int: ...
     def read(self, column: str, start: int, stop: int) -> NDArray[Any]: ...
     def pick(self, column: str, rows: Sequence[int]) -> NDArray[Any]: ...
@@ -87,6 +93,20 @@ class TensorRecord:
 
     def __len__(self) -> int:
         return self._rows
+
+    @property
+    def overview(self) -> Overview | None:
+        """All rows added up, also those that are no longer held; None where `add_to` has to read them."""
+        return self._source.overview
+
+    def written_steps(self) -> NDArray[np.int64]:
+        """The step of each row in the order in which they were written, shape (n,)."""
+        return self._steps
+
+    def add_to(self, overview: Overview, places: Sequence[int]) -> NDArray[np.bool_]:
+        """Read rows, counted in the order in which they were written, and add them; which had anything in them."""
+        steps = self._steps[np.asarray(places, np.intp)]
+        return overview.add(steps, self._source.pick("stats", places), self._source.pick("exponents", places))
 
     def steps(self) -> NDArray[np.int64]:
         """The step of each row, shape (n,)."""
@@ -140,6 +160,10 @@ class _Stored:
     table: str
     names: tuple[str, ...]
     contents: Contents
+
+    @property
+    def overview(self) -> None:
+        return None
 
     def __len__(self) -> int:
         return self.contents.rows(self.table)

@@ -9,17 +9,19 @@ import pytest
 from PySide6.QtCore import QCoreApplication, Qt
 from pytestqt.qtbot import QtBot
 
-from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, RunEnded, RunStarted, TensorStats
+from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, Incident, RunEnded, RunStarted, TensorStats
 from precgui.gui.panels import tensors
+from precgui.gui.panels import tensors_reading as reading
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.tensors import TensorsPanel
 from precgui.gui.panels.tensors_table import AMAX, CHANGED, NAME, OVERFLOW, SAFE, UNDERFLOW, share_text
-from precgui.gui.panels.tensors_view import ALL, MOST_ROWS, Rows, grouped
+from precgui.gui.panels.tensors_view import ALL, Rows, grouped
 from precgui.gui.state import State
 from precgui.gui.theme import themes
+from precgui.runs.overview import FEWEST_COLUMNS, MOST_COLUMNS
 from tests.gui.conftest import write_run
-from tests.runs.synthetic import open_writer
+from tests.runs.synthetic import live_run, open_writer
 
 NAMES = ("a.weight", "b.weight")
 
@@ -144,11 +146,101 @@ def test_that_updates_show_how_much_changed(panel: TensorsPanel, state: State, t
     assert [cell(panel, row, CHANGED) for row in range(3)] == ["50 %", "25 %", "75 %"]
 
 
-def test_that_a_long_run_says_how_it_is_thinned(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
-    state.open_file(recorded(tmp_path / "run.h5", steps=MOST_ROWS + 10))
+def odd(step: int) -> TensorStats:
+    """As `event`, but a.weight has 2 NaN and 1 Inf, and one element of b.weight is as large as 2^100."""
+    plain = event(step)
+    stats = np.frombuffer(plain.stats).reshape(2, -1).copy()
+    exponents = np.frombuffer(plain.exponents, "<u4").reshape(2, -1).copy()
+    stats[0, [TENSOR_STATS.index("nan"), TENSOR_STATS.index("pos_inf")]] = 2, 1
+    stats[1, TENSOR_STATS.index("amax")] = 2.0**100
+    exponents[0, 255], exponents[1, 127 + 100] = 3, 1
+    return TensorStats(step, step / 10, "gradient", NAMES, (1, 1), stats.tobytes(), exponents.tobytes())
+
+
+def long_record(path: Path, steps: int, bad: int) -> Path:
+    with open_writer(path) as emit:
+        emit(RunStarted(0.0, steps, steps, "cpu"))
+        for step in range(1, steps + 1):
+            emit(odd(step) if step == bad else event(step))
+            if step % 200 == 0:
+                emit.flush()
+        emit(RunEnded(9.0, "completed"))
+    return path
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long record read in small pieces."""
+    monkeypatch.setattr(reading, "MOST_AT_ONCE", 2 * FEWEST_COLUMNS)
+    monkeypatch.setattr(reading, "_PIECE", 200)
+    monkeypatch.setattr(reading, "_ROWS", 100)
+    monkeypatch.setattr(tensors, "SLICE_S", 0.0)
+
+
+@pytest.mark.usefixtures("few")
+def test_that_no_row_of_a_long_record_is_hidden(
+    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+) -> None:
+    steps, bad = MOST_COLUMNS + 20, 334
+    state.open_file(long_record(tmp_path / "run.h5", steps, bad))
     assert panel.view is not None
-    assert len(panel.view.steps) == MOST_ROWS / 2 + 5
-    assert "one of 2 recorded steps" in panel.moment.text.text()
+    assert len(panel.view.steps) == FEWEST_COLUMNS
+    assert f"So far {FEWEST_COLUMNS} of {steps} recorded steps are read." in panel.verdict.text()
+    assert not len(panel.spectrogram.bad.data)
+    qtbot.waitUntil(lambda: panel.view is not None and panel.view.rows.every == 2, timeout=60_000)
+    assert "So far" not in panel.verdict.text()
+    assert panel.view.histograms(0).sum() == 200 * steps + 4
+    assert "NaN or Inf in step 334 in a.weight." in panel.verdict.text()
+    assert [panel.spectrogram.bad.data["x"].tolist()] == [[bad]]
+    assert panel.spectrogram.over.data["x"].tolist() == [bad]  # the column begins with it
+    assert panel.spectrogram.image.image.max(0)[-4] > 0  # one element of 400, at 2^100
+    panel.list.choose(2)
+    assert not len(panel.spectrogram.bad.data)
+    assert panel.spectrogram.over.data["x"].tolist() == [bad]
+    panel.list.choose(1)
+    assert not len(panel.spectrogram.over.data)
+    panel.spectrogram.step_chosen.emit(float(bad))
+    told = "a.weight, step 334, 2 NaN, 1 Inf; a column of the picture adds up 2 recorded steps"
+    assert panel.moment.text.text() == told
+    panel.spectrogram.step_chosen.emit(bad - 1.0)
+    assert panel.moment.text.text().startswith("a.weight, step 333; a column")
+
+
+@pytest.mark.usefixtures("few")
+def test_that_steps_that_the_events_name_are_in_the_first_picture(
+    panel: TensorsPanel, state: State, tmp_path: Path
+) -> None:
+    with open_writer(tmp_path / "run.h5") as emit:
+        emit(RunStarted(0.0, 300, 300, "cpu"))
+        for step in range(1, 301):
+            emit(odd(step) if step == 117 else event(step))
+        emit(Incident(11.7, 117, "nonfinite_gradient", "error", "gradients not finite"))
+        emit(RunEnded(9.0, "completed"))
+    state.open_file(tmp_path / "run.h5")
+    assert "So far" in panel.verdict.text()
+    assert panel.spectrogram.bad.data["x"].tolist() == [117]
+
+
+def test_that_overflow_is_marked_for_the_format_and_scale_asked_about(
+    panel: TensorsPanel, state: State, tmp_path: Path
+) -> None:
+    state.open_file(recorded(tmp_path / "run.h5"))
+    assert not len(panel.spectrogram.over.data)
+    drag(panel, 12)
+    assert panel.spectrogram.over.data["x"].tolist() == list(range(1, 31))
+    panel.list.choose(1)
+    assert not len(panel.spectrogram.over.data)
+
+
+def test_that_a_live_run_adds_up_rows_that_it_no_longer_holds(
+    panel: TensorsPanel, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("precgui.runs.livetensors.MOST_BYTES", 30_000)
+    state._add(live_run([odd(step) if step == 7 else event(step) for step in range(1, 60)]))
+    panel._take_runs()
+    assert panel.view is not None
+    assert panel.view.histograms(0).sum() == 200 * 59 + 4
+    assert panel.spectrogram.bad.data["x"].tolist() == [7]
 
 
 def test_that_the_theme_reaches_the_pictures(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
@@ -208,9 +300,9 @@ def test_that_a_slider_that_is_dragged_is_answered_at_a_pace_and_in_the_end(
 def test_that_tensors_are_put_together_by_their_names(kind: str, grouping: str, names: list[str]) -> None:
     tensors = ("stem.weight", "layers.0.attn.q.weight", "layers.0.attn.q.bias", "layers.1.norm")
     rng = np.random.default_rng(0)
-    exponents = rng.integers(0, 9, (3, 4, EXPONENT_BINS)).astype(np.uint32)
+    exponents = rng.integers(0, 9, (3, 4, EXPONENT_BINS)).astype(np.float64)
     stats = rng.random((3, 4, len(TENSOR_STATS))) + 1
-    view = grouped(Rows(kind, tensors, np.arange(3), exponents, stats, 1, 1), grouping)
+    view = grouped(Rows(kind, tensors, np.arange(3), exponents, stats), grouping)
     if names:
         assert list(view.names) == [ALL, *names]
     np.testing.assert_array_equal(view.histograms(0), exponents.sum(1))
@@ -268,10 +360,10 @@ def test_that_tensors_of_a_run_that_another_process_writes_are_followed(
         emit(event(1))
         emit.flush()
         key = state.open_file(tmp_path / "run.h5")
-        for step in range(2, 2 * MOST_ROWS):
+        for step in range(2, 2 * MOST_COLUMNS):
             emit(event(step))
         emit.flush()
-        qtbot.waitUntil(lambda: panel.view is not None and panel.view.steps[-1] > MOST_ROWS)
+        qtbot.waitUntil(lambda: panel.view is not None and panel.view.rows.every > 1, timeout=60_000)
         assert cell(panel, 0, UNDERFLOW) == "20 %"
         emit(RunEnded(1.0, "completed"))
     assert key is not None

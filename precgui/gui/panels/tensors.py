@@ -8,14 +8,15 @@ from math import isnan, ldexp
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
 
-from precgui.gui.empty import EmptyState
+from precgui.gui.empty import EmptyState, Pages
 from precgui.gui.panels.tensors_bar import WhatIfBar
 from precgui.gui.panels.tensors_moment import Moment
+from precgui.gui.panels.tensors_reading import Reading
 from precgui.gui.panels.tensors_spectrogram import Spectrogram
 from precgui.gui.panels.tensors_table import CHANGED, TensorList, TensorTable, share_text, snr_text
-from precgui.gui.panels.tensors_view import Rows, View, grouped, read_rows
+from precgui.gui.panels.tensors_view import Rows, View, grouped
 from precgui.gui.plots.signals import power_label
 from precgui.gui.state import State
 from precgui.runs.whatif import Prediction, WhatIf, range_of
@@ -29,30 +30,33 @@ KINDS = {
     "activation_gradient": "Activation gradients",
 }
 REFRESH_MS = 1000  # of a run that goes on
+SLICE_S, PAUSE_MS = 0.01, 5  # of reading a long record, and between two of them
 _NO_RUN = "Open a run, or start one: precgui records the exponents of its gradients, weights and activations."
 _NO_TENSORS = "No tensors were recorded in the open runs; switch on record.tensors in Run."
 
 
-class TensorsPanel(QWidget):
+class TensorsPanel(Pages):
     """One run, one kind of tensor, one format and scale at a time."""
 
     def __init__(self, state: State, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(EmptyState("tensors", "No tensors yet", _NO_RUN, "Choose a precision"), parent)
         self._state = state
         self.view: View | None = None
         self._rows: Rows | None = None
+        self._reading: Reading | None = None
         self._shown: tuple[str | None, str | None] = (None, None)
         self._what_if: WhatIf | None = None
+        self._told: Prediction | None = None
         self._step: float | None = None
         self._read_s = 0.0
-        self.empty = EmptyState("tensors", "No tensors yet", _NO_RUN, "Choose a precision", self)
         self.bar = WhatIfBar(self)
         self.verdict = QLabel(self)
         self.table = TensorTable(self)
         self.list = TensorList(self.table, self)
         self.spectrogram, self.moment = Spectrogram(), Moment(self)
-        self._sides, self._pages = QSplitter(self), QStackedWidget(self)
+        self._sides = QSplitter(self)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._rest = QTimer(self, singleShot=True, interval=PAUSE_MS)
         self._arrange()
         self._connect()
         self._take_runs()
@@ -68,17 +72,11 @@ class TensorsPanel(QWidget):
         self._sides.addWidget(self.list)
         self._sides.addWidget(plots)
         self._sides.setSizes([620, 560])
-        content = QWidget(self)
-        layout = QVBoxLayout(content)
+        layout = QVBoxLayout(self.content)
         layout.setContentsMargins(12, 8, 12, 8)
         layout.addWidget(self.bar)
         layout.addWidget(self.verdict)
         layout.addWidget(self._sides, 1)
-        self._pages.addWidget(self.empty)
-        self._pages.addWidget(content)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(self._pages)
 
     def _connect(self) -> None:
         state = self._state
@@ -86,6 +84,7 @@ class TensorsPanel(QWidget):
             signal.connect(self._take_runs)
         state.data_arrived.connect(self._on_data)
         self._later.timeout.connect(self._take_runs)
+        self._rest.timeout.connect(self._read_on)
         self.empty.button.clicked.connect(lambda: state.panel_wanted.emit("setup"))
         self.bar.run_choice.activated.connect(self._take_kinds)
         self.bar.kind_choice.activated.connect(self._read)
@@ -123,7 +122,7 @@ class TensorsPanel(QWidget):
         choice.setCurrentIndex(list(known).index(chosen) if chosen in known else len(known) - 1)
         choice.setToolTip(choice.currentText())
         self.empty.set_text(_NO_TENSORS if self._state.runs else _NO_RUN)
-        self._pages.setCurrentIndex(1 if known else 0)
+        self.show_content(bool(known))
         self._take_kinds()
 
     def _take_kinds(self) -> None:
@@ -137,14 +136,32 @@ class TensorsPanel(QWidget):
         self._read()
 
     def _read(self) -> None:
-        """Read the rows anew and show them."""
+        """Read what is new, of much a part, and show it; the rest comes piece by piece."""
         key, kind = self._key(), self.bar.kind_choice.currentData()
         begin = time.perf_counter()
-        rows = read_rows(self._state.runs[key].run, kind) if key is not None and kind else None
-        if rows is not None or (key, kind) != self._shown:  # a writer at work can spoil a look; the next one is better
-            self._rows, self._shown = rows, (key, kind)
+        if (key, kind) != self._shown or self._reading is None:
+            self._shown = key, kind
+            self._reading = Reading(self._state.runs[key].run, kind) if key is not None and kind else None
+        if self._reading is not None:
+            self._reading.look()
+            self._rest.start()
+        self._show_rows()
         self._read_s = time.perf_counter() - begin
+
+    def _show_rows(self) -> None:
+        self._rows = self._reading.rows() if self._reading is not None else None
         self._group()
+
+    def _read_on(self) -> None:
+        """A slice of what is left of a long record; it is shown when all of it has come."""
+        reading = self._reading
+        if reading is None or not self.isVisible() or reading.done >= reading.total:
+            return
+        if reading.go_on(SLICE_S):
+            self._rest.start()
+            self._tell()
+        else:
+            self._show_rows()
 
     def _group(self) -> None:
         """Put the tensors together as wanted; what was chosen in the list stays so."""
@@ -163,10 +180,30 @@ class TensorsPanel(QWidget):
         """The format or the scale was moved: everything that follows from them."""
         for plot in (self.spectrogram, self.moment.histogram):
             plot.show_range(range_of(self.bar.format), self.bar.log2_scale)
-        told = self._what_if.predict(self.bar.format, self.bar.log2_scale) if self._what_if is not None else None
-        self.table.predict(told)
-        if told is not None:
-            self.verdict.setText(self._sentence(told))
+        self._told = self._what_if.predict(self.bar.format, self.bar.log2_scale) if self._what_if is not None else None
+        self.table.predict(self._told)
+        self._mark_overflows()
+        self._tell()
+
+    def _mark_overflows(self) -> None:
+        view, row = self.view, self.list.chosen()
+        if view is not None and row < len(view.names):
+            amax = view.stat("amax")[:, row]
+            with np.errstate(over="ignore"):
+                over = np.ldexp(amax, self.bar.log2_scale) >= range_of(self.bar.format).overflow
+            self.spectrogram.show_over(view.steps[over].astype(np.float64))
+
+    def _tell(self) -> None:
+        """What the format would do, what was not finite, and how much of a long record this is so far."""
+        view, reading = self.view, self._reading
+        if self._told is None or view is None or reading is None:
+            return
+        first, rows = view.first_bad(), view.rows.bad_rows
+        where = f"step {first[0]} in {first[1]}" if first else ""
+        bad = f" NaN or Inf in {f'{rows} recorded steps, first in ' if rows > 1 else ''}{where}." if first else ""
+        left = reading.total - reading.done
+        so_far = f" So far {reading.done} of {reading.total} recorded steps are read." if left > 0 else ""
+        self.verdict.setText(self._sentence(self._told) + bad + so_far)
 
     def _sentence(self, told: Prediction) -> str:
         scale, kind = self.bar.log2_scale, self.bar.kind_choice.currentText().lower()
@@ -186,9 +223,12 @@ class TensorsPanel(QWidget):
         if view is None or row >= len(view.names):
             return
         self.spectrogram.show_rows(view.steps, view.histograms(row))
-        place = len(view.steps) - 1 if self._step is None else int(np.abs(view.steps - self._step).argmin())
-        self.spectrogram.choose(float(view.steps[place]) if self._step is not None else None)
-        self.moment.show_moment(view, row, place)
+        self.spectrogram.show_bad(view.bad_steps(row))
+        self._mark_overflows()
+        one = self._reading.row_at(view.rows, self._step) if self._reading is not None else None
+        if one is not None:
+            self.spectrogram.choose(float(one.steps[0]) if self._step is not None else None)
+            self.moment.show_moment(grouped(one, self.bar.grouping.currentText()), row, view.rows.every)
 
     def _choose_step(self, step: float) -> None:
         self._step = step

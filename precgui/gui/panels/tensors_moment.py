@@ -46,15 +46,15 @@ class Moment(QWidget):
         column.addWidget(self.histogram, 1)
         self.histogram.exponent_chosen.connect(lambda exponent: self.number_wanted.emit(2.0**exponent))
 
-    def show_moment(self, view: View, entry: int, row: int) -> None:
-        """One row of an entry of a view."""
-        self.histogram.show_row(view.histograms(entry)[row])
-        thinned = f"; one of {view.rows.every} recorded steps is drawn" if view.rows.every > 1 else ""
+    def show_moment(self, view: View, entry: int, every: int) -> None:
+        """An entry of a view of one row; `every` is how many rows a column of the picture adds up at most."""
+        self.histogram.show_row(view.histograms(entry)[0])
+        added = f"; a column of the picture adds up {every} recorded steps" if every > 1 else ""
         sampled = f"; one of {view.rows.stride} blocks was looked at" if view.rows.stride > 1 else ""
-        told = f"{view.names[entry]}, step {view.steps[row]}{thinned}{sampled}"
+        told = f"{view.names[entry]}, step {view.steps[0]}{_odd(view, entry)}{sampled}{added}"
         self.text.setText(told)
         self.text.setToolTip(told)
-        self._fill(view.stats[row, entry])
+        self._fill(view.stats[0, entry])
 
     def _fill(self, stats: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         menu = self.bits.menu()
@@ -65,3 +65,14 @@ class Moment(QWidget):
                 menu.addAction(f"{title}: {value:.6g}", partial(self.number_wanted.emit, value))
         if menu.isEmpty():
             menu.addAction(_NO_BITS).setEnabled(False)
+
+
+def _odd(view: View, entry: int) -> str:
+    """What the histogram cannot show."""
+    counts = {
+        name: view.stat(stat)[0, entry] for stat, name in (("nan", "NaN"), ("pos_inf", "Inf"), ("neg_inf", "-Inf"))
+    }
+    told = ", ".join(f"{count:.0f} {name}" for name, count in counts.items() if count > 0)
+    if np.isnan(view.stat("count")[0, entry]):
+        return ", not recorded in it"
+    return f", {told}" if told else ""

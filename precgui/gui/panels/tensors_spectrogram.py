@@ -12,13 +12,14 @@ from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QPen
 
 from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.marks import NAN, PLUS_INF, paint, scatter
 from precgui.gui.theme import themes
 from precgui.runs.whatif import BIAS, Range
 
 _FAINTEST = 1e-6  # the share of elements that is still drawn
 _COLUMNS = 480
 _MARGIN = 3  # octaves beyond what was seen
-
+_MARKS = "Marks at the upper edge: × steps with NaN or Inf, ▲ steps in which something overflows. Click for a step."
 
 _TOLD = {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
 
@@ -62,6 +63,12 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.chosen = pg.InfiniteLine(angle=90, movable=False)
         self.chosen.hide()
         self.addItem(self.chosen, ignoreBounds=True)
+        self._top = 0.0
+        self._bad_steps, self._over_steps = np.empty(0), np.empty(0)
+        self.bad, self.over = scatter(), scatter(7)
+        for marks in (self.bad, self.over):
+            self.addItem(marks, ignoreBounds=True)
+        self.setToolTip(_MARKS)
         self.scene().sigMouseClicked.connect(self._on_click)
         themes().changed.connect(self.recolour)
         self.recolour()
@@ -75,7 +82,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         return line
 
     def show_rows(self, steps: NDArray[np.int64], exponents: NDArray[np.float64]) -> None:
-        """`steps` (rows,) and `exponents` (rows, 256)."""
+        """`steps` (rows,) and `exponents` (rows, 256). A row reaches to the next one."""
         counts = exponents.copy()
         counts[:, -1] = 0
         share = counts / np.maximum(exponents.sum(1, dtype=np.float64), 1)[:, None]
@@ -91,6 +98,25 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.image.setImage(np.clip(level, 0, None), levels=(0.0, -np.log10(_FAINTEST)), autoLevels=False)
         self.image.setRect(QRectF(left, low - BIAS, right - left, high - low))
         self.plotItem.vb.setRange(xRange=(left, right), yRange=(low - BIAS, high - BIAS), padding=0)
+        self._top = high - BIAS
+        self._place_marks()
+
+    def show_bad(self, steps: NDArray[np.float64]) -> None:
+        """Mark steps with NaN or Inf; a click on a mark chooses exactly that step."""
+        self._bad_steps = steps
+        self._place_marks()
+
+    def show_over(self, steps: NDArray[np.float64]) -> None:
+        """Mark steps in which something overflows the format, be it one element."""
+        if not np.array_equal(steps, self._over_steps):
+            self._over_steps = steps
+            self._place_marks()
+
+    def _place_marks(self) -> None:
+        """At the upper edge, where no exponent is."""
+        bad, over = self._bad_steps, self._over_steps
+        self.bad.setData(bad, np.full(len(bad), self._top - 0.7), symbol=NAN)
+        self.over.setData(over, np.full(len(over), self._top - 2.0), symbol=PLUS_INF)
 
     def show_range(self, spans: Range | None, log2_scale: int) -> None:
         """Draw what a format holds of tensors that are multiplied by 2^log2_scale first; None draws nothing."""
@@ -121,6 +147,8 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             self.lines[name].label.setColor(pen.color())
             self.lines[name].label.fill = pg.mkBrush(theme.base)
         self.chosen.setPen(pg.mkPen(theme.text, width=1))
+        paint(self.bad, theme.error)
+        paint(self.over, theme.warning)
         for side in ("left", "bottom"):
             axis = self.getAxis(side)
             axis.setPen(theme.line)
@@ -128,8 +156,11 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             axis.setStyle(tickFont=self.font())
 
     def _on_click(self, event: Any) -> None:
-        if self.plotItem.vb.sceneBoundingRect().contains(event.scenePos()):
-            self.step_chosen.emit(float(self.plotItem.vb.mapSceneToView(event.scenePos()).x()))
+        if not self.plotItem.vb.sceneBoundingRect().contains(event.scenePos()):
+            return
+        marked = self.bad.pointsAt(self.bad.mapFromScene(event.scenePos()))
+        place = marked[0].pos() if len(marked) else self.plotItem.vb.mapSceneToView(event.scenePos())
+        self.step_chosen.emit(float(place.x()))
 
 
 class Histogram(pg.PlotWidget):  # type: ignore[misc]

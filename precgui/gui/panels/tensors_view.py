@@ -1,4 +1,4 @@
-"""What the Tensors panel draws from: rows of one kind of tensor of one run, thinned to what a plot can show."""
+"""What the Tensors panel draws from: the columns of its picture, or one recorded row, with tensors put together."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
-from precgui.runs.run import Run
 from precgui.runs.whatif import WhatIf
 
-MOST_ROWS = 480  # read from a record: as many as the picture has columns
-MOST_HISTOGRAMS = 24_000  # read at once, a fraction of a second
 ALL = "All together"
 _COUNTS = ("zeros", "nan", "pos_inf", "neg_inf", "count")
 _NAME_PARTS = {"optimizer": 2, "activation": 0, "activation_gradient": 0}  # behind the module's; of others 1
@@ -45,16 +42,22 @@ GROUPINGS: Mapping[str, Callable[[list[str], list[str]], str] | None] = {
 @dataclass(frozen=True)
 class Rows:
     """Recorded rows: `names` (tensors,), `steps` (rows,), `exponents` (rows, tensors, 256), `stats` (rows, tensors,
-    TENSOR_STATS). `every` says that each `every`-th row was read, `stride` that one of so many blocks was looked at.
+    TENSOR_STATS). `stride` says that one of so many blocks was looked at.
+
+    Each may add up several that were recorded, at most `every`; see `runs.overview.Columns`. Then `bad_rows` of all
+    hold NaN or Inf, first in `bad_step` (rows, tensors). `places` are those of the tensors in the record.
     """
 
     kind: str
     names: tuple[str, ...]
     steps: NDArray[np.int64]
-    exponents: NDArray[np.uint32]
+    exponents: NDArray[np.float64]
     stats: NDArray[np.float64]
-    every: int
-    stride: int
+    every: int = 1
+    stride: int = 1
+    places: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    bad_step: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    bad_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,20 @@ class View:
             self._histograms[entry] = own.sum(1, dtype=np.float64)
         return self._histograms[entry]
 
+    def bad_steps(self, entry: int) -> NDArray[np.float64]:
+        """The first step with NaN or Inf of each row that has any in an entry."""
+        first = np.fmin.reduce(self.rows.bad_step[:, self.members[entry]], 1, initial=np.nan)
+        bad: NDArray[np.float64] = first[np.isfinite(first)]
+        return bad
+
+    def first_bad(self) -> tuple[int, str] | None:
+        """The first step with NaN or Inf, and a tensor that has it."""
+        found = self.rows.bad_step
+        if not np.isfinite(found).any():
+            return None
+        step = np.nanmin(found)
+        return int(step), self.rows.names[int(np.flatnonzero((found == step).any(0))[0])]
+
     def what_if(self) -> WhatIf:
         """All rows together, entry by entry."""
         total = self.rows.exponents.sum(0, dtype=np.float64)
@@ -90,28 +107,6 @@ class View:
         """One statistic, shape (rows, entries), NaN where nothing was recorded."""
         values: NDArray[np.float64] = self.stats[:, :, TENSOR_STATS.index(name)]
         return np.where(self.stats[:, :, TENSOR_STATS.index("count")] > 0, values, np.nan)
-
-
-def read_rows(run: Run, kind: str) -> Rows | None:
-    """The rows of one kind of a run, None when there are none."""
-    record = run.tensors().get(kind)
-    if record is None:
-        return None
-    most = max(min(MOST_ROWS, MOST_HISTOGRAMS // max(len(record.names), 1)), 24)
-    every = -(-len(record) // most)
-    stats, exponents = record.stats(every=every), record.exponents(every=every)
-    strides = record.strides(len(record) - 1)
-    count = min(len(stats), len(exponents))
-    tensors = min(stats.shape[1], exponents.shape[1])  # which differ in a damaged file only
-    stats, exponents = stats[:count, :tensors], exponents[:count, :tensors]
-    seen = np.flatnonzero((stats[:, :, TENSOR_STATS.index("count")] > 0).any(0)) if count else np.empty(0, int)
-    if not len(seen):
-        return None
-    names = tuple(record.names[place] if place < len(record.names) else f"tensor {place}" for place in seen)
-    if len(seen) < tensors:
-        stats, exponents = stats[:, seen], exponents[:, seen]
-    stride = int(strides.max(initial=1))
-    return Rows(kind, names, record.steps()[::every][:count], exponents, stats, every, stride)
 
 
 def grouped(rows: Rows, grouping: str) -> View:

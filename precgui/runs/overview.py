@@ -1,0 +1,156 @@
+"""All rows of a record of tensors in as many columns as a picture has: sums and extremes, no row left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.events import EXPONENT_BINS, TENSOR_STATS
+
+MOST_COLUMNS = 480  # as many as the picture is wide
+MOST_HISTOGRAMS = 16_000  # held at once, 33 MB
+FEWEST_COLUMNS = 24
+_COUNTS = ("zeros", "nan", "pos_inf", "neg_inf", "count")
+_CHANGED = len(_COUNTS)  # after them the sum of the shares that changed, and of how many rows
+_SUMS = [TENSOR_STATS.index(name) for name in _COUNTS]
+_AMAX, _AMIN, _COUNT = (TENSOR_STATS.index(name) for name in ("amax", "amin_nonzero", "count"))
+_SHARE = TENSOR_STATS.index("changed")
+_NOT_FINITE = [TENSOR_STATS.index(name) for name in ("nan", "pos_inf", "neg_inf")]
+
+Join = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What an Overview holds, in the order of the steps; every row that was added is in one column.
+
+    `steps` (columns,) is the first step of each. `exponents` (columns, tensors, 256) are sums. Of `stats` (columns,
+    tensors, TENSOR_STATS) the counts are sums, `amax` and `amin_nonzero` the extremes, `changed` the mean, others NaN.
+    `bad_step` (columns, tensors) is the first step with NaN or Inf, NaN where there is none; `bad_rows` counts the rows
+    of a column with any, `rows` all of them.
+    """
+
+    steps: NDArray[np.int64]
+    exponents: NDArray[np.float64]
+    stats: NDArray[np.float64]
+    bad_step: NDArray[np.float64]
+    bad_rows: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+
+class Overview:
+    """Takes rows in any order. A column holds `width` steps, a power of two that grows when columns run out."""
+
+    def __init__(self, most_columns: int = MOST_COLUMNS, most_histograms: int = MOST_HISTOGRAMS) -> None:
+        self._most_columns, self._most_histograms = most_columns, most_histograms
+        self.width = 1
+        self.rows = 0
+        self._places: dict[int, int] = {}  # by the number of the column, counted in `width` steps from 0
+        self._parts: dict[str, NDArray[Any]] = {}
+        self._tensors = 0
+
+    def add(self, steps: NDArray[np.int64], stats: NDArray[Any], exponents: NDArray[Any]) -> NDArray[np.bool_]:
+        """Rows of shapes (rows,), (rows, tensors, TENSOR_STATS), (rows, tensors, 256); which had anything in them."""
+        tensors = min(stats.shape[1], exponents.shape[1]) if len(steps) else 0  # which differ in a damaged file only
+        if tensors > self._tensors:
+            self._make_room(tensors)
+        rows = zip(steps.tolist(), stats[:, :tensors], exponents[:, :tensors], strict=True)
+        return np.array([self._add_row(step, own, counts) for step, own, counts in rows], bool)
+
+    def columns(self) -> Columns:
+        order = [place for _, place in sorted(self._places.items())]
+        part = {name: array[order] for name, array in self._parts.items()}
+        stats = np.full((len(order), self._tensors, len(TENSOR_STATS)), np.nan)
+        if order:
+            sums = part["sums"]
+            stats[:, :, _SUMS] = sums[:, :, : len(_COUNTS)]
+            stats[:, :, [_AMAX, _AMIN]] = np.stack((part["most"], part["least"][:, :, 0]), 2)
+            with np.errstate(all="ignore"):
+                stats[:, :, _SHARE] = sums[:, :, _CHANGED] / sums[:, :, _CHANGED + 1]
+        none = np.empty(0, np.int64)
+        return Columns(
+            steps=part.get("step", none),
+            exponents=part.get("exponents", np.empty((0, self._tensors, EXPONENT_BINS))),
+            stats=stats,
+            bad_step=part["least"][:, :, 1] if order else np.empty((0, self._tensors)),
+            bad_rows=part["rows"][:, 1] if order else none,
+            rows=part["rows"][:, 0] if order else none,
+        )
+
+    def _add_row(self, step: int, stats: NDArray[Any], counts: NDArray[Any]) -> bool:
+        told = stats[:, _COUNT] > 0
+        if not told.any():  # of a row that a damaged file has lost
+            return False
+        place, own, parts = self._place(step), slice(0, len(stats)), self._parts
+        bad = told & (stats[:, _NOT_FINITE] > 0).any(1)
+        share = np.where(told, stats[:, _SHARE], np.nan)
+        sums = np.concatenate((np.where(told[:, None], stats[:, _SUMS], 0),
+                               np.nan_to_num(share)[:, None], np.isfinite(share)[:, None]), 1)  # fmt: skip
+        _into(np.add, parts["exponents"][place, own], counts)
+        _into(np.add, parts["sums"][place, own], sums)
+        _into(np.fmax, parts["most"][place, own], np.where(told, stats[:, _AMAX], np.nan))
+        _into(np.fmin, parts["least"][place, own, 0], np.where(told, stats[:, _AMIN], np.nan))
+        _into(np.fmin, parts["least"][place, own, 1], np.where(bad, float(step), np.nan))
+        parts["step"][place] = min(step, int(parts["step"][place]))
+        parts["rows"][place] += (1, bool(bad.any()))
+        self.rows += 1
+        return True
+
+    def _place(self, step: int) -> int:
+        while (key := step // self.width) not in self._places and len(self._places) >= self._most:
+            self._widen()
+        return self._places.setdefault(key, len(self._places))
+
+    @property
+    def _most(self) -> int:
+        return max(min(self._most_columns, self._most_histograms // max(self._tensors, 1)), FEWEST_COLUMNS)
+
+    def _widen(self) -> None:
+        """Put each two neighbours together."""
+        self.width *= 2
+        before, self._places = self._places, {}
+        into = {place: self._places.setdefault(key // 2, len(self._places)) for key, place in before.items()}
+        self._parts = _moved(self._parts, into.items(), self._empty())
+
+    def _make_room(self, tensors: int) -> None:
+        """More tensors than there were: wider columns, and perhaps fewer of them."""
+        self._tensors = tensors
+        while len(self._places) > self._most:
+            self._widen()
+        self._parts = _moved(self._parts, ((place, place) for place in self._places.values()), self._empty())
+
+    def _empty(self) -> dict[str, NDArray[Any]]:
+        most, tensors = max(self._most, len(self._places)), self._tensors
+        return {
+            "exponents": np.zeros((most, tensors, EXPONENT_BINS)),
+            "sums": np.zeros((most, tensors, len(_COUNTS) + 2)),
+            "most": np.full((most, tensors), np.nan),
+            "least": np.full((most, tensors, 2), np.nan),  # the smallest magnitude, the first step that is not finite
+            "step": np.full(most, np.iinfo(np.int64).max),
+            "rows": np.zeros((most, 2), np.int64),
+        }
+
+
+_JOINS: dict[str, Join] = {"most": np.fmax, "least": np.fmin, "step": np.minimum}  # all else are sums
+
+
+def _into(join: Join, whole: NDArray[Any], part: NDArray[Any]) -> None:
+    with np.errstate(all="ignore"):
+        join(whole, part, out=whole)
+
+
+def _moved(
+    parts: dict[str, NDArray[Any]], moves: Iterable[tuple[int, int]], fresh: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """The columns at new places in `fresh`, joined where two come to one place."""
+    pairs = list(moves)
+    for name, array in parts.items():
+        for place, target in pairs:
+            whole = fresh[name][target : target + 1]
+            own = whole if array.ndim == 1 else whole[:, : array.shape[1]]
+            _into(_JOINS.get(name, np.add), own, array[place : place + 1])
+    return fresh
