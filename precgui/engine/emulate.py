@@ -60,6 +60,11 @@ class Products:
         """Whether operands rounded once serve forward and backward."""
         return self.weight.axis_free and self.activation.axis_free and self.gradient.axis_free
 
+    def bias_gradient(self, grad: Tensor, rounded: Tensor, axes: int | tuple[int, ...]) -> Tensor:
+        """A bias is in no product: what it gets is rounded only where every tensor is stored in the format."""
+        stored = not isinstance(self.result, Exact)
+        return self.result((rounded if stored else grad).sum(axes), 0)
+
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """[..., rows, k] times [..., k, columns], rounded as the result."""
         product = torch.matmul(a, b) if self.accumulator is None else self.accumulator.matmul(a, b)
@@ -105,7 +110,7 @@ class _Linear(torch.autograd.Function):
             with shown_as(p.label):
                 grad_w = p.matmul(grad_t.t(), rows_t).to(weight_dtype)
         if ctx.needs_input_grad[2]:
-            grad_b = p.result(grad_q.sum(0), 0).to(bias_dtype)
+            grad_b = p.bias_gradient(grad, grad_q, 0).to(bias_dtype)
         return grad_x, grad_w, grad_b, None
 
 
@@ -168,7 +173,7 @@ class _Convolution(torch.autograd.Function):
         return (
             p.result(grad_x, 1).to(x_dtype) if wants_x else None,
             p.result(grad_w, 1).to(weight_dtype) if wants_w else None,
-            p.result(grad_q.sum((0, *range(2, grad.dim()))), 0).to(bias_dtype) if wants_b else None,
+            p.bias_gradient(grad, grad_q, (0, *range(2, grad.dim()))).to(bias_dtype) if wants_b else None,
             None,
             None,
         )

@@ -3,35 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from precgui.engine.emulate import Products, linear
+from precgui.engine.emulate import Products, linear, shown_as
 from precgui.engine.errors import EngineError
-from precgui.engine.rounding import Round
 
 _State = tuple[Tensor, ...]  # (hidden,) or (hidden, cell), each [batch, width]
 
 
-@dataclass
-class _Once:
-    """Rounds a weight once for all time steps of one pass, for each axis that is asked for."""
+class _Steps:
+    """The products of one recurrent weight with the states of one pass over a sequence, as rounded operands.
 
-    round: Round
-    _known: dict[int, Tensor] = field(default_factory=dict)
+    The weight is rounded once for all steps, and its gradient is one product over all of them, as in fused layers.
+    """
 
-    @property
-    def axis_free(self) -> bool:
-        return self.round.axis_free
+    def __init__(self, weight: Tensor, bias: Tensor | None, products: Products) -> None:
+        self.products, self.bias = products, None if bias is None else products.bias(bias.detach().float(), 0)
+        rounded = products.weight(weight.detach().float(), 1)
+        self.forward = rounded.t().contiguous()  # half the time of the product, which reads it at every step
+        self.backward = rounded if products.weight.axis_free else products.weight(weight.detach().float(), 0)
+        self.gone_back: list[tuple[Tensor, ...]] = []  # state, gradient, rounded gradient of each step, backwards
+        self._anchor = _Gradients.apply(weight, bias, self)
 
-    def __call__(self, tensor: Tensor, axis: int) -> Tensor:
-        if axis not in self._known:
-            self._known[axis] = self.round(tensor, axis)
-        return self._known[axis]
+    def __call__(self, state: Tensor) -> Tensor:
+        """[batch, width] to [batch, gates]."""
+        with torch.autocast(state.device.type, enabled=False), torch._C.DisableTorchFunction():
+            return _Step.apply(state, self._anchor, self)  # type: ignore[no-any-return]
+
+
+class _Step(torch.autograd.Function):
+    """Leaves the gradient of the weight to `_Gradients`, whose turn comes after the last step has gone back."""
+
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, anchor: Tensor, steps: _Steps) -> Tensor:
+        p = steps.products
+        state_q = p.activation(state.float(), 1)
+        ctx.save_for_backward(state_q if p.axis_free else state)
+        ctx.steps, ctx.dtype = steps, state.dtype
+        with shown_as(p.label):
+            if p.accumulator is None and steps.bias is not None:
+                return p.result(torch.addmm(steps.bias, state_q, steps.forward), -1).to(state.dtype)
+            product = p.matmul(state_q, steps.forward)
+        return (product if steps.bias is None else product + steps.bias).to(state.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        p, grad = ctx.steps.products, grads[0].float()
+        grad_q = p.gradient(grad, 1)
+        if ctx.needs_input_grad[1]:
+            ctx.steps.gone_back.append((*ctx.saved_tensors, grad, grad_q))
+        with shown_as(p.label):
+            grad_state = p.matmul(grad_q, ctx.steps.backward).to(ctx.dtype) if ctx.needs_input_grad[0] else None
+        return grad_state, grad.new_zeros(()), None
+
+
+class _Gradients(torch.autograd.Function):
+    """Gives a number on which all steps depend, so that it goes back after them."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, steps: _Steps) -> Tensor:
+        ctx.steps, ctx.dtype = steps, weight.dtype
+        return weight.new_zeros((), dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        p = ctx.steps.products
+        states, grad, grad_q = (torch.cat(part) for part in zip(*reversed(ctx.steps.gone_back), strict=True))
+        ctx.steps.gone_back.clear()
+        grad_w = grad_b = None
+        if ctx.needs_input_grad[0]:
+            grad_t, rows = (grad_q, states) if p.axis_free else (p.gradient(grad, 0), p.activation(states.float(), 0))
+            with shown_as(p.label):
+                grad_w = p.matmul(grad_t.t(), rows).to(ctx.dtype)
+        if ctx.needs_input_grad[1]:
+            grad_b = p.bias_gradient(grad, grad_q, 0).to(ctx.dtype)
+        return grad_w, grad_b, None
 
 
 class _Recurrent(nn.RNNBase):
@@ -86,10 +136,10 @@ class _Recurrent(nn.RNNBase):
         assert w_in is not None
         assert w_back is not None
         cell = _CELLS[self.mode]
-        stepwise = replace(self.products, weight=_Once(self.products.weight))
+        back = _Steps(w_back, b_back, self.products)
         seen = []
         for gates in linear(x, w_in, b_in, self.products).unbind(0):
-            state = cell(gates, linear(state[0], w_back, b_back, stepwise), state)
+            state = cell(gates, back(state[0]), state)
             seen.append(state[0])
         return torch.stack(seen), state
 
@@ -106,10 +156,38 @@ class EmulatedRNN(_Recurrent, nn.RNN):
     pass
 
 
+class _LstmCell(torch.autograd.Function):
+    """The gates of an LSTM in few passes; under autograd each of eleven operations would keep what it saw."""
+
+    @staticmethod
+    def forward(ctx: Any, new: Tensor, back: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        gates = new + back
+        opened = gates.sigmoid()
+        enter, keep, value, leave = opened.chunk(4, -1)
+        value.copy_(gates.chunk(4, -1)[2].tanh())
+        reached = torch.addcmul(keep * cell, enter, value)
+        shown = reached.tanh()
+        ctx.save_for_backward(opened, cell, shown)
+        return leave * shown, reached
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        opened, cell, shown = ctx.saved_tensors
+        enter, keep, value, leave = opened.chunk(4, -1)
+        grad_cell = torch.addcmul(grads[1], grads[0] * leave, 1 - shown * shown)
+        grad = torch.addcmul(opened, opened, opened, value=-1)  # the slope of a sigmoid
+        grad_enter, grad_keep, grad_value, grad_leave = grad.chunk(4, -1)
+        torch.sub(1, value * value, out=grad_value)
+        grad_enter.mul_(grad_cell * value)
+        grad_keep.mul_(grad_cell * cell)
+        grad_value.mul_(grad_cell * enter)
+        grad_leave.mul_(grads[0] * shown)
+        return grad, grad, grad_cell * keep if ctx.needs_input_grad[2] else None
+
+
 def _lstm(new: Tensor, back: Tensor, state: _State) -> _State:
-    enter, keep, value, leave = (new + back).chunk(4, -1)
-    cell = keep.sigmoid() * state[1] + enter.sigmoid() * value.tanh()
-    return leave.sigmoid() * cell.tanh(), cell
+    reached: _State = _LstmCell.apply(new, back, state[1])
+    return reached
 
 
 def _gru(new: Tensor, back: Tensor, state: _State) -> _State:

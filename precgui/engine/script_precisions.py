@@ -92,7 +92,7 @@ def _full(context: _Context) -> Pieces:
     made = Pieces(tf32=True)
     context.source.take("rounding", "InFormat")
     _add_format(made, "tf32")
-    lines = context.emulate_everywhere(made, 'Products("tf32", to_tf32, to_tf32, to_tf32, bias=to_tf32)')
+    lines = context.emulate_everywhere(made, 'Products("tf32", to_tf32, to_tf32, to_tf32)')
     made.after_model = ['to_tf32 = InFormat("tf32")', *lines]
     return made
 

@@ -50,7 +50,7 @@ class TF32(Precision):
     def _convert(self, model: nn.Module) -> nn.Module:
         if gemm_error(self.device) < TRUE_FP32_BELOW:
             to_tf32 = InFormat("tf32")
-            products = Products("tf32", to_tf32, to_tf32, to_tf32, bias=to_tf32)
+            products = Products("tf32", to_tf32, to_tf32, to_tf32)
             self.labels = emulate_products(layers(model, set()), lambda _: products)
             if rounds_everywhere(self.config):
                 self.labels |= emulate_recurrent(recurrent_layers(model, set()), lambda _: products)
