@@ -1,7 +1,7 @@
 """FP8 products on tensor cores: torch._scaled_mm in linear layers, E4M3 forward and E5M2 gradients.
 
-Needs CUDA and compute capability 8.9 or newer (Ada, Hopper, Blackwell) and sizes that are multiples of 16. Results
-come in BF16.
+Needs CUDA and compute capability 8.9 or newer (Ada, Hopper, Blackwell) and sizes that are multiples of 16. Results come
+in FP32, as torchao's float8 training has them for a model in FP32.
 """
 
 from __future__ import annotations
@@ -90,16 +90,18 @@ def _quantized(tensor: Tensor, dtype: torch.dtype, scale: Scale, axis: int) -> t
 
 
 def _product(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], *, fast: bool) -> Tensor:
-    """[m, k] times [k, n] in FP8, summed in FP32 (`fast`: in the tensor core's shorter accumulator), given in BF16."""
+    """[m, k] times [k, n] in FP8, summed in FP32 (`fast`: in the tensor core's shorter accumulator), given in FP32.
+
+    Scales of rows and columns are multiplied onto the result: kernels that take them give BF16 on most cards, and are
+    slow without the short accumulator (torchao does the same).
+    """
+    by_rows = a[1].numel() > 1 or b[1].numel() > 1
+    one = torch.ones((), device=a[1].device)
+    scale_a, scale_b = (one, one) if by_rows else (a[1].view(()), b[1].view(()))
     result: Tensor = torch._scaled_mm(
-        a[0],
-        b[0],
-        scale_a=a[1].flatten().unsqueeze(1),
-        scale_b=b[1].flatten().unsqueeze(0),
-        out_dtype=torch.bfloat16,
-        use_fast_accum=fast,
+        a[0], b[0], scale_a=scale_a, scale_b=scale_b, out_dtype=torch.float32, use_fast_accum=fast
     )
-    return result
+    return result.mul_(a[1]).mul_(b[1]) if by_rows else result
 
 
 def _columns(tensor: Tensor) -> Tensor:

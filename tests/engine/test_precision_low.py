@@ -1,4 +1,4 @@
-"""Products of rounded operands: against other implementations of the formats, and native FP8 against its emulation."""
+"""Products of rounded operands, against other implementations of the formats."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from precgui import config
-from precgui.engine import native_fp8, precisions
+from precgui.engine import precisions
 from precgui.engine.accumulate import Accumulator
-from precgui.engine.emulate import EmulatedConv2d, EmulatedLinear
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import Precision
 from precgui.engine.precisions.low import largest
 from precgui.engine.rounding import Clock, Scale
-from precgui.events import Incident, RunStarted, StepDone
+from precgui.events import StepDone
 from tests.engine.conftest import Record
 
 CPU = torch.device("cpu")
@@ -32,13 +31,6 @@ def made(name: str, *settings: str) -> Precision:
 
 def cast(tensor: Tensor, dtype: Any) -> Tensor:
     return torch.from_numpy(tensor.detach().numpy().astype(dtype).astype(np.float32))
-
-
-def fp8(tensor: Tensor, dtype: torch.dtype, axis: int | None = None) -> Tensor:
-    """Scaled, saturated, rounded and scaled back with torch's own casts."""
-    amax = tensor.abs().amax() if axis is None else tensor.abs().amax(axis, keepdim=True)
-    scale = torch.finfo(dtype).max / amax
-    return (tensor * scale).to(dtype).float() / scale
 
 
 def gradients(layer: nn.Module, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -84,38 +76,6 @@ def test_that_each_role_has_its_format() -> None:
     torch.testing.assert_close(grad_x, grad_q @ weight)
     torch.testing.assert_close(grad_w, grad_q.t() @ x)
     assert precision.labels == {"0": "e4m3fn/fp32/e5m2"}
-
-
-@pytest.mark.parametrize("scaling", ["tensorwise", "rowwise"])
-def test_that_fp8_scales_e4m3_forward_and_e5m2_backward(scaling: str) -> None:
-    torch.manual_seed(0)
-    precision = made("fp8", f"precision_options.fp8_scaling={scaling}")
-    layer = precision.convert(nn.Sequential(nn.Linear(32, 16, bias=False)))[0]
-    x, grad = torch.randn(48, 32) * 1e-3, torch.randn(48, 16) * 1e-9
-    out, grad_x, grad_w = gradients(layer, x, grad)
-    rows, columns = (1, 0) if scaling == "rowwise" else (None, None)
-    e4m3, e5m2 = torch.float8_e4m3fn, torch.float8_e5m2
-    weight = layer.weight.detach()
-    torch.testing.assert_close(out, fp8(x, e4m3, rows) @ fp8(weight, e4m3, rows).t(), rtol=1e-5, atol=1e-8)
-    torch.testing.assert_close(grad_x, fp8(grad, e5m2, rows) @ fp8(weight, e4m3, columns), rtol=1e-4, atol=1e-14)
-    torch.testing.assert_close(grad_w, fp8(grad, e5m2, columns).t() @ fp8(x, e4m3, columns), rtol=1e-4, atol=1e-16)
-    assert (grad_w != 0).float().mean() > 0.99, "a cast of the gradient would flush it"
-
-
-def test_that_delayed_scaling_uses_the_batches_before() -> None:
-    clock = Clock(0)
-    scale = Scale(448.0, clock, history=2)
-    found = []
-    for amax in (1.0, 4.0, 2.0, 0.5):
-        clock.tick += 1
-        found.append(scale(torch.tensor([-amax, 0.1]), 0).item())
-        scale(torch.tensor([-amax, 0.1]), 0)  # computed again
-    assert found == [448.0, 448.0, 112.0, 112.0]
-    with torch.inference_mode():
-        clock.tick += 1
-        scale(torch.tensor([1000.0]), 0)
-    clock.tick += 1
-    assert scale(torch.tensor([1.0]), 0).item() == 224.0, "validation leaves no trace"
 
 
 @pytest.mark.parametrize(("values", "expected"), [([0.0, 0.0], 1.0), ([1e-30, 0.0], None), ([float("nan"), 1.0], None)])
@@ -244,65 +204,3 @@ def test_that_what_is_left_in_fp32_is_told() -> None:
     assert any(note.startswith("products inside recurrent stay in FP32") for note in precision.notes)
     with pytest.raises(EngineError, match="no linear or convolutional layer"):
         made("fp8").convert(nn.LayerNorm(3))
-
-
-@pytest.mark.parametrize(
-    ("capability", "device", "hip", "native"),
-    [((8, 9), "cuda", None, True), ((9, 0), "cuda", None, True), ((8, 0), "cuda", None, False),
-     ((9, 4), "cuda", "6.0", False), ((9, 0), "cpu", None, False)],
-)  # fmt: skip
-def test_that_native_fp8_is_used_where_the_hardware_has_it(
-    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], device: str, hip: str | None, native: bool
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    monkeypatch.setattr(torch.version, "hip", hip)
-    assert native_fp8.available(torch.device(device)) is native
-
-
-def fp8_network(monkeypatch: pytest.MonkeyPatch, *settings: str) -> tuple[Precision, nn.Module]:
-    monkeypatch.setattr(native_fp8, "available", lambda _: True)
-    precision = made("fp8", *settings)
-    torch.manual_seed(0)
-    return precision, precision.convert(
-        nn.Sequential(nn.Conv2d(1, 4, 2), nn.Flatten(), nn.Linear(16, 32), nn.Linear(32, 10))
-    )
-
-
-def test_that_layers_that_do_not_fit_are_emulated_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    precision, model = fp8_network(monkeypatch)
-    assert [type(layer) for layer in model] == [EmulatedConv2d, nn.Flatten, native_fp8.NativeLinear, EmulatedLinear]
-    assert set(precision.labels) == {"0", "3"}
-    assert precision.notes[0].startswith("FP8 is native in 1 layers")
-    assert precision.notes[1].startswith("e4m3fn (gradients e5m2) is emulated in 2 layers")
-
-
-@pytest.mark.parametrize("setting", ["rounding=stochastic", "accumulator=fp16"])
-def test_that_what_the_hardware_cannot_do_is_emulated(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
-    _, model = fp8_network(monkeypatch, f"precision_options.{setting}")
-    assert isinstance(model[2], EmulatedLinear)
-
-
-@pytest.mark.parametrize("scaling", ["tensorwise", "rowwise"])
-def test_that_native_products_agree_with_emulated_ones(monkeypatch: pytest.MonkeyPatch, scaling: str) -> None:
-    """torch's CPU has _scaled_mm, too, as a slow reference: the numbers can be compared without the hardware."""
-    setting = f"precision_options.fp8_scaling={scaling}"
-    _, native = fp8_network(monkeypatch, setting)
-    monkeypatch.undo()
-    emulated = made("fp8", setting).convert(nn.Sequential(nn.Linear(16, 32)))
-    emulated.load_state_dict({"0.weight": native[2].weight, "0.bias": native[2].bias})
-    x, grad = torch.randn(3, 7, 16), torch.randn(3, 7, 32)
-    for found, reference in zip(gradients(native[2], x, grad), gradients(emulated[0], x, grad), strict=True):
-        torch.testing.assert_close(found, reference, rtol=2**-7, atol=2**-7 * reference.abs().max().item())
-
-
-def test_that_delayed_rows_are_refused() -> None:
-    with pytest.raises(EngineError, match="fp8_amax = delayed goes with fp8_scaling = tensorwise only"):
-        made("fp8", "precision_options.fp8_amax=delayed", "precision_options.fp8_scaling=rowwise")
-
-
-def test_that_emulation_is_labelled_in_the_run(record: Record) -> None:
-    events = record("precision=fp8", "precision_options.fp8_amax=delayed", "train.max_steps=3")
-    started = events[0]
-    assert isinstance(started, RunStarted)
-    assert "is emulated in 4 layers" in started.engine["notes"][0]
-    assert next(e.kind for e in events if isinstance(e, Incident)) == "emulated"

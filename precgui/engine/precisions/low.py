@@ -192,7 +192,7 @@ class FP8(Low):
                 layer, native_fp8.Scales(*(self._scale(r) for r in ("activation", "weight", "gradient")))
             )
         if native:
-            self.notes.append(f"FP8 is native in {len(native)} layers (E4M3 forward, E5M2 gradients, results in BF16)")
+            self.notes.append(f"FP8 is native in {len(native)} layers (E4M3 forward, E5M2 gradients)")
         if rest := {name: layer for name, layer in chosen.items() if name not in native}:
             super()._turn(rest)
 
