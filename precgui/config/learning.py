@@ -140,6 +140,12 @@ class QatConfig(Section):
         description="Scales of weights are trained with the weights (LSQ) instead of following their range.",
         json_schema_extra={"show_if": {"precision": ["int8-qat", "int4-qat"]}},
     )
+    learned_ranges: bool = Field(
+        False,
+        title="Learn the input ranges",
+        description="Bounds of inputs are trained (PACT) instead of following what was seen; wants weight decay.",
+        json_schema_extra={"show_if": _QAT},
+    )
     ends: Literal["int8", "fp32", "same"] = Field(
         "int8",
         title="First and last layer",

@@ -21,7 +21,8 @@ def _layer_by_layer(config: RunConfig, source: Source) -> Pieces:
     qat = config.qat
     source.take("rounding", "Clock")
     source.take("qat.layers", "Wanted", "quantise_model", "follow_epoch")
-    wanted = f"{_BITS[config.precision]}, {qat.ends!r}, {qat.activations!r}, {qat.per_channel}, {qat.learned_scales}"
+    learned = f"{qat.learned_scales}, {qat.learned_ranges}"
+    wanted = f"{_BITS[config.precision]}, {qat.ends!r}, {qat.activations!r}, {qat.per_channel}, {learned}"
     return Pieces(
         after_model=[
             "clock = Clock(SEED)",

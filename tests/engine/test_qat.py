@@ -17,7 +17,14 @@ from precgui import config
 from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
 from precgui.engine.qat import integer
-from precgui.engine.qat.estimators import fake_input, fake_weight, learned_weight, weight_integers, weight_scale
+from precgui.engine.qat.estimators import (
+    clipped_input,
+    fake_input,
+    fake_weight,
+    learned_weight,
+    weight_integers,
+    weight_scale,
+)
 from precgui.engine.qat.folding import fold, norms_behind
 from precgui.engine.qat.layers import Quantizer, quantise
 from precgui.engine.rounding import Clock
@@ -69,6 +76,50 @@ def test_that_learned_scales_have_the_gradients_of_torch() -> None:
     theirs = torch.autograd.grad(their_value, (weight, flat), upstream)
     torch.testing.assert_close(ours[0], theirs[0])
     torch.testing.assert_close(ours[1].flatten(), theirs[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [8, 4, 2])
+def test_that_learned_ranges_follow_the_formulas_of_pact(bits: int) -> None:
+    """Equations 1 and 2 of Choi et al. 2018 under autograd, the rounding passed straight through."""
+    value = torch.randn(4, 99, generator=torch.Generator().manual_seed(11)).mul_(3).requires_grad_()
+    upstream = torch.randn(4, 99, generator=torch.Generator().manual_seed(12))
+    alpha, largest = torch.tensor(2.5, requires_grad=True), 2**bits - 1
+    clipped = 0.5 * (value.abs() - (value - alpha).abs() + alpha)
+    rounded = torch.round(clipped * largest / alpha) * alpha / largest
+    theirs = torch.autograd.grad(clipped + (rounded - clipped).detach(), (value, alpha), upstream)
+    low, high = torch.zeros((), requires_grad=True), torch.tensor(2.5, requires_grad=True)
+    ours = clipped_input(value, low, high, largest)
+    torch.testing.assert_close(ours, rounded)
+    found = torch.autograd.grad(ours, (value, high), upstream)
+    for one, other in zip(found, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_that_both_bounds_of_a_range_are_learned_as_those_of_torchs_clamp() -> None:
+    value = torch.randn(400, generator=torch.Generator().manual_seed(13)).mul_(3).requires_grad_()
+    upstream = torch.randn(400, generator=torch.Generator().manual_seed(14))
+    bounds = [torch.tensor(-1.5, requires_grad=True), torch.tensor(2.5, requires_grad=True)]
+    theirs = torch.autograd.grad(torch.clamp(value, *bounds), (value, *bounds), upstream)
+    ours = torch.autograd.grad(clipped_input(value, *bounds, 15), (value, *bounds), upstream)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_that_a_learned_range_begins_with_what_was_seen_and_is_held_when_frozen() -> None:
+    clock, weight = Clock(0), torch.randn(2, 3)
+    made = Quantizer(weight, 4, 4, clock, per_channel=True, learned=False, learned_range=True)
+    inputs = torch.tensor([[-1.0, 0.5, 3.0]])
+    for factor in (1, 2):  # the second batch has values beyond the range of the first one
+        clock.tick += 1
+        made.inputs(inputs * factor).sum().backward()
+    assert [made.low.item(), made.high.item()] == [-1.0, 3.0]
+    assert [made.low.grad.item(), made.high.grad.item()] == [1.0, 2.0]  # type: ignore[union-attr]
+    made.observing = False
+    made.zero_grad()
+    held = made.inputs((inputs * 2).requires_grad_())
+    held.sum().backward()
+    assert made.high.grad is None
+    assert held.max().item() == pytest.approx(3.0, abs=0.2)
 
 
 def test_that_few_bits_take_the_values_that_they_have() -> None:

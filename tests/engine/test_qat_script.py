@@ -17,7 +17,13 @@ _QAT = ("qat.start_epoch=2", "qat.observers_off_after_epoch=2", "qat.freeze_bn_a
 RUNS: dict[str, tuple[str, ...]] = {
     "int8": ("precision=int8-qat", *_QAT, "model.name=resnet"),
     "int8 kept": ("precision=int8-qat", "precision_options.keep_fp32=head", "train.accumulation=2"),
-    "int4": ("precision=int4-qat", "qat.learned_scales=true", "qat.per_channel=false", "train.clip_norm=1"),
+    "int4": (
+        "precision=int4-qat",
+        "qat.learned_scales=true",
+        "qat.learned_ranges=true",
+        "qat.per_channel=false",
+        "train.clip_norm=1",
+    ),
     "int2": ("precision=int2-qat", "qat.ends=fp32", "qat.activations=int4", "train.ema_decay=0.9"),
     "int1": ("precision=int1-qat", "qat.activations=fp32", "qat.ends=same", "train.checkpointing=true"),
     "unmeasured": ("precision=int8-qat", "qat.measure=false", "task=text", "data.sequence_length=16"),

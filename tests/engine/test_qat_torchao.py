@@ -232,7 +232,11 @@ def test_that_dropout_drops_in_training_only() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "cure"),
-    [("train.checkpointing=true", "train.checkpointing = false"), ("qat.learned_scales=true", "qat.learned_scales")],
+    [
+        ("train.checkpointing=true", "train.checkpointing = false"),
+        ("qat.learned_scales=true", "qat.learned_scales"),
+        ("qat.learned_ranges=true", "qat.learned_ranges = false"),
+    ],
 )
 def test_that_what_does_not_go_with_it_is_one_sentence(record: Record, setting: str, cure: str) -> None:
     with pytest.raises(EngineError, match=rf"exported graph; set {cure}"):

@@ -92,6 +92,35 @@ def fake_input(value: Tensor, scale: Tensor, zero: Tensor, largest: int) -> Tens
     return _Input.apply(value, scale, zero, largest)  # type: ignore[no-any-return]
 
 
+def input_steps(low: Tensor, high: Tensor, largest: int) -> tuple[Tensor, Tensor]:
+    """The step between two values of a range that holds 0, and the zero point, the integer that stands for 0."""
+    scale = ((high - low) / largest).clamp_min(1e-12)
+    return scale, (-low / scale).round_().clamp_(0, largest)
+
+
+class _Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, low: Tensor, high: Tensor, largest: int) -> Tensor:
+        scale, zero = input_steps(low, high, largest)
+        ctx.save_for_backward(value < low, value >= high)
+        return (value / scale).round_().add_(zero).clamp_(0, largest).sub_(zero).mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        below, above = ctx.saved_tensors
+        return grads[0] * ~(below | above), (grads[0] * below).sum(), (grads[0] * above).sum(), None
+
+
+def clipped_input(value: Tensor, low: Tensor, high: Tensor, largest: int) -> Tensor:
+    """Values as they come back from integers, with a trained range (PACT: Choi et al. 2018, equations 1 to 3).
+
+    A bound takes the gradients of the values that it clips, the others go to the values. With `low` 0, which stays 0
+    for inputs that are never negative, this is the paper's activation with `high` for its alpha. The paper's penalty
+    on alpha is the weight decay of the optimizer.
+    """
+    return _Clipped.apply(value, low, high, largest)  # type: ignore[no-any-return]
+
+
 def relative(value: Tensor, reference: Tensor) -> float:
     """The error of a tensor in the L2 norm, as a share of its size."""
     size = float(reference.float().norm())

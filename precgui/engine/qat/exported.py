@@ -37,6 +37,7 @@ class Exported(Quantised):
             (config.train.checkpointing, "train.checkpointing = false"),
             (config.train.compile, "train.compile = false"),
             (self.qat.learned_scales, "qat.learned_scales = false"),
+            (self.qat.learned_ranges, "qat.learned_ranges = false"),
         ):
             if wrong:
                 raise EngineError(f"qat.backend = torchao trains an exported graph; set {cure} or qat.backend = own")

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.qat.estimators import (
+    clipped_input,
     fake_input,
     fake_weight,
     highest,
+    input_steps,
     learned_weight,
     weight_integers,
     weight_scale,
@@ -26,8 +28,8 @@ _MOMENTUM = 0.01  # of the observed range, as in torch's own moving-average obse
 class Quantizer(nn.Module):
     """How one layer is quantised: its weights always, its inputs unless `input_bits` is None.
 
-    The range of the inputs is a moving average of their minimum and maximum, taken once a batch while `observing`.
-    Nothing is quantised before `active`.
+    The range of the inputs is a moving average of their minimum and maximum, taken once a batch while `observing`; with
+    `learned_range` it is trained from there once it is used. Nothing is quantised before `active`.
     """
 
     low: Tensor
@@ -36,13 +38,27 @@ class Quantizer(nn.Module):
     scale: nn.Parameter | None
 
     def __init__(
-        self, weight: Tensor, bits: int, input_bits: int | None, clock: Clock, *, per_channel: bool, learned: bool
+        self,
+        weight: Tensor,
+        bits: int,
+        input_bits: int | None,
+        clock: Clock,
+        *,
+        per_channel: bool,
+        learned: bool,
+        learned_range: bool = False,
     ) -> None:
         super().__init__()
         self.bits, self.input_bits, self._clock = bits, input_bits, clock
         self.axes = tuple(range(1 if per_channel else 0, weight.dim()))
-        for name in ("low", "high", "batches"):
-            self.register_buffer(name, torch.zeros((), device=weight.device))
+        self.learned_range = learned_range and input_bits is not None
+        self.register_buffer("batches", torch.zeros((), device=weight.device))
+        for name in ("low", "high"):
+            bound = torch.zeros((), device=weight.device)
+            if self.learned_range:
+                self.register_parameter(name, nn.Parameter(bound))
+            else:
+                self.register_buffer(name, bound)
         # Esser et al. 2020 begin with this multiple of the mean size of the weights.
         begin = 2 * weight.detach().abs().mean(self.axes, keepdim=True) / highest(bits) ** 0.5
         self.scale = nn.Parameter(begin) if learned else None
@@ -64,9 +80,18 @@ class Quantizer(nn.Module):
     def inputs(self, value: Tensor) -> Tensor:
         if self.input_bits is None:
             return value
-        if self.training and self.observing and self._clock.tick != self._observed_at:
+        if self._must_observe():
             self._observe(value.detach())
-        return fake_input(value, *self.input_range(), self.largest_input) if self.active else value
+        if not self.active:
+            return value
+        if self.learned_range and self.observing:
+            return clipped_input(value, *self._bounds(), self.largest_input)
+        return fake_input(value, *self.input_range(), self.largest_input)
+
+    def _must_observe(self) -> bool:
+        """A trained range begins with that of the batches before it is used, or of the first one."""
+        trained = self.learned_range and self.active and self._observed_at >= 0
+        return self.training and self.observing and not trained and self._clock.tick != self._observed_at
 
     @property
     def largest_input(self) -> int:
@@ -74,8 +99,11 @@ class Quantizer(nn.Module):
 
     def input_range(self) -> tuple[Tensor, Tensor]:
         """Step and zero point, the integer that stands for 0, of the inputs."""
-        scale = ((self.high - self.low) / self.largest_input).clamp_min(1e-12)
-        return scale, (-self.low / scale).round_().clamp_(0, self.largest_input)
+        return input_steps(*(bound.detach() for bound in self._bounds()), self.largest_input)
+
+    def _bounds(self) -> tuple[Tensor, Tensor]:
+        """0 is always in the range, so that padding and ReLU are exact."""
+        return self.low.clamp_max(0), self.high.clamp_min(0)
 
     def integers(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The weights as integers, and their steps, shaped to multiply them."""
@@ -88,8 +116,8 @@ class Quantizer(nn.Module):
         assert self.scale is not None
         return self.scale.abs().clamp_min(1e-12)
 
+    @torch.no_grad()
     def _observe(self, value: Tensor) -> None:
-        """0 is always in the range, so that padding and ReLU are exact."""
         self._observed_at = self._clock.tick
         low, high = value.aminmax()
         share = torch.where(self.batches > 0, _MOMENTUM, 1.0)
@@ -159,6 +187,7 @@ class Wanted:
     activations: str
     per_channel: bool
     learned_scales: bool
+    learned_ranges: bool
 
 
 def quantise_model(model: nn.Module, left_out: set[nn.Module], wanted: Wanted, clock: Clock) -> dict[str, Quantizer]:
@@ -173,7 +202,15 @@ def quantise_model(model: nn.Module, left_out: set[nn.Module], wanted: Wanted, c
         bits = 8 if at_end else wanted.bits
         inputs = 8 if at_end or wanted.bits == 8 else _INPUT_BITS[wanted.activations]
         learned = wanted.learned_scales and bits > 2
-        return Quantizer(weight, bits, inputs, clock, per_channel=wanted.per_channel, learned=learned)
+        return Quantizer(
+            weight,
+            bits,
+            inputs,
+            clock,
+            per_channel=wanted.per_channel,
+            learned=learned,
+            learned_range=wanted.learned_ranges,
+        )
 
     return quantise(chosen, quantizer)
 

@@ -31,8 +31,9 @@ class QuantizationAware(Quantised):
         self.quantizers: dict[str, Quantizer] = {}
 
     def _convert(self, model: nn.Module) -> nn.Module:
+        qat = self.qat
         wanted = Wanted(
-            self.weight_bits, self.qat.ends, self.qat.activations, self.qat.per_channel, self.qat.learned_scales
+            self.weight_bits, qat.ends, qat.activations, qat.per_channel, qat.learned_scales, qat.learned_ranges
         )
         self.quantizers = quantise_model(model, keep.members(self.kept), wanted, self.clock)
         if not self.quantizers:
@@ -42,6 +43,11 @@ class QuantizationAware(Quantised):
             f"{len(self.quantizers)} layers train in FP32 on values rounded to integers ({self._counts()}); speed says "
             "nothing about integer hardware, the converted model is measured at the end"
         )
+        if qat.learned_ranges and not self.config.optimizer.weight_decay:
+            self.notes.append(
+                "qat.learned_ranges: without optimizer.weight_decay nothing but the loss pulls the ranges in; "
+                "PACT penalises them as it does weights"
+            )
         left = [name for name, module in model.named_modules() if isinstance(module, NOT_QUANTISED)]
         if left:
             self.notes.append(f"{', '.join(left)} cannot be quantised and stay in FP32")
