@@ -24,9 +24,7 @@ class EmptyState(QWidget):
         self.heading.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.text = QLabel(self)
         self.text.setProperty("kind", "muted")
-        self.text.setWordWrap(True)
         self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
-        self.text.setFixedWidth(TEXT_WIDTH)
         self.button = QPushButton(button, self)
         self.button.setProperty("kind", "primary")
         self.button.setVisible(bool(button))
@@ -41,14 +39,21 @@ class EmptyState(QWidget):
         self._recolour()
 
     def set_text(self, text: str) -> None:
-        """Change the sentences; a label of fixed width does not find its height by itself."""
-        self.text.setText(text)
-        self.text.ensurePolished()
-        self.text.setFixedHeight(max(0, self.text.heightForWidth(TEXT_WIDTH)))
+        """Change the sentences."""
+        set_paragraph(self.text, text)
 
     def _recolour(self) -> None:
         theme = themes().theme
         self._icon.setPixmap(pixmap(self._drawing, theme.blend(theme.muted, 0.7), 44, self.devicePixelRatioF()))
+
+
+def set_paragraph(label: QLabel, text: str) -> None:
+    """Let a label hold lines of `TEXT_WIDTH`; one of fixed width does not find its height by itself."""
+    label.setWordWrap(True)
+    label.setFixedWidth(TEXT_WIDTH)
+    label.setText(text)
+    label.ensurePolished()
+    label.setFixedHeight(max(0, label.heightForWidth(TEXT_WIDTH)))
 
 
 class Pages(QWidget):

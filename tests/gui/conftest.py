@@ -17,10 +17,12 @@ from pytestqt.qtbot import QtBot
 from precgui.config import build
 from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
 from precgui.gui.notices import Notices
+from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.settings import Settings
 from precgui.gui.theme import themes
 from precgui.gui.window import Window
 from precgui.runs.writer import RunWriter
+from tests.gui.plotted import Opened, Show
 
 GRACE_MS = 5000
 
@@ -84,6 +86,23 @@ def write_run(path: Path, title: str = "", precision: str = "fp32", created: str
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
     return write_run(tmp_path / "elsewhere" / "kept.h5", "a run that was kept")
+
+
+@pytest.fixture
+def show(qtbot: QtBot) -> Show:
+    """Shows runs in linked plots of 900 x 800 pixels, all drawn."""
+
+    def make(*runs: Opened) -> LinkedPlots:
+        plots = LinkedPlots()
+        qtbot.addWidget(plots)
+        plots.resize(900, 800)
+        plots.show()
+        qtbot.waitExposed(plots)
+        plots.set_runs(runs)  # type: ignore[arg-type]
+        plots.settle()
+        return plots
+
+    return make
 
 
 @pytest.fixture

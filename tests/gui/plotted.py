@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
 from precgui.runs.run import EVALUATION_SIGNALS, SIGNALS, STATE_SIGNALS, STEP_SIGNALS, Axis, Series
+
+if TYPE_CHECKING:
+    from precgui.gui.plots.linked import LinkedPlots
 
 
 @dataclass
@@ -66,6 +69,9 @@ class ArrayRun:
 
     def events(self, kind: str | None = None) -> list[Incident]:
         return [incident for incident in self.incidents if kind in (None, incident.kind)]
+
+
+Show = Callable[..., "LinkedPlots"]  # the fixture `show`: runs in linked plots, all drawn
 
 
 @dataclass

@@ -44,7 +44,7 @@ def panel(qtbot: QtBot, quantised: Path) -> LibraryPanel:
     panel.resize(1000, 600)
     qtbot.addWidget(panel)
     panel.show()
-    qtbot.waitUntil(lambda: panel.table.rowCount() == 2 and panel._scan is None, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 2 and not panel._folder.is_reading, timeout=TIMEOUT)
     return panel
 
 

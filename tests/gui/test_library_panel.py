@@ -44,7 +44,7 @@ def make_panel(qtbot: QtBot, runs: int) -> LibraryPanel:
     panel.resize(1000, 600)
     qtbot.addWidget(panel)
     panel.show()
-    qtbot.waitUntil(lambda: panel.table.rowCount() == runs and panel._scan is None, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == runs and not panel._folder.is_reading, timeout=TIMEOUT)
     return panel
 
 
@@ -84,7 +84,7 @@ def test_that_sorting_goes_by_number_and_unknown_is_least(qtbot: QtBot) -> None:
     losses = {"a": 0.5, "b": 10.0, "c": None, "d": float("nan"), "e": 2.0}
     panel = LibraryPanel(State())
     qtbot.addWidget(panel)
-    qtbot.waitUntil(lambda: panel._scan is None, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not panel._folder.is_reading, timeout=TIMEOUT)
     panel.table.show_entries([Entry(Path(f"{name}.h5"), name, final_loss=loss) for name, loss in losses.items()])
     panel.view.sortByColumn(3, Qt.SortOrder.DescendingOrder)
     assert column(panel, TITLE)[:3] == ["b", "e", "a"]
@@ -198,10 +198,10 @@ def test_that_a_run_in_training_cannot_be_deleted(panel: LibraryPanel, qtbot: Qt
 
 def test_that_an_empty_folder_says_what_to_do(qtbot: QtBot) -> None:
     panel = make_panel(qtbot, 0)
-    assert panel.pages.currentWidget() is panel.empty
-    assert str(panel._state.folder) in panel.empty.text.text()
+    assert panel.pages.is_empty
+    assert str(panel._state.folder) in panel.pages.empty.text.text()
     with qtbot.waitSignal(panel._state.panel_wanted) as wanted:
-        panel.empty.button.click()
+        panel.pages.empty.button.click()
     assert wanted.args == ["setup"]
 
 

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import pytest
-from pytestqt.qtbot import QtBot
 
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.plots.linked import LinkedPlots
-from tests.gui.plotted import Opened, opened, training_run
+from tests.gui.plotted import Show, opened, training_run
 
-Show = Callable[..., LinkedPlots]
 POWER = 3
-
-
-@pytest.fixture
-def show(qtbot: QtBot) -> Show:
-    """Show runs in linked plots, all drawn."""
-
-    def make(*runs: Opened) -> LinkedPlots:
-        plots = LinkedPlots()
-        qtbot.addWidget(plots)
-        plots.resize(900, 800)
-        plots.show()
-        qtbot.waitExposed(plots)
-        plots.set_runs(runs)
-        plots.settle()
-        return plots
-
-    return make
 
 
 def curves(plots: LinkedPlots) -> list:

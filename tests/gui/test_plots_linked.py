@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
 import pytest
 from PySide6.QtCore import QPointF, QRectF, Qt
@@ -15,27 +13,9 @@ from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.event_chart import LANES, EventChart
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.theme import themes
-from tests.gui.plotted import ArrayRun, Opened, first_steps, opened, training_run
+from tests.gui.plotted import ArrayRun, Show, first_steps, opened, training_run
 
-Show = Callable[..., LinkedPlots]
 LOSS, SCALE, EVENTS, POWER = range(4)
-
-
-@pytest.fixture
-def show(qtbot: QtBot) -> Iterator[Show]:
-    """Show runs in linked plots of 900 x 800 pixels, all drawn."""
-
-    def make(*runs: Opened) -> LinkedPlots:
-        plots = LinkedPlots()
-        qtbot.addWidget(plots)
-        plots.resize(900, 800)
-        plots.show()
-        qtbot.waitExposed(plots)
-        plots.set_runs(runs)
-        plots.settle()
-        return plots
-
-    yield make
 
 
 def curves(plots: LinkedPlots, frame: int, key: str = "run") -> list:

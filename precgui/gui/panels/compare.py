@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QLabel, QVBoxLayout, QWidget
 
 from precgui.gui.editors import ignore_wheel
 from precgui.gui.empty import EmptyState, Pages
+from precgui.gui.heading import named, panel_head
 from precgui.gui.panels.compare_curves import CompareCurves
 from precgui.gui.panels.compare_table import CompareTable
 from precgui.gui.state import Problem, State
@@ -43,20 +44,10 @@ class ComparePanel(Pages):
         self.refresh()
 
     def _lay_out(self) -> None:
-        title = QLabel("Compare", self)
-        title.setProperty("kind", "title")
-        label = QLabel("Baseline", self)
-        label.setBuddy(self.baseline)
-        header = QHBoxLayout()
-        header.setSpacing(8)
-        header.addWidget(title)
-        header.addStretch(1)
-        header.addWidget(label)
-        header.addWidget(self.baseline)
         column = QVBoxLayout(self.content)
         column.setContentsMargins(24, 16, 24, 16)
         column.setSpacing(12)
-        column.addLayout(header)
+        column.addLayout(panel_head("Compare", named("Baseline", self.baseline), self.baseline))
         column.addWidget(self.note)
         column.addWidget(self.table)
         column.addWidget(self.curves, 1)

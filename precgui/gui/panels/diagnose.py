@@ -1,32 +1,49 @@
-"""Diagnose: what went wrong in a run, where and why. The place for it; the rules come with the record of tensors."""
+"""Diagnose: what went wrong in a run, where and why. Until it can tell, the way to the panels that help to find out."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from precgui.gui.empty import EmptyState
+from precgui.gui.empty import EmptyState, set_paragraph
 
 if TYPE_CHECKING:
     from precgui.gui.state import State
 
+_TEXT = "precgui does not yet find by itself what went wrong in a run. Its record holds what you need to find it:"
+_WAYS = (
+    ("live", "Live", "When: NaN, Inf, skipped steps and changes of the loss scale are marked; G leads to the first NaN "
+     "of the loss."),
+    ("tensors", "Tensors", "Where: which tensors lose values to zero or overflow, and in which format or at which "
+     "loss scale they would not have, without a new run."),
+    ("compare", "Compare", "Whether precision is to blame: train the same recipe in fp32, and see at which step the "
+     "losses part."),
+)  # fmt: skip
+
 
 class DiagnosePanel(QWidget):
-    """Says what will be here, and where the signs of trouble are shown today."""
+    """Says what is not there, and leads to what is."""
 
     def __init__(self, state: State, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.empty = EmptyState(
-            "diagnose",
-            "No diagnosis yet",
-            "This panel will name what went wrong in a run: the step, the module, the numbers that prove it and the "
-            "fix. This version records what it needs; skipped steps, changes of the loss scale and NaN are marked in "
-            "the Live panel.",
-            "Look at the open runs",
-            self,
-        )
-        self.empty.button.clicked.connect(lambda: state.panel_wanted.emit("live"))
+        self.empty = EmptyState("diagnose", "No diagnosis yet", _TEXT)
+        self.buttons: dict[str, QPushButton] = {}
+        ways = QWidget(self)
+        grid = QGridLayout(ways)
+        grid.setSpacing(12)
+        for row, (panel, name, told) in enumerate(_WAYS):
+            button = self.buttons[panel] = QPushButton(name, ways)
+            button.clicked.connect(partial(state.panel_wanted.emit, panel))
+            text = QLabel(ways)
+            set_paragraph(text, told)
+            grid.addWidget(button, row, 0, Qt.AlignmentFlag.AlignTop)
+            grid.addWidget(text, row, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(24, 24, 24, 24)
+        layout.addStretch(2)
         layout.addWidget(self.empty)
+        layout.addWidget(ways, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addStretch(3)

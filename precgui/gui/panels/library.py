@@ -5,44 +5,34 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QFileSystemWatcher, QItemSelectionModel, Qt, QTimer, QUrl
+from PySide6.QtCore import QItemSelectionModel, Qt, QUrl
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
-from PySide6.QtWidgets import (
-    QFileDialog,
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QPushButton,
-    QStackedWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QFileDialog, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.background import Background
-from precgui.gui.empty import EmptyState
+from precgui.gui.empty import EmptyState, Pages
+from precgui.gui.heading import panel_head
 from precgui.gui.icons import icon
+from precgui.gui.panels.library_folder import RunsFolder
 from precgui.gui.panels.library_integers import IntegerModels
 from precgui.gui.panels.library_table import NOTE, STEPS, TITLE, RunFilter, RunTable
 from precgui.gui.panels.library_view import AskBar, RunsView, tool
 from precgui.gui.state import Problem, State
 from precgui.gui.theme import themes
 from precgui.runs.errors import RunFileError
-from precgui.runs.library import Entry, Library, annotate, delete, rename
+from precgui.runs.library import Entry, annotate, delete, rename
 
-DEBOUNCE_MS = 300
 ALL_FROM_WIDTH = 900
 ON_RUNS = ("open", "rename", "note", "integers", "library", "bin")
 
 
 class LibraryPanel(QWidget):
-    """The runs of `state.folder`. Reading happens in a thread; a change in the folder is seen by itself."""
+    """The runs of `state.folder`; a change in the folder is seen by itself."""
 
     def __init__(self, state: State, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._state = state
-        self._library = Library(state.folder)
-        self._scan: Background | None = None
-        self._scan_again = False
+        self._folder = RunsFolder(state.folder, self)
         self._doomed: list[Entry] = []
         self._integers = IntegerModels(self)
         self.actions_ = self._make_actions()
@@ -54,9 +44,7 @@ class LibraryPanel(QWidget):
         self.search = QLineEdit(self)
         self.folder = QLabel(self)
         self.told = QLabel(self)
-        self.empty = EmptyState("library", "No runs yet", "", "Set up a run", self)
-        self._watcher = QFileSystemWatcher(self)
-        self._debounce = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
+        self.pages = Pages(EmptyState("library", "No runs yet", "", "Set up a run"), self)
         self._lay_out()
         self._connect()
         self._recolour()
@@ -95,30 +83,18 @@ class LibraryPanel(QWidget):
         self.told.setWordWrap(True)
         self.told.setFixedHeight(2 * self.fontMetrics().height() + 8)
         self.told.setAlignment(Qt.AlignmentFlag.AlignTop)
-        page = QWidget(self)
-        column = QVBoxLayout(page)
+        column = QVBoxLayout(self.pages.content)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
         column.addWidget(self.bar)
         column.addWidget(self.view, 1)
         column.addWidget(self.told)
-        self.pages = QStackedWidget(self)
-        self.pages.addWidget(page)
-        self.pages.addWidget(self.empty)
-        title = QLabel("Runs", self)
-        title.setProperty("kind", "title")
         self.choose = QPushButton("Choose folder...", self)
-        header = QHBoxLayout()
-        header.setSpacing(8)
-        header.addWidget(title)
-        header.addStretch(1)
-        header.addWidget(self.search)
-        header.addWidget(tool(self.actions_["refresh"], self, with_text=False))
-        header.addWidget(self.choose)
+        refresh = tool(self.actions_["refresh"], self, with_text=False)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(24, 16, 24, 8)
         layout.setSpacing(8)
-        layout.addLayout(header)
+        layout.addLayout(panel_head("Runs", self.search, refresh, self.choose))
         layout.addWidget(self.folder)
         layout.addWidget(self.pages, 1)
 
@@ -129,11 +105,12 @@ class LibraryPanel(QWidget):
         self.filtered.modelReset.connect(self._on_selection)
         self.bar.agreed.connect(self._delete_doomed)
         self.choose.clicked.connect(self.ask_for_folder)
-        self.empty.button.clicked.connect(lambda: self._state.panel_wanted.emit("setup"))
-        self._watcher.directoryChanged.connect(lambda _: self._debounce.start())
-        self._debounce.timeout.connect(self.refresh)
+        self.pages.empty.button.clicked.connect(lambda: self._state.panel_wanted.emit("setup"))
+        self._folder.changed.connect(self.refresh)
+        self._folder.read.connect(self._show)
+        self._folder.failed.connect(lambda text: self._state.notice.emit(Problem(text)))
         self._state.folder_changed.connect(self._use_folder)
-        self._state.run_added.connect(lambda _: self._debounce.start())
+        self._state.run_added.connect(lambda _: self._folder.look_soon())
         self._integers.failed.connect(lambda text: self._state.notice.emit(Problem(text, severity="warning")))
         themes().changed.connect(self._recolour)
 
@@ -150,43 +127,26 @@ class LibraryPanel(QWidget):
     # Reading the folder ------------------------------------------------------------------------------------
 
     def _use_folder(self) -> None:
-        if self._library.folder != self._state.folder:
-            self._library = Library(self._state.folder)
-            if watched := self._watcher.directories():
-                self._watcher.removePaths(watched)
+        self._folder.use(self._state.folder)
         self.folder.setText(_from_home(self._state.folder))
         self.folder.setToolTip(str(self._state.folder))
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the folder again, in a thread; a wish that comes meanwhile is met by one more reading."""
-        if self._scan is not None:
-            self._scan_again = True
-            return
+        """Read the folder again, but not while a name is being edited in the table."""
         if self.view.is_editing():
-            self._debounce.start()
-            return
-        if self._library.folder.is_dir() and not self._watcher.directories():
-            self._watcher.addPath(str(self._library.folder))
-        self._scan = Background(partial(_read, self._library))
-        self._scan.answered.connect(self._show)
-        self._scan.begin()
+            self._folder.look_soon()
+        else:
+            self._folder.refresh()
 
-    def _show(self, answer: list[Entry] | RunFileError) -> None:
-        self._scan = None
-        if isinstance(answer, RunFileError):
-            self._state.notice.emit(Problem(str(answer)))
-        entries = [] if isinstance(answer, RunFileError) else answer
+    def _show(self, entries: list[Entry]) -> None:
         chosen = {entry.path for entry in self.selected()}
         self.table.show_entries(entries)
         self._select(chosen)
-        self.empty.set_text(
+        self.pages.empty.set_text(
             f"Every run is kept as a file in {self._state.folder}. Start one, or choose a folder that holds runs."
         )
-        self.pages.setCurrentIndex(0 if entries else 1)
-        if self._scan_again:
-            self._scan_again = False
-            self.refresh()
+        self.pages.show_content(bool(entries))
 
     # The selection -----------------------------------------------------------------------------------------
 
@@ -246,7 +206,7 @@ class LibraryPanel(QWidget):
         if column == TITLE and text.strip():
             for key in self._keys_of([entry]):
                 self._state.rename(key, text.strip())
-        self._debounce.start()
+        self._folder.look_soon()
         return True
 
     def _keys_of(self, entries: list[Entry]) -> list[str]:
@@ -291,13 +251,6 @@ class LibraryPanel(QWidget):
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(lambda name: self._state.set_folder(Path(name)))
         dialog.open()
-
-
-def _read(library: Library) -> list[Entry] | RunFileError:
-    try:
-        return library.entries()
-    except RunFileError as error:
-        return error
 
 
 def _delete(paths: list[Path]) -> list[str]:

@@ -36,6 +36,7 @@ from precgui.config.names import EMULATED_TOLD
 from precgui.events import Severity
 from precgui.gui.editors import ignore_wheel
 from precgui.gui.form import Form
+from precgui.gui.heading import named, panel_head
 from precgui.gui.icons import icon
 from precgui.gui.panels.setup_command import command
 from precgui.gui.panels.setup_consent import Consent
@@ -102,7 +103,8 @@ class SetupPanel(QWidget):
         column = QVBoxLayout(page)
         column.setContentsMargins(24, 16, 24, 24)
         column.setSpacing(12)
-        column.addLayout(self._header())
+        start_from = named("Start from", self.recipes)
+        column.addLayout(panel_head("Run", start_from, self.recipes, *self._tools.values()))
         column.addWidget(self.recipe_told)
         column.addSpacing(4)
         column.addWidget(_heading("Precision", page))
@@ -121,21 +123,6 @@ class SetupPanel(QWidget):
         layout.setSpacing(0)
         layout.addWidget(scroll, 1)
         layout.addWidget(self._footer())
-
-    def _header(self) -> QHBoxLayout:
-        title = QLabel("Run", self)
-        title.setProperty("kind", "title")
-        start_from = QLabel("Start from", self)
-        start_from.setBuddy(self.recipes)
-        header = QHBoxLayout()
-        header.setSpacing(8)
-        header.addWidget(title)
-        header.addStretch(1)
-        header.addWidget(start_from)
-        header.addWidget(self.recipes)
-        for button in self._tools.values():
-            header.addWidget(button)
-        return header
 
     def _footer(self) -> QFrame:
         footer = QFrame(self)
