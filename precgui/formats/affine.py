@@ -50,13 +50,14 @@ def choose_scale(
 def quantize_affine(
     values: ArrayLike, fmt: IntFormat, *, symmetric: bool = True, narrow: bool = False,
     axis: int | None = None, group: int | None = None, scale: ArrayLike | None = None,
-    zero_point: ArrayLike | None = None, rounding: Rounding = "nearest_even", seed: int = 0,
+    zero_point: ArrayLike | None = None, rounding: Rounding = "nearest_even", seed: int = 0, first: int = 0,
 ) -> Affine:  # fmt: skip
     """Quantise and dequantise an array of finite values.
 
     One scale for the tensor, or for each index of `axis`, or for each `group` neighbours along the last axis. A given
-    `scale` and `zero_point` replace the ones computed from minimum and maximum. NaN becomes 0. Raises ValueError for a
-    group that does not divide the last axis.
+    `scale` and `zero_point` replace the ones computed from minimum and maximum. NaN becomes 0. `first` is the place of
+    the first value in a larger tensor, for the draws of stochastic rounding. Raises ValueError for a group that does
+    not divide the last axis.
     """
     array = np.asarray(values, dtype=np.float64)
     lines = _lines(array, axis, group)
@@ -66,10 +67,10 @@ def quantize_affine(
     )
     chosen = found if scale is None else np.broadcast_to(np.asarray(scale, float), found.shape)
     offset = centre if zero_point is None else np.broadcast_to(np.asarray(zero_point, np.int_), centre.shape)
-    first, last = code_range(fmt, narrow=narrow)
+    least, largest = code_range(fmt, narrow=narrow)
     wanted = np.nan_to_num(lines / chosen[:, None], nan=0.0) + 0.0
-    whole = _round(wanted, rounding, seed) + offset[:, None]
-    codes = np.clip(whole, first, last)
+    whole = quantize_array(wanted, _WIDE, Convention(rounding), seed, first) + offset[:, None]
+    codes = np.clip(whole, least, largest)
     result = (codes - offset[:, None]) * chosen[:, None]
 
     def back(part: NDArray) -> NDArray:  # type: ignore[type-arg]
@@ -82,10 +83,6 @@ def quantize_affine(
 
 
 _WIDE = IntFormat("int64", "", 52)
-
-
-def _round(wanted: Floats, rounding: Rounding, seed: int) -> Floats:
-    return quantize_array(wanted, _WIDE, Convention(rounding), seed)
 
 
 def _lines(array: Floats, axis: int | None, group: int | None) -> Floats:
@@ -105,18 +102,15 @@ def _unlines(lines: NDArray, array: Floats, axis: int | None, group: int | None)
     return lines.reshape(array.shape)
 
 
-def quantize_sign(values: ArrayLike) -> tuple[Floats, float]:
-    """Binary weights: sign(x) x mean |x| (Rastegari et al. 2016, XNOR-Net); zero counts as positive."""
-    array = np.asarray(values, dtype=np.float64)
-    scale = float(np.mean(np.abs(array))) if array.size else 0.0
-    return np.where(array < 0, -scale, scale), scale
+def quantize_sign(values: ArrayLike, scale: float) -> Floats:
+    """Binary weights: sign(x) x scale, mean |x| in Rastegari et al. 2016, XNOR-Net; zero counts as positive."""
+    return np.where(np.asarray(values, dtype=np.float64) < 0, -scale, scale)
 
 
-def quantize_ternary(values: ArrayLike) -> tuple[Floats, float]:
-    """Ternary weights: round(x / mean |x|) clipped to -1, 0, 1 (Ma et al. 2024, BitNet b1.58)."""
+def quantize_ternary(values: ArrayLike, scale: float) -> Floats:
+    """Ternary weights: round(x / scale) clipped to -1, 0, 1; the scale is mean |x| in Ma et al. 2024, BitNet b1.58."""
     array = np.asarray(values, dtype=np.float64)
-    scale = float(np.mean(np.abs(array))) if array.size else 0.0
     if scale == 0:
-        return np.zeros_like(array), 0.0
+        return np.zeros_like(array)
     ternary: Floats = np.clip(np.rint(array / scale), -1, 1) * scale
-    return ternary, scale
+    return ternary

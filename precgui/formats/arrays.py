@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,45 +13,50 @@ from precgui.formats.real import finite, nan, to_float
 from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, Convention, keeps_finite, stream_keys
 
 Floats = NDArray[np.float64]
+Draws = NDArray[np.uint32]
 _DEFAULT = Convention()
+_NO_DRAWS: Draws = np.zeros((), np.uint32)
 
 
-def quantize_array(values: ArrayLike, fmt: Format, convention: Convention = _DEFAULT, seed: int = 0) -> Floats:
+def quantize_array(
+    values: ArrayLike, fmt: Format, convention: Convention = _DEFAULT, seed: int = 0, first: int = 0
+) -> Floats:
     """Each double rounded to `fmt`, as doubles of the same shape.
 
-    Stochastic rounding takes the draw of the element's place in the flattened array. In a format with more range than
-    double, what rounds to a value beyond double becomes infinity.
+    Stochastic rounding takes the draw of the element's place in the flattened array, counted from `first`. In a format
+    with more range than double, what rounds to a value beyond double becomes infinity.
     """
     with np.errstate(invalid="ignore"):  # a signalling NaN on its way to double
         array = np.asarray(values, dtype=np.float64)
+    drawn = draws(seed, array.size, first).reshape(array.shape) if convention.rounding == "stochastic" else _NO_DRAWS
     if isinstance(fmt, CodeBook):
-        return _to_codebook(array, fmt, convention, seed)
+        return _to_codebook(array, fmt, convention, drawn)
     if isinstance(fmt, IntFormat):
-        return _to_integer(array, fmt, convention, seed)
-    return _to_float(array, fmt, convention, seed)
+        return _to_integer(array, fmt, convention, drawn)
+    return _to_float(array, fmt, convention, drawn)
 
 
-def draws(seed: int, count: int) -> NDArray[np.uint32]:
-    """The random integers of elements 0 ... count-1, as `rounding.draw` gives them one by one."""
-    index = np.arange(count, dtype=np.uint64)
+def draws(seed: int, count: int, first: int = 0) -> Draws:
+    """The random integers of elements first ... first + count - 1, as `rounding.draw` gives them one by one."""
     out = np.empty(count, dtype=np.uint32)
-    for block in range(-(-count >> 32)):
-        piece = slice(block << 32, (block + 1) << 32)
-        first, second = (np.uint32(key) for key in stream_keys(seed, block))
-        word = index[piece].astype(np.uint32) ^ first
+    for block in range(first >> 32, -(-(first + count) >> 32)):
+        start, stop = max(first, block << 32), min(first + count, (block + 1) << 32)
+        key, second = (np.uint32(number) for number in stream_keys(seed, block))
+        word = np.arange(start, stop, dtype=np.uint64).astype(np.uint32) ^ key
         word = (word ^ (word >> np.uint32(16))) * np.uint32(MIX_A) + second
         word = (word ^ (word >> np.uint32(15))) * np.uint32(MIX_B)
-        out[piece] = (word ^ (word >> np.uint32(15))) >> np.uint32(32 - DRAW_BITS)
+        out[start - first : stop - first] = (word ^ (word >> np.uint32(15))) >> np.uint32(32 - DRAW_BITS)
     return out
 
 
-def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: Convention, seed: int) -> Floats:
+def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: Convention, drawn: Draws) -> Floats:
     """Magnitudes in units of their last place, rounded to integers."""
+    if convention.rounding == "nearest_even":
+        nearest: Floats = np.rint(scaled)
+        return nearest
     whole: Floats = np.floor(scaled)
     rest: Floats = scaled - whole
     match convention.rounding:
-        case "nearest_even":
-            away = (rest > 0.5) | ((rest == 0.5) & (whole % 2 == 1))
         case "nearest_away":
             away = rest >= 0.5
         case "toward_zero":
@@ -61,26 +68,36 @@ def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: Conventi
         case "to_odd":
             away = (rest > 0) & (whole % 2 == 0)
         case _:
-            away = rest >= (draws(seed, scaled.size).reshape(scaled.shape) + 1.0) / (1 << DRAW_BITS)
+            away = rest >= (drawn + 1.0) / (1 << DRAW_BITS)
     result: Floats = whole + away
     return result
 
 
-def _to_float(array: Floats, fmt: FloatFormat, convention: Convention, seed: int) -> Floats:
+def _to_float(array: Floats, fmt: FloatFormat, convention: Convention, drawn: Draws) -> Floats:
     negative = np.signbit(array)
     magnitude = np.abs(array)
     is_finite = np.isfinite(array)
     safe = np.where(is_finite, magnitude, 0.0)
-    exponent = np.maximum(np.frexp(safe)[1] - 1, fmt.emin)
     if not fmt.has_zero:
         safe = np.maximum(safe, float(fmt.min_positive))
-    quantum = exponent - fmt.mantissa_bits
     with np.errstate(over="ignore", under="ignore"):
-        rounded = np.ldexp(_goes_away(np.ldexp(safe, -quantum), negative, convention, seed), quantum)
+        shrink, grow = _quanta(safe, fmt)
+        rounded = grow(_goes_away(shrink(safe), negative, convention, drawn))
     result = _past_the_end(rounded, array, fmt, convention, negative)
     if not fmt.has_negative_zero:
         result = np.where(result == 0, 0.0, result)
     return _nan_and_sign(result, array, fmt, convention)
+
+
+def _quanta(magnitude: Floats, fmt: FloatFormat) -> tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]:
+    """Division by the unit of the last place of each magnitude, and multiplication with it, both exact."""
+    if fmt.emin - fmt.mantissa_bits < -1020 or fmt.emax > 1000:
+        quantum = np.maximum(np.frexp(magnitude)[1] - 1, fmt.emin) - fmt.mantissa_bits
+        return lambda values: np.ldexp(values, -quantum), lambda values: np.ldexp(values, quantum)
+    # Where powers of two are normal doubles, their bits make them without frexp and ldexp, which are slow.
+    field = np.clip(magnitude.view(np.int64) >> 52, fmt.emin + 1023, fmt.emax + 1024) - fmt.mantissa_bits
+    unit, inverse = (field << 52).view(np.float64), ((2046 - field) << 52).view(np.float64)
+    return lambda values: values * inverse, lambda values: values * unit
 
 
 def _past_the_end(
@@ -125,16 +142,16 @@ def _nan_stand_in(array: Floats, fmt: FloatFormat, convention: Convention) -> fl
     return np.where(np.signbit(array), 0.0, -0.0)
 
 
-def _to_integer(array: Floats, fmt: IntFormat, convention: Convention, seed: int) -> Floats:
+def _to_integer(array: Floats, fmt: IntFormat, convention: Convention, drawn: Draws) -> Floats:
     step = float(fmt.step)
     scaled = np.nan_to_num(array, nan=0.0, posinf=np.inf, neginf=-np.inf) / step
     clipped = np.clip(scaled, fmt.min_ordinal - 1.0, fmt.max_ordinal + 1.0)
-    magnitude = _goes_away(np.abs(clipped), np.signbit(clipped), convention, seed)
+    magnitude = _goes_away(np.abs(clipped), np.signbit(clipped), convention, drawn)
     result: Floats = np.clip(np.copysign(magnitude, clipped), fmt.min_ordinal, fmt.max_ordinal) * step + 0.0
     return result
 
 
-def _to_codebook(array: Floats, fmt: CodeBook, convention: Convention, seed: int) -> Floats:
+def _to_codebook(array: Floats, fmt: CodeBook, convention: Convention, drawn: Draws) -> Floats:
     book = np.array([float(value) for value in fmt.values])
     clipped = np.clip(np.nan_to_num(array, nan=0.0), book[0], book[-1])
     low = np.clip(np.searchsorted(book, clipped, side="right") - 1, 0, len(book) - 2)
@@ -156,7 +173,7 @@ def _to_codebook(array: Floats, fmt: CodeBook, convention: Convention, seed: int
             up = inside & (low % 2 == 0)
         case _:
             share = (clipped - below) / (above - below)
-            threshold = (draws(seed, array.size).reshape(array.shape) + 1.0) / (1 << DRAW_BITS)
+            threshold = (drawn + 1.0) / (1 << DRAW_BITS)
             up = np.where(negative, 1 - share < threshold, share >= threshold)
     nearest_to_zero = float(decode(encode(nan(), fmt), fmt).real.value)
     result: Floats = np.where(np.isnan(array), nearest_to_zero, book[low + (up | at_top)])

@@ -46,12 +46,15 @@ def block_format(name: str) -> BlockFormat:
 
 
 def quantize_blocks_array(
-    values: ArrayLike, name: str, rule: ScaleRule = "floor", rounding: Rounding = "nearest_even", seed: int = 0
-) -> Blocks:
+    values: ArrayLike, name: str, rule: ScaleRule = "floor", rounding: Rounding = "nearest_even", seed: int = 0,
+    first: int = 0, largest: float | None = None,
+) -> Blocks:  # fmt: skip
     """Round an array to a block format, blocks running along the last axis.
 
     `rule` sets the power-of-two scale of MX formats; NVFP4 has its own. A block that holds NaN or infinity is NaN
-    throughout, since its scale is. Raises UnknownFormatError and ValueError for an unknown format or rule.
+    throughout, since its scale is. Of a part of a larger tensor, `first` is the place of the first value, with the
+    padding of blocks, and `largest` the largest finite magnitude of the whole. Raises UnknownFormatError and ValueError
+    for an unknown format or rule.
     """
     if rule not in SCALE_RULES:
         raise ValueError(f"{rule!r} is no scale rule; there are {', '.join(SCALE_RULES)}")
@@ -61,11 +64,11 @@ def quantize_blocks_array(
     rows = _rows(array, chosen.block)
     peak = np.max(np.abs(rows), axis=1)
     if chosen.two_level:
-        scales, tensor_scale = _nvfp4_scales(rows, peak, element)
+        scales, tensor_scale = _nvfp4_scales(rows, peak, element, largest)
     else:
         scales, tensor_scale = np.ldexp(1.0, mx_exponents(peak, element, rule)), 1.0
         scales[~np.isfinite(peak)] = np.nan
-    return _apply(array, rows, scales, tensor_scale, element, rounding, seed, chosen.two_level)
+    return _apply(array, rows, scales, tensor_scale, element, rounding, (seed, first), chosen.two_level)
 
 
 def _rows(array: Floats, block: int) -> Floats:
@@ -98,10 +101,11 @@ def _mantissa_bits(element: Format) -> int:
     return element.mantissa_bits if isinstance(element, FloatFormat) else element.bits - 2
 
 
-def _nvfp4_scales(rows: Floats, peak: Floats, element: Format) -> tuple[Floats, float]:
+def _nvfp4_scales(rows: Floats, peak: Floats, element: Format, known: float | None) -> tuple[Floats, float]:
     """Block scales (E4M3 times the FP32 tensor scale), in single precision as on the hardware."""
     limit, scale_format = np.float32(float(element.max_finite)), get("ue4m3")
-    largest = np.float32(np.max(np.abs(rows), initial=0.0, where=np.isfinite(rows)))
+    found = np.max(np.abs(rows), initial=0.0, where=np.isfinite(rows)) if known is None else known
+    largest = np.float32(found)
     tensor_scale = largest / (np.float32(float(scale_format.max_finite)) * limit)
     if tensor_scale == 0:
         return np.where(np.isfinite(peak), 0.0, np.nan), 0.0
@@ -112,14 +116,14 @@ def _nvfp4_scales(rows: Floats, peak: Floats, element: Format) -> tuple[Floats, 
 
 
 def _apply(
-    array: Floats, rows: Floats, scales: Floats, tensor_scale: float, element: Format, rounding: Rounding, seed: int,
-    two_level: bool = False,
+    array: Floats, rows: Floats, scales: Floats, tensor_scale: float, element: Format, rounding: Rounding,
+    draws: tuple[int, int] = (0, 0), two_level: bool = False,
 ) -> Blocks:  # fmt: skip
     column = scales[:, None]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scaled = np.where(column == 0, 0.0, _divided(rows, column, single=two_level))
         known = np.where(np.isnan(column), 0.0, scaled)
-    elements = quantize_array(known, element, Convention(rounding, overflow="saturate"), seed)
+    elements = quantize_array(known, element, Convention(rounding, overflow="saturate"), *draws)
     products = (elements * column).astype(np.float32).astype(np.float64) if two_level else elements * column
     values = _unrows(products, array.shape)
     limits = float(element.value(element.min_ordinal)), float(element.max_finite)
@@ -148,21 +152,10 @@ def _unrows(rows: NDArray, shape: tuple[int, ...]) -> NDArray:  # type: ignore[t
     return rows.reshape(lines, rows.size // max(lines, 1))[:, :width].reshape(shape)
 
 
-def sqnr_db(original: ArrayLike, quantised: ArrayLike) -> float:
-    """Signal-to-quantisation-noise ratio in decibels over the finite pairs; inf when nothing was lost."""
-    before, after = np.asarray(original, dtype=np.float64), np.asarray(quantised, dtype=np.float64)
-    both = np.isfinite(before) & np.isfinite(after)
-    noise = float(np.sum((before[both] - after[both]) ** 2))
-    signal = float(np.sum(before[both] ** 2))
-    if noise == 0:
-        return float("inf")
-    return float(10 * np.log10(signal / noise)) if signal else float("-inf")
-
-
 def code_book_blocks(values: ArrayLike, book: CodeBook, block: int = 64) -> Blocks:
     """A code book with an absolute-maximum scale for each block, as QLoRA uses NF4."""
     array = np.asarray(values, dtype=np.float64)
     rows = _rows(array, block)
     peak = np.max(np.abs(rows), axis=1)
     scales = np.where(np.isfinite(peak), peak / float(book.max_finite), np.nan)
-    return _apply(array, rows, scales, 1.0, book, "nearest_even", 0)
+    return _apply(array, rows, scales, 1.0, book, "nearest_even")

@@ -1,70 +1,169 @@
-"""A tensor before and after quantisation, ready to be drawn: histograms, marks and figures."""
+"""A tensor before and after quantisation, looked through in pieces: histograms, levels and figures of all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from precgui.formats.arrays import Floats
-from precgui.formats.schemes import Options, Outcome, apply_scheme, rule_comparison
+from precgui.formats.blocks import SCALE_RULES, ScaleRule
+from precgui.formats.levels import Levels
+from precgui.formats.pieces import PIECE, Extent, Pieces, Told, spans
+from precgui.formats.registry import blocks
+from precgui.formats.schemes import Options, Prepared, prepare
 
 BINS = 120
-MOST_LINES = 2000
-MOST_VALUES = 1 << 21
+MOST_LEVELS = 2000
+ALIGNED = 128  # every block and group divides it
+LOOKED = 0.2  # share of the work that looking for the scales is told to be
+Counts = NDArray[np.int_]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some elements in a row, before and after; the masks mark what was clipped and what became zero."""
+
+    before: Floats
+    after: Floats
+    clipped: NDArray[np.bool_]
+    zeroed: NDArray[np.bool_]
+
+
+@dataclass
+class Losses:
+    """Sums over the parts that were added."""
+
+    clipped: int = 0
+    zeroed: int = 0
+    largest_error: float = 0.0
+    _signal: list[float] = field(default_factory=list)
+    _noise: list[float] = field(default_factory=list)
+
+    def add(self, part: Part) -> None:
+        self.clipped += int(np.count_nonzero(part.clipped))
+        self.zeroed += int(np.count_nonzero(part.zeroed))
+        error = part.before - part.after
+        known = np.isfinite(error)
+        before, error = (part.before, error) if known.all() else (part.before[known], error[known])
+        self.largest_error = max(self.largest_error, float(np.abs(error).max(initial=0.0)))
+        self._signal.append(float(np.einsum("i,i", before, before)))  # a product of BLAS would take all threads
+        self._noise.append(float(np.einsum("i,i", error, error)))
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal over quantisation noise, of the finite pairs; inf when nothing was lost."""
+        signal, noise = math.fsum(self._signal), math.fsum(self._noise)
+        if noise == 0:
+            return math.inf
+        return 10 * math.log10(signal / noise) if signal else -math.inf
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Histograms over `edges` before and after; `levels` are the different values after, none where there are many."""
 
-    before: Floats
-    outcome: Outcome
+    source: Pieces
+    prepared: Prepared
+    losses: Losses
     edges: Floats
-    counts: NDArray[np.int_]
-    after: NDArray[np.int_]
+    counts: Counts
+    after: Counts
     levels: Floats
-    level_counts: NDArray[np.int_]
+    level_counts: Counts
     rules: dict[str, float]
 
+    def part(self, start: int, stop: int) -> Part:
+        """Any elements, quantised again with the scales of the whole."""
+        pieces = list(_covering(start, min(stop, self.source.size), self.prepared.line))
+        found = [_quantised(self.source, self.prepared, *piece) for piece in pieces]
+        cut = slice(start - pieces[0][0], stop - pieces[0][0])
+        names = (column.name for column in fields(Part))
+        columns: list[Any] = [np.concatenate([getattr(part, name) for part in found])[cut] for name in names]
+        return Part(*columns)
 
-def compare(values: Floats, scheme: str, options: Options, told: Callable[[float], None]) -> Comparison:
-    """Quantise and count; `told` is called with the share that is done. Raises ValueError as `apply_scheme` does."""
-    if not values.size:
+
+def _covering(start: int, stop: int, line: int) -> Iterator[tuple[int, int]]:
+    """Stretches around some elements that can be quantised by themselves: whole lines, or whole blocks of long ones."""
+    if line <= PIECE:
+        yield start // line * line, -(-stop // line) * line
+        return
+    for row in range(start // line * line, stop, line):
+        first, last = max(start - row, 0) // ALIGNED * ALIGNED, -(-min(stop - row, line) // ALIGNED) * ALIGNED
+        yield row + first, row + min(last, line)
+
+
+def _quantised(source: Pieces, prepared: Prepared, start: int, stop: int) -> Part:
+    before = source.read(start, stop)
+    rows = before.reshape(-1, prepared.line) if prepared.line <= PIECE and prepared.line > 1 else before.reshape(1, -1)
+    after, clipped = (found.reshape(-1) for found in prepared.apply(rows, start))
+    return Part(before, after, clipped, (after == 0) & (before != 0))
+
+
+def compare(source: Pieces, scheme: str, options: Options, told: Told) -> Comparison:
+    """Quantise all of it and count; `told` is called with the share done. Raises ValueError as `prepare` does."""
+    if not source.size:
         raise ValueError("There are no values; type some, with commas between them.")
-    told(0.1)
-    outcome = apply_scheme(values, scheme, options)
-    told(0.4)
-    rules = rule_comparison(values, scheme, options)
-    told(0.7)
-    before, after = (part[np.isfinite(part)].ravel() for part in (values, outcome.values))
-    edges = _edges(before)
-    levels, numbers = np.unique(after, return_counts=True)
-    if levels.size > MOST_LINES:
-        levels, numbers = np.zeros(0), np.zeros(0, np.int_)
-    told(0.9)
-    counts, found = (np.histogram(part, edges)[0].astype(np.int_) for part in (before, after))
-    return Comparison(values, outcome, edges, counts, found, levels, numbers.astype(np.int_), rules)
+
+    def looked(share: float) -> None:
+        told(LOOKED * share)
+
+    extent = source.extent(looked)
+    prepared = prepare(source, scheme, options, looked)
+    others = {
+        rule: prepare(source, scheme, replace(options, rule=rule), looked) for rule in _other_rules(scheme, options)
+    }
+    losses, by_rule = Losses(), {rule: Losses() for rule in others}
+    picture = _Picture(_edges(extent))
+    for start, stop in spans(source.size, prepared.line):
+        part = _quantised(source, prepared, start, stop)
+        losses.add(part)
+        picture.add(part)
+        for rule, other in others.items():
+            by_rule[rule].add(_quantised(source, other, start, stop))
+        told(LOOKED + (1 - LOOKED) * stop / source.size)
+    ratios: dict[str, float] = {
+        rule: (by_rule[rule] if rule in others else losses).sqnr_db for rule in SCALE_RULES if others
+    }
+    levels, numbers = picture.levels.found()
+    return Comparison(source, prepared, losses, picture.edges, picture.before, picture.after, levels, numbers, ratios)
 
 
-def _edges(values: Floats) -> Floats:
-    if not values.size:
-        return np.array([-0.5, 0.5])
-    low, high = float(values.min()), float(values.max())
+def _other_rules(scheme: str, options: Options) -> tuple[ScaleRule, ...]:
+    """The scale rules of MX beside the chosen one; none for other schemes."""
+    if scheme not in blocks() or blocks()[scheme].two_level:
+        return ()
+    return tuple(rule for rule in SCALE_RULES if rule != options.rule)
+
+
+class _Picture:
+    """Histograms before and after over the same edges, and the different values after."""
+
+    def __init__(self, edges: Floats) -> None:
+        self.edges, self.levels = edges, Levels(MOST_LEVELS)
+        self.before, self.after = (np.zeros(edges.size - 1, np.int_) for _ in range(2))
+
+    def add(self, part: Part) -> None:
+        before, after = (values[np.isfinite(values)] for values in (part.before, part.after))
+        self.before += self._counts(before)
+        self.after += self._counts(after)
+        self.levels.add(after)
+
+    def _counts(self, values: Floats) -> Counts:
+        low, high = self.edges[0], self.edges[-1]
+        if self.edges.size == 2:  # too near each other, or too far apart, to be divided
+            return np.array([np.count_nonzero((values >= low) & (values <= high))])
+        return np.histogram(values, self.edges.size - 1, (low, high))[0]
+
+
+def _edges(extent: Extent) -> Floats:
+    low, high = extent.low, extent.high
     if not high > low:
         return np.array([low - 0.5, low + 0.5])
-    edges: Floats = np.linspace(low, high, BINS + 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        edges: Floats = np.linspace(low, high, BINS + 1)
     return edges if np.all(np.isfinite(edges)) and np.all(np.diff(edges) > 0) else np.array([low, high])
-
-
-def part_of(values: Floats, most: int = MOST_VALUES) -> tuple[Floats, str]:
-    """At most `most` values: all, or whole rows evenly spread, or the first ones; and which these are, in words."""
-    if values.size <= most:
-        return values, ""
-    step = -(-values.size // most)
-    if values.ndim > 1 and values.shape[0] >= 2 * step:
-        part = np.ascontiguousarray(values[::step])
-        return part, f"every {step}th row, {part.size} of {values.size} values"
-    return values.ravel()[:most].copy(), f"the first {most} of {values.size} values"

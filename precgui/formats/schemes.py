@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from precgui.formats.affine import quantize_affine, quantize_sign, quantize_ternary
+from precgui.formats.affine import choose_scale, quantize_affine, quantize_sign, quantize_ternary
 from precgui.formats.arrays import Floats, quantize_array
-from precgui.formats.blocks import SCALE_RULES, Blocks, ScaleRule, code_book_blocks, quantize_blocks_array, sqnr_db
+from precgui.formats.blocks import Blocks, ScaleRule, code_book_blocks, quantize_blocks_array
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
+from precgui.formats.pieces import PIECE, Pieces, Told, spans
 from precgui.formats.registry import blocks, get
 from precgui.formats.rounding import Convention, Rounding
 
@@ -18,6 +21,7 @@ INTEGERS = ("int8", "int4", "int2", "uint8", "uint4")
 SCHEMES: tuple[str, ...] = (*INTEGERS, "int1", "ternary", "nf4", *blocks(), "e4m3fn", "e5m2", "e2m1", "fp16", "bf16")
 GROUPINGS = ("tensor", "row", "group of 32", "group of 128")
 NF4_BLOCK = 64
+Quantised = tuple[Floats, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -34,73 +38,119 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A quantised tensor; masks have its shape. scale and zero_point are given where there is one for the tensor."""
+class Prepared:
+    """What is known before the first piece of a tensor is quantised.
 
-    values: Floats
-    clipped: NDArray[np.bool_]
-    zeroed: NDArray[np.bool_]
-    sqnr_db: float
-    largest_error: float
+    line: how many numbers belong together; `apply` takes whole lines, in rows, or a part of one from a multiple of
+    PIECE on, and the place of the first number; it gives what they become, and which were clipped. scale and
+    zero_point are given where there is one for the tensor.
+    """
+
+    line: int
+    apply: Callable[[Floats, int], Quantised]
     bits_per_value: float
     scale: float | None = None
     zero_point: int | None = None
 
 
-def apply_scheme(values: ArrayLike, scheme: str, options: Options) -> Outcome:
-    """Quantise and dequantise. Raises ValueError for an unknown scheme or a group that does not fit."""
-    array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+def prepare(source: Pieces, scheme: str, options: Options, told: Told) -> Prepared:
+    """Look the tensor through for what its scales need; `told` is called with the share that is done.
+
+    Raises ValueError for an unknown scheme or a group that does not fit.
+    """
     if scheme not in SCHEMES:
         raise ValueError(f"{scheme!r} is no way to quantise; there are {', '.join(SCHEMES)}")
     if scheme in INTEGERS:
-        return _integer(array, scheme, options)
+        fmt = get(scheme)
+        assert isinstance(fmt, IntFormat)
+        return _integer(source, fmt, options, told)
     if scheme in ("ternary", "int1"):
-        result, scale = (quantize_ternary if scheme == "ternary" else quantize_sign)(array)
-        bits = np.log2(3) if scheme == "ternary" else 1.0
-        return _outcome(array, result, np.abs(array) > 1.5 * scale, float(bits), scale)
+        scale = source.extent(told).mean_magnitude
+        ternary = scheme == "ternary"
+        quantise = partial(quantize_ternary if ternary else quantize_sign, scale=scale)
+        return Prepared(
+            1, lambda part, _: (quantise(part), np.abs(part) > 1.5 * scale), np.log2(3) if ternary else 1.0, scale
+        )
     if scheme in blocks():
-        chosen = blocks()[scheme]
-        found = quantize_blocks_array(array, scheme, options.rule, options.rounding, options.seed)
-        return _of_blocks(array, found, chosen.bits_per_value(get(chosen.element).bits))
+        return _blocks(source, scheme, options, told)
+    return _plain(source, scheme, options)
+
+
+def _integer(source: Pieces, fmt: IntFormat, options: Options, told: Told) -> Prepared:
+    quantise = partial(
+        quantize_affine, fmt=fmt, symmetric=options.symmetric, rounding=options.rounding, seed=options.seed
+    )
+    if options.grouping == "tensor":
+        extent = source.extent(told)
+        found, centre = choose_scale(extent.low, extent.high, fmt, symmetric=options.symmetric)
+        scale = float(found) if options.scale is None else options.scale
+        zero = int(centre) if options.zero_point is None else options.zero_point
+        bits = fmt.bits + 32 / source.size
+        return Prepared(1, _affine(partial(quantise, scale=scale, zero_point=zero)), bits, scale, zero)
+    if options.grouping == "row":
+        return _rows(source, fmt, options, told, quantise)
+    group = int(options.grouping.rpartition(" ")[2])
+    if source.shape[-1] % group:
+        raise ValueError(f"a group of {group} does not divide the last axis of {source.shape[-1]} values")
+    return Prepared(group, _affine(partial(quantise, axis=0)), fmt.bits + 32 / group)
+
+
+def _rows(source: Pieces, fmt: IntFormat, options: Options, told: Told, quantise: Callable[..., object]) -> Prepared:
+    """One scale for each index of the first axis; rows that are longer than a piece are looked through before."""
+    row = source.size // source.shape[0]
+    bits = fmt.bits + 32 / row
+    if row <= PIECE:
+        return Prepared(row, _affine(partial(quantise, axis=0)), bits)
+    ends = np.zeros((source.shape[0], 2))
+    for start, stop in spans(source.size, row):
+        part = source.read(start, stop)
+        known = part[np.isfinite(part)]
+        low, high = ends[start // row]
+        ends[start // row] = known.min(initial=low), known.max(initial=high)
+        told(stop / source.size)
+    scales, zeros = choose_scale(ends[:, 0], ends[:, 1], fmt, symmetric=options.symmetric)
+
+    def apply(part: Floats, place: int) -> Quantised:
+        at = place // row
+        return _affine(partial(quantise, scale=scales[at], zero_point=zeros[at]))(part, place)
+
+    return Prepared(row, apply, bits)
+
+
+def _affine(quantise: Callable[..., object]) -> Callable[[Floats, int], Quantised]:
+    def apply(part: Floats, place: int) -> Quantised:
+        found = quantise(part, first=place)
+        return found.values, found.clipped  # type: ignore[attr-defined]
+
+    return apply
+
+
+def _blocks(source: Pieces, scheme: str, options: Options, told: Told) -> Prepared:
+    chosen, line = blocks()[scheme], source.shape[-1]
+    padded = line + -line % chosen.block
+    largest = source.extent(told).largest_magnitude if chosen.two_level else None
+
+    def apply(part: Floats, place: int) -> Quantised:
+        first = place // line * padded + place % line
+        return _pair(quantize_blocks_array(part, scheme, options.rule, options.rounding, options.seed, first, largest))
+
+    return Prepared(line, apply, chosen.bits_per_value(get(chosen.element).bits))
+
+
+def _pair(found: Blocks) -> Quantised:
+    return found.values, found.clipped
+
+
+def _plain(source: Pieces, scheme: str, options: Options) -> Prepared:
+    """Floats, which have no scale, and code books, which have one for each block."""
     fmt = get(scheme)
     if isinstance(fmt, CodeBook):
-        return _of_blocks(array, code_book_blocks(array, fmt, NF4_BLOCK), fmt.bits + 32 / NF4_BLOCK)
-    result = quantize_array(array, fmt, Convention(options.rounding, "saturate"), options.seed)
+        bits = fmt.bits + 32 / NF4_BLOCK
+        return Prepared(source.shape[-1], lambda part, _: _pair(code_book_blocks(part, fmt, NF4_BLOCK)), bits)
     assert isinstance(fmt, FloatFormat)
-    return _outcome(array, result, np.abs(array) > float(fmt.overflow_midpoint), float(fmt.bits))
+    convention, edge = Convention(options.rounding, "saturate"), float(fmt.overflow_midpoint)
 
+    def apply(part: Floats, place: int) -> Quantised:
+        return quantize_array(part, fmt, convention, options.seed, place), np.abs(part) > edge
 
-def _integer(array: Floats, scheme: str, options: Options) -> Outcome:
-    fmt = get(scheme)
-    assert isinstance(fmt, IntFormat)
-    group = int(options.grouping.rpartition(" ")[2]) if options.grouping.startswith("group") else None
-    axis = 0 if options.grouping == "row" else None
-    whole = options.grouping == "tensor"
-    found = quantize_affine(
-        array, fmt, symmetric=options.symmetric, axis=axis, group=group, rounding=options.rounding, seed=options.seed,
-        scale=options.scale if whole else None, zero_point=options.zero_point if whole else None,
-    )  # fmt: skip
-    per_value = found.scale.size * 32 / max(array.size, 1)
-    scale, zero_point = (float(found.scale[0]), int(found.zero_point[0])) if whole else (None, None)
-    return _outcome(array, found.values, found.clipped, fmt.bits + per_value, scale, zero_point)
-
-
-def _of_blocks(array: Floats, found: Blocks, bits: float) -> Outcome:
-    return _outcome(array, found.values, found.clipped, bits)
-
-
-def _outcome(
-    array: Floats, result: Floats, clipped: NDArray[np.bool_], bits: float, scale: float | None = None,
-    zero_point: int | None = None,
-) -> Outcome:  # fmt: skip
-    finite = np.isfinite(array) & np.isfinite(result)
-    error = float(np.max(np.abs(array - result), initial=0.0, where=finite))
-    zeroed = (result == 0) & (array != 0)
-    return Outcome(result, clipped, zeroed, sqnr_db(array, result), error, bits, scale, zero_point)
-
-
-def rule_comparison(values: ArrayLike, scheme: str, options: Options) -> dict[str, float]:
-    """Signal to noise in decibels for each scale rule of an MX scheme; empty for other schemes."""
-    if scheme not in blocks() or blocks()[scheme].two_level:
-        return {}
-    return {rule: apply_scheme(values, scheme, replace(options, rule=rule)).sqnr_db for rule in SCALE_RULES}
+    return Prepared(1, apply, float(fmt.bits))

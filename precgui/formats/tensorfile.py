@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from precgui.formats.arrays import Floats, decode_table
+from precgui.formats.pieces import Pieces
 from precgui.formats.registry import get
-from precgui.formats.torchfile import StoredTensor, StreamError, load_stored, stored_tensors
+from precgui.formats.torchfile import Place, StoredTensor, StreamError, load_stored, place_of, stored_tensors
 
-MOST_ELEMENTS = 50_000_000
+MOST_ELEMENTS = 50_000_000  # at once in memory
+MOST_IN_PIECES = 1 << 32
 MOST_HEADER_BYTES = 100_000_000
 TORCH_SUFFIXES = (".pt", ".pth")
 _PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
@@ -38,42 +43,100 @@ def tensor_names(path: Path) -> list[str]:
 
 def load_tensor(path: Path, name: str) -> Floats:
     """One tensor as doubles, in its shape. Raises TensorFileError."""
+    opened = open_tensor(path, name, MOST_ELEMENTS)
+    return opened.read(0, opened.size).reshape(opened.shape)
+
+
+def open_tensor(path: Path, name: str, most: int = MOST_IN_PIECES) -> Pieces:
+    """One tensor, to be read in pieces; `read` raises TensorFileError, too, for a file that has changed meanwhile."""
     if path.suffix in TORCH_SUFFIXES:
-        return _load_torch(path, name)
-    return _load_npy(path) if path.suffix == ".npy" else _load_safetensors(path, name)
+        return _open_torch(path, name, most)
+    return _open_npy(path, most) if path.suffix == ".npy" else _open_safetensors(path, name, most)
 
 
 def _stored(path: Path) -> dict[str, StoredTensor]:
     try:
         return stored_tensors(path)
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, KeyError, RuntimeError) as error:
         raise TensorFileError(f"{path.name} is no readable file of torch.save: {error}") from None
 
 
-def _load_torch(path: Path, name: str) -> Floats:
+def _open_torch(path: Path, name: str, most: int) -> Pieces:
     tensors = _stored(path)
     if name not in tensors:
         raise TensorFileError(f"{path.name} has no tensor {name!r}")
+    tensor = tensors[name]
+    _check_size(path, math.prod(tensor.shape), most)
+    coded = {"BFloat16Storage": "bf16"}.get(tensor.storage.kind)
     try:
-        return load_stored(path, tensors[name], MOST_ELEMENTS)
-    except (OSError, zipfile.BadZipFile, StreamError, KeyError) as error:
+        place = place_of(path, tensor)
+        if place is None:
+            return _of_array(load_stored(path, tensor, MOST_ELEMENTS), coded)
+    except (OSError, zipfile.BadZipFile, zlib.error, StreamError, KeyError, RuntimeError) as error:
         raise TensorFileError(f"{name!r} in {path.name} cannot be read: {error}") from None
+    return _of_file(path, place, tensor.shape, coded)
 
 
-def _load_npy(path: Path) -> Floats:
+def _open_npy(path: Path, most: int) -> Pieces:
     try:
-        array = np.load(path, allow_pickle=False, mmap_mode="r")
+        with path.open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, kind = read(file)
+            start = file.tell()
+            held = path.stat().st_size - start
     except (OSError, ValueError, EOFError) as error:
         raise TensorFileError(f"{path.name} is no readable .npy file of plain numbers: {error}") from None
-    if array.dtype.kind not in "fiub":
-        raise TensorFileError(f"{path.name} holds {array.dtype}, not real numbers")
-    _check_size(path, array.size)
-    return np.asarray(array, dtype=np.float64)
+    if kind.kind not in "fiub":
+        raise TensorFileError(f"{path.name} holds {kind}, not real numbers")
+    size = math.prod(shape)
+    _check_size(path, size, most)
+    if min(shape, default=0) < 0 or held < size * kind.itemsize:
+        raise TensorFileError(f"{path.name} is damaged: it says {size} numbers and holds {held // kind.itemsize}")
+    if not fortran:
+        return _of_file(path, Place(start, kind.str), shape)
+    _check_size(path, size, MOST_ELEMENTS)
+    return _of_array(np.fromfile(path, kind, size, offset=start).reshape(shape, order="F"))
 
 
-def _check_size(path: Path, size: int) -> None:
-    if size > MOST_ELEMENTS:
-        raise TensorFileError(f"{path.name} has {size} elements; the most that is shown is {MOST_ELEMENTS}")
+def _of_array(array: NDArray[Any], coded: str | None = None) -> Pieces:
+    """The pieces of an array that stays in memory as it was stored; elements may lie in any order."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return Pieces(array.shape, lambda start, stop: _doubles(flat[start:stop], coded))
+
+
+def _of_file(path: Path, place: Place, shape: tuple[int, ...], coded: str | None = None) -> Pieces:
+    """The pieces of numbers that follow each other in a file; not mapped, since a file may be cut while it is read."""
+    words = np.dtype(place.words)
+
+    def read(start: int, stop: int) -> Floats:
+        try:
+            raw = np.fromfile(path, words, stop - start, offset=place.offset + start * words.itemsize)
+        except OSError as error:
+            raise TensorFileError(f"{path.name} cannot be read any more: {error}") from None
+        if raw.size < stop - start:
+            raise TensorFileError(f"{path.name} has become shorter while it was read")
+        return _doubles(raw, coded)
+
+    return Pieces(shape, read)
+
+
+def _doubles(raw: NDArray[Any], coded: str | None) -> Floats:
+    if coded is None:
+        with np.errstate(invalid="ignore"):  # a signalling NaN on its way to double
+            return raw.astype(np.float64)
+    decoded: Floats = _table(coded)[raw]
+    return decoded
+
+
+@cache
+def _table(coded: str) -> Floats:
+    return decode_table(get(coded))
+
+
+def _check_size(path: Path, size: int, most: int) -> None:
+    if size > most:
+        raise TensorFileError(f"{path.name} has {size} elements; the most that is shown here is {most}")
 
 
 def _header(path: Path) -> tuple[Mapping[str, Any], int]:
@@ -95,7 +158,7 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
     return header, 8 + length
 
 
-def _load_safetensors(path: Path, name: str) -> Floats:
+def _open_safetensors(path: Path, name: str, most: int) -> Pieces:
     header, start = _header(path)
     try:
         entry = header[name]
@@ -103,7 +166,7 @@ def _load_safetensors(path: Path, name: str) -> Floats:
         begin, end = (int(n) for n in entry["data_offsets"])
     except (KeyError, TypeError, ValueError):
         raise TensorFileError(f"{path.name} has no usable tensor {name!r}") from None
-    _check_size(path, math.prod(shape))
+    _check_size(path, math.prod(shape), most)
     words = _PLAIN.get(kind) or {"BF16": "<u2"}.get(kind, "u1")
     if kind not in _PLAIN and kind not in _CODED:
         raise TensorFileError(f"{name!r} is of type {kind}, which is not read here")
@@ -112,8 +175,4 @@ def _load_safetensors(path: Path, name: str) -> Floats:
         or end - begin != math.prod(shape) * np.dtype(words).itemsize
     ):
         raise TensorFileError(f"{path.name} is damaged: {name!r} does not fit into the file")
-    raw = np.fromfile(path, dtype=words, count=math.prod(shape), offset=start + begin).reshape(shape)
-    if kind in _CODED:
-        coded: Floats = decode_table(get(_CODED[kind]))[raw]
-        return coded
-    return raw.astype(np.float64)
+    return _of_file(path, Place(start + begin, words), shape, _CODED.get(kind))

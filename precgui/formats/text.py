@@ -114,3 +114,8 @@ def nan_text(real: Real) -> str:
     name = "snan" if real.signalling else "nan"
     sign = "-" if real.negative else ""
     return f"{sign}{name}({real.payload:#x})" if real.payload else f"{sign}{name}"
+
+
+def grouped(count: int) -> str:
+    """A whole number in groups of three digits, with narrow spaces that do not break."""
+    return f"{count:_}".replace("_", "\u202f")

@@ -7,6 +7,7 @@ stream stays a name and is never imported, and what is no tensor stays an opaque
 
 from __future__ import annotations
 
+import math
 import pickletools
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.formats.arrays import Floats, decode_table
-from precgui.formats.registry import get
-
 MOST_OPCODES = 5_000_000
+MOST_STREAM_BYTES = 100_000_000
+_LOCAL_HEADER = 30  # bytes of the fixed part that stands before the name of an entry
 _WORDS = {
     "DoubleStorage": "<f8", "FloatStorage": "<f4", "HalfStorage": "<f2", "BFloat16Storage": "<u2", "LongStorage": "<i8",
     "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "i1", "ByteStorage": "u1", "BoolStorage": "?",
@@ -65,34 +65,79 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a file by their keys, nested ones with dots. Raises StreamError, OSError, BadZipFile."""
     with zipfile.ZipFile(path) as archive:
         root = _root(archive)
-        tree = _Machine().run(archive.read(f"{root}data.pkl"))
+        entry = archive.getinfo(f"{root}data.pkl")
+        if entry.file_size > MOST_STREAM_BYTES:
+            raise StreamError(f"its list of tensors would be {entry.file_size} bytes long")
+        tree = _Machine().run(archive.read(entry))
     return dict(_walk(tree, ""))
 
 
-def load_stored(path: Path, tensor: StoredTensor, most: int) -> Floats:
-    """The numbers of a tensor as doubles. Raises StreamError for one that does not fit into its storage."""
+@dataclass(frozen=True)
+class Place:
+    """Where numbers lie in a file: from which byte on, and as which NumPy type."""
+
+    offset: int
+    words: str
+
+
+def place_of(path: Path, tensor: StoredTensor) -> Place | None:
+    """Where a tensor lies in the file, None if it is compressed or its elements do not follow each other.
+
+    Raises StreamError for one that does not fit into its storage.
+    """
+    words, reach = _checked(tensor)
+    with zipfile.ZipFile(path) as archive:
+        entry = _entry(archive, tensor.storage, words)
+        with path.open("rb") as file:
+            file.seek(entry.header_offset)
+            header = file.read(_LOCAL_HEADER)
+    if entry.compress_type != zipfile.ZIP_STORED or reach != tensor.offset + math.prod(tensor.shape):
+        return None
+    if list(_dense(tensor.shape)) != [step for n, step in zip(tensor.shape, tensor.strides, strict=True) if n > 1]:
+        return None
+    name, extra = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
+    start = entry.header_offset + _LOCAL_HEADER + name + extra
+    return Place(start + tensor.offset * words.itemsize, _WORDS[tensor.storage.kind])
+
+
+def _dense(shape: tuple[int, ...]) -> Iterator[int]:
+    """The strides of the axes with more than one element when all follow each other."""
+    return (math.prod(shape[axis + 1 :]) for axis, n in enumerate(shape) if n > 1)
+
+
+def load_stored(path: Path, tensor: StoredTensor, most: int) -> NDArray[Any]:
+    """The numbers of a tensor as they are stored, BF16 as its codes. Raises StreamError as `place_of` does."""
+    words = _checked(tensor)[0]
+    if max(tensor.storage.count, math.prod(tensor.shape)) > most:
+        raise StreamError(
+            f"{max(tensor.storage.count, math.prod(tensor.shape))} elements are more than the {most} read"
+        )
+    with zipfile.ZipFile(path) as archive:
+        flat: NDArray[Any] = np.frombuffer(archive.read(_entry(archive, tensor.storage, words)), words)
+    if 0 in tensor.shape:
+        return np.zeros(tensor.shape, words)
+    steps = tuple(step * words.itemsize for step in tensor.strides)
+    return np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, steps, writeable=False)
+
+
+def _checked(tensor: StoredTensor) -> tuple[np.dtype[Any], int]:
+    """The type of a tensor's numbers, and how many of its storage it reaches over."""
     storage = tensor.storage
     if storage.kind not in _WORDS or len(tensor.shape) != len(tensor.strides):
         raise StreamError(f"a tensor of {storage.kind or 'unknown type'} is not read here")
+    if min((*tensor.shape, *tensor.strides, tensor.offset, storage.count)) < 0:
+        raise StreamError("the file is damaged: a size is below 0")
     reach = tensor.offset + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.strides, strict=True)) + 1
-    if min((*tensor.shape, *tensor.strides, tensor.offset, 0)) < 0 or storage.count > most:
-        raise StreamError(f"a storage of {storage.count} elements is too large or damaged")
-    words = np.dtype(_WORDS[storage.kind])
-    with zipfile.ZipFile(path) as archive:
-        entry = archive.getinfo(f"{_root(archive)}data/{storage.key}")
-        if entry.file_size != storage.count * words.itemsize:
-            raise StreamError("the file is damaged: a storage has the wrong size")
-        flat: NDArray[Any] = np.frombuffer(archive.read(entry), words)
-    if 0 in tensor.shape:
-        return np.zeros(tensor.shape)
-    if reach > flat.size:
+    if 0 not in tensor.shape and reach > storage.count:
         raise StreamError("the file is damaged: a tensor reaches past its storage")
-    steps = tuple(step * words.itemsize for step in tensor.strides)
-    view = np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, steps, writeable=False)
-    if storage.kind == "BFloat16Storage":
-        coded: Floats = decode_table(get("bf16"))[view]
-        return coded
-    return view.astype(np.float64)
+    return np.dtype(_WORDS[storage.kind]), reach
+
+
+def _entry(archive: zipfile.ZipFile, storage: Storage, words: np.dtype[Any]) -> zipfile.ZipInfo:
+    entry = archive.getinfo(f"{_root(archive)}data/{storage.key}")
+    if entry.file_size != storage.count * words.itemsize:
+        raise StreamError("the file is damaged: a storage has the wrong size")
+    return entry
 
 
 def _root(archive: zipfile.ZipFile) -> str:

@@ -82,3 +82,8 @@ def hard_inputs(values: Any, limit: int = 4000) -> Any:
         special,
     ]
     return np.concatenate([*parts, finite.astype(np.float32)])
+
+
+def signal_to_noise_db(before: np.ndarray, after: np.ndarray) -> float:
+    """10 log10(sum x^2 / sum (x - q)^2)."""
+    return float(10 * np.log10(np.sum(before**2) / np.sum((before - after) ** 2)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from precgui.formats.comparison import compare, part_of
+from precgui.formats.comparison import compare
+from precgui.formats.pieces import in_memory
 from precgui.formats.sampling import Histogram, draw_values
 from precgui.formats.schemes import Options
 
@@ -37,7 +38,9 @@ def test_that_a_sample_is_quantised_about_as_the_tensor_itself() -> None:
     values = np.random.default_rng(3).normal(size=(256, 256))
     sample = draw_values(_histogram(values.ravel()), values.size).reshape(values.shape)
     for scheme in ("int8", "e4m3fn", "mxfp8_e4m3", "nvfp4"):
-        ours, theirs = (compare(part, scheme, Options(), lambda _: None).outcome.sqnr_db for part in (sample, values))
+        ours, theirs = (
+            compare(in_memory(part), scheme, Options(), lambda _: None).losses.sqnr_db for part in (sample, values)
+        )
         assert ours == pytest.approx(theirs, abs=0.5)
 
 
@@ -46,14 +49,3 @@ def test_that_nothing_finite_cannot_be_drawn_from() -> None:
     counts[255] = 3
     with pytest.raises(ValueError, match="nothing finite"):
         draw_values(Histogram(counts, 0, np.nan, np.nan, np.nan), 10)
-
-
-def test_that_a_part_says_which_it_is() -> None:
-    values = np.arange(600.0).reshape(60, 10)
-    assert part_of(values, 600)[1] == ""
-    part, words = part_of(values, 100)
-    assert (part[:, 0].tolist(), words) == (list(range(0, 600, 60)), "every 6th row, 100 of 600 values")
-    part, words = part_of(values.ravel(), 100)
-    assert (part.size, words) == (100, "the first 100 of 600 values")
-    with pytest.raises(ValueError, match="no values"):
-        compare(np.zeros(0), "int8", Options(), lambda _: None)

@@ -195,8 +195,8 @@ def test_that_a_tensor_is_quantised_with_an_edited_scale(quantise: QuantiseTab, 
     tab.scale.setText("0.5")
     tab.refresh()
     _computed(qtbot, tab)
-    assert tab.outcome is not None
-    assert tab.outcome.values.tolist() == [0.0, 0.5, -2.0, 3.5]
+    assert tab.found is not None
+    assert tab.found.part(0, 4).after.tolist() == [0.0, 0.5, -2.0, 3.5]
     assert "1 of 4 values clipped" in tab.result.text()
     for words in ("-1", "inf", "1/0", "😀"):
         tab.scale.setText(words)
@@ -228,14 +228,29 @@ def test_that_a_file_is_quantised_and_its_elements_are_looked_through(
     np.save(tmp_path / "w.npy", np.random.default_rng(0).normal(size=(40, 96)))
     quantise.source.file.open_file(tmp_path / "w.npy")
     _computed(qtbot, quantise)
-    assert quantise.source.origin.text() == "40 × 96"
-    assert quantise.outcome is not None
-    assert quantise.outcome.values.shape == (40, 96)
+    assert "40 × 96" in quantise.source.origin.text()
+    assert quantise.found is not None
+    assert quantise.found.source.shape == (40, 96)
     quantise.grouping.setCurrentText("group of 128")
     _computed(qtbot, quantise)
     assert "does not divide" in quantise.result.text()
     quantise.plots.first.setValue(1000)
     assert quantise.plots.first.maximum() == 40 * 96 - 128
+    (tmp_path / "w.npy").unlink()
+    quantise.plots.first.setValue(0)
+    assert "cannot be read any more" in quantise.result.text()
+
+
+def test_that_all_of_a_large_file_is_quantised(quantise: QuantiseTab, qtbot: QtBot, tmp_path: Path) -> None:
+    values = np.zeros((1500, 2000), np.float16)
+    values[-1, -1] = 12.7
+    np.save(tmp_path / "large.npy", values)
+    quantise.source.file.open_file(tmp_path / "large.npy")
+    _computed(qtbot, quantise)
+    assert "0 of 3000000 values clipped" in quantise.result.text().replace("\u202f", "")
+    assert quantise.found is not None
+    assert quantise.found.losses.largest_error == 0
+    assert quantise.found.level_counts.tolist() == [2999999, 1]
 
 
 def test_that_a_recorded_tensor_is_quantised_as_a_sample_that_says_so(quantise: QuantiseTab, qtbot: QtBot) -> None:
@@ -244,9 +259,9 @@ def test_that_a_recorded_tensor_is_quantised_as_a_sample_that_says_so(quantise: 
     assert quantise.source.combo.currentText() == "run: mine, gradient w"
     assert "Not the tensor itself" in quantise.source.origin.text()
     assert "step 7" in quantise.source.origin.text()
-    assert quantise.outcome is not None
-    assert quantise.outcome.values.size == 1 << 16
-    assert quantise.outcome.scale == pytest.approx(1e6 / 127)
+    assert quantise.found is not None
+    assert quantise.found.source.size == 1 << 16
+    assert quantise.found.prepared.scale == pytest.approx(1e6 / 127)
     quantise.source.runs.slider.setValue(0)
     _computed(qtbot, quantise)
     assert "step 3" in quantise.source.origin.text()

@@ -14,6 +14,7 @@ from precgui.formats.arrays import Floats
 from precgui.formats.parse import InputError, parse
 from precgui.formats.registry import get
 from precgui.formats.sorted_values import SortedValues
+from precgui.formats.text import grouped
 from precgui.gui.panels.formats.choose import FormatMenu
 from precgui.gui.panels.formats.line_view import BINADES, LINEAR, LineView
 from precgui.gui.panels.formats.newest import Busy, Newest, Progress
@@ -163,7 +164,7 @@ class LineTab(QWidget):
     def show_tensor(self, values: Floats, name: str) -> None:
         """Lay the histogram of a tensor over the line and count what each format loses of it."""
         self.runs.show_steps(False)
-        self._title = f"{name}: {values.size} values"
+        self._title = f"{name}: {grouped(values.size)} values"
         self._say(f"{self._title}, sorting …")
         names = list(self._names)
         self.sorting.ask(lambda told: _sorted(values, names, told))

@@ -15,6 +15,7 @@ from precgui.formats.line import midpoints, stretch
 from precgui.formats.real import Real, to_float
 from precgui.formats.registry import get
 from precgui.formats.report import report
+from precgui.formats.text import grouped
 from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
 from precgui.gui.theme import themes
 
@@ -129,7 +130,7 @@ class LineView(Plot):
             xs, ys = np.repeat(values, 2), np.tile([y - self._half, y + self._half], len(values))
             item.addItem(pg.PlotCurveItem(xs, ys, connect="pairs", pen=pen(colour, 1.4)))
         self._draw_stored(name, y)
-        words = f"{found.count:_} value{'' if found.count == 1 else 's'} in view".replace("_", "\u202f")
+        words = f"{grouped(found.count)} value{'' if found.count == 1 else 's'} in view"
         text = pg.TextItem(f"{words}   {told}", color=themes().theme.muted, anchor=(0, 0.9))
         text.setPos(low, y + self._half)
         item.addItem(text)

@@ -24,7 +24,8 @@ from precgui.formats.parse import InputError, parse
 from precgui.formats.real import to_float
 from precgui.formats.registry import blocks
 from precgui.formats.rounding import ROUNDINGS
-from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, Outcome
+from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options
+from precgui.formats.text import grouped
 from precgui.gui.panels.formats.newest import Busy, Newest
 from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
@@ -39,7 +40,7 @@ class QuantiseTab(QWidget):
 
     def __init__(self, state: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.outcome: Outcome | None = None
+        self.found: Comparison | None = None
         self.work = Newest(self)
         self.work.answered.connect(self._show)
         self.work.failed.connect(self._fail)
@@ -49,6 +50,7 @@ class QuantiseTab(QWidget):
         self._split.setChildrenCollapsible(False)
         self._split.addWidget(self._make_controls(state))
         self.plots = QuantisePlots()
+        self.plots.failed.connect(self._fail)
         self._split.addWidget(self.plots)
         self._split.setSizes([290, 800])
         column = QVBoxLayout(self)
@@ -152,15 +154,14 @@ class QuantiseTab(QWidget):
     # Showing
 
     def _show(self, found: Comparison) -> None:
-        self.outcome = outcome = found.outcome
-        self.scale.setPlaceholderText("computed" if outcome.scale is None else f"{outcome.scale:.6g}")
-        self.zero_point.setPlaceholderText("computed" if outcome.zero_point is None else str(outcome.zero_point))
-        size = found.before.size
+        self.found, prepared, losses = found, found.prepared, found.losses
+        self.scale.setPlaceholderText("computed" if prepared.scale is None else f"{prepared.scale:.6g}")
+        self.zero_point.setPlaceholderText("computed" if prepared.zero_point is None else str(prepared.zero_point))
         lines = [
-            f"Signal to noise {outcome.sqnr_db:.2f} dB, largest error {outcome.largest_error:.4g}, "
-            f"{outcome.bits_per_value:.2f} bits a value.",
-            f"{np.count_nonzero(outcome.clipped)} of {size} values clipped, "
-            f"{np.count_nonzero(outcome.zeroed)} became zero.",
+            f"Signal to noise {losses.sqnr_db:.2f} dB, largest error {losses.largest_error:.4g}, "
+            f"{prepared.bits_per_value:.2f} bits a value.",
+            f"{grouped(losses.clipped)} of {grouped(found.source.size)} values clipped, "
+            f"{grouped(losses.zeroed)} became zero.",
         ]
         if found.rules:
             lines.append("By rule: " + ", ".join(f"{rule} {value:.2f} dB" for rule, value in found.rules.items()) + ".")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSpinBox, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats.comparison import Comparison
@@ -15,7 +15,9 @@ SHOWN = 128
 
 
 class QuantisePlots(QSplitter):
-    """Histogram above, elements below."""
+    """Histogram above, elements below. `failed` brings one sentence."""
+
+    failed = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(Qt.Orientation.Vertical, parent)
@@ -47,7 +49,7 @@ class QuantisePlots(QSplitter):
     def show_comparison(self, shown: Comparison) -> None:
         self._shown = shown
         self.first.blockSignals(True)
-        self.first.setRange(0, max(shown.before.size - SHOWN, 0))
+        self.first.setRange(0, min(max(shown.source.size - SHOWN, 0), 2**31 - 1))
         self.first.blockSignals(False)
         self.draw()
 
@@ -79,10 +81,13 @@ class QuantisePlots(QSplitter):
         item.clear()
         if self._shown is None:
             return
-        outcome, start = self._shown.outcome, self.first.value()
-        part = slice(start, start + SHOWN)
-        before, after = self._shown.before.ravel()[part], outcome.values.ravel()[part]
-        clipped, zeroed = outcome.clipped.ravel()[part], outcome.zeroed.ravel()[part]
+        start = self.first.value()
+        try:
+            part = self._shown.part(start, start + SHOWN)
+        except ValueError as error:  # the file is gone
+            self.failed.emit(str(error))
+            return
+        before, after, clipped, zeroed = part.before, part.after, part.clipped, part.zeroed
         place = start + np.arange(before.size)
         known = np.isfinite(before) & np.isfinite(after)
         lines = np.column_stack([before, after])[known].ravel()

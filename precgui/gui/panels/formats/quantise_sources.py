@@ -9,10 +9,12 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.formats.arrays import Floats
-from precgui.formats.comparison import part_of
 from precgui.formats.lists import parse_list
+from precgui.formats.pieces import Pieces, in_memory
 from precgui.formats.real import to_float
 from precgui.formats.sampling import draw_values
+from precgui.formats.tensorfile import open_tensor
+from precgui.formats.text import grouped
 from precgui.gui.panels.formats.reading import wrapped_label
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
@@ -22,7 +24,7 @@ ROWS, COLUMNS = 64, 256
 SAMPLE = (256, 256)
 RANDOM = ("normal", "normal with outliers", "uniform", "log-normal magnitudes")
 TYPED = "typed"
-Values = Callable[[], Floats]
+Values = Callable[[], Pieces]
 
 
 class QuantiseSource(QWidget):
@@ -43,7 +45,7 @@ class QuantiseSource(QWidget):
         self.typed.setAccessibleName("Values")
         self.typed.setToolTip("numbers with commas between them; repeat(0.1, 100) is a hundred times 0.1")
         self.typed.textEdited.connect(lambda _: self.changed.emit())
-        self.file = TensorSource()
+        self.file = TensorSource(open_tensor)
         self.file.loaded.connect(self._take_file)
         self.file.failed.connect(self.failed)
         self.runs = RunSource(state)
@@ -65,8 +67,8 @@ class QuantiseSource(QWidget):
             return self._loaded[chosen][0]
         if chosen == TYPED:
             words = self.typed.text()
-            return lambda: np.array([to_float(real) for real in parse_list(words)])
-        return lambda: random_values(chosen.removeprefix("random: "))
+            return lambda: in_memory([to_float(real) for real in parse_list(words)])
+        return lambda: in_memory(random_values(chosen.removeprefix("random: ")))
 
     def _choose(self, words: str) -> None:
         self.runs.show_steps(words.startswith("run: "))
@@ -80,10 +82,12 @@ class QuantiseSource(QWidget):
         self.origin.setText(words)
         self.origin.setVisible(bool(words))
 
-    def _take_file(self, values: Floats, name: str) -> None:
-        part, words = part_of(values)
-        shape = " × ".join(str(size) for size in values.shape) or "one value"
-        self._show_loaded(f"file: {name}", lambda: part, f"{shape}{', of which ' + words if words else ''}")
+    def _take_file(self, values: Pieces, name: str) -> None:
+        shape = " × ".join(str(size) for size in values.shape)
+        words = shape if len(values.shape) > 1 else ""
+        self._show_loaded(
+            f"file: {name}", lambda: values, f"{words}{': ' if words else ''}{grouped(values.size)} values, all counted"
+        )
 
     def _take_recorded(self, recorded: Recorded) -> None:
         size, known = SAMPLE[0] * SAMPLE[1], recorded.histogram()
@@ -93,7 +97,7 @@ class QuantiseSource(QWidget):
             f"recorded at step {recorded.step} (of {known.counts.sum():.0f} elements). Exponents and the largest "
             f"magnitude are as recorded; digits, signs and order are random.{left_out}"
         )
-        self._show_loaded(f"run: {recorded.title}", lambda: draw_values(known, size).reshape(SAMPLE), words)
+        self._show_loaded(f"run: {recorded.title}", lambda: in_memory(draw_values(known, size).reshape(SAMPLE)), words)
 
     def _show_loaded(self, name: str, values: Values, words: str) -> None:
         """Put it into the list in the place of the last of its kind, and choose it."""

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
 
-from precgui.formats.arrays import Floats
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
 from precgui.gui.panels.formats.newest import Newest, Progress
 
-Loaded = tuple[list[str], str, Floats]
+Load = Callable[[Path, str], Any]
+Loaded = tuple[list[str], str, Any]
 
 
-def _read(path: Path, name: str | None, told: Progress) -> Loaded:
+def _read(path: Path, name: str | None, load: Load, told: Progress) -> Loaded:
     """The names of a file and one tensor, the first if none is named. Raises TensorFileError."""
     names = tensor_names(path)
     if not names:
         raise TensorFileError(f"{path.name} holds no tensor")
     told(0.1)
     chosen = names[0] if name is None else name
-    return names, chosen, load_tensor(path, chosen)
+    return names, chosen, load(path, chosen)
 
 
 class TensorSource(QWidget):
-    """`loaded` brings the values and their name, `failed` one sentence."""
+    """`loaded` brings what `load` made of the tensor, and its name; `failed` one sentence."""
 
     loaded = Signal(object, str)
     failed = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, load: Load = load_tensor, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._load_one = load
         self._path: Path | None = None
         self.work = Newest(self)
         self.work.answered.connect(self._show)
@@ -58,11 +61,11 @@ class TensorSource(QWidget):
 
     def open_file(self, path: Path) -> None:
         """Show the first tensor of a file and offer the others."""
-        self.work.ask(lambda told: (path, _read(path, None, told)))
+        self.work.ask(lambda told: (path, _read(path, None, self._load_one, told)))
 
     def _load(self, name: str) -> None:
         if (path := self._path) is not None:
-            self.work.ask(lambda told: (path, _read(path, name, told)))
+            self.work.ask(lambda told: (path, _read(path, name, self._load_one, told)))
 
     def _show(self, answer: tuple[Path, Loaded]) -> None:
         path, (names, chosen, values) = answer
