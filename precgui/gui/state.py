@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from precgui import paths
 from precgui.config import RunConfig
 from precgui.events import Severity
+from precgui.gui.progress import Progress, progress_of
 from precgui.gui.worker import RunThread
 from precgui.runs.errors import RunFileError
 from precgui.runs.imported import ImportedRun
@@ -24,7 +25,6 @@ from precgui.runs.run import Run
 DRAIN_MS = 33
 FOLLOW_MS = 1000  # between looks at a run that another process is writing
 COLOURS, DASHES = 7, 4  # coprime: 28 runs before a pair of colour and dash comes again
-RATE_STEPS = 200  # the time left is told from this many steps
 
 
 @dataclass
@@ -38,16 +38,6 @@ class OpenRun:
     dash_index: int
     visible: bool = True
     line_px: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where the active run is."""
-
-    step: int
-    total_steps: int
-    seconds_left: float | None
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +190,7 @@ class State(QObject):
         """Of the active run; None when nothing runs."""
         if self.active_key is None:
             return None
-        run = self.runs[self.active_key].run
-        steps, times = run.series("loss")[0], run.series("loss", "time_s")[0]
-        if self.is_stopping:
-            return Progress(len(steps), run.total_steps, None, "stopping")
-        if not len(steps):
-            notes = run.events("note")  # of what takes long before the first step, such as a download
-            told = notes[-1].message if notes and not run.total_steps else "starting the engine"
-            return Progress(0, run.total_steps, None, told)
-        recent = min(len(steps) - 1, RATE_STEPS)
-        rate = (times[-1] - times[-1 - recent]) / recent if recent else None
-        left = None if rate is None else rate * (run.total_steps - int(steps[-1]))
-        return Progress(int(steps[-1]), run.total_steps, left, "training")
+        return progress_of(self.runs[self.active_key].run, stopping=self.is_stopping)
 
     def shutdown(self, done: Callable[[], None]) -> None:
         """Stop everything for good, then call `done` from the event loop. Runs that wait are dropped."""

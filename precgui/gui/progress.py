@@ -1,0 +1,33 @@
+"""How far a run is, and how long it will still take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from precgui.runs.run import Run
+
+RATE_STEPS = 200  # the time left is told from this many steps
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the active run is."""
+
+    step: int
+    total_steps: int
+    seconds_left: float | None
+    text: str
+
+
+def progress_of(run: Run, *, stopping: bool) -> Progress:
+    steps, times = run.series("loss")[0], run.series("loss", "time_s")[0]
+    if stopping:
+        return Progress(len(steps), run.total_steps, None, "stopping")
+    if not len(steps):
+        notes = run.events("note")  # of what takes long before the first step, such as a download
+        told = notes[-1].message if notes and not run.total_steps else "starting the engine"
+        return Progress(0, run.total_steps, None, told)
+    recent = min(len(steps) - 1, RATE_STEPS)
+    rate = (times[-1] - times[-1 - recent]) / recent if recent else None
+    left = None if rate is None else rate * (run.total_steps - int(steps[-1]))
+    return Progress(int(steps[-1]), run.total_steps, left, "training")
