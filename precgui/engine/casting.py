@@ -15,7 +15,9 @@ def cast_floats(value: Any, dtype: torch.dtype, device: torch.device | None = No
     """
     if isinstance(value, Tensor):
         wanted = dtype if value.is_floating_point() else value.dtype
-        return value.to(device or value.device, wanted, non_blocking=True)
+        place = device or value.device
+        # On its way back the CPU would read it before it has come.
+        return value.to(place, wanted, non_blocking=place.type != "cpu")
     if isinstance(value, dict):
         return {key: cast_floats(item, dtype, device) for key, item in value.items()}
     if isinstance(value, list | tuple):

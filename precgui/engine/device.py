@@ -68,7 +68,8 @@ def forget_peak_memory(device: torch.device) -> None:
 def peak_memory_bytes(device: torch.device) -> float:
     """Peak of the device's allocator since the run began; NaN where torch does not measure it."""
     if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated(device))
+        # `max_memory_allocated` flattens all statistics by name, at every step
+        return float(torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"])
     return float("nan")
 
 

@@ -71,10 +71,10 @@ def attention(backend: str) -> contextlib.AbstractContextManager[Any]:
 def switch_to_blame(error: RuntimeError, config: TrainConfig) -> str:
     """One sentence for what torch cannot do with a switch of the config, or ''."""
     words = str(error)
-    if "No viable backend for scaled_dot_product_attention" in words:
+    if "No viable backend for scaled_dot_product_attention" in words or "No available kernel" in words:
         return (
             f"train.attention = {config.attention} has no kernel for this device, format and shape (CPUs have math and "
-            "flash); set train.attention = auto"
+            "flash; on GPUs flash and cudnn take 16 bits only); set train.attention = auto"
         )
     if config.deterministic and "does not have a deterministic implementation" in words:
         operation = words.partition(" does not have")[0].split()[-1]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -21,12 +22,8 @@ def set_fp32_arithmetic(*, tf32: bool) -> None:
     """
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
-    _set_onednn(*(["tf32" if tf32 else "ieee"] * 2))
-
-
-def _set_onednn(matmul: str, conv: str) -> None:
-    torch.backends.mkldnn.matmul.fp32_precision = matmul  # type: ignore[attr-defined]
-    torch.backends.mkldnn.conv.fp32_precision = conv  # type: ignore[attr-defined]
+    onednn: Any = torch.backends.mkldnn
+    onednn.matmul.fp32_precision = onednn.conv.fp32_precision = "tf32" if tf32 else "ieee"
 
 
 def set_deterministic(device: torch.device) -> None:
@@ -40,20 +37,38 @@ def set_deterministic(device: torch.device) -> None:
     torch.backends.cudnn.benchmark = False
 
 
+def _fp32_switches() -> Callable[[], None]:
+    """Remember how FP32 operands are multiplied; returns what puts it back."""
+    backends: Any = torch.backends
+    onednn = [backends.mkldnn.matmul, backends.mkldnn.conv]
+    places = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, *onednn]
+    before = {place: place.fp32_precision for place in places}
+    try:
+        legacy = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
+    except RuntimeError:  # somebody set the new switches, after which torch does not tell the old ones
+        legacy = None
+
+    def put_back() -> None:
+        if legacy is not None:
+            torch.set_float32_matmul_precision(legacy[0])
+            backends.cudnn.allow_tf32 = legacy[1]
+        for place in places if legacy is None else onednn:
+            place.fp32_precision = before[place]
+
+    return put_back
+
+
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
     """Whatever is switched inside is put back at the end: TF32, determinism, threads."""
-    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    onednn = torch.backends.mkldnn.matmul.fp32_precision, torch.backends.mkldnn.conv.fp32_precision  # type: ignore[attr-defined]
+    put_back = _fp32_switches()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = cudnn
-        _set_onednn(*onednn)
+        put_back()
         torch.use_deterministic_algorithms(deterministic, warn_only=warns)
         torch.backends.cudnn.benchmark = benchmark
         torch.set_num_threads(threads)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -239,3 +241,28 @@ def test_that_compiled_models_leave_emulated_layers_alone() -> None:
     mechanics.compile_model(model)
     assert model[0].forward._torchdynamo_disable is True
     assert not hasattr(model[1].forward, "_torchdynamo_disable")
+
+
+def test_that_switches_set_by_the_new_names_are_put_back() -> None:
+    """torch then refuses to tell them by their old names."""
+    program = (
+        "import torch\n"
+        "from precgui.engine.switches import restored, set_fp32_arithmetic\n"
+        "backends = torch.backends\n"
+        "backends.cuda.matmul.fp32_precision = backends.cudnn.conv.fp32_precision = 'tf32'\n"
+        "with restored():\n"
+        "    set_fp32_arithmetic(tf32=False)\n"
+        "    assert backends.cuda.matmul.fp32_precision == 'ieee'\n"
+        "print(backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("tf32 tf32\n", "")
+
+
+def test_that_attention_without_a_kernel_is_told_for_every_device() -> None:
+    wanted = config.load("digits-quick", ["train.attention=flash"]).train
+    for words in ("No available kernel. Aborting execution.", "No viable backend for scaled_dot_product_attention was"):
+        assert mechanics.switch_to_blame(RuntimeError(words), wanted).startswith(
+            "train.attention = flash has no kernel"
+        )
+    assert not mechanics.switch_to_blame(RuntimeError("out of luck"), wanted)
