@@ -148,8 +148,13 @@ def _obey(connection: Connection, control: Control, outbox: Outbox, done: thread
 
 
 def _redirect_output(path: Path) -> None:
-    """What is printed, by C libraries too, goes to a file: the last words when the process dies."""
+    """What is printed, by C libraries too, goes to a file: the last words when the process dies.
+
+    The window has it open and needs its name no longer. On Windows it keeps it, and the window takes it away.
+    """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with contextlib.suppress(OSError):
+        path.unlink()
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from PySide6.QtCore import QObject, QThread
 
@@ -46,7 +46,7 @@ class ChildThread(QThread):
         self._send_lock = threading.Lock()
         self._process: SpawnProcess | None = None
         self._kill_timer: threading.Timer | None = None
-        self._last_words = Path()
+        self._last_words: BinaryIO | None = None
 
     def begin(self, order: child.Order) -> None:
         """Give the process its work; it is kept in the pipe until the process is ready."""
@@ -71,15 +71,19 @@ class ChildThread(QThread):
         self._kill()
 
     def run(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="precgui-", ignore_cleanup_errors=True) as folder:
-            self._last_words = Path(folder) / "last-words.log"
-            self._last_words.touch()
-            self._live()
+        """The child takes the name from the file of its last words, so that nothing stays when both are killed."""
+        handle, name = tempfile.mkstemp(prefix="precgui-", suffix=".log")
+        try:
+            with os.fdopen(handle, "rb") as self._last_words:
+                self._live(name)
+        finally:
+            with contextlib.suppress(OSError):
+                Path(name).unlink(missing_ok=True)
         self._pipe.close()
 
-    def _live(self) -> None:
+    def _live(self, last_words: str) -> None:
         """The life of the process, from its start to its last words."""
-        process = self._context.Process(target=child.main, args=(self._far_end, str(self._last_words)), daemon=False)
+        process = self._context.Process(target=child.main, args=(self._far_end, last_words), daemon=False)
         self._process = process
         try:
             process.start()
@@ -104,10 +108,11 @@ class ChildThread(QThread):
 
     def last_words(self) -> str:
         """The end of what the process printed; to be asked from `process_ended`."""
-        with self._last_words.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - LAST_WORDS_BYTES))
-            return file.read().decode("utf-8", "replace").strip()
+        file = self._last_words
+        if file is None or file.closed:
+            return ""
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+        return file.read().decode("utf-8", "replace").strip()
 
     def _relay(self, process: SpawnProcess) -> None:
         """Take each batch until the process is gone; loader processes of its own may hold the pipe open longer."""

@@ -136,6 +136,33 @@ def test_that_a_crash_shows_its_last_words(qtbot: QtBot, state: State) -> None:
     assert "Fatal Python error: Segmentation fault" in problems[0].details
 
 
+OWNER = """
+import os, signal
+from PySide6.QtCore import QCoreApplication
+from precgui.gui.worker import RunThread
+
+if __name__ == "__main__":
+    app = QCoreApplication([])
+    thread = RunThread()
+    thread.start()
+    while not thread.ready:
+        thread.wait(20)
+    os.kill(thread._process.pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a file that is open has a name on Windows")
+def test_that_nothing_is_left_when_window_and_child_are_killed(tmp_path: Path) -> None:
+    (tmp_path / "owner.py").write_text(OWNER)
+    (tmp_path / "tmp").mkdir()
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": root}
+    done = subprocess.run([sys.executable, tmp_path / "owner.py"], env=environment, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert [each.name for each in (tmp_path / "tmp").iterdir() if each.name.startswith("precgui-")] == []
+
+
 def test_that_a_folder_that_cannot_be_written_is_one_sentence(qtbot: QtBot, state: State) -> None:
     problems: list[Problem] = []
     state.notice.connect(problems.append)
