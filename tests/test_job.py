@@ -103,7 +103,7 @@ class _Sleeps(Digits):
         for number, batch in enumerate(super().train_batches(), 1):
             if number == 3:
                 self.entered.set()
-                self.release.wait(30)
+                self.release.wait(120)
             yield batch
 
 
@@ -112,7 +112,7 @@ def test_that_an_abandoned_run_is_stopped_with_its_steps_kept(tmp_path: Path, mo
     one = job.Job(config.load("digits-quick", ["device=cpu", "threads=1"]), tmp_path / "a.h5")
     thread = threading.Thread(target=one.run)
     thread.start()
-    assert _Sleeps.entered.wait(30)
+    assert _Sleeps.entered.wait(120)
     one.stop()
     one.abandon()
     with open_run(tmp_path / "a.h5") as saved:

@@ -235,6 +235,6 @@ def test_that_no_file_is_too_long_to_find_ones_way_in() -> None:
 )
 def test_that_an_import_leaves_heavy_libraries_out(module: str, left_out: list[str]) -> None:
     program = f"import sys, {module}; print(*(name for name in {left_out} if name in sys.modules))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=240)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == []

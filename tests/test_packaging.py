@@ -55,7 +55,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         else:
             shutil.copy(source, folder)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*command, "--wheel-dir", "dist", "."], cwd=folder, check=True, timeout=120)
+    subprocess.run([*command, "--wheel-dir", "dist", "."], cwd=folder, check=True, timeout=240)
     return zipfile.ZipFile(next((folder / "dist").glob("precgui-*.whl")))
 
 
@@ -73,7 +73,7 @@ def test_that_an_installed_precgui_finds_its_resources(wheel: zipfile.ZipFile, t
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     result = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=tmp_path.parent, env=environment, capture_output=True, text=True, check=True, timeout=60,
+        cwd=tmp_path.parent, env=environment, capture_output=True, text=True, check=True, timeout=240,
     )  # fmt: skip
     assert Path(result.stdout.strip()) == tmp_path / "precgui" / "resources"
 
@@ -156,7 +156,7 @@ def _system_libraries(folder: Path, there: list[str], *managers: str) -> subproc
     return subprocess.run(
         [str(ROOT / "packaging" / "system-libraries.sh"), "offscreen", "x11", "wayland"],
         env={"PATH": str(tools), "HOME": str(folder / "home")},
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def test_that_an_old_python_is_named_in_one_sentence(tmp_path: Path) -> None:
     result = subprocess.run(
         [str(ROOT / "packaging" / "make-environment.sh"), str(tmp_path / "environment")],
         env={**os.environ, "PYTHON": str(old)},
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert result.returncode == 1
     assert result.stdout == ""

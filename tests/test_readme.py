@@ -31,7 +31,7 @@ def command_lines(*start: str) -> list[list[str]]:
 
 def typed(line: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "precgui.cli.main", *line[1:]]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_that_the_run_file_is_read_without_precgui(folder: Path) -> None:
     (program,) = blocks("python")
     assert "precgui" not in re.sub(r"#.*", "", program)
     result = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=240
     )
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(r"bf16-amp \d+ steps, \d+ skipped, accuracy 0\.\d+\n", result.stdout)

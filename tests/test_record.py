@@ -236,7 +236,7 @@ def test_that_a_script_that_ends_without_close_says_why(
     tmp_path: Path, ending: str, after: str, status: str, message: str, details: str
 ) -> None:
     program = LOOP.format(ending=ending, after=after)
-    subprocess.run([sys.executable, "-c", program, tmp_path / "run.h5"], capture_output=True, check=False, timeout=120)
+    subprocess.run([sys.executable, "-c", program, tmp_path / "run.h5"], capture_output=True, check=False, timeout=240)
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.status, run.steps) == (status, 3)
         assert message in run.message

@@ -103,7 +103,7 @@ def test_that_an_interrupt_stops_cleanly_and_keeps_the_steps(tmp_path: Path) -> 
         try:
             _wait_for_steps(path)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=120)
         finally:
             process.kill()
     report = json.loads(out)
@@ -113,10 +113,10 @@ def test_that_an_interrupt_stops_cleanly_and_keeps_the_steps(tmp_path: Path) -> 
 
 
 def _wait_for_steps(path: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         with suppress(RunFileError), open_run(path) as saved:  # not there yet, or just being made
             if len(saved.series("loss")[0]):
                 return
         time.sleep(0.1)
-    raise AssertionError("no step was recorded in a minute")
+    raise AssertionError("no step was recorded in two minutes")

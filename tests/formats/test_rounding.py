@@ -28,7 +28,7 @@ reals = st.fractions(min_value=-600, max_value=600, max_denominator=5000) | st.f
 
 
 @given(st.sampled_from(FORMATS), reals, st.sampled_from(DETERMINISTIC))
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_that_a_real_lies_in_the_interval_of_the_value_it_rounds_to(
     fmt: Format, value: Fraction, rounding: Rounding
 ) -> None:
@@ -38,7 +38,7 @@ def test_that_a_real_lies_in_the_interval_of_the_value_it_rounds_to(
 
 
 @given(st.sampled_from(FORMATS), reals)
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_that_every_mode_gives_one_of_the_two_neighbours(fmt: Format, value: Fraction) -> None:
     low = round_ordinal(value, fmt, "down")
     high = round_ordinal(value, fmt, "up")
@@ -51,7 +51,7 @@ def test_that_every_mode_gives_one_of_the_two_neighbours(fmt: Format, value: Fra
 
 
 @given(st.sampled_from(FORMATS), reals, reals)
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_that_rounding_keeps_order(fmt: Format, first: Fraction, second: Fraction) -> None:
     first, second = sorted((first, second))
     for mode in DETERMINISTIC[:5]:

@@ -40,7 +40,7 @@ def test_that_thousands_of_random_queries_lose_no_extreme_and_no_gap() -> None:
             assert_nothing_lost(x, y, pyramid, x0, x1, int(rng.integers(1, 60)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 700), max_size=12), st.integers(0, 2**32 - 1), st.integers(1, 40))
 def test_that_growing_in_any_portions_equals_building_at_once(portions: list[int], seed: int, pixels: int) -> None:
     rng = np.random.default_rng(seed)

@@ -50,7 +50,7 @@ def test_that_the_first_paint_needs_qt_alone() -> None:
         "heavy = {'numpy', 'h5py', 'pydantic', 'pyqtgraph', 'torch', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'loaded before the first paint: {heavy}' if heavy else 0)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=240)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -63,7 +63,7 @@ def test_that_the_start_is_traced_and_torch_stays_out(run_file: Path) -> None:
     environment = {**os.environ, "PRECGUI_TRACE_STARTUP": "1", "PRECGUI_EXIT_AFTER_PLOTS": "1"}
     ended = subprocess.run(
         [sys.executable, "-c", script, str(run_file)],
-        capture_output=True, text=True, check=False, timeout=60, env=environment,
+        capture_output=True, text=True, check=False, timeout=240, env=environment,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     traced, torch_loaded = ended.stdout.splitlines()
@@ -78,7 +78,7 @@ def test_that_without_a_display_one_sentence_says_what_to_do() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     script = "import sys\nfrom precgui.gui.app import run_app\nsys.exit(run_app([]))"
     ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60, env=environment
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=240, env=environment
     )
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1

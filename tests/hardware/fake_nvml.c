@@ -1,4 +1,5 @@
-/* A test double of the driver's library: one H200 whose counter grows by 250 J whenever it is asked, so that the real binding (ctypes) is exercised.
+/* A test double of the driver's library, so that the real binding (ctypes) is exercised: one H200 whose energy counter
+   grows by 250 J whenever it is asked.
    Struct layouts follow nvml.h. Built by test_nvml_library.py. */
 #include <stdint.h>
 #include <stdlib.h>
