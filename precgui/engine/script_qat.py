@@ -19,17 +19,15 @@ def quantised_pieces(config: RunConfig, source: Source) -> Pieces:
 
 def _layer_by_layer(config: RunConfig, source: Source) -> Pieces:
     qat = config.qat
-    source.take("rounding", "Clock")
-    source.take("qat.layers", "Wanted", "quantise_model", "follow_epoch")
+    source.take("qat.layers", "Wanted", "quantise_model", "begin_batch", "follow_epoch")
     learned = f"{qat.learned_scales}, {qat.learned_ranges}"
     wanted = f"{_BITS[config.precision]}, {qat.ends!r}, {qat.activations!r}, {qat.per_channel}, {learned}"
     return Pieces(
         after_model=[
-            "clock = Clock(SEED)",
             f"left_out: set[nn.Module] = {_LEFT_OUT if config.precision_options.keep_fp32 else 'set()'}",
-            f"quantizers = quantise_model(model, left_out, Wanted({wanted}), clock)",
+            f"quantizers = quantise_model(model, left_out, Wanted({wanted}))",
         ],
-        per_batch=["clock.tick += 1"],
+        per_batch=["begin_batch(quantizers)"],
         begin_epoch=[f"follow_epoch(model, quantizers, epoch, {_epochs(qat)})"],
         at_end=_integers_of_layers(config, source) if qat.measure else [],
     )

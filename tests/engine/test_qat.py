@@ -26,8 +26,7 @@ from precgui.engine.qat.estimators import (
     weight_scale,
 )
 from precgui.engine.qat.folding import fold, norms_behind
-from precgui.engine.qat.layers import Quantizer, quantise
-from precgui.engine.rounding import Clock
+from precgui.engine.qat.layers import Quantizer, begin_batch, quantise
 from precgui.events import Evaluated, Event, Facts, Incident, StepDone
 from tests.engine.conftest import Record
 
@@ -106,11 +105,11 @@ def test_that_both_bounds_of_a_range_are_learned_as_those_of_torchs_clamp() -> N
 
 
 def test_that_a_learned_range_begins_with_what_was_seen_and_is_held_when_frozen() -> None:
-    clock, weight = Clock(0), torch.randn(2, 3)
-    made = Quantizer(weight, 4, 4, clock, per_channel=True, learned=False, learned_range=True)
+    weight = torch.randn(2, 3)
+    made = Quantizer(weight, 4, 4, per_channel=True, learned=False, learned_range=True)
     inputs = torch.tensor([[-1.0, 0.5, 3.0]])
     for factor in (1, 2):  # the second batch has values beyond the range of the first one
-        clock.tick += 1
+        made.due = True
         made.inputs(inputs * factor).sum().backward()
     assert [made.low.item(), made.high.item()] == [-1.0, 3.0]
     assert [made.low.grad.item(), made.high.grad.item()] == [1.0, 2.0]  # type: ignore[union-attr]
@@ -169,14 +168,14 @@ def test_that_the_integer_model_computes_what_training_saw(
     if native and not integer.kernels():
         pytest.skip("torch has no integer kernels for this processor")
     monkeypatch.setattr(integer, "kernels", lambda: native)
-    fake, plain, clock = _layers(), _layers(), Clock(0)
+    fake, plain = _layers(), _layers()
     made = quantise(
         {name: layer for name, layer in fake.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear)},
-        lambda _, weight: Quantizer(weight, bits, 8, clock, per_channel=True, learned=False),
+        lambda _, weight: Quantizer(weight, bits, 8, per_channel=True, learned=False),
     )
     images = torch.randn(6, 3, 16, 16, generator=torch.Generator().manual_seed(6))
     for _ in range(3):
-        clock.tick += 1
+        begin_batch(made)
         fake(images)
     converted = integer.convert(plain, made)
     assert all(m.native == native for m in converted.modules() if isinstance(m, integer.Integer))
@@ -192,17 +191,17 @@ def test_that_batch_norms_are_folded_without_changing_the_result() -> None:
         return image_model("resnet", "small", ImageShape(1, 8, 10))
 
     images = torch.randn(16, 1, 8, 8)
-    fake, plain, clock = model(), model(), Clock(0)
+    fake, plain = model(), model()
     made = quantise(
         {name: layer for name, layer in fake.named_modules() if isinstance(layer, nn.Conv2d)},
-        lambda _, weight: Quantizer(weight, 4, 8, clock, per_channel=False, learned=False),
+        lambda _, weight: Quantizer(weight, 4, 8, per_channel=False, learned=False),
     )
     with torch.no_grad():
         for norm in (m for m in fake.modules() if isinstance(m, nn.BatchNorm2d)):
             norm.weight.normal_()  # of both signs
             norm.bias.normal_()
     for _ in range(20):
-        clock.tick += 1
+        begin_batch(made)
         fake(images)
     plain.load_state_dict({k: v for k, v in fake.state_dict().items() if "quantizer" not in k})
     with torch.inference_mode():
@@ -216,14 +215,13 @@ def test_that_batch_norms_are_folded_without_changing_the_result() -> None:
 
 
 def test_that_the_range_is_observed_once_a_batch_as_a_moving_average() -> None:
-    clock = Clock(0)
-    quantizer = Quantizer(torch.ones(2, 2), 8, 8, clock, per_channel=True, learned=False)
-    for tick, top in ((1, 4.0), (1, 100.0), (2, 8.0)):
-        clock.tick = tick
+    quantizer = Quantizer(torch.ones(2, 2), 8, 8, per_channel=True, learned=False)
+    for due, top in ((True, 4.0), (False, 100.0), (True, 8.0)):
+        quantizer.due |= due
         quantizer.inputs(torch.tensor([-1.0, top]))
     assert float(quantizer.high) == pytest.approx(4.0 + 0.01 * (8.0 - 4.0))
     quantizer.observing = False
-    clock.tick = 3
+    quantizer.due = True
     quantizer.inputs(torch.tensor([-50.0, 50.0]))
     assert float(quantizer.low) == -1.0
 

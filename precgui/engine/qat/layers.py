@@ -19,7 +19,6 @@ from precgui.engine.qat.estimators import (
     weight_integers,
     weight_scale,
 )
-from precgui.engine.rounding import Clock
 
 _INPUT_BITS = {"int8": 8, "int4": 4, "fp32": None}
 _MOMENTUM = 0.01  # of the observed range, as in torch's own moving-average observer
@@ -42,14 +41,13 @@ class Quantizer(nn.Module):
         weight: Tensor,
         bits: int,
         input_bits: int | None,
-        clock: Clock,
         *,
         per_channel: bool,
         learned: bool,
         learned_range: bool = False,
     ) -> None:
         super().__init__()
-        self.bits, self.input_bits, self._clock = bits, input_bits, clock
+        self.bits, self.input_bits = bits, input_bits
         self.axes = tuple(range(1 if per_channel else 0, weight.dim()))
         self.learned_range = learned_range and input_bits is not None
         self.register_buffer("batches", torch.zeros((), device=weight.device))
@@ -63,7 +61,7 @@ class Quantizer(nn.Module):
         begin = 2 * weight.detach().abs().mean(self.axes, keepdim=True) / highest(bits) ** 0.5
         self.scale = nn.Parameter(begin) if learned else None
         self.active, self.observing = True, True
-        self._observed_at = -1
+        self.due, self._begun = True, False  # whether the batch has not been seen; whether any has
 
     @property
     def label(self) -> str:
@@ -90,8 +88,8 @@ class Quantizer(nn.Module):
 
     def _must_observe(self) -> bool:
         """A trained range begins with that of the batches before it is used, or of the first one."""
-        trained = self.learned_range and self.active and self._observed_at >= 0
-        return self.training and self.observing and not trained and self._clock.tick != self._observed_at
+        trained = self.learned_range and self.active and self._begun
+        return self.training and self.observing and self.due and not trained
 
     @property
     def largest_input(self) -> int:
@@ -99,7 +97,8 @@ class Quantizer(nn.Module):
 
     def input_range(self) -> tuple[Tensor, Tensor]:
         """Step and zero point, the integer that stands for 0, of the inputs."""
-        return input_steps(*(bound.detach() for bound in self._bounds()), self.largest_input)
+        low, high = self._bounds()
+        return input_steps(low.detach(), high.detach(), self.largest_input)
 
     def _bounds(self) -> tuple[Tensor, Tensor]:
         """0 is always in the range, so that padding and ReLU are exact."""
@@ -118,7 +117,7 @@ class Quantizer(nn.Module):
 
     @torch.no_grad()
     def _observe(self, value: Tensor) -> None:
-        self._observed_at = self._clock.tick
+        self.due, self._begun = False, True
         low, high = value.aminmax()
         share = torch.where(self.batches > 0, _MOMENTUM, 1.0)
         self.low.lerp_(low.clamp_max(0), share)
@@ -190,7 +189,7 @@ class Wanted:
     learned_ranges: bool
 
 
-def quantise_model(model: nn.Module, left_out: set[nn.Module], wanted: Wanted, clock: Clock) -> dict[str, Quantizer]:
+def quantise_model(model: nn.Module, left_out: set[nn.Module], wanted: Wanted) -> dict[str, Quantizer]:
     """Turn the layers of a model, in place, without those left out. Returns the quantizers by name."""
     chosen = quantizable(model, left_out)
     ends = [name for name in (next(iter(chosen), ""), next(reversed(chosen), "")) if name]
@@ -206,13 +205,18 @@ def quantise_model(model: nn.Module, left_out: set[nn.Module], wanted: Wanted, c
             weight,
             bits,
             inputs,
-            clock,
             per_channel=wanted.per_channel,
             learned=learned,
             learned_range=wanted.learned_ranges,
         )
 
     return quantise(chosen, quantizer)
+
+
+def begin_batch(quantizers: Mapping[str, Quantizer]) -> None:
+    """A forward pass that is computed again, for a checkpoint, is of the same batch."""
+    for quantizer in quantizers.values():
+        quantizer.due = True
 
 
 def follow_epoch(

@@ -13,8 +13,7 @@ from precgui.engine import keep
 from precgui.engine.errors import EngineError
 from precgui.engine.qat.conversion import Converted, convert_layers
 from precgui.engine.qat.finish import Quantised
-from precgui.engine.qat.layers import Quantizer, Wanted, follow_epoch, quantise_model
-from precgui.engine.rounding import Clock
+from precgui.engine.qat.layers import Quantizer, Wanted, begin_batch, follow_epoch, quantise_model
 from precgui.engine.tasks import Batch, Task
 
 NOT_QUANTISED = (nn.RNNBase, nn.MultiheadAttention, nn.modules.conv._ConvTransposeNd)
@@ -27,7 +26,6 @@ class QuantizationAware(Quantised):
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
-        self.clock = Clock(config.seed)
         self.quantizers: dict[str, Quantizer] = {}
 
     def _convert(self, model: nn.Module) -> nn.Module:
@@ -35,7 +33,7 @@ class QuantizationAware(Quantised):
         wanted = Wanted(
             self.weight_bits, qat.ends, qat.activations, qat.per_channel, qat.learned_scales, qat.learned_ranges
         )
-        self.quantizers = quantise_model(model, keep.members(self.kept), wanted, self.clock)
+        self.quantizers = quantise_model(model, keep.members(self.kept), wanted)
         if not self.quantizers:
             raise EngineError(f"precision {self.config.precision}: the model has no linear or convolutional layer left")
         self.labels = {name: made.label for name, made in self.quantizers.items()}
@@ -58,7 +56,7 @@ class QuantizationAware(Quantised):
         return "; ".join(f"{labels.count(label)} with {label}" for label in dict.fromkeys(labels))
 
     def batch(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
-        self.clock.tick += 1
+        begin_batch(self.quantizers)
         return super().batch(inputs, targets)
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
