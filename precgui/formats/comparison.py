@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from precgui.formats.schemes import Options, Prepared, prepare
 BINS = 120
 MOST_LEVELS = 2000
 ALIGNED = 128  # every block and group divides it
+PARTLY_S = 0.5
 LOOKED = 0.2  # share of the work that looking for the scales is told to be
 Counts = NDArray[np.int_]
 
@@ -65,7 +66,10 @@ class Losses:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Histograms over `edges` before and after; `levels` are the different values after, none where there are many."""
+    """Histograms over `edges` before and after; `levels` are the different values after, none where there are many.
+
+    `counted` tells how many of the values are in the figures: all, or so many from all over the tensor so far.
+    """
 
     source: Pieces
     prepared: Prepared
@@ -76,15 +80,14 @@ class Comparison:
     levels: Floats
     level_counts: Counts
     rules: dict[str, float]
+    counted: int
 
     def part(self, start: int, stop: int) -> Part:
         """Any elements, quantised again with the scales of the whole."""
         pieces = list(_covering(start, min(stop, self.source.size), self.prepared.line))
         found = [_quantised(self.source, self.prepared, *piece) for piece in pieces]
         cut = slice(start - pieces[0][0], stop - pieces[0][0])
-        names = (column.name for column in fields(Part))
-        columns: list[Any] = [np.concatenate([getattr(part, name) for part in found])[cut] for name in names]
-        return Part(*columns)
+        return Part(*(np.concatenate([getattr(part, one.name) for part in found])[cut] for one in fields(Part)))
 
 
 def _covering(start: int, stop: int, line: int) -> Iterator[tuple[int, int]]:
@@ -100,44 +103,76 @@ def _covering(start: int, stop: int, line: int) -> Iterator[tuple[int, int]]:
 def _quantised(source: Pieces, prepared: Prepared, start: int, stop: int) -> Part:
     before = source.read(start, stop)
     rows = before.reshape(-1, prepared.line) if prepared.line <= PIECE and prepared.line > 1 else before.reshape(1, -1)
-    after, clipped = (found.reshape(-1) for found in prepared.apply(rows, start))
-    return Part(before, after, clipped, (after == 0) & (before != 0))
+    found, clipped = prepared.apply(rows, start)
+    after = found.reshape(-1)
+    return Part(before, after, clipped.reshape(-1), (after == 0) & (before != 0))
 
 
-def compare(source: Pieces, scheme: str, options: Options, told: Told) -> Comparison:
-    """Quantise all of it and count; `told` is called with the share done. Raises ValueError as `prepare` does."""
+def compare(
+    source: Pieces, scheme: str, options: Options, told: Told, partly: Callable[[Comparison], None] | None = None
+) -> Comparison:
+    """Quantise all of it and count; `told` is called with the share done, `partly` twice a second with what is known.
+
+    Raises ValueError as `prepare` does.
+    """
     if not source.size:
         raise ValueError("There are no values; type some, with commas between them.")
 
     def looked(share: float) -> None:
         told(LOOKED * share)
 
-    extent = source.extent(looked)
-    prepared = prepare(source, scheme, options, looked)
-    others = {
-        rule: prepare(source, scheme, replace(options, rule=rule), looked) for rule in _other_rules(scheme, options)
-    }
-    losses, by_rule = Losses(), {rule: Losses() for rule in others}
-    picture = _Picture(_edges(extent))
-    for start, stop in spans(source.size, prepared.line):
-        part = _quantised(source, prepared, start, stop)
-        losses.add(part)
-        picture.add(part)
-        for rule, other in others.items():
-            by_rule[rule].add(_quantised(source, other, start, stop))
-        told(LOOKED + (1 - LOOKED) * stop / source.size)
-    ratios: dict[str, float] = {
-        rule: (by_rule[rule] if rule in others else losses).sqnr_db for rule in SCALE_RULES if others
-    }
-    levels, numbers = picture.levels.found()
-    return Comparison(source, prepared, losses, picture.edges, picture.before, picture.after, levels, numbers, ratios)
+    edges = _edges(source.extent(looked))
+    ways = {rule: prepare(source, scheme, replace(options, rule=rule), looked) for rule in _rules(scheme, options.rule)}
+    count, due = _Count(source, ways, edges), time.monotonic() + PARTLY_S
+    for start, stop in _scattered(list(spans(source.size, ways[options.rule].line))):
+        count.add(start, stop)
+        told(LOOKED + (1 - LOOKED) * count.counted / source.size)
+        if partly is not None and time.monotonic() > due:
+            partly(count.found())
+            due = time.monotonic() + PARTLY_S
+    return count.found()
 
 
-def _other_rules(scheme: str, options: Options) -> tuple[ScaleRule, ...]:
-    """The scale rules of MX beside the chosen one; none for other schemes."""
+def _scattered(pieces: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """All of them, so that the first ones come from all over the tensor."""
+    step = max(round(0.618 * len(pieces)), 1)
+    while math.gcd(step, len(pieces)) > 1:
+        step += 1
+    return (pieces[place * step % len(pieces)] for place in range(len(pieces)))
+
+
+def _rules(scheme: str, chosen: ScaleRule) -> tuple[ScaleRule, ...]:
+    """The chosen scale rule first; the others of MX after it, for comparison."""
     if scheme not in blocks() or blocks()[scheme].two_level:
-        return ()
-    return tuple(rule for rule in SCALE_RULES if rule != options.rule)
+        return (chosen,)
+    return chosen, *(rule for rule in SCALE_RULES if rule != chosen)
+
+
+class _Count:
+    """All figures of the pieces that were added, for the first of several ways to quantise; losses for the others."""
+
+    def __init__(self, source: Pieces, ways: dict[ScaleRule, Prepared], edges: Floats) -> None:
+        self.counted = 0
+        self._source, self._ways = source, ways
+        self._losses = {rule: Losses() for rule in ways}
+        self._picture = _Picture(edges)
+
+    def add(self, start: int, stop: int) -> None:
+        for place, (rule, prepared) in enumerate(self._ways.items()):
+            part = _quantised(self._source, prepared, start, stop)
+            self._losses[rule].add(part)
+            if place == 0:
+                self._picture.add(part)
+        self.counted += stop - start
+
+    def found(self) -> Comparison:
+        chosen, several = next(iter(self._ways)), len(self._ways) > 1
+        ratios: dict[str, float] = {rule: self._losses[rule].sqnr_db for rule in SCALE_RULES if several}
+        picture = self._picture
+        return Comparison(
+            self._source, self._ways[chosen], replace(self._losses[chosen]), picture.edges, picture.before.copy(),
+            picture.after.copy(), *picture.levels.found(), ratios, self.counted,
+        )  # fmt: skip
 
 
 class _Picture:

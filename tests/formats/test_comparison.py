@@ -131,6 +131,20 @@ def test_that_the_rules_are_compared_for_mx_alone() -> None:
         _compared(np.zeros(0), "int8")
 
 
+def test_that_figures_are_shown_meanwhile_from_all_over_the_tensor(
+    small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "PARTLY_S", -1)
+    values = np.arange(25_600.0)
+    shown: list[Comparison] = []
+    last = compare(in_memory(values), "mxfp4", Options(), lambda _: None, shown.append)
+    assert [each.counted for each in shown] == list(range(256, 25_601, 256))
+    assert last.counted == values.size
+    assert [int(each.counts.sum()) for each in shown] == [each.counted for each in shown]
+    fifth = np.add.reduceat(shown[19].counts, range(0, comparison.BINS, comparison.BINS // 5))
+    assert fifth.min() > 0.1 * shown[19].counted
+
+
 def test_that_numbers_that_are_not_finite_are_left_out_of_the_figures() -> None:
     found = _compared([np.nan, np.inf, -np.inf, 1.0, -2.0], "int8")
     assert found.prepared.scale == 2 / 127

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +14,11 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from precgui.events import TENSOR_STATS
+from precgui.formats.comparison import Comparison
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.line import LineTab
 from precgui.gui.panels.formats.line_view import BINADES, LINEAR
+from precgui.gui.panels.formats.newest import Progress
 from precgui.gui.panels.formats.panel import TABS
 from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
@@ -185,6 +189,23 @@ def test_that_newer_work_replaces_older(line: LineTab, qtbot: QtBot) -> None:
     assert line.message.text() == "ones10: 10 values"
     assert line._tensor is not None
     assert line._tensor.size == 10
+
+
+def test_that_what_is_known_so_far_is_shown_until_the_work_is_done(quantise: QuantiseTab, qtbot: QtBot) -> None:
+    go_on, found = Event(), quantise.found
+    assert found is not None
+
+    def work(told: Progress) -> Comparison:
+        told.partly(replace(found, counted=found.source.size // 4))
+        go_on.wait(20)
+        return found
+
+    with qtbot.waitSignal(quantise.work.partly, timeout=20_000):
+        quantise.work.ask(work)
+    assert quantise.result.text().startswith("So far, from 25 % of the values")
+    go_on.set()
+    _computed(qtbot, quantise)
+    assert quantise.result.text().startswith("Signal to noise")
 
 
 def test_that_a_tensor_is_quantised_with_an_edited_scale(quantise: QuantiseTab, qtbot: QtBot) -> None:

@@ -13,6 +13,7 @@ from precgui.gui.background import Background
 
 SHOWN_AFTER_MS = 150
 LOOK_MS = 60
+PARTLY_MS = 200
 
 
 class LetGoError(Exception):
@@ -24,6 +25,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.share = 0.0
+        self.partial: Any = None
         self.let_go = False
 
     def __call__(self, share: float) -> None:
@@ -31,6 +33,10 @@ class Progress:
         self.share = share
         if self.let_go:
             raise LetGoError
+
+    def partly(self, result: Any) -> None:
+        """Show this until the work is done."""
+        self.partial = result
 
 
 Work = Callable[[Progress], Any]
@@ -57,17 +63,20 @@ def _attempt(work: Work, progress: Progress) -> _Outcome:
 class Newest(QObject):
     """One thread at a time. `answered` carries the result of the newest work, `failed` the sentence of its ValueError.
 
-    Neither comes for work that was replaced before it had ended.
+    Neither comes for work that was replaced before it had ended. `partly` carries what the work has shown meanwhile.
     """
 
     changed = Signal()  # busy or idle
     answered = Signal(object)
+    partly = Signal(object)
     failed = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._running: Progress | None = None
         self._waiting: Work | None = None
+        self._look = QTimer(self, interval=PARTLY_MS)
+        self._look.timeout.connect(self._show_partly)
 
     @property
     def busy(self) -> bool:
@@ -100,7 +109,14 @@ class Newest(QObject):
         thread.answered.connect(self._take)
         thread.finished.connect(self._end)
         thread.begin()
+        self._look.start()
         self.changed.emit()
+
+    def _show_partly(self) -> None:
+        progress = self._running
+        if progress is not None and progress.partial is not None and not progress.let_go:
+            shown, progress.partial = progress.partial, None
+            self.partly.emit(shown)
 
     def _take(self, outcome: _Outcome) -> None:
         if outcome.progress.let_go:
@@ -112,6 +128,7 @@ class Newest(QObject):
 
     def _end(self) -> None:
         self._running = None
+        self._look.stop()
         if self._waiting is not None:
             self._begin()
         else:

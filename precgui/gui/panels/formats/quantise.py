@@ -43,6 +43,7 @@ class QuantiseTab(QWidget):
         self.found: Comparison | None = None
         self.work = Newest(self)
         self.work.answered.connect(self._show)
+        self.work.partly.connect(self._show)
         self.work.failed.connect(self._fail)
         self._later = QTimer(self, singleShot=True, interval=40)
         self._later.timeout.connect(self.refresh)
@@ -149,7 +150,7 @@ class QuantiseTab(QWidget):
         whole = self.grouping.currentText() == "tensor"
         self.scale.setEnabled(whole)
         self.zero_point.setEnabled(whole)
-        self.work.ask(lambda told: compare(values(), scheme, options, told))
+        self.work.ask(lambda told: compare(values(), scheme, options, told, told.partly))
 
     # Showing
 
@@ -157,11 +158,16 @@ class QuantiseTab(QWidget):
         self.found, prepared, losses = found, found.prepared, found.losses
         self.scale.setPlaceholderText("computed" if prepared.scale is None else f"{prepared.scale:.6g}")
         self.zero_point.setPlaceholderText("computed" if prepared.zero_point is None else str(prepared.zero_point))
+        size, counted = found.source.size, found.counted
         lines = [
+            *(
+                [f"So far, from {100 * counted / size:.0f} % of the values, taken from all over:"]
+                if counted < size
+                else []
+            ),
             f"Signal to noise {losses.sqnr_db:.2f} dB, largest error {losses.largest_error:.4g}, "
             f"{prepared.bits_per_value:.2f} bits a value.",
-            f"{grouped(losses.clipped)} of {grouped(found.source.size)} values clipped, "
-            f"{grouped(losses.zeroed)} became zero.",
+            f"{grouped(losses.clipped)} of {grouped(counted)} values clipped, {grouped(losses.zeroed)} became zero.",
         ]
         if found.rules:
             lines.append("By rule: " + ", ".join(f"{rule} {value:.2f} dB" for rule, value in found.rules.items()) + ".")
