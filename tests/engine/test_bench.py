@@ -7,7 +7,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +15,7 @@ import torch
 from precgui.engine import bench, bench_energy, bench_parts, bench_timing, bench_work
 from precgui.engine.bench import Plan, run_bench
 from precgui.engine.errors import EngineError
-from precgui.hardware import measured, rapl
+from precgui.hardware import measured, power, rapl
 from precgui.hardware.energy import EnergyPlan
 from precgui.hardware.figures import csv_text
 from precgui.hardware.support import Peak, Support
@@ -32,8 +31,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(bench, "detect", lambda facts, detect=bench.detect: detect({**facts, "devices": []}))
 
 
-def run(*, stopped=lambda: False, **plan):
-    events = []
+def run(events=None, *, stopped=lambda: False, **plan):
+    events = [] if events is None else events
     options = {"device": "cpu", "formats": ("fp32", "bf16"), "sizes": (32, 48), "parts": ("gemm",), "threads": 1}
     return run_bench(Plan(**{**options, **plan}), events.append, stopped), events
 
@@ -74,11 +73,15 @@ def test_that_progress_comes_before_each_step_and_adds_up():
 
 
 def test_that_a_stopped_bench_keeps_what_it_has_and_says_that_it_is_incomplete():
-    seen = []
-    result, events = run(stopped=lambda: len(seen) > 40 or seen.append(1) is not None, parts=bench.DEFAULT_PARTS)
+    events = []
+
+    def stopped():
+        return sum(event["kind"] == "row" and event["part"] == "gemm" for event in events) >= 2
+
+    result, _ = run(events, stopped=stopped, parts=bench.DEFAULT_PARTS)
     assert not result["complete"]
     assert result["certificate"]
-    assert len(result["gemm"]) < 4
+    assert 2 <= len(result["gemm"]) < 4
     assert events[-1]["kind"] == "done"
 
 
@@ -89,7 +92,7 @@ def test_that_the_bench_of_the_window_gives_way_to_it():
         "bench.serve(lambda event: None, SimpleNamespace(stopped=lambda: True), device='cpu', formats=('fp32',));"
         "print(os.nice(0))"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     assert int(answer.stdout) >= min(bench.NICE, 19)
 
 
@@ -207,33 +210,29 @@ def test_that_timing_gives_a_median_with_its_spread_and_times_a_long_call_once(m
 
 
 def test_that_turns_are_compared_in_ratios(monkeypatch):
-    """Of a clock that only the works move, and a load that grows while they take turns."""
-    now = [0.0]
-    monkeypatch.setattr(bench_timing.time, "perf_counter", lambda: now[0])
+    now_s = [0.0]
 
-    def takes(seconds):
-        def work():
-            now[0] += seconds * (1 + now[0])
+    def lasting(seconds):
+        return lambda: now_s.append(now_s.pop() + seconds)
 
-        return work
-
-    ratios = bench_timing.compare([takes(0.001), takes(0.01)], CPU, lambda: False)
-    assert ratios[0] == 1.0
-    assert ratios[1] == pytest.approx(10, rel=0.05)
+    monkeypatch.setattr(bench_timing, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    ratios = bench_timing.compare([lasting(0.25), lasting(1.0)], CPU, lambda: False)
+    assert ratios == [1.0, 4.0]
 
 
 def test_that_the_energy_of_a_product_is_measured_where_there_is_a_sensor(monkeypatch, tmp_path):
     """A fake CPU package whose counter grows by 30 W; a product uses its time's worth of it."""
     zone = rapl.Zone("CPU package 0", tmp_path, 1e6)
     monkeypatch.setattr(rapl, "zones", lambda: [zone])
-    monkeypatch.setattr(rapl.Zone, "read_j", lambda self: 30.0 * time.perf_counter())
+    monkeypatch.setattr(rapl.Zone, "read_j", lambda self: 0.0)
+    monkeypatch.setattr(power.RaplSensor, "read", lambda self, now_s, last=False: (30.0, 30.0 * now_s))
     monkeypatch.setattr(bench_energy, "PLAN", EnergyPlan(0.0, 0.15, 0.15, windows=2, least_s=0.1))
     result, _ = run(formats=("fp32",), sizes=(64,), parts=("gemm", "energy"))
     (row,) = result["energy"]
     assert row["method"] == "energy counter"
-    assert row["idle_w"] == pytest.approx(30.0, rel=0.1)
+    assert row["idle_w"] == pytest.approx(30.0)
     assert row["gigaops_per_joule"] == pytest.approx(2 * 64**3 / row["gross_j"] * 1e-9)
-    assert row["net_j"] == pytest.approx(0.0, abs=0.2 * row["gross_j"])
+    assert row["net_j"] == pytest.approx(0.0, abs=1e-3 * row["gross_j"])
 
 
 def test_that_without_a_sensor_there_is_a_note_and_no_number(monkeypatch, tmp_path):

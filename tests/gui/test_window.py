@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -88,13 +89,13 @@ def test_that_without_a_display_one_sentence_says_what_to_do() -> None:
 # Panels ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spec", PANELS, ids=lambda spec: spec.id)
-def test_that_every_panel_opens(working: Window, notices: Notices, spec: PanelSpec) -> None:
-    working.show_panel(spec.id)
-    panel = working.host.panels[spec.id]
-    assert type(panel).__name__ == spec.place.partition(":")[2]
-    assert panel.isVisible()
-    assert not [entry for entry in notices.entries() if entry.notice.severity == "error"]
+def test_that_every_panel_opens(working: Window, notices: Notices) -> None:
+    for spec in PANELS:
+        working.show_panel(spec.id)
+        panel = working.host.panels[spec.id]
+        assert type(panel).__name__ == spec.place.partition(":")[2]
+        assert panel.isVisible()
+        assert not [entry for entry in notices.entries() if entry.notice.severity == "error"]
 
 
 def test_that_only_the_shown_panel_is_made_at_first(working: Window) -> None:
@@ -133,15 +134,12 @@ def test_that_the_navigation_gives_way_in_a_small_window(working: Window) -> Non
     assert working.navigation.narrow
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (800, 560)])
-@pytest.mark.parametrize("panel", ["setup", "library", "compare", "diagnose"])
-def test_that_no_panel_forces_the_window_wider(
-    working: Window, qtbot: QtBot, panel: str, size: tuple[int, int]
-) -> None:
-    working.show_panel(panel)
-    working.resize(*size)
-    qtbot.wait(20)
-    assert (working.width(), working.height()) == size
+def test_that_no_panel_forces_the_window_wider(working: Window, qtbot: QtBot) -> None:
+    for panel, size in itertools.product(("setup", "library", "compare", "diagnose"), ((1280, 800), (800, 560))):
+        working.show_panel(panel)
+        working.resize(*size)
+        qtbot.wait(20)
+        assert (working.width(), working.height()) == size, panel
 
 
 def test_that_everything_reached_by_keys_has_a_name(working: Window) -> None:
