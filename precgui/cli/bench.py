@@ -17,7 +17,7 @@ from rich.table import Table
 from precgui.cli.errors import UserError
 from precgui.hardware import measured
 from precgui.hardware.figures import Figure, csv_text, figures
-from precgui.hardware.measured import remarks
+from precgui.hardware.measured import remarks, threads_text
 
 _SMALLEST, _LARGEST = 16, 65536
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d+)?")
@@ -179,7 +179,7 @@ def _list(as_json: bool) -> int:
 
 def _print(console: Console, result: dict[str, Any], earlier: list[dict[str, Any]]) -> None:
     device = result["device"]
-    threads = f", {result['threads']} threads" if device["kind"] == "cpu" else ""
+    threads = f", {threads_text(result['threads'])}" if device["kind"] == "cpu" else ""
     console.rule(
         f"[bold]{escape(device['name'])}[/] [dim]{device['id']}{threads}, torch {result['torch']}", align="left"
     )
@@ -209,7 +209,7 @@ def _products(rows: list[Figure], earlier: list[Any]) -> Table:
         if row["kind"] == "product":
             table.add_row(
                 row["format"], str(row["size"]), _number(tops), _percent(row["spread"]), _times(row),
-                _percent(row["share"]), f"{(tops / was - 1) * 100:+.0f} %" if tops and was else "",
+                _percent(row["share"]), f"{round((tops / was - 1) * 100):+d} %" if tops and was else "",
                 f"[dim]{escape(remarks(row))}",
             )  # fmt: skip
     return table

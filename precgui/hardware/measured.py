@@ -79,6 +79,11 @@ def gain(name: str, results: Sequence[Mapping[str, Any]], fmt: str = "bf16") -> 
     return None
 
 
+def threads_text(threads: int) -> str:
+    """For example `1 CPU thread`."""
+    return f"{threads} CPU thread{'' if threads == 1 else 's'}"
+
+
 def remarks(row: Mapping[str, Any]) -> str:
     """What to know about one figure: its note, noise, what held the clock."""
     reasons = ", ".join(row.get("reasons") or [])

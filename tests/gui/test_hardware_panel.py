@@ -13,9 +13,11 @@ from PySide6.QtWidgets import QLabel
 from precgui.gui.panels import hardware_measured, hardware_model, hardware_strip
 from precgui.gui.panels.hardware import TABS, HardwarePanel
 from precgui.gui.panels.hardware_export import ExportButton
+from precgui.gui.panels.hardware_live import DeviceStrips
 from precgui.gui.panels.hardware_roofline import Roofline, intensity
 from precgui.gui.panels.hardware_strip import Strip, lines
 from precgui.hardware import measured, rapl
+from precgui.hardware.device_readings import DeviceReading
 from precgui.hardware.figures import COLUMNS, csv_text
 from precgui.hardware.support import FORMATS
 from tests.cli.test_detect_cli import RESULT
@@ -228,6 +230,24 @@ def test_that_live_readings_arrive_with_gaps_and_reasons(panel, qtbot):
     card.fields[186] = Fails(GPU_IS_LOST)
     qtbot.waitUntil(lambda: "fallen off the bus" in gpu.strips["power_instant_w"].current(), timeout=10_000)
     assert not gpu.grab().isNull()
+
+
+def test_that_energy_counts_from_the_first_look_and_from_a_reset(qtbot):
+    strips = DeviceStrips("GPU 0")
+    qtbot.addWidget(strips)
+    for time_s, counter in enumerate((5000.0, 5250.0, 100.0, 130.0)):
+        reading = DeviceReading("GPU 0", {"energy_j": counter}, ("power cap",), ())
+        strips.take(float(time_s), reading, full=True)
+    assert list(strips.strips["energy_j"]._values) == [0.0, 250.0, 0.0, 30.0]
+    assert strips.strips["energy_j"].title == "Energy counter, since the start"
+
+
+def test_that_clocks_that_the_hardware_cuts_are_worse_than_a_power_limit(qtbot):
+    strips = DeviceStrips("GPU 0")
+    qtbot.addWidget(strips)
+    for reasons in ((), ("idle",), ("power cap",), ("power cap", "thermal, hardware")):
+        strips.take(0.0, DeviceReading("GPU 0", {}, reasons, ()), full=True)
+    assert [level for _, _, level in strips.reasons._states] == ["ok", "ok", "warning", "error"]
 
 
 def test_that_nothing_is_polled_when_nobody_looks(panel, qtbot):

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QScrollArea
 
 from precgui.gui.panels.hardware_cards import label
 from precgui.gui.panels.hardware_model import HardwareModel
-from precgui.gui.panels.hardware_strip import Band, Strip
+from precgui.gui.panels.hardware_strip import Band, Severity, Strip
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
 from precgui.hardware.live import LivePoller, Snapshot
 from precgui.hardware.readings import Absent, Maybe
@@ -22,6 +22,8 @@ COLUMNS = 3
 # Quantities that are lines in other strips.
 _LIMITS = {"power_limit_w": ("power_instant_w", "power_average_w"), "memory_total_bytes": ("memory_used_bytes",)}
 _WARNS = {word for word, _, warns in REASONS.values() if warns}
+_BY_HARDWARE = {REASONS[bit][0] for bit in (0x8, 0x40, 0x80)}  # halves the clocks or worse
+_COUNTERS = ("energy_j", "energy_integrated_j")  # shown from where they stood when they were first seen
 
 
 class DeviceStrips(QWidget):
@@ -34,6 +36,7 @@ class DeviceStrips(QWidget):
         self.processes = label("", "muted")
         self.missing = label("", "muted")
         self._absent: dict[str, str] = {}
+        self._first: dict[str, float] = {}
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(20)
         self._grid.setVerticalSpacing(12)
@@ -72,10 +75,17 @@ class DeviceStrips(QWidget):
         elif not math.isnan(value):
             if name not in self.strips:
                 self._add_strip(name)
-            self.strips[name].add(time_s, value)
+            self.strips[name].add(time_s, self._since_start(name, value) if name in _COUNTERS else value)
+
+    def _since_start(self, name: str, value: float) -> float:
+        """What a counter has gained since it was first seen, or since it was reset."""
+        if value < self._first.setdefault(name, value):
+            self._first[name] = value
+        return value - self._first[name]
 
     def _add_strip(self, name: str) -> None:
         title, unit = QUANTITIES[name]
+        title = f"{title}, since the start" if name in _COUNTERS else title
         percent = unit == "%"
         strip = Strip(title, "GiB" if unit == "B" else unit, 100.0 if percent else None)
         self.strips[name] = strip
@@ -86,7 +96,8 @@ class DeviceStrips(QWidget):
         if isinstance(reasons, Absent):
             return
         self.reasons.show()
-        self.reasons.add(time_s, ", ".join(reasons) or "nothing", bool(_WARNS & set(reasons)))
+        level: Severity = "error" if _BY_HARDWARE & set(reasons) else "warning" if _WARNS & set(reasons) else "ok"
+        self.reasons.add(time_s, ", ".join(reasons) or "nothing", level)
 
     def _take_processes(self, processes: Maybe[tuple[Process, ...]]) -> None:
         if isinstance(processes, Absent):

@@ -12,11 +12,11 @@ from precgui.gui.background import Background
 from precgui.gui.panels.hardware_cards import label
 from precgui.gui.panels.hardware_export import ExportButton
 from precgui.gui.panels.hardware_model import HardwareModel
-from precgui.gui.panels.hardware_result import ResultView
+from precgui.gui.panels.hardware_result import PARTS, ResultView
 from precgui.gui.tasks import EngineTask
 from precgui.hardware import measured
 
-REDRAW_MS = 500  # of a bench that runs, the pictures and the table take turns
+REDRAW_MS = 500  # between two parts of the view of a bench that runs
 _LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
 
 
@@ -33,7 +33,7 @@ class MeasuredTab(QWidget):
         self.progress, self.told = QProgressBar(), label("", "muted")
         self._redraw = QTimer(self, interval=REDRAW_MS, singleShot=True)
         self._redraw.timeout.connect(self._show_growth)
-        self._table_is_next = False
+        self._next_part = 0
         self._lay_out()
         self.measure.clicked.connect(self.start)
         self.stop.clicked.connect(self._ask_to_stop)
@@ -176,16 +176,13 @@ class MeasuredTab(QWidget):
         return self._growing or self._chosen()
 
     def _show_growth(self) -> None:
-        """Pictures or table: each paints for some ten milliseconds, and both at once would be felt."""
+        """One part of the view, then the next, until all show what has come."""
         if self._growing is None:
             return
-        earlier = self._earlier(self._growing)
-        if self._table_is_next:
-            self.view.show_rows(self._growing, earlier)
-        else:
-            self.view.show_pictures(self._growing, earlier)
+        self.view.show_part(self._next_part, self._growing, self._earlier(self._growing))
+        self._next_part = (self._next_part + 1) % PARTS
+        if self._next_part:
             self._redraw.start()
-        self._table_is_next = not self._table_is_next
 
     def _chosen(self) -> Mapping[str, Any] | None:
         index = self.results.currentIndex()
@@ -199,7 +196,7 @@ class MeasuredTab(QWidget):
 
 
 def _about(result: Mapping[str, Any]) -> str:
-    threads = f", {result['threads']} CPU threads" if result["device"]["kind"] == "cpu" else ""
+    threads = f", {measured.threads_text(result['threads'])}" if result["device"]["kind"] == "cpu" else ""
     return (
         f"{result['device']['name']}{threads}, torch {result['torch']}. Rates in 10¹² operations a second; "
         "dashed frame: theoretical peak where it is known; tick: the result before."

@@ -14,6 +14,7 @@ from precgui.gui.panels.hardware_roofline import Roofline
 from precgui.gui.panels.hardware_rows import WIDTHS_PX, RowsModel, rows_of
 
 TWO_COLUMNS_PX = 820
+PARTS = 3  # bars, roofline, table
 Result = Mapping[str, Any]
 
 
@@ -63,17 +64,23 @@ class ResultView(QWidget):
 
     def show_result(self, result: Result | None, earlier: Result | None) -> None:
         """Show all of a result, or nothing."""
-        self.show_pictures(result, earlier)
-        self.show_rows(result, earlier)
+        for part in range(PARTS):
+            self.show_part(part, result, earlier)
 
-    def show_rows(self, result: Result | None, earlier: Result | None) -> None:
-        """Show the table of a result that may have grown."""
-        self.rows.show_rows(rows_of(result, earlier) if result else [])
-
-    def show_pictures(self, result: Result | None, earlier: Result | None) -> None:
-        """Show bars and roofline of a result that may have grown."""
+    def show_part(self, part: int, result: Result | None, earlier: Result | None) -> None:
+        """Show one of PARTS of a result that may have grown: each paints for some milliseconds, and all at once would
+        be felt."""
         self._result, self._earlier = result, earlier
-        sizes = sorted({row["m"] for row in result["gemm"]}) if result else []
+        if part == 0:
+            self._fill_sizes()
+            self._show_bars()
+        elif part == 1:
+            self.roofline.show_result(result)
+        else:
+            self.rows.show_rows(rows_of(result, earlier) if result else [])
+
+    def _fill_sizes(self) -> None:
+        sizes = sorted({row["m"] for row in self._result["gemm"]}) if self._result else []
         if [self.size_box.itemData(i) for i in range(self.size_box.count())] != sizes:
             self.size_box.blockSignals(True)
             self.size_box.clear()
@@ -81,8 +88,6 @@ class ResultView(QWidget):
                 self.size_box.addItem(f"Size {size}", size)
             self.size_box.setCurrentIndex(len(sizes) - 1)
             self.size_box.blockSignals(False)
-        self._show_bars()
-        self.roofline.show_result(result)
 
     def _show_bars(self) -> None:
         result, size = self._result, self.size_box.currentData()

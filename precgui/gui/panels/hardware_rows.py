@@ -69,7 +69,7 @@ def _cells(row: Figure, before: Mapping[tuple[str, int], float | None]) -> tuple
         _percent(row["uncertainty"] if kind == "energy" else row["spread"]),
         "" if row["times_fp32"] is None else f"{row['times_fp32']:.2f}",
         _percent(row["share"]),
-        f"{(tops / was - 1) * 100:+.0f} %" if tops and was else "",
+        f"{round((tops / was - 1) * 100):+d} %" if tops and was else "",
         f"{row['clock_mhz']:.0f} MHz" if row["clock_mhz"] else "",
         "; ".join(part for part in (_told(row), remarks(row)) if part),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
+from typing import Literal
 
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import QWidget
 
 from precgui.gui.theme import themes
 
+Severity = Literal["ok", "warning", "error"]
 HISTORY_S = 300.0
 KEPT = 16_000  # readings; two of 20 a second over the history, and room before the older half goes
 LEAST_SHOWN_S = 60.0
@@ -116,14 +118,14 @@ class Band(QWidget):
     def __init__(self, title: str) -> None:
         super().__init__()
         self.title = title
-        self._states: deque[tuple[float, str, bool]] = deque()
+        self._states: deque[tuple[float, str, Severity]] = deque()
         self.setFixedHeight(TEXT_PX + 16)
         self.setMinimumWidth(200)
         self.setAccessibleName(title)
 
-    def add(self, time_s: float, words: str, warns: bool) -> None:
-        """The state at this time; `warns` colours it."""
-        self._states.append((time_s, words, warns))
+    def add(self, time_s: float, words: str, level: Severity) -> None:
+        """The state at this time; `level` colours it."""
+        self._states.append((time_s, words, level))
         while self._states and self._states[0][0] < time_s - HISTORY_S:
             self._states.popleft()
         self.setAccessibleDescription(words)
@@ -135,13 +137,13 @@ class Band(QWidget):
         painter.setPen(QColor(theme.muted))
         painter.drawText(text, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), self.title)
         if self._states:
-            now_s, words, warns = self._states[-1]
-            painter.setPen(QColor(theme.warning if warns else theme.text))
+            now_s, words, level = self._states[-1]
+            painter.setPen(QColor(theme.text if level == "ok" else getattr(theme, level)))
             painter.drawText(text, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), words)
             width_s = shown_s(self._states[0][0], now_s)
             ends = [time_s for time_s, _, _ in list(self._states)[1:]] + [now_s]
-            for (time_s, _, marked), end_s in zip(self._states, ends, strict=True):
+            for (time_s, _, then), end_s in zip(self._states, ends, strict=True):
                 left, right = (self.width() * (1 - (now_s - t) / width_s) for t in (time_s, end_s))
-                colour = theme.warning if marked else theme.blend(theme.ok, 0.5)
+                colour = theme.blend(theme.ok, 0.5) if then == "ok" else getattr(theme, then)
                 painter.fillRect(QRectF(left, TEXT_PX, max(1.0, right - left), 12), QColor(colour))
         painter.end()
