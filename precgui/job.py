@@ -46,7 +46,7 @@ class Job:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.ended: RunEnded | None = None
-        self._step = 0
+        self._step, self._started = 0, False
         self._start = 0.0
         self._sampler: PowerSampler | None = None
 
@@ -86,8 +86,9 @@ class Job:
             self._end("stopped", f"interrupted inside step {self._step + 1}")
         except (torch.OutOfMemoryError, MemoryError) as error:
             self._fail(f"out of memory at step {self._step + 1}: {_first_line(error)}; {_MEMORY_CURE}")
-        except Exception as error:  # noqa: BLE001 - whatever a model raises ends its run, not the process
-            place = f"at step {self._step + 1}{place_in_task(self.config.task, error)}"
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises ends its run, not the process
+            when = f"at step {self._step + 1}" if self._started else "before the first step"
+            place = f"{when}{place_in_task(self.config.task, error)}"
             self._fail(f"{type(error).__name__} {place}: {_first_line(error)}", traceback.format_exc())
 
     def _fail(self, message: str, details: str = "") -> None:
@@ -109,6 +110,7 @@ class Job:
             self._step = getattr(event, "step", self._step)
             if isinstance(event, RunStarted):  # a listener in another process learns of the environment here
                 event = replace(event, engine={**self._environment, **event.engine})
+                self._started = True
             self._emit_all(event)
             if isinstance(event, RunEnded):
                 self.ended = event

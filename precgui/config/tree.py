@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -77,4 +78,5 @@ class RunConfig(Section):
 
     @property
     def display_title(self) -> str:
-        return self.title or f"{self.task} {self.model_name} {self.precision}"
+        what = f"{self.task} {self.model_name}" if self.task in TASKS else re.split(r"[\\/]", self.task)[-1]
+        return self.title or f"{what} {self.precision}"

@@ -128,7 +128,7 @@ def test_that_only_names_of_code_are_taken(name: str) -> None:
 def test_that_reading_a_config_runs_nothing(file: Path) -> None:
     file.write_text("raise SystemExit")
     loaded = config.build({"task": f"{file}:make_task"})
-    assert loaded.display_title.endswith("own fp32")
+    assert loaded.display_title == f"{file.name}:make_task fp32"
 
 
 def test_that_the_example_of_the_documentation_is_learned(record: Record, tmp_path: Path) -> None:
@@ -142,6 +142,8 @@ def test_that_the_example_of_the_documentation_is_learned(record: Record, tmp_pa
 
 
 # What goes wrong in it
+
+SCORE = "    def score(self, *_):\n"
 
 
 @pytest.mark.parametrize(
@@ -157,9 +159,15 @@ def test_that_the_example_of_the_documentation_is_learned(record: Record, tmp_pa
         ("return nn.functional.mse_loss(outputs, targets)", "return 1.0", r"loss\(\) gave float, not a tensor"),
         ("return nn.Linear(1, 1)", "return nn.ReLU()", "the model has no parameters to train"),
         ("return nn.Linear(1, 1)", "return nn.Linear", r"model\(\) gave type, not a torch\.nn\.Module"),
+        ("    def loss", f"{SCORE}        return 3\n\n    def loss", r"score\(\) gave int, not a tensor"),
+        ("    def loss", f"{SCORE}        return torch.ones(3)\n\n    def loss",
+         r"score\(\) gave a tensor of shape \[3\], not a tensor of two"),
+        ("    def loss", f"{SCORE}        return 3\n\n    def result(self, _):\n        return 'fine'\n\n    def loss",
+         r"result\(\) gave 'fine', not a number"),
+        ("class Line:", "class Line:\n    facts = 5", "facts must be a dict of plain values, not 5"),
         ("class Line:", "class Line:\n    metric = 5", "metric must be a name or a precgui.engine.tasks.Metric, not 5"),
     ],
-)
+)  # fmt: skip
 def test_that_a_fault_of_a_task_is_one_sentence(
     record: Record, file: Path, before: str, after: str, sentence: str
 ) -> None:
@@ -187,17 +195,20 @@ def test_that_an_iterator_that_is_used_up_does_not_hang_the_run(record: Record, 
 @pytest.mark.parametrize(
     ("line", "raised", "told"),
     [
-        ("return nn.functional.mse_loss(outputs, targets)", "return outputs @ targets.view(3, 5)", "RuntimeError"),
-        ("self.x = torch", "raise ValueError('no such data')\n        self.x = torch", "ValueError"),
+        ("return nn.functional.mse_loss(outputs, targets)", "return outputs @ targets.view(3, 5)",
+         "RuntimeError at step 1"),
+        ("return nn.functional.mse_loss(outputs, targets)", "raise SystemExit(3)", "SystemExit at step 1"),
+        ("self.x = torch", "raise ValueError('no such data')\n        self.x = torch",
+         "ValueError before the first step"),
     ],
-)
+)  # fmt: skip
 def test_that_the_line_that_raised_is_named(file: Path, tmp_path: Path, line: str, raised: str, told: str) -> None:
     text = file.read_text().replace(line, raised)
     file.write_text(text)
     number = next(n for n, each in enumerate(text.splitlines(), 1) if raised.splitlines()[0] in each)
     ended = Job(config.build({"task": f"{file}:make_task", "device": "cpu"}), tmp_path / "a.h5").run()
     assert ended.status == "failed"
-    assert re.match(rf"{told} at step 1, line\.py line {number}: \S", ended.message)
+    assert re.match(rf"{told}, line\.py line {number}: \S", ended.message)
     assert "\n" not in ended.message
     assert "Traceback" in ended.details
 

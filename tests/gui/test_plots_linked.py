@@ -347,3 +347,17 @@ def test_that_a_finite_spike_of_any_size_is_drawn_without_harm(show: Show, spike
     assert np.nanmax(drawn(plots, LOSS)[1]) == spike
     bottom, top = plots.frames[LOSS].chart.view.viewRange()[1]
     assert np.isfinite(top - bottom)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_that_a_loss_that_is_nan_from_the_start_is_marked_where_the_run_says_so(show: Show, told: bool) -> None:
+    run = training_run("run", 100)
+    run.values["loss"][:] = np.nan
+    run.values["val_loss"][:] = np.nan
+    run.incidents = [Incident(0.0, 1, "nonfinite_loss", "error", "the loss is nan")] if told else []
+    plots = show(opened(run))
+    chart = plots.frames[LOSS].chart
+    assert isinstance(chart, CurveChart)
+    assert bool(len(chart._drawn["run"].edge.getData()[0])) is told
+    assert chart.is_empty() is not told
+    assert not len(chart._drawn["run"].curves[1].dots.getData()[0])  # type: ignore[union-attr]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import numbers
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -82,7 +83,7 @@ class OwnTask:
     def __init__(self, name: str, made: Any, file: Path | None) -> None:
         self._name, self._made = name, made
         self.metric: Metric = self._metric()
-        self.facts: Mapping[str, Any] = {**getattr(made, "facts", {}), **_code(file)}
+        self.facts: Mapping[str, Any] = {**self._facts(), **_code(file)}
         self.steps_per_epoch = self._steps()
 
     def _metric(self) -> Metric:
@@ -97,6 +98,12 @@ class OwnTask:
                 f"task {self._name}: metric must be a name or a precgui.engine.tasks.Metric, not {wanted!r}"
             )
         return Metric("score", "Score", "what score() of the task gives") if scores else NO_SCORE
+
+    def _facts(self) -> Mapping[str, Any]:
+        facts = getattr(self._made, "facts", {})
+        if not isinstance(facts, Mapping):
+            raise EngineError(f"task {self._name}: facts must be a dict of plain values, not {facts!r}")
+        return facts
 
     def _steps(self) -> int:
         steps = getattr(self._made, "steps_per_epoch", None)
@@ -158,12 +165,29 @@ class OwnTask:
         return loss
 
     def score(self, outputs: Any, targets: Tensor) -> Any:
-        return self._made.score(outputs, targets) if hasattr(self._made, "score") else torch.zeros(2)
+        if not hasattr(self._made, "score"):
+            return torch.zeros(2)
+        score = self._made.score(outputs, targets)
+        if not hasattr(self._made, "result") and not (isinstance(score, Tensor) and _is_ratio(score)):
+            raise EngineError(
+                f"task {self._name}: score() gave {_kind(score)}, not a tensor of two numbers or rows: what was "
+                "reached and what can be"
+            )
+        return score
 
     def result(self, scores: Sequence[Any]) -> float:
-        if hasattr(self._made, "result"):
-            return float(self._made.result(scores))
-        return ratio(scores)
+        if not hasattr(self._made, "result"):
+            return ratio(scores)
+        value = self._made.result(scores)
+        if isinstance(value, Tensor) and value.numel() == 1:
+            value = value.item()
+        if not isinstance(value, numbers.Real):
+            raise EngineError(f"task {self._name}: result() gave {value!r}, not a number")
+        return float(value)
+
+
+def _is_ratio(score: Tensor) -> bool:
+    return 1 <= score.dim() <= 2 and len(score) == 2
 
 
 def _code(file: Path | None) -> dict[str, Any]:

@@ -59,5 +59,5 @@ class CompareCurves(QWidget):
             drawn.append(replace(run, key=repr(key), run=look, visible=True, line_px=width_px))
         self.plots.set_runs(drawn)
         self.all_runs.setVisible(bool(chosen))
-        averaged = f"mean of {window} steps" if window > 1 else "of each step"
+        averaged = f"mean over {window} steps" if window > 1 else "step by step"
         self.told.setText(f"Training loss: {averaged}" + (f"; {len(wanted)} of {len(runs)} runs" if chosen else ""))

@@ -120,8 +120,8 @@ class Curve:
         drawn = self.pyramid.query(x0, x1, pixels)
         self.line.setData(drawn.x, drawn.y, connect="finite", antialias=drawn.exact)
         if self.dots is not None:
-            few = drawn.exact and len(drawn.x) <= MOST_DOTS
-            self.dots.setData(drawn.x if few else _EMPTY, drawn.y if few else _EMPTY)
+            few = np.isfinite(drawn.y) & (drawn.exact and len(drawn.x) <= MOST_DOTS)
+            self.dots.setData(drawn.x[few], drawn.y[few])
         return drawn.exact
 
     def bounds(self, x0: float, x1: float) -> tuple[float, float] | None:

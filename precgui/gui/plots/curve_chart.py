@@ -15,6 +15,7 @@ from precgui.gui.plots.curve import Curve
 from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
 from precgui.gui.plots.signals import Signal, devices_of, shown_value, suited
 from precgui.gui.theme import themes
+from precgui.runs.against import LOSS_GAP, LOSS_MEAN
 from precgui.runs.run import Run
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrink
 _LEAST_OCTAVES = 2.0
 _ROOM_FOR_NAME = 0.8  # of the height, above which the name of a line stands below it
 _END_PX = 7
+_LOSSES = ("loss", LOSS_MEAN, LOSS_GAP)
 _LARGEST = 1e300  # the range of an axis must not overflow
 
 
@@ -214,12 +216,12 @@ class CurveChart(Chart):
     @staticmethod
     def _unmeasured(curve: Curve) -> bool:
         """NaN throughout: the signal was not recorded, which is not the same as having become NaN."""
-        return len(curve.y) > 0 and len(curve.nonfinite) == len(curve.y) and bool(np.isnan(curve.nonfinite.value).all())
+        if not len(curve.y) or len(curve.nonfinite) < len(curve.y) or not np.isnan(curve.nonfinite.value).all():
+            return False
+        return curve.name not in _LOSSES or not curve.run.events("nonfinite_loss")
 
     def is_empty(self) -> bool:
         curves = [curve for part in self._visible() for curve in part.curves]
-        if self.signal.key == "loss":
-            return not any(len(curve.y) for curve in curves)
         return all(len(curve.y) == 0 or self._unmeasured(curve) for curve in curves)
 
     def empty_sentence(self) -> str:
