@@ -25,7 +25,7 @@ class Report:
     def format(self) -> Format:
         return self.stored.format
 
-    @property
+    @cached_property
     def error(self) -> Fraction | None:
         """Stored minus wanted, exact; None where either is not finite."""
         if self.wanted.is_finite and self.stored.real.is_finite:
@@ -38,7 +38,7 @@ class Report:
         error = self.error
         return None if error is None or self.wanted.value == 0 else error / abs(self.wanted.value)
 
-    @property
+    @cached_property
     def error_ulp(self) -> Fraction | None:
         """Error in units of the last place of the stored value."""
         error, unit = self.error, self.ulp
@@ -84,13 +84,13 @@ class Report:
     def binary(self) -> str:
         return f"{self.stored.code:0{self.format.bits}b}"
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """The stored value with enough digits to tell it from its neighbours."""
         digits = min(max(9, int(self.format.decimal_digits) + 2), 40)
         return text.short(self.stored.real, digits)
 
-    @property
+    @cached_property
     def note(self) -> str:
         """What a reader must be told about this result; empty when it is an ordinary one."""
         return _note(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from precgui.formats.report import Report
@@ -232,7 +232,7 @@ class BitGrid(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setOpacity(0.45 if self._stale else 1.0)
-        brush = Brush(themes().theme, self.font())
+        brush = Brush(themes().theme, self.font(), self.devicePixelRatioF())
         for row in self._layout:
             if row.rect.intersects(event.rect()):
                 self._paint_row(painter, row, brush)
@@ -249,19 +249,14 @@ class BitGrid(QWidget):
             said = words(line, report, row.name)
             painter.setFont(brush.font(line))
             painter.setPen(brush.pen(line, report))
-            shown = QFontMetrics(painter.font()).elidedText(said, Qt.TextElideMode.ElideRight, line.rect.width())
+            shown = brush.metrics(line).elidedText(said, Qt.TextElideMode.ElideRight, line.rect.width())
             painter.drawText(line.rect, line.flags, shown)
 
     def _paint_cells(self, painter: QPainter, row: RowLayout, report: Report, brush: Brush) -> None:
-        painter.setFont(brush.mono)
         code, fmt = report.stored.code, report.format
         for bit, cell in row.cells.items():
-            colours = brush.field[field_of(fmt, bit)[0].split()[0]]
-            on = code >> bit & 1
             inner = cell.adjusted(1, 0, -1, 0)
-            painter.fillRect(inner, colours[0 if on else 1])
-            painter.setPen(colours[2 if on else 3])
-            painter.drawText(inner, Qt.AlignmentFlag.AlignCenter, "1" if on else "0")
+            painter.drawPixmap(inner.topLeft(), brush.cell(field_of(fmt, bit)[0], code >> bit & 1, inner.size()))
         if self._cursor and self._cursor[0] == row.name and self.hasFocus():
             painter.setPen(brush.cursor)
             painter.drawRect(row.cells[self._cursor[1]].adjusted(0, -2, -1, 1))

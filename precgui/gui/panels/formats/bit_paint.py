@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtGui import QColor, QFont, QFontDatabase
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QPainter, QPixmap
 
 from precgui.formats import text
 from precgui.formats.model import FloatFormat
@@ -42,10 +43,12 @@ def errorwords(report: Report) -> str:
 
 
 class Brush:
-    """Colours and fonts of one paint."""
+    """Colours, fonts and cells of one paint; a cell is drawn once, for all bits that look like it."""
 
-    def __init__(self, theme: Theme, font: QFont) -> None:
+    def __init__(self, theme: Theme, font: QFont, pixel_ratio: float) -> None:
         self.theme = theme
+        self._ratio = pixel_ratio
+        self._cells: dict[tuple[str, int], QPixmap] = {}
         self.chosen = QColor(theme.blend(theme.accent, 0.08))
         self.line = QColor(theme.blend(theme.line, 0.7))
         self.cursor = QColor(theme.text)
@@ -56,6 +59,25 @@ class Brush:
         self.small = QFont(font)
         self.small.setPointSizeF(font.pointSizeF() * 0.9)
         self.field = {name: _shades(theme, colour) for name, colour in field_colours(theme).items()}
+        self._metrics = {id(each): QFontMetrics(each) for each in (self.mono, self.bold, self.small)}
+
+    def cell(self, field: str, on: int, size: QSize) -> QPixmap:
+        """The picture of a bit of that field, set or clear; all cells of one paint have one size."""
+        found = self._cells.get((field, on))
+        if found is None:
+            found = self._cells[field, on] = QPixmap(size * self._ratio)
+            found.setDevicePixelRatio(self._ratio)
+            set_back, clear_back, set_text, clear_text = self.field[field.split()[0]]
+            found.fill(set_back if on else clear_back)
+            painter = QPainter(found)
+            painter.setFont(self.mono)
+            painter.setPen(set_text if on else clear_text)
+            painter.drawText(QRect(QPoint(0, 0), size), Qt.AlignmentFlag.AlignCenter, str(on))
+            painter.end()
+        return found
+
+    def metrics(self, line: Line) -> QFontMetrics:
+        return self._metrics[id(self.font(line))]
 
     def font(self, line: Line) -> QFont:
         if line.what == "name":

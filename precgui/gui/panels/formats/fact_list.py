@@ -37,8 +37,9 @@ class FactList(QWidget):
             self._values[name] = self._add_row(name)
         for name, (label, value) in self._values.items():
             words = facts.get(name, "")
-            label.setVisible(bool(words))
-            value.setVisible(bool(words))
+            if value.isHidden() == bool(words):
+                label.setVisible(bool(words))
+                value.setVisible(bool(words))
             value.setText(_broken(words))
             value.setToolTip(words[:2000] if len(words) > LONGEST else "")
 
