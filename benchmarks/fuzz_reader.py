@@ -21,6 +21,7 @@ AT_ONCE = 100
 READ_ALL = """
 import sys, numpy, precgui
 from precgui.runs.errors import RunFileError
+from precgui.runs.overview import Overview
 from precgui.runs.run import SIGNALS
 from precgui.runs.summary import summarise
 from precgui.runs.whatif import WhatIf
@@ -33,6 +34,9 @@ for path in sys.argv[1:]:
                 run.series(name), run.series(name, "time_s")
             run.events(), run.machine, run.environment, run.config, summarise(run)
             for record in run.tensors().values():
+                overview = Overview(24)
+                record.add_to(overview, list(range(len(record))))
+                overview.columns()
                 record.steps(), record.strides(), record.stat("amax")
                 exponents, stats = record.exponents(), record.stats()
                 rows = min(len(exponents), len(stats))

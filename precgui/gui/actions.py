@@ -37,6 +37,13 @@ class ActionSpec:
 ACTIONS: tuple[ActionSpec, ...] = (
     ActionSpec("file.open", "&Open...", "&File", "files.ask", "Ctrl+O", icon="open"),
     ActionSpec("file.recent", "Open &recent", "&File", "files.fill_recent"),
+    ActionSpec(
+        "file.scalars",
+        "Choose &scalars of an event file...",
+        "&File",
+        "files.choose_scalars",
+        enabled="files.has_scalars",
+    ),
     ActionSpec("file.runs_folder", "Show runs &folder", "&File", "files.show_folder", "Ctrl+Shift+O"),
     ActionSpec("file.quit", "&Quit", "&File", "close", "Ctrl+Q", separator=True),
     ActionSpec("run.new", "&New run", "&Run", "new_run", "Ctrl+N", icon="setup"),

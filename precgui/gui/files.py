@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from precgui.runs.eventfile import holds_events
 
 if TYPE_CHECKING:
     from precgui.gui.state import State
+    from precgui.runs.event_import import EventScalars
     from precgui.runs.imported import ImportedRun
 
 
@@ -47,20 +48,69 @@ class Files(QObject):
         foreign = [path for path in paths if holds_events(path) and not self._state.key_of(path)]
         opened = [self._state.open_file(path) for path in paths if path not in foreign]
         for path in foreign:
-            reading = Background(partial(_read, path))
-            reading.answered.connect(self._on_read)
-            reading.begin()
+            self._read_events(path, self._on_read)
         if any(opened):
             self._state.panel_wanted.emit("live")
 
-    def _on_read(self, found: ImportedRun | str) -> None:
+    def choose_scalars(self) -> None:
+        """Ask which scalar is which of an event file that is open: of the last one that came."""
+        if self._state is not None and (run := self._imported()) is not None:
+            self._read_events(run.path, self._on_read_again)
+
+    def has_scalars(self) -> bool:
+        return self._imported() is not None
+
+    def _imported(self) -> ImportedRun | None:
+        if self._state is None or not self._state.runs:
+            return None
+        from precgui.runs.imported import ImportedRun
+
+        runs = [opened.run for opened in self._state.runs.values()]
+        return next((run for run in reversed(runs) if isinstance(run, ImportedRun)), None)
+
+    def _read_events(self, path: Path, then: Callable[[EventScalars | str], None]) -> None:
+        reading = Background(partial(_read, path))
+        reading.answered.connect(then)
+        reading.begin()
+
+    def _on_read(self, events: EventScalars | str) -> None:
+        """Show what was read as far as names tell what it is; ask where they do not."""
+        if isinstance(events, str):
+            self._notices.post(Notice("error", events))
+        elif self._state is not None and not self._state.key_of(events.path):
+            from precgui.runs.event_tags import shows_training
+
+            now = events.choose({})
+            if shows_training(now):
+                self._take_in(events, now)
+            else:
+                self._ask_scalars(events, now)
+
+    def _on_read_again(self, events: EventScalars | str) -> None:
+        if isinstance(events, str):
+            self._notices.post(Notice("error", events))
+        elif (run := self._imported()) is not None and run.path == events.path:
+            self._ask_scalars(events, run.tags)
+
+    def _ask_scalars(self, events: EventScalars, now: Mapping[str, str]) -> None:
+        from precgui.gui.scalars import ScalarsDialog
+
+        dialog = ScalarsDialog(events, now, self._window)
+        dialog.chosen.connect(lambda wanted: self._take_in(events, wanted))
+        dialog.open()
+
+    def _take_in(self, events: EventScalars, wanted: Mapping[str, str]) -> None:
+        """Show the scalars as a run, in the place of what they were shown as before."""
         if self._state is None:
             return
-        if isinstance(found, str):
-            self._notices.post(Notice("error", found))
-        elif not self._state.key_of(found.path):
-            self._state.take_in(found)
-            self._state.panel_wanted.emit("live")
+        run = events.run(wanted)
+        if key := self._state.key_of(events.path):
+            self._state.close_run(key)
+        self._state.take_in(run)
+        for note in run.notes:
+            remedies = (("Choose scalars...", self.choose_scalars),) if note == run.guesses else ()
+            self._notices.post(Notice("info", f"{run.path.name}: {note}", remedies=remedies))
+        self._state.panel_wanted.emit("live")
 
     def ask(self) -> None:
         folder = self._settings["files/last_folder"] or str(self._folder())
@@ -103,13 +153,13 @@ class Files(QObject):
         return self._state.folder if self._state is not None else runs_dir()
 
 
-def _read(path: Path) -> ImportedRun | str:
-    """Event files as a run, or the sentence that says why not."""
+def _read(path: Path) -> EventScalars | str:
+    """The scalars of event files, or the sentence that says why not."""
     from precgui.runs.errors import RunFileError
-    from precgui.runs.event_import import open_events
+    from precgui.runs.event_import import read_events
 
     try:
-        return open_events(path)
+        return read_events(path)
     except RunFileError as error:
         return str(error)
 

@@ -109,9 +109,8 @@ class State(QObject):
 
     def take_in(self, run: SavedRun | ImportedRun) -> str:
         """Show a run that has been read, and what is odd about it; returns its key."""
-        for note in run.notes:
-            severity: Severity = "info" if isinstance(run, ImportedRun) else "warning"
-            self.notice.emit(Problem(f"{run.path.name}: {note}", severity=severity))
+        for note in run.notes if isinstance(run, SavedRun) else ():  # who imports a run tells what became of it
+            self.notice.emit(Problem(f"{run.path.name}: {note}", severity="warning"))
         if run.status == "running":
             self._follower.start()
         return self._add(run)

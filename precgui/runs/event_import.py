@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -17,7 +18,7 @@ from precgui.config import ConfigError, RunConfig, build
 from precgui.runs import documents, eventfile
 from precgui.runs.errors import RunFileError
 from precgui.runs.event_export import ABOUT_TAG
-from precgui.runs.event_tags import OWN_TAGS, choose, listed
+from precgui.runs.event_tags import OWN_TAGS, choose, listed, shows_training
 from precgui.runs.imported import UNKNOWN_PRECISION, ImportedRun, Scalars
 
 # Keras and others give training and validation a folder each.
@@ -25,12 +26,44 @@ _PARTS = ("train", "training", "validation", "val", "eval", "test")
 _LARGEST_SCALAR = 16  # bytes
 
 
+@dataclass(frozen=True)
+class EventScalars:
+    """The scalars of event files, by tag; `about` is what precgui itself wrote beside them, else empty."""
+
+    path: Path
+    found: Mapping[str, Scalars]
+    about: Mapping[str, Any]
+    begin_s: float
+    notes: Sequence[str]
+
+    def choose(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """The tag of each signal: as `wanted`, else as their names tell. Raises RunFileError."""
+        try:
+            return choose(self.found, wanted)
+        except RunFileError as error:
+            raise RunFileError(f"{self.path}: {error}") from None
+
+    def run(self, wanted: Mapping[str, str]) -> ImportedRun:
+        """The scalars as a run. Raises RunFileError when none of them is a loss or the metric."""
+        chosen = self.choose(wanted)
+        if not shows_training(chosen):
+            cure = "say which one is it with --tag loss=NAME"
+            raise RunFileError(f"{self.path} holds no scalar that looks like a loss, but {listed(self.found)}; {cure}.")
+        return _run(self, chosen)
+
+
 def open_events(path: Path, tags: Mapping[str, str] | None = None) -> ImportedRun:
     """Read the scalars of an event file, or of all that lie in a folder, as one run.
 
-    `tags` says which scalar is which signal (`{"loss": "my/loss"}`) where their names do not. Raises RunFileError, one
-    sentence with the cure, when there is nothing to show; `notes` say what was taken, and what was cut or damaged.
+    `tags` says which scalar is which signal (`{"loss": "my/loss"}`) where their names do not, or that none is (`""`).
+    Raises RunFileError, one sentence with the cure, when there is nothing to show; `notes` say what was taken, and what
+    was cut or damaged.
     """
+    return read_events(path).run(tags or {})
+
+
+def read_events(path: Path) -> EventScalars:
+    """Read the scalars of an event file, or of all that lie in a folder. Raises RunFileError when there are none."""
     eventfile.event_type()  # says first what is missing
     reading = _Reading()
     for file, part in _files(path):
@@ -38,14 +71,7 @@ def open_events(path: Path, tags: Mapping[str, str] | None = None) -> ImportedRu
     found = reading.scalars()
     if not found:
         raise RunFileError(f"{path} holds no scalars{reading.reason()}; choose another event file.")
-    try:
-        chosen = choose(found, tags or {})
-    except RunFileError as error:
-        raise RunFileError(f"{path}: {error}") from None
-    if not {"loss", "val_loss", "val_accuracy"} & chosen.keys():
-        cure = "say which one is it with --tag loss=NAME"
-        raise RunFileError(f"{path} holds no scalar that looks like a loss, but {listed(found)}; {cure}.")
-    return _run(path, reading, {signal: found[tag] for signal, tag in chosen.items()}, _told(chosen, found))
+    return EventScalars(path, found, reading.about, reading.begin_s(), reading.notes)
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -162,28 +188,30 @@ def _document(value: Any) -> dict[str, Any]:
         return {}
 
 
-def _told(chosen: Mapping[str, str], found: Mapping[str, Scalars]) -> list[str]:
-    """Which scalars were guessed to be which signals; nothing when precgui has named them itself."""
+def _told(chosen: Mapping[str, str], found: Mapping[str, Scalars]) -> str:
+    """Which scalars are taken for which signals; nothing when precgui has named them itself."""
     taken = [f"{signal} is {tag}" for signal, tag in chosen.items() if tag != OWN_TAGS[signal]]
     left = [tag for tag in found if tag not in chosen.values()]
     others = f"; not shown: {listed(left)}" if left else ""
-    return [f"Of the scalars, {', '.join(taken)}{others}."] if taken else []
+    return f"Of the scalars, {', '.join(taken)}{others}." if taken else ""
 
 
-def _run(path: Path, reading: _Reading, chosen: Mapping[str, Scalars], told: list[str]) -> ImportedRun:
+def _run(events: EventScalars, chosen: Mapping[str, str]) -> ImportedRun:
+    path, about, guesses = events.path, events.about, _told(chosen, events.found)
     name = path.name if path.is_dir() else path.absolute().parent.name
-    begin_s = reading.begin_s()
-    environment, per_epoch = (reading.about.get(key) for key in ("environment", "steps_per_epoch"))
+    environment, per_epoch = (about.get(key) for key in ("environment", "steps_per_epoch"))
     return ImportedRun(
         path=path,
-        title=str(reading.about.get("title") or name),
-        config=_config(reading.about, name),
+        title=str(about.get("title") or name),
+        config=_config(about, name),
         run_id=hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:32],
-        begin_s=begin_s,
-        created=_iso(begin_s),
-        chosen=chosen,
+        begin_s=events.begin_s,
+        created=_iso(events.begin_s),
+        chosen={signal: events.found[tag] for signal, tag in chosen.items()},
         environment={**(environment if isinstance(environment, dict) else {}), "imported_from": "TensorBoard"},
-        notes=[*reading.notes, *told],
+        notes=[*events.notes, *([guesses] if guesses else [])],
+        tags=chosen,
+        guesses=guesses,
         steps_per_epoch=per_epoch if isinstance(per_epoch, int) and per_epoch > 0 else 0,
     )
 

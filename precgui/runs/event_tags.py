@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from precgui.runs.errors import RunFileError
 from precgui.runs.event_export import EVALUATION_TAGS, STEP_TAGS
@@ -29,19 +29,24 @@ _MOST_NAMED = 12
 def choose(found: Mapping[str, Scalars], wanted: Mapping[str, str]) -> dict[str, str]:
     """The tag of each signal: as wanted, as precgui writes it, else the one whose words fit best and say least more.
 
-    Raises RunFileError for a signal or tag that does not exist, or when neither loss nor accuracy is found.
+    A signal that is wanted as `""` is left out. Raises RunFileError for a signal or tag that does not exist.
     """
     for signal, tag in wanted.items():
         if signal not in SIGNALS:
             raise RunFileError(f"{signal} is not a signal; choose {', '.join(SIGNALS)}.")
-        if tag not in found:
+        if tag and tag not in found:
             raise RunFileError(f"no scalar is called {tag}; there are {listed(found)}.")
     chosen = {signal: tag for signal, tag in OWN_TAGS.items() if tag in found} | dict(wanted)
     for signal in _WORDS:
         free = [tag for tag in found if tag not in chosen.values() and _fits(tag, signal)]
         if signal not in chosen and free:
             chosen[signal] = min(free, key=lambda tag: (_more(tag, signal), -len(found[tag].step), tag))
-    return chosen
+    return {signal: tag for signal, tag in chosen.items() if tag}
+
+
+def shows_training(signals: Container[str]) -> bool:
+    """Whether these signals say anything of how a training went."""
+    return any(signal in signals for signal in ("loss", "val_loss", "val_accuracy"))
 
 
 def listed(tags: Mapping[str, Scalars] | Sequence[str]) -> str:

@@ -51,6 +51,8 @@ class ImportedRun:
     chosen: Mapping[str, Scalars]
     environment: Mapping[str, Any]
     notes: list[str]
+    tags: Mapping[str, str] = field(default_factory=dict)  # what the series are called there
+    guesses: str = ""  # that of the notes which says how they were told apart
     status: Status = "completed"
     machine: Mapping[str, Any] = field(default_factory=dict)
     total_steps: int = 0

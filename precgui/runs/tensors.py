@@ -105,8 +105,12 @@ class TensorRecord:
 
     def add_to(self, overview: Overview, places: Sequence[int]) -> NDArray[np.bool_]:
         """Read rows, counted in the order in which they were written, and add them; which had anything in them."""
-        steps = self._steps[np.asarray(places, np.intp)]
-        return overview.add(steps, self._source.pick("stats", places), self._source.pick("exponents", places))
+        taken = np.zeros(len(places), bool)
+        known = [place for place in places if place < len(self._steps)]  # a damaged file may have lost some
+        if known:
+            stats, exponents = self._source.pick("stats", known), self._source.pick("exponents", known)
+            taken[np.isin(places, known)] = overview.add(self._steps[known], stats, exponents)
+        return taken
 
     def steps(self) -> NDArray[np.int64]:
         """The step of each row, shape (n,)."""

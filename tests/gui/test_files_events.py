@@ -12,6 +12,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 import precgui
 from precgui.gui.notices import Notices
+from precgui.gui.scalars import ScalarsDialog
 from precgui.gui.state import State
 from precgui.gui.window import Window
 from precgui.runs.event_export import export_events
@@ -55,18 +56,76 @@ def test_that_a_folder_of_events_is_dropped_and_compared(
         state.close_run(each)
 
 
-def test_that_the_window_says_which_scalar_it_took(
-    qtbot: QtBot, window: Window, state: State, tmp_path: Path, notices: Notices
-) -> None:
-    file = tmp_path / "events.out.tfevents.7"
+def written(folder: Path, tags: list[str]) -> Path:
+    """An event file of three steps; the values of a tag begin with its place in the list."""
+    file = folder / "events.out.tfevents.7"
     with file.open("wb") as written:
         for step in range(3):
-            values = [{"tag": tag, "simple_value": 1.0} for tag in ("trainer/loss", "memory")]
+            values = [{"tag": tag, "simple_value": place + step / 10} for place, tag in enumerate(tags, 1)]
             write_record(written, Event(step=step, wall_time=step, summary={"value": values}).SerializeToString())
-    with qtbot.waitSignal(state.notice) as told:
-        window.files.open([file])
-    assert "loss is trainer/loss; not shown: memory" in told.args[0].message
+    return file
+
+
+def dialog(qtbot: QtBot, window: Window) -> ScalarsDialog:
+    qtbot.waitUntil(lambda: window.findChild(ScalarsDialog) is not None)
+    found = window.findChild(ScalarsDialog)
+    assert isinstance(found, ScalarsDialog)
+    return found
+
+
+def choose(asked: ScalarsDialog, **wanted: str) -> None:
+    for signal, tag in wanted.items():
+        asked.choices[signal].setCurrentIndex(asked.choices[signal].findData(tag))
+
+
+def test_that_the_window_says_which_scalar_it_took_and_takes_another(
+    qtbot: QtBot, window: Window, state: State, tmp_path: Path, notices: Notices
+) -> None:
+    assert not window.files.has_scalars()
+    file = written(tmp_path, ["trainer/loss", "trainer/loss_box", "memory"])
+    window.files.open([file])
     qtbot.waitUntil(lambda: len(state.runs) == 1)
+    (entry,) = notices.entries()
+    assert "loss is trainer/loss; not shown: memory, trainer/loss_box" in entry.notice.text
+    ((_, remedy),) = entry.notice.remedies
+    remedy()
+    asked = dialog(qtbot, window)
+    assert asked.wanted()["loss"] == "trainer/loss"
+    assert "(3 points, last 1.2)" in asked.choices["loss"].currentText()
+    choose(asked, loss="trainer/loss_box", memory_bytes="memory")
+    assert "validation loss" in asked.missing.text()
+    assert "the precision and the machine are unknown" in asked.missing.text()
+    asked.accept()
+    (opened,) = state.runs.values()
+    assert opened.run.series("loss")[1].tolist() == pytest.approx([2, 2.1, 2.2])
+    assert opened.run.series("memory_bytes")[1].tolist() == pytest.approx([3, 3.1, 3.2])
+    assert window.files.has_scalars()
+
+
+def test_that_the_window_asks_when_no_name_tells(
+    qtbot: QtBot, window: Window, state: State, tmp_path: Path, notices: Notices
+) -> None:
+    window.files.open([written(tmp_path, ["objective", "loss_scale"])])
+    asked = dialog(qtbot, window)
+    assert not state.runs
+    assert asked.choices["scale"].currentData() == "loss_scale"
+    assert not asked.accept_button.isEnabled()
+    assert "without one there is nothing to compare" in asked.missing.text()
+    choose(asked, val_loss="objective", scale="")
+    assert asked.accept_button.isEnabled()
+    asked.accept_button.click()
+    (opened,) = state.runs.values()
+    assert opened.run.series("val_loss")[1].tolist() == pytest.approx([1, 1.1, 1.2])
+    assert opened.run.series("scale")[1].tolist() == []
+
+
+def test_that_a_dialog_that_is_cancelled_opens_nothing(
+    qtbot: QtBot, window: Window, state: State, tmp_path: Path, notices: Notices
+) -> None:
+    window.files.open([written(tmp_path, ["objective"])])
+    dialog(qtbot, window).reject()
+    assert not state.runs
+    assert not notices.unread()
 
 
 def test_that_an_unreadable_event_file_is_one_sentence(
