@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -24,7 +25,7 @@ from precgui.gui.window import Window
 from precgui.runs.writer import RunWriter
 from tests.gui.plotted import Opened, Show
 
-GRACE_MS = 5000
+PATIENCE_MS = 120_000  # waiting only costs when a test fails, and the machine may be busy
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +33,14 @@ def fresh_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings, logs and runs of a test live in its own folder."""
     monkeypatch.setenv("PRECGUI_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PRECGUI_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.fixture
+def qtbot(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> QtBot:
+    """The one of pytest-qt, with patience."""
+    for name in ("waitUntil", "waitSignal"):
+        monkeypatch.setattr(qtbot, name, partial(getattr(qtbot, name), timeout=PATIENCE_MS))
+    return qtbot
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +64,10 @@ def nothing_left_running(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Itera
     before = set(threading.enumerate())
     yield
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
-    left: list[object] = [thread for thread in started if _alive(thread) and not thread.wait(GRACE_MS)]
+    left: list[object] = [thread for thread in started if _alive(thread) and not thread.wait(PATIENCE_MS)]
     for other in set(threading.enumerate()) - before:
         if not isinstance(other, threading._DummyThread):  # a QThread that has run Python code
-            other.join(GRACE_MS / 1000)
+            other.join(PATIENCE_MS / 1000)
             left += [other] if other.is_alive() else []
     assert not left, f"threads left running: {left}"
 
@@ -125,6 +134,6 @@ def close_window(qtbot: QtBot, window: Window) -> None:
     window.close()
     if window.state is not None and window.closing.question is not None:
         window.closing.stop(window.state)
-    qtbot.waitUntil(lambda: not window.isVisible(), timeout=GRACE_MS)
+    qtbot.waitUntil(lambda: not window.isVisible())
     window.deleteLater()
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)

@@ -37,7 +37,7 @@ def tab(panel: FormatsPanel, qtbot: QtBot) -> ArithmeticTab:
 
 
 def _settle(qtbot: QtBot, tab: ArithmeticTab) -> None:
-    qtbot.waitUntil(lambda: not tab.work.busy, timeout=20_000)
+    qtbot.waitUntil(lambda: not tab.work.busy)
 
 
 def _choose(qtbot: QtBot, tab: ArithmeticTab, operation: str, *texts: str) -> None:

@@ -185,15 +185,15 @@ def test_that_values_are_copied(bits: BitsTab) -> None:
 
 
 def test_that_a_toggle_with_all_formats_repaints_within_a_frame(bits: BitsTab) -> None:
-    """Ten times the promised 16 ms: a unit test must not fail because the machine is busy."""
+    """Ten times the promised 16 ms, of the time of this process: a test must not fail because the machine is busy."""
     bits.menu.choose(list(formats()))
     best = 1.0
     for _ in range(5):
-        begin = time.perf_counter()
+        begin = time.process_time()
         bits.explorer.toggle("fp32", 3)
         bits._show()
         bits.grid.repaint()
-        best = min(best, time.perf_counter() - begin)
+        best = min(best, time.process_time() - begin)
     assert best < 0.16
 
 
@@ -247,7 +247,7 @@ def test_that_every_experiment_says_what_is_seen_in_any_format(panel: FormatsPan
         for name in ("e5m7", "int8", "nf4", "e8m0", "e15m60", "fp16"):
             experiment.format.setCurrentText(name)
             experiment.refresh()
-            qtbot.waitUntil(lambda experiment=experiment: not experiment.computing.busy, timeout=20_000)
+            qtbot.waitUntil(lambda experiment=experiment: not experiment.computing.busy)
             assert len(experiment.result.text()) > 30
             assert experiment.result.property("kind") != "error"
         assert experiment.plot.getPlotItem().listDataItems() or experiment.plot.getPlotItem().items

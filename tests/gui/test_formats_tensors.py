@@ -87,12 +87,12 @@ def quantise(panel: FormatsPanel, qtbot: QtBot) -> QuantiseTab:
 
 def _idle(qtbot: QtBot, line: LineTab) -> None:
     works = (line.source.work, line.sorting, line.counting)
-    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not line._later.isActive(), timeout=20_000)
+    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not line._later.isActive())
 
 
 def _computed(qtbot: QtBot, tab: QuantiseTab) -> None:
     works = (tab.source.file.work, tab.work)
-    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not tab._later.isActive(), timeout=20_000)
+    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not tab._later.isActive())
 
 
 def _choose_run(source: RunSource) -> None:
@@ -174,7 +174,7 @@ def test_that_a_tensor_is_laid_over_the_ranges(panel: FormatsPanel, qtbot: QtBot
     assert isinstance(tab, RangesTab)
     np.save(tmp_path / "g.npy", VALUES)
     tab.source.open_file(tmp_path / "g.npy")
-    qtbot.waitUntil(lambda: not (tab.source.work.busy or tab.sorting.busy), timeout=20_000)
+    qtbot.waitUntil(lambda: not (tab.source.work.busy or tab.sorting.busy))
     assert tab._hint.text().startswith("Values of g: from 2^-30 to 2^20")
     assert tab._tensor is not None
     _choose_run(tab.runs)

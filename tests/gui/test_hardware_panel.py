@@ -64,7 +64,7 @@ def panel(qtbot, monkeypatch):
         made = HardwarePanel(None)
         qtbot.addWidget(made)
         made.show()
-        qtbot.waitUntil(lambda: made.model.machine is not None, timeout=10_000)
+        qtbot.waitUntil(lambda: made.model.machine is not None)
         return made
 
     return make
@@ -102,7 +102,7 @@ def test_that_torch_is_asked_once_and_its_switches_are_shown(panel, qtbot):
     made.hide()
     made.show()
     FakeTask.started[0].said.emit(FACTS)
-    qtbot.waitUntil(lambda: made.model.machine.torch is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: made.model.machine.torch is not None)
     assert len(FakeTask.started) == 1
     assert "CUDA 13.0, capabilities 80, 90" in texts(made)
     assert "TF32 where the hardware has it" in texts(made)
@@ -184,7 +184,7 @@ def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
     task.said.emit({"kind": "progress", "done": 9, "total": 10, "text": "last"})
     task.said.emit({"kind": "done", "result": RESULT})
     task.ended.emit("")
-    qtbot.waitUntil(lambda: bool(made.model.results), timeout=10_000)
+    qtbot.waitUntil(lambda: bool(made.model.results))
     assert bench.measure.isEnabled()
     assert measured.kept()[0]["device"]["name"] == "some CPU"
     cells = [cell for row in bench.view.rows.rows for cell in row]
@@ -221,14 +221,14 @@ def test_that_a_stopped_bench_is_not_kept(panel):
 def test_that_live_readings_arrive_with_gaps_and_reasons(panel, qtbot):
     card = cards.h100(nvmlDeviceGetCurrentClocksEventReasons=0x40)
     live = tab(panel(card), "Live")
-    qtbot.waitUntil(lambda: "GPU 0 NVIDIA H100 80GB HBM3" in live.devices, timeout=10_000)
+    qtbot.waitUntil(lambda: "GPU 0 NVIDIA H100 80GB HBM3" in live.devices)
     gpu = live.devices["GPU 0 NVIDIA H100 80GB HBM3"]
-    qtbot.waitUntil(lambda: "tensor" in gpu.strips, timeout=10_000)
+    qtbot.waitUntil(lambda: "tensor" in gpu.strips)
     assert gpu.strips["power_instant_w"].current() == "264 of 700 W"
     assert gpu.strips["tensor"].current() == "64.5 %"
     assert "thermal, hardware" in gpu.reasons.accessibleDescription()
     card.fields[186] = Fails(GPU_IS_LOST)
-    qtbot.waitUntil(lambda: "fallen off the bus" in gpu.strips["power_instant_w"].current(), timeout=10_000)
+    qtbot.waitUntil(lambda: "fallen off the bus" in gpu.strips["power_instant_w"].current())
     assert not gpu.grab().isNull()
 
 
@@ -294,7 +294,7 @@ def test_that_a_result_is_copied_and_saved(panel, qtbot, tmp_path):
     measured.keep(RESULT)
     made = panel(init=LIBRARY_NOT_FOUND)
     bench = tab(made, "Measured")
-    qtbot.waitUntil(lambda: bench._shown() is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: bench._shown() is not None)
     (export,) = bench.findChildren(ExportButton)
     export.copy()
     assert json.loads(QGuiApplication.clipboard().text())["device"]["name"] == "some CPU"

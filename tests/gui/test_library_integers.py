@@ -19,9 +19,6 @@ from precgui.runs.integers import integer_model
 from precgui.runs.reader import open_run
 from tests.gui.conftest import write_run
 
-TIMEOUT = 5000
-CHILD_TIMEOUT = 60_000
-
 
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -44,7 +41,7 @@ def panel(qtbot: QtBot, quantised: Path) -> LibraryPanel:
     panel.resize(1000, 600)
     qtbot.addWidget(panel)
     panel.show()
-    qtbot.waitUntil(lambda: panel.table.rowCount() == 2 and not panel._folder.is_reading, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 2 and not panel._folder.is_reading)
     return panel
 
 
@@ -56,7 +53,7 @@ def choose(panel: LibraryPanel, name: str) -> None:
 def opened(qtbot: QtBot, panel: LibraryPanel) -> IntegerDialog:
     choose(panel, "few.h5")
     panel.actions_["integers"].trigger()
-    qtbot.waitUntil(lambda: panel._integers.dialog is not None, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: panel._integers.dialog is not None)
     dialog = panel._integers.dialog
     assert dialog is not None
     return dialog
@@ -94,18 +91,18 @@ def test_that_the_figures_of_the_file_are_shown(qtbot: QtBot, panel: LibraryPane
 
 def test_that_the_saved_model_is_evaluated_again(qtbot: QtBot, panel: LibraryPanel) -> None:
     dialog = opened(qtbot, panel)
-    with qtbot.waitSignal(dialog.evaluated, timeout=CHILD_TIMEOUT) as heard:
+    with qtbot.waitSignal(dialog.evaluated) as heard:
         dialog.again.click()
         assert not dialog.again.isEnabled()
     assert heard.args is not None
     told = heard.args[0]
     assert told["now"] == told["saved"]
     assert dialog.told.text().startswith(f"Evaluated again on {told['samples']} samples: Accuracy")
-    qtbot.waitUntil(dialog.again.isEnabled, timeout=CHILD_TIMEOUT)
+    qtbot.waitUntil(dialog.again.isEnabled)
 
 
 def test_that_a_run_without_integers_is_one_sentence(qtbot: QtBot, panel: LibraryPanel) -> None:
-    with qtbot.waitSignal(panel._state.notice, timeout=TIMEOUT) as heard:
+    with qtbot.waitSignal(panel._state.notice) as heard:
         panel._integers.show_model(panel._state.folder / "plain.h5")
     assert heard.args is not None
     problem: Problem = heard.args[0]

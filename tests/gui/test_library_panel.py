@@ -28,8 +28,6 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.library import Entry, read_entry
 from tests.gui.conftest import write_run
 
-TIMEOUT = 5000
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -44,7 +42,7 @@ def make_panel(qtbot: QtBot, runs: int) -> LibraryPanel:
     panel.resize(1000, 600)
     qtbot.addWidget(panel)
     panel.show()
-    qtbot.waitUntil(lambda: panel.table.rowCount() == runs and not panel._folder.is_reading, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == runs and not panel._folder.is_reading)
     return panel
 
 
@@ -84,7 +82,7 @@ def test_that_sorting_goes_by_number_and_unknown_is_least(qtbot: QtBot) -> None:
     losses = {"a": 0.5, "b": 10.0, "c": None, "d": float("nan"), "e": 2.0}
     panel = LibraryPanel(State())
     qtbot.addWidget(panel)
-    qtbot.waitUntil(lambda: not panel._folder.is_reading, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not panel._folder.is_reading)
     panel.table.show_entries([Entry(Path(f"{name}.h5"), name, final_loss=loss) for name, loss in losses.items()])
     panel.view.sortByColumn(3, Qt.SortOrder.DescendingOrder)
     assert column(panel, TITLE)[:3] == ["b", "e", "a"]
@@ -120,14 +118,14 @@ def test_that_a_new_name_is_kept_on_disk_and_in_the_window(panel: LibraryPanel, 
     choose(panel, "old.h5")
     panel.open_selected()
     panel.filtered.setData(panel.filtered.index(1, TITLE), "a better name")
-    qtbot.waitUntil(lambda: "a better name" in column(panel, TITLE), timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: "a better name" in column(panel, TITLE))
     assert read_entry(folder / "old.h5").title == "a better name"
     assert [opened.name for opened in panel._state.runs.values()] == ["a better name"]
 
 
 def test_that_a_note_is_kept_and_shown(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
     panel.filtered.setData(panel.filtered.index(0, NOTE), "learning rate too high")
-    qtbot.waitUntil(lambda: "learning rate too high" in column(panel, NOTE), timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: "learning rate too high" in column(panel, NOTE))
     choose(panel, "new.h5")
     assert panel.told.text() == "new.h5\nlearning rate too high"
 
@@ -135,14 +133,14 @@ def test_that_a_note_is_kept_and_shown(panel: LibraryPanel, qtbot: QtBot, folder
 def test_that_a_run_made_elsewhere_is_seen_by_itself(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
     choose(panel, "old.h5")
     write_run(folder / "third.h5", "the third one")
-    qtbot.waitUntil(lambda: panel.table.rowCount() == 3, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 3)
     assert [entry.path.name for entry in panel.selected()] == ["old.h5"]
 
 
 def test_that_a_bad_file_is_listed_with_its_sentence(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
     (folder / "broken.h5").write_bytes((folder / "new.h5").read_bytes()[:300])
     (folder / "stranger.h5").write_text("no run at all", encoding="utf-8")
-    qtbot.waitUntil(lambda: panel.table.rowCount() == 4, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 4)
     assert column(panel, STATUS).count("unreadable") == 2
     choose(panel, "stranger.h5")
     assert "stranger.h5" in panel.told.text()
@@ -167,7 +165,7 @@ def test_that_deleting_asks_first_and_can_be_declined(
     panel.open_selected()
     panel.ask_to_delete()
     panel.bar.yes.click()
-    qtbot.waitUntil(lambda: panel.table.rowCount() == 1, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 1)
     assert gone == [folder / "old.h5"]
     assert not panel._state.runs
 
@@ -208,9 +206,9 @@ def test_that_an_empty_folder_says_what_to_do(qtbot: QtBot) -> None:
 def test_that_another_folder_can_be_chosen(panel: LibraryPanel, qtbot: QtBot, tmp_path: Path) -> None:
     write_run(tmp_path / "other" / "far.h5", "from far away")
     panel._state.set_folder(tmp_path / "other")
-    qtbot.waitUntil(lambda: column(panel, TITLE) == ["from far away"], timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: column(panel, TITLE) == ["from far away"])
     write_run(tmp_path / "other" / "near.h5", "a second one")
-    qtbot.waitUntil(lambda: panel.table.rowCount() == 2, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 2)
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "–"), (float("nan"), "NaN"), (0.012345, "0.01235"), (2.0, "2")])

@@ -103,8 +103,8 @@ def test_that_data_reach_the_plots_on_their_own_while_the_panel_is_shown(
     run.extend([step(i, 1.0 / i) for i in range(1, 41)])
     state.data_arrived.emit("live")
     curve = panel.plots.frames[0].chart._drawn["live"].curves[0]
-    qtbot.waitUntil(lambda: len(curve.line.getData()[0] if curve.line.xData is not None else ()) == 40, timeout=5000)
-    qtbot.waitUntil(lambda: "loss 0.025" in item(panel, "live").data(0, DETAIL), timeout=5000)
+    qtbot.waitUntil(lambda: len(curve.line.getData()[0] if curve.line.xData is not None else ()) == 40)
+    qtbot.waitUntil(lambda: "loss 0.025" in item(panel, "live").data(0, DETAIL))
     assert panel.view_text.text() == "Following"
 
 
@@ -235,7 +235,7 @@ def test_that_a_click_into_a_plot_gives_it_the_keys(panel: LivePanel, add: Add, 
     qtbot.waitExposed(panel)
     panel.activateWindow()
     qtbot.mouseClick(panel.plots.frames[1].chart.viewport(), Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(panel.plots.hasFocus, timeout=5000)
+    qtbot.waitUntil(panel.plots.hasFocus)
 
 
 def test_that_a_new_run_brings_the_whole_picture_back(panel: LivePanel, add: Add) -> None:

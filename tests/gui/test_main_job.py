@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -12,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
+from precgui.gui import worker
 from precgui.gui.notices import Notices
 from precgui.gui.panels.library import LibraryPanel
 from precgui.gui.panels.live import LivePanel
@@ -21,8 +19,6 @@ from precgui.gui.state import State
 from precgui.gui.window import Window
 from precgui.runs.reader import open_run
 from tests.gui.conftest import close_window
-
-ENGINE_MS = 60_000
 
 
 def open_window(qtbot: QtBot) -> tuple[Window, State]:
@@ -55,12 +51,10 @@ def type_into(qtbot: QtBot, setup: SetupPanel, path: str, text: str) -> None:
     qtbot.keyClicks(editor, text)
 
 
-def wait(qtbot: QtBot, condition: Callable[[], bool]) -> None:
-    qtbot.waitUntil(condition, timeout=ENGINE_MS)
-
-
-@pytest.mark.timeout(300)
-def test_that_a_person_can_train_watch_stop_compare_and_come_back(qtbot: QtBot, tmp_path: Path) -> None:
+def test_that_a_person_can_train_watch_stop_compare_and_come_back(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "KILL_AFTER_S", 60.0)  # however busy the machine is, the process ends by itself
     window, state = open_window(qtbot)
     setup = panel(window, "setup", SetupPanel)
     assert isinstance(setup, SetupPanel)
@@ -73,18 +67,18 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(qtbot: QtBot, 
     assert isinstance(live, LivePanel)
     (one,) = state.runs
     first = state.runs[one].run
-    wait(qtbot, lambda: len(first.series("loss")[0]) > 100)
+    qtbot.waitUntil(lambda: len(first.series("loss")[0]) > 100)
 
     # Points are in the plot while it runs; Stop ends it.
-    wait(qtbot, lambda: len(drawn_loss(live, one)[0]) > 100)
+    qtbot.waitUntil(lambda: len(drawn_loss(live, one)[0]) > 100)
     window.actions_.by_id["run.stop"].trigger()
-    wait(qtbot, lambda: first.status == "stopped")
+    qtbot.waitUntil(lambda: first.status == "stopped")
 
     # No point of the plot was lost against the file.
     assert first.path is not None
     with open_run(first.path) as saved:
         steps, losses = saved.series("loss")
-        assert saved.config.precision == "bf16-amp"
+        assert (saved.config.precision, saved.status) == ("bf16-amp", "stopped")
     np.testing.assert_array_equal(steps, np.arange(1, len(steps) + 1))
     np.testing.assert_array_equal(first.series("loss"), (steps, losses))
     assert_drawn(live, one, steps, losses)
@@ -94,10 +88,10 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(qtbot: QtBot, 
     qtbot.mouseClick(setup.precision.cards["fp32"].button, Qt.MouseButton.LeftButton)
     type_into(qtbot, setup, "train.epochs", "3")
     qtbot.mouseClick(setup.start_button, Qt.MouseButton.LeftButton)
-    wait(qtbot, lambda: len(state.runs) == 2)
+    qtbot.waitUntil(lambda: len(state.runs) == 2)
     two = list(state.runs)[1]
     second = state.runs[two].run
-    wait(qtbot, lambda: second.status == "completed")
+    qtbot.waitUntil(lambda: second.status == "completed")
     assert_drawn(live, two, *second.series("loss"))
     assert_drawn(live, one, steps, losses)
     close_window(qtbot, window)
@@ -106,7 +100,7 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(qtbot: QtBot, 
     window, state = open_window(qtbot)
     library = panel(window, "library", LibraryPanel)
     assert isinstance(library, LibraryPanel)
-    wait(qtbot, lambda: library.filtered.rowCount() == 2)
+    qtbot.waitUntil(lambda: library.filtered.rowCount() == 2)
     library.view.selectAll()
     library.open_selected()
     reopened = {opened.run.config.precision: opened.run for opened in state.runs.values()}

@@ -119,7 +119,7 @@ def test_that_the_dialog_opens_without_blocking_and_saves_what_is_chosen(
     assert isinstance(dialog, QFileDialog) and dialog.isVisible()
     dialog.fileSelected.emit(str(target))
     dialog.reject()
-    qtbot.waitUntil(lambda: not frame.saver.is_busy, timeout=5000)
+    qtbot.waitUntil(lambda: not frame.saver.is_busy)
     assert len(read(target)) == 2 * (400 + 8)
     assert frame.note.text() == "Saved mine.csv"
 
@@ -129,7 +129,7 @@ def test_that_a_folder_that_cannot_be_written_is_told_in_one_sentence(
     plots: LinkedPlots, qtbot: QtBot, tmp_path: Path, form: str
 ) -> None:
     frame = plots.frames[0]
-    with qtbot.waitSignal(plots.failed, timeout=5000) as told:
+    with qtbot.waitSignal(plots.failed) as told:
         frame.saver.save(frame.chart, form, tmp_path / "missing" / f"loss.{form}")
     (sentence,) = told.args
     assert "not saved" in sentence and "missing" in sentence
@@ -141,5 +141,5 @@ def test_that_a_second_export_waits_for_the_first(plots: LinkedPlots, qtbot: QtB
     with qtbot.waitSignal(plots.failed) as told:
         frame.saver.save(frame.chart, "csv", tmp_path / "second.csv")
     assert "first.csv is still being written" in told.args[0]
-    qtbot.waitUntil(lambda: (tmp_path / "first.csv").exists(), timeout=5000)
+    qtbot.waitUntil(lambda: (tmp_path / "first.csv").exists())
     assert not (tmp_path / "second.csv").exists()
