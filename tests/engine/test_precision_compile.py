@@ -47,6 +47,7 @@ class _SmallAttention(Digits):
 def _forget_compiled_code() -> Iterator[None]:
     yield
     torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
 
 
 def losses(events: list[Event]) -> list[float]:
@@ -78,3 +79,18 @@ def test_that_each_kind_of_precision_can_be_traced(
     plain = losses(record(*SETTINGS, f"precision={precision}"))
     assert losses(record(*SETTINGS, f"precision={precision}", "train.compile=true")) == pytest.approx(plain, rel=1e-3)
     assert torch._dynamo.utils.counters["frames"]["ok"] > 0, "nothing was traced"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("settings", [("precision=int8-qat",), ("precision=int4-qat", "qat.learned_ranges=true")])
+def test_that_quantised_training_is_compiled_once(
+    record: Record, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...]
+) -> None:
+    """Not anew for every batch, as it would be if what a layer asks were different each time."""
+    monkeypatch.setitem(tasks.TASKS, "digits", _Small)
+    compiled = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend="aot_eager"))
+    wanted = ("record.tensors=false", "qat.measure=false", "train.max_steps=8", "data.epoch_steps=8", *settings)
+    plain = losses(record(*wanted))
+    assert losses(record(*wanted, "train.compile=true")) == pytest.approx(plain, rel=0.02), "integers may differ by one"
+    assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3, "one to train, one to validate"
