@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
 import torch
 
 from precgui.engine import bench_work as work
@@ -20,6 +21,7 @@ Emit = Callable[[dict[str, Any]], None]
 PARTS = ("certificate", "gemm", "alignment", "copy", "conversions", "blocks", "energy")
 PROBE, ACCELERATOR_PROBE = 128, 1024  # size of the first product; on an accelerator launches must not count
 LONGEST_CALL_S, LONGEST_BLOCK_S = 1.5, 30.0  # a call that would take longer is not made
+OPERANDS = 4  # matrices of FP32 that are in the host's memory while two are made, rounded and sent
 REFERENCE_FROM = 20.0  # times FP32: such a kernel is reference code
 _REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 # Relative error of a 256^3 product of standard normal operands against FP64, by what can have computed it.
@@ -148,11 +150,8 @@ def _product(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
     row: dict[str, Any] = {"format": fmt, "m": size, "seconds": None, "tops": None, "note": bench.refusal.get(fmt, "")}
     if fmt not in bench.probe_s:
         return row
-    predicted_s = _predicted_s(bench, fmt, size)
-    if predicted_s > LONGEST_CALL_S:
-        return row | {
-            "note": f"{_slow_kernel(bench, fmt)}, not measured at this size: about {predicted_s:.0f} s a call"
-        }
+    if unfit := _unfit(bench, fmt, size):
+        return row | {"note": unfit}
     _switch(fmt)
     try:
         timing, beside = _timed(bench, work.gemm(fmt, size, bench.device))
@@ -162,6 +161,16 @@ def _product(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
     tops = 2 * size**3 / timing.seconds * 1e-12
     return row | {"seconds": timing.seconds, "spread": timing.spread, "tops": tops,
                   **_against_peak(bench, fmt, tops), **beside}  # fmt: skip
+
+
+def _unfit(bench: Bench, fmt: str, size: int) -> str:
+    """Why a product of this size is not worth a try, empty when it is."""
+    predicted_s, operands_bytes = _predicted_s(bench, fmt, size), 4.0 * OPERANDS * size**2
+    if operands_bytes > psutil.virtual_memory().available:
+        return f"not measured: its operands take {operands_bytes / 2**30:.0f} GiB of the host's memory"
+    if predicted_s > LONGEST_CALL_S:
+        return f"{_slow_kernel(bench, fmt)}, not measured at this size: about {predicted_s:.0f} s a call"
+    return ""
 
 
 def _timed(bench: Bench, run: Work) -> tuple[Timing, Mapping[str, Any]]:
@@ -265,13 +274,13 @@ def _energy(bench: Bench, fmt: str) -> dict[str, Any]:
     """Energy of one product of the largest size, idle power told apart."""
     size = max(bench.sizes)
     bench.step(f"{fmt}: energy of {size} x {size} products")
-    if fmt not in bench.probe_s or _predicted_s(bench, fmt, size) > LONGEST_CALL_S:
-        return bench.row(
-            "energy", {"format": fmt, "m": size, "gross_j": None, "note": "too slow to be worth measuring"}
-        )
+    row: dict[str, Any] = {"format": fmt, "m": size, "gross_j": None}
+    unfit = _unfit(bench, fmt, size) if fmt in bench.probe_s else bench.refusal[fmt]
+    if unfit:
+        return bench.row("energy", row | {"note": unfit})
     _switch(fmt)
     try:
         found = energy_row(work.gemm(fmt, size, bench.device), size, bench.device, bench.gauge)
     except _REFUSALS as refusal:
-        found = {"gross_j": None, "note": f"torch refuses this size: {_first_line(refusal)}"}
-    return bench.row("energy", {"format": fmt, "m": size, **found})
+        found = {"note": f"torch refuses this size: {_first_line(refusal)}"}
+    return bench.row("energy", row | found)

@@ -39,7 +39,11 @@ def serve(emit: Callable[[Any], None], control: _Stoppable) -> None:
 
 
 def torch_facts() -> dict[str, Any]:
-    """Version, build, switches, threads, CPU features and devices of this torch; JSON-able. Raises nothing."""
+    """Version, build, switches, threads, CPU features and devices of this torch; JSON-able. Raises nothing.
+
+    `refusals` holds, by device id, with which words torch refuses a device that it counts.
+    """
+    found, refusals = devices()
     return {
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
@@ -51,7 +55,8 @@ def torch_facts() -> dict[str, Any]:
         "cpu_features": _cpu_features(),
         "threads": torch.get_num_threads(),
         "switches": switches(),
-        "devices": devices(),
+        "devices": found,
+        "refusals": refusals,
     }
 
 
@@ -95,16 +100,19 @@ def _cpu_features() -> dict[str, bool]:
     return {key: value for key, value in sorted(ask().items()) if isinstance(value, bool)} if ask else {}
 
 
-def devices() -> list[dict[str, Any]]:
-    """Accelerators that torch can use: CUDA or ROCm, Intel XPU, Apple MPS. Empty where there is none."""
+def devices() -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """(accelerators that torch can use: CUDA or ROCm, Intel XPU, Apple MPS; why it refuses others, by id)."""
     found: list[dict[str, Any]] = []
-    if torch.cuda.is_available():
-        found += [_cuda(index) for index in range(torch.cuda.device_count())]
-    if torch.xpu.is_available():
-        found += [_xpu(index) for index in range(torch.xpu.device_count())]
+    refusals: dict[str, str] = {}
+    for kind, backend, describe in (("cuda", torch.cuda, _cuda), ("xpu", torch.xpu, _xpu)):
+        for index in range(backend.device_count() if backend.is_available() else 0):
+            try:
+                found.append(describe(index))
+            except RuntimeError as error:  # a GPU in exclusive use, with a fault, or out of memory
+                refusals[f"{kind}:{index}"] = (str(error).splitlines() or [type(error).__name__])[0]
     if torch.backends.mps.is_available():
         found.append({"id": "mps:0", "kind": "mps", "name": "Apple GPU"})
-    return found
+    return found, refusals
 
 
 def _cuda(index: int) -> dict[str, Any]:

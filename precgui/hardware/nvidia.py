@@ -182,6 +182,9 @@ def unseen(device: Device, facts: Mapping[str, Any]) -> str:
             f"torch cannot use this GPU: it was built for CUDA {facts['cuda']}, the driver knows CUDA {driver}. "
             "Update the driver, or install a torch built for it."
         )
+    if refusals := facts.get("refusals"):
+        told = "; ".join(f"{name}: {words}" for name, words in refusals.items())
+        return f"torch refuses a GPU and does not say which of the driver's it is: {told}."
     if "/" in device.id:
         return f"torch sees one slice of a GPU at a time; this one with CUDA_VISIBLE_DEVICES={device.uuid}."
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -107,6 +107,15 @@ def test_that_a_reference_kernel_is_not_run_at_a_size_that_would_take_minutes(mo
     assert rows["fp32"]["seconds"] is not None
 
 
+def test_that_a_size_that_the_host_cannot_hold_is_not_tried(monkeypatch):
+    memory = SimpleNamespace(available=4 * bench_parts.OPERANDS * 32**2)
+    monkeypatch.setattr(bench_parts, "psutil", SimpleNamespace(virtual_memory=lambda: memory))
+    result, _ = run(formats=("fp32",), sizes=(32, 48), parts=("gemm", "energy"))
+    assert [row["seconds"] is None for row in result["gemm"]] == [False, True]
+    assert "host's memory" in result["gemm"][1]["note"]
+    assert "host's memory" in result["energy"][0]["note"]
+
+
 def test_that_what_torch_refuses_is_a_note_and_not_the_end(monkeypatch):
     def refuse(fmt, size, device):
         if fmt == "bf16":

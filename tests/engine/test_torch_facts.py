@@ -72,10 +72,24 @@ def test_that_accelerators_are_listed_as_torch_names_them(monkeypatch):
     monkeypatch.setattr(torch.xpu, "device_count", lambda: 1)
     monkeypatch.setattr(torch.xpu, "get_device_properties", lambda index: arc)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    cuda, xpu, mps = torch_facts.devices()
+    (cuda, xpu, mps), refusals = torch_facts.devices()
+    assert refusals == {}
     assert (cuda["id"], cuda["capability"], cuda["sms"], cuda["uuid"]) == ("cuda:0", "8.0", 108, "ab-cd")
     assert (xpu["kind"], xpu["fp64"]) == ("xpu", False)
     assert mps["id"] == "mps:0"
+
+
+def test_that_a_gpu_that_torch_counts_but_cannot_open_is_told_and_the_others_stay(monkeypatch):
+    def refuse(index):
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nmore")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", refuse)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    found, refusals = torch_facts.devices()
+    assert [row["id"] for row in found] == ["mps:0"]
+    assert refusals == {"cuda:0": "CUDA error: CUDA-capable device(s) is/are busy or unavailable"}
 
 
 def test_that_the_task_emits_once_and_not_after_a_stop():

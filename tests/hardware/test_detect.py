@@ -135,6 +135,7 @@ def test_that_torch_gives_ids_sms_and_missing_kernels(monkeypatch):
         ({"cuda": None, "hip": "6.3"}, 13000, "built for ROCm"),
         ({"cuda": "13.2", "hip": None}, 12040, "built for CUDA 13.2, the driver knows CUDA 12.4. Update the driver"),
         ({"cuda": "13.2", "hip": None}, 13000, "CUDA_VISIBLE_DEVICES is set to '7'"),
+        ({"cuda": "13.2", "hip": None, "refusals": {"cuda:0": "device is busy"}}, 13020, "cuda:0: device is busy"),
     ],
 )
 def test_that_a_gpu_that_torch_does_not_see_says_why(monkeypatch, facts, driver_cuda, words):
