@@ -35,7 +35,7 @@ from precgui.gui.window import PANELS, Window
 
 LARGE, SMALL = (1280, 800), (800, 560)
 SETTLE_S = 0.6  # redraws are staggered over some ticks
-RUN_LIMIT_S = 300
+RUN_LIMIT_S = 900
 PRECISIONS = "fp32,tf32,bf16-amp,fp16-amp"
 SETTINGS = ("scaling.mode=auto", "train.epochs=40")
 Mode = Literal["light", "dark"]

@@ -104,7 +104,7 @@ def test_that_offline_the_folder_and_the_cure_are_named(name: str, tmp_path: Pat
         EngineError, match=r"is not in .*data and cannot be fetched \(.*\); connect to the network, or copy"
     ):
         tasks.make(load(f"task={name}", f"data.path={tmp_path / 'data'}"))
-    with pytest.raises(EngineError, match=r"cannot be fetched .*; set data\.download = true"):
+    with pytest.raises(EngineError, match=r"is not in .*, or not whole; set data\.download = true, or copy"):
         tasks.make(load(f"task={name}", f"data.path={tmp_path / 'data'}", "data.download=false"))
 
 

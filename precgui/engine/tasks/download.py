@@ -49,10 +49,10 @@ def fetch(dataset: str, folder: Path, tell: Tell) -> None:
 
 
 def missing_sentence(dataset: str, folder: Path, reason: str, *, download: bool = True) -> str:
-    cure = "connect to the network, or copy the data set into this folder from a machine that has it"
-    return f"{dataset} is not in {folder} and cannot be fetched ({reason}); " + (
-        cure if download else "set data.download = true"
-    )
+    copy = "copy the data set into this folder from a machine that has it"
+    if not download:
+        return f"{dataset} is not in {folder}, or not whole; set data.download = true, or {copy}"
+    return f"{dataset} is not in {folder} and cannot be fetched ({reason}); connect to the network, or {copy}"
 
 
 def _missing(dataset: str, folder: Path) -> list[Wanted]:
