@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from precgui.hardware import nvml
+from precgui.hardware.cpu import read_cpu
 from precgui.hardware.readings import Absent, known
 
-CPUINFO = Path("/proc/cpuinfo")
 _DISTRIBUTIONS = ("precgui", "torch", "torchvision")
 
 
@@ -29,7 +27,7 @@ def machine_summary() -> dict[str, Any]:
         "os": operating_system(),
         "python": platform.python_version(),
         "cpu": {
-            "name": cpu_name(),
+            "name": read_cpu().name,
             "physical_cores": psutil.cpu_count(logical=False),
             "logical_cores": psutil.cpu_count(),
             "usable_cores": usable_cores(),
@@ -70,34 +68,6 @@ def operating_system() -> str:
 def usable_cores() -> int:
     """Logical cores that this process may run on (a container or taskset may give fewer than there are)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cpu_name() -> str:
-    """The name as the processor tells it; the architecture where the system tells none."""
-    system = platform.system()
-    if system == "Linux":
-        return _linux_cpu_name() or platform.machine()
-    if system == "Darwin":
-        command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
-        return answer.stdout.strip() or platform.machine()
-    return platform.processor() or platform.machine()
-
-
-def _linux_cpu_name() -> str | None:
-    """The first `model name` line; Arm has none."""
-    try:
-        with CPUINFO.open(encoding="utf-8", errors="replace") as lines:
-            return next(_model_names(lines), None)
-    except OSError:
-        return None
-
-
-def _model_names(lines: Iterator[str]) -> Iterator[str]:
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            yield value.strip()
 
 
 def _gpus(opened: nvml.Session | Absent) -> list[dict[str, Any]]:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLabel
 
-from precgui.gui.panels import hardware_measured, hardware_model, hardware_strip
+from precgui.gui.panels import hardware_measured, hardware_model
 from precgui.gui.panels.hardware import TABS, HardwarePanel
 from precgui.gui.panels.hardware_export import ExportButton
-from precgui.gui.panels.hardware_live import DeviceStrips
 from precgui.gui.panels.hardware_roofline import Roofline, intensity
-from precgui.gui.panels.hardware_strip import Strip, lines
 from precgui.hardware import measured, rapl
-from precgui.hardware.device_readings import DeviceReading
 from precgui.hardware.figures import COLUMNS, csv_text
 from precgui.hardware.support import FORMATS
 from tests.cli.test_detect_cli import RESULT
@@ -232,24 +228,6 @@ def test_that_live_readings_arrive_with_gaps_and_reasons(panel, qtbot):
     assert not gpu.grab().isNull()
 
 
-def test_that_energy_counts_from_the_first_look_and_from_a_reset(qtbot):
-    strips = DeviceStrips("GPU 0")
-    qtbot.addWidget(strips)
-    for time_s, counter in enumerate((5000.0, 5250.0, 100.0, 130.0)):
-        reading = DeviceReading("GPU 0", {"energy_j": counter}, ("power cap",), ())
-        strips.take(float(time_s), reading, full=True)
-    assert list(strips.strips["energy_j"]._values) == [0.0, 250.0, 0.0, 30.0]
-    assert strips.strips["energy_j"].title == "Energy counter, since the start"
-
-
-def test_that_clocks_that_the_hardware_cuts_are_worse_than_a_power_limit(qtbot):
-    strips = DeviceStrips("GPU 0")
-    qtbot.addWidget(strips)
-    for reasons in ((), ("idle",), ("power cap",), ("power cap", "thermal, hardware")):
-        strips.take(0.0, DeviceReading("GPU 0", {}, reasons, ()), full=True)
-    assert [level for _, _, level in strips.reasons._states] == ["ok", "ok", "warning", "error"]
-
-
 def test_that_nothing_is_polled_when_nobody_looks(panel, qtbot):
     made = panel(cards.t4())
     live = tab(made, "Live")
@@ -267,27 +245,6 @@ def test_that_the_report_is_text_or_json(panel):
     made = panel(cards.rtx_4090())
     assert "NVIDIA GeForce RTX 4090 (Ada 8.9)" in made.report(as_json=False)
     assert json.loads(made.report(as_json=True))["devices"][0]["formats"]["bf16"]["support"] == "native"
-
-
-def test_that_a_strip_keeps_extremes_and_leaves_gaps():
-    times = np.arange(0.0, 300.0, 0.05)
-    values = np.full(times.size, 100.0)
-    values[3000] = 900.0  # one reading among thousands
-    values[4000:4400] = np.nan
-    first, second = lines(times, values, QRectF(0, 20, 400, 50), 1000.0)
-    assert min(point.y() for point in first) == 70 - 0.9 * 50
-    assert first.last().x() < second.first().x() - 20
-    assert len(first) + len(second) < 2 * 400 + 2
-
-
-def test_that_a_strip_forgets_what_is_older_than_its_history(qtbot):
-    strip = Strip("Power", "W")
-    qtbot.addWidget(strip)
-    for index in range(hardware_strip.KEPT + 2000):
-        strip.add(index * 0.05, 1.0)
-    assert len(strip._times) <= hardware_strip.KEPT
-    assert strip._times[-1] - strip._times[0] >= hardware_strip.HISTORY_S
-    assert not strip.grab().isNull()
 
 
 def test_that_a_result_is_copied_and_saved(panel, qtbot, tmp_path):

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
-from precgui.hardware import summary
+import pytest
+
+from precgui.hardware import cpu, summary
 from tests.hardware import cards
 from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, Fails, install
+
+TEXTS = Path(__file__).parent / "cpuinfo"
 
 
 def test_that_the_summary_is_json_and_names_cpu_gpu_and_versions(monkeypatch):
@@ -31,13 +36,21 @@ def test_that_a_machine_without_a_driver_has_no_gpus(monkeypatch):
     assert found["nvidia_driver"] is None
 
 
-def test_that_an_arm_cpu_without_a_model_name_is_named_after_its_architecture(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ((TEXTS / "zen4.txt").read_text(), "AMD EPYC 9R14"),
+        ((TEXTS / "grace.txt").read_text(), "Neoverse V2 (Graviton4, Grace)"),
+        ("processor\t: 0\nFeatures\t: fp asimd bf16\nCPU implementer\t: 0x41\n", "aarch64"),
+    ],
+)
+def test_that_a_cpu_is_named_as_it_says_or_by_its_generation_or_architecture(monkeypatch, tmp_path, text, name):
     file = tmp_path / "cpuinfo"
-    file.write_text("processor\t: 0\nFeatures\t: fp asimd bf16\nCPU implementer\t: 0x41\n")
-    monkeypatch.setattr(summary, "CPUINFO", file)
-    monkeypatch.setattr(summary.platform, "machine", lambda: "aarch64")
-    monkeypatch.setattr(summary.platform, "system", lambda: "Linux")
-    assert summary.cpu_name() == "aarch64"
+    file.write_text(text)
+    monkeypatch.setattr(cpu, "CPUINFO", file)
+    monkeypatch.setattr(cpu.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(cpu.platform, "system", lambda: "Linux")
+    assert cpu.read_cpu().name == name
 
 
 def test_that_the_summary_imports_neither_torch_nor_qt():

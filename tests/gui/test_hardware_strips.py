@@ -1,0 +1,50 @@
+"""Strips of the Live tab: lines with gaps and extremes, counters from the first look, and bands of states."""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtCore import QRectF
+
+from precgui.gui.panels import hardware_strip
+from precgui.gui.panels.hardware_live import DeviceStrips
+from precgui.gui.panels.hardware_strip import Strip, lines
+from precgui.hardware.device_readings import DeviceReading
+
+
+def test_that_energy_counts_from_the_first_look_and_from_a_reset(qtbot):
+    strips = DeviceStrips("GPU 0")
+    qtbot.addWidget(strips)
+    for time_s, counter in enumerate((5000.0, 5250.0, 100.0, 130.0)):
+        reading = DeviceReading("GPU 0", {"energy_j": counter}, ("power cap",), ())
+        strips.take(float(time_s), reading, full=True)
+    assert list(strips.strips["energy_j"]._values) == [0.0, 250.0, 0.0, 30.0]
+    assert strips.strips["energy_j"].title == "Energy counter, since the start"
+
+
+def test_that_clocks_that_the_hardware_cuts_are_worse_than_a_power_limit(qtbot):
+    strips = DeviceStrips("GPU 0")
+    qtbot.addWidget(strips)
+    for reasons in ((), ("idle",), ("power cap",), ("power cap", "thermal, hardware")):
+        strips.take(0.0, DeviceReading("GPU 0", {}, reasons, ()), full=True)
+    assert [level for _, _, level in strips.reasons._states] == ["ok", "ok", "warning", "error"]
+
+
+def test_that_a_strip_keeps_extremes_and_leaves_gaps():
+    times = np.arange(0.0, 300.0, 0.05)
+    values = np.full(times.size, 100.0)
+    values[3000] = 900.0  # one reading among thousands
+    values[4000:4400] = np.nan
+    first, second = lines(times, values, QRectF(0, 20, 400, 50), 1000.0)
+    assert min(point.y() for point in first) == 70 - 0.9 * 50
+    assert first.last().x() < second.first().x() - 20
+    assert len(first) + len(second) < 2 * 400 + 2
+
+
+def test_that_a_strip_forgets_what_is_older_than_its_history(qtbot):
+    strip = Strip("Power", "W")
+    qtbot.addWidget(strip)
+    for index in range(hardware_strip.KEPT + 2000):
+        strip.add(index * 0.05, 1.0)
+    assert len(strip._times) <= hardware_strip.KEPT
+    assert strip._times[-1] - strip._times[0] >= hardware_strip.HISTORY_S
+    assert not strip.grab().isNull()
