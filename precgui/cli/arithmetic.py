@@ -43,6 +43,8 @@ from precgui.formats.parse import InputError
 from precgui.formats.real import Real
 from precgui.formats.report import Report
 
+FROM_INPUT = "Error from input"
+
 
 def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-command; it sets `run`."""
@@ -147,9 +149,9 @@ def _result_lines(result: Result) -> list[Line]:
 
 def _print_results(title: str, results: Sequence[tuple[Format, Result]]) -> None:
     screen = console()
-    headings = ("Format", "Operands", "Exact of these", "Result", "Bits", "In ulps", "Error", "Remark")
-    wanted = headings if screen.width >= WIDE else ("Format", "Result", "Bits", "In ulps", "Error")
-    made = table(title, wanted, right=("In ulps", "Error"))
+    headings = ("Format", "Operands", "Exact of these", "Result", "Bits", "In ulps", FROM_INPUT, "Remark")
+    wanted = headings if screen.width >= WIDE else ("Format", "Result", "Bits", "In ulps", FROM_INPUT)
+    made = table(title, wanted, right=("In ulps", FROM_INPUT))
     for fmt, result in results:
         each, overall = result.report, result.overall
         cells = (fmt.name, _held(result), text.short(result.exact, 10), each.shown, each.bits,

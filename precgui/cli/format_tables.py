@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from precgui.formats import text
-from precgui.formats.model import CodeBook, FloatFormat, IntFormat
+from precgui.formats.model import FloatFormat, IntFormat
 from precgui.formats.report import Report
 
 PIPE_WIDTH = 200
+LONGEST_ULP = 60
 WIDE = 130  # columns of a terminal from which on everything is shown
 FREE = ("What", "Remark", "Convention", "Operands")  # columns whose text may wrap
 Line = tuple[str, str | Text]
@@ -84,7 +85,7 @@ def stored_lines(each: Report) -> list[Line]:
     for label, steps in (("Next below", -1), ("Next above", 1)):
         neighbour = each.neighbour(steps)
         if neighbour is not None:
-            lines.append((label, f"{text.short(neighbour.real, 17)}  ({neighbour.code:#x})"))
+            lines.append((label, f"{text.short(neighbour.real, each.digits)}  ({neighbour.code:#x})"))
     if each.note:
         lines.append(("Remark", each.note))
     return lines
@@ -93,14 +94,13 @@ def stored_lines(each: Report) -> list[Line]:
 def _error_lines(each: Report) -> list[Line]:
     lines: list[Line] = []
     if each.ulp is not None:
-        lines.append(("One ulp", text.exact_fraction(each.ulp)))
+        plain = text.exact_fraction(each.ulp)
+        short = f"{text.times_power_of_two(each.ulp)}, about {text.approximate(each.ulp)}"
+        lines.append(("One ulp", plain if len(plain) <= LONGEST_ULP else short))
     if each.error:
         relative, ulps = each.relative_error, each.error_ulp
         shown = f"{text.approximate(each.error, 17)} ({approximate(relative)} relative, {approximate(ulps)} ulp)"
         lines.append(("Error", shown))
-    interval = each.interval
-    if interval is not None and not isinstance(each.format, (IntFormat, CodeBook)):
-        left, right = "[" if interval.low_closed else "(", "]" if interval.high_closed else ")"
-        low, high = text.approximate(interval.low, 20), text.approximate(interval.high, 20)
-        lines.append(("Rounds here", f"{left}{low}, {high}{right}"))
+    if each.interval_text and not isinstance(each.format, IntFormat):
+        lines.append(("Rounds here", each.interval_text))
     return lines

@@ -67,7 +67,12 @@ def _add_encode(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def _add_decode(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("decode", help="what the bits of a format mean")
     parser.add_argument("bits", metavar="BITS", help="0x... or 0b...")
-    parser.add_argument("--format", required=True, metavar="F", help="the format")
+    parser.add_argument(
+        "--format",
+        default="all",
+        metavar="F",
+        help="a format, several with commas, or all (default): those with as many digits",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run_decode)
 
@@ -118,18 +123,53 @@ def run_encode(args: argparse.Namespace) -> int:
 
 
 def run_decode(args: argparse.Namespace) -> int:
-    fmt = named_format(args.format)
     if not re.fullmatch(r"0[xX][0-9a-fA-F_]+|0[bB][01_]+", args.bits):
         raise UserError(f"{clipped(args.bits)!r} is not a bit pattern; write 0x... or 0b...")
+    results = _decoded(args.bits, args.format)
+    if args.json:
+        alone = {"format": results[0].format.name} if len(results) == 1 else {}
+        print_json({"input": args.bits, **alone, "results": [each.row() for each in results]})
+    elif len(results) == 1:
+        print_lines([("Input", clipped(args.bits)), *stored_lines(results[0])])
+    else:
+        _print_decodings(results, args.bits)
+    return 0
+
+
+def _decoded(bits: str, names: str) -> list[Report]:
+    """The bits in the formats that are named, or in all whose codes have so many digits."""
     try:
-        result = report_code(int(args.bits, 0), fmt)
+        code = int(bits, 0)
+        chosen = _written_so(bits, code) if names == "all" else chosen_formats(names)
+        found = [report_code(code, fmt) for fmt in chosen]
     except ValueError as error:
         raise UserError(str(error)) from None
-    if args.json:
-        print_json({"input": args.bits, "format": fmt.name, "results": [result.row()]})
-    else:
-        print_lines([("Input", clipped(args.bits)), *stored_lines(result)])
-    return 0
+    if not found:
+        raise UserError(f"{clipped(bits)} does not fit into any format; the widest here has 64 bits")
+    return found
+
+
+def _written_so(bits: str, code: int) -> list[Format]:
+    """The formats whose codes are written with as many digits; where there are none, all that are wide enough."""
+    digits, per_digit = len(bits[2:].replace("_", "")), 4 if bits[1] in "xX" else 1
+    fitting = [fmt for fmt in formats().values() if code < 1 << fmt.bits]
+    return [fmt for fmt in fitting if -(-fmt.bits // per_digit) == digits] or fitting
+
+
+def _print_decodings(results: Sequence[Report], bits: str) -> None:
+    screen = console()
+    headings = ("Format", "Fields", "Value", "As n*2^k", "Class")
+    wanted = headings if screen.width >= WIDE else ("Format", "Value", "Class")
+    made = table(f"{clipped(bits)} in {len(results)} formats", wanted, right=())
+    for each in results:
+        real = each.stored.real
+        product = text.times_power_of_two(real.value) if real.is_finite else ""
+        parts = fields(each) if each.format.bits <= 19 else Text("")
+        cells: tuple[str | Text, ...] = (
+            each.format.name, parts, each.shown, product if len(product) <= 40 else "", each.stored.category,
+        )  # fmt: skip
+        made.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in wanted))
+    screen.print(made)
 
 
 def _print_encodings(reports: Sequence[Report], value: str) -> None:

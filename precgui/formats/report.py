@@ -10,7 +10,7 @@ from precgui.formats import text
 from precgui.formats.codec import Decoded, decode, encode, ordinal_of, step
 from precgui.formats.model import CodeBook, FloatFormat, Format
 from precgui.formats.real import Real, to_float
-from precgui.formats.rounding import Convention, Interval, beyond, probability_up, round_ordinal, rounding_interval
+from precgui.formats.rounding import Convention, Interval, beyond, interval_of, probability_up, round_ordinal
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Report:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """The reals that round to the stored value under this rounding; None for NaN and infinity."""
+        """The reals that become the stored value under this convention; None for NaN and infinity."""
         ordinal = ordinal_of(self.format, self.stored.code)
-        return None if ordinal is None else rounding_interval(self.format, ordinal, self.convention.rounding)
+        return None if ordinal is None else interval_of(self.format, ordinal, self.convention)
 
     @property
     def probability_up(self) -> Fraction | None:
@@ -83,6 +83,23 @@ class Report:
     @property
     def binary(self) -> str:
         return f"{self.stored.code:0{self.format.bits}b}"
+
+    @property
+    def digits(self) -> int:
+        """So many significant digits tell the stored value, its neighbours and what lies between them apart."""
+        return max(17, int(self.format.decimal_digits) + 4)
+
+    @property
+    def interval_text(self) -> str:
+        """The interval as `[low, high)`; empty where there is none."""
+        if self.interval is None or isinstance(self.format, CodeBook):
+            return ""
+        low, high = (
+            "" if end is None else text.brief(end, self.digits, text.LONGEST_PLAIN)
+            for end in (self.interval.low, self.interval.high)
+        )
+        left, right = "[" if self.interval.low_closed else "(", "]" if self.interval.high_closed else ")"
+        return f"{left}{low or '-∞'}, {high or '∞'}{right}"
 
     @cached_property
     def shown(self) -> str:
@@ -139,7 +156,7 @@ def _note(report: Report) -> str:
     if wanted.kind != "nan" and stored.real.kind == "nan":
         return _nan_note(report)
     if wanted.kind == "inf" and stored.real.is_finite:
-        return f"infinity becomes the largest value of {name}"
+        return f"infinity becomes the last value of {name}"
     if wanted.is_finite and _overflows(wanted.value, report.format):
         return "overflow: becomes the last value"
     if wanted.is_finite and not wanted.is_zero and stored.real.is_zero:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, get_args
 
@@ -92,30 +92,56 @@ def _nearest(value: Fraction, fmt: Format, inner: int, outer: int, rounding: Rou
 
 @dataclass(frozen=True)
 class Interval:
-    """From `low` to `high`, each end belonging to it or not."""
+    """From `low` to `high`, each end belonging to it or not; None where it has no end."""
 
-    low: Fraction
-    high: Fraction
+    low: Fraction | None
+    high: Fraction | None
     low_closed: bool
     high_closed: bool
 
     def __contains__(self, value: Fraction) -> bool:
-        above = value >= self.low if self.low_closed else value > self.low
-        return above and (value <= self.high if self.high_closed else value < self.high)
+        above = self.low is None or value > self.low or (self.low_closed and value == self.low)
+        return above and (self.high is None or value < self.high or (self.high_closed and value == self.high))
+
+
+def interval_of(fmt: Format, ordinal: int, convention: Convention) -> Interval:
+    """The real numbers that are stored as `ordinal`, overflow included; for stochastic rounding, those that can be."""
+    found = rounding_interval(fmt, ordinal, convention.rounding)
+    if ordinal == fmt.max_ordinal and _takes_all_beyond(fmt, convention, negative=False):
+        found = replace(found, high=None, high_closed=False)
+    if isinstance(fmt, FloatFormat) and not fmt.has_zero and ordinal == fmt.min_ordinal:
+        found = replace(found, low=Fraction(0), low_closed=False)
+    if ordinal == fmt.min_ordinal and _takes_all_beyond(fmt, convention, negative=True):
+        found = replace(found, low=None, low_closed=False)
+    return found
+
+
+def _takes_all_beyond(fmt: Format, convention: Convention, *, negative: bool) -> bool:
+    """Whether the last value on a side stands for every finite number past it."""
+    if not isinstance(fmt, FloatFormat) or convention.overflow == "saturate":
+        return True
+    if negative and not fmt.signed:
+        return False
+    if convention.overflow == "nan":
+        return not fmt.has_nan
+    return keeps_finite(convention.rounding, negative=negative) or not (fmt.has_inf or fmt.has_nan)
 
 
 def rounding_interval(fmt: Format, ordinal: int, rounding: Rounding) -> Interval:
-    """The real numbers that round to `ordinal`; for stochastic rounding, those that can."""
+    """The real numbers that round to `ordinal` in a format without end; for stochastic rounding, those that can."""
     value = fmt.value(ordinal)
     below, above = _around(fmt, ordinal)
     if rounding in ("nearest_even", "nearest_away"):
         low, high = (value + below) / 2, (value + above) / 2
-        if rounding == "nearest_even":
-            return Interval(low, high, fmt.is_even(ordinal), fmt.is_even(ordinal))
+        if rounding == "nearest_even":  # a tie goes outwards from an odd place, inwards to an even one
+            low_tie = not fmt.is_even(ordinal - 1) if value > 0 else fmt.is_even(ordinal)
+            high_tie = not fmt.is_even(ordinal + 1) if value < 0 else fmt.is_even(ordinal)
+            return Interval(low, high, low_tie, high_tie)
         return Interval(low, high, value > 0, value < 0)
     if rounding == "to_odd":
-        odd = not fmt.is_even(ordinal)
-        return Interval(below, above, False, False) if odd else Interval(value, value, True, True)
+        takes_low = fmt.is_even(ordinal - 1) if value > 0 else not fmt.is_even(ordinal)
+        takes_high = fmt.is_even(ordinal + 1) if value < 0 else not fmt.is_even(ordinal)
+        return Interval(below if takes_low else value, above if takes_high else value, not takes_low, not takes_high)
     goes_down = rounding == "down" or (rounding == "toward_zero" and value > 0)
     goes_up = rounding == "up" or (rounding == "toward_zero" and value < 0)
     if goes_down:
@@ -126,10 +152,7 @@ def rounding_interval(fmt: Format, ordinal: int, rounding: Rounding) -> Interval
 
 
 def _around(fmt: Format, ordinal: int) -> tuple[Fraction, Fraction]:
-    below, above = fmt.value(ordinal - 1), fmt.value(ordinal + 1)
-    if isinstance(fmt, FloatFormat) and ordinal == fmt.min_ordinal and not fmt.signed:
-        below = Fraction(0)
-    return below, above
+    return fmt.value(ordinal - 1), fmt.value(ordinal + 1)
 
 
 def probability_up(value: Fraction, fmt: Format) -> Fraction:

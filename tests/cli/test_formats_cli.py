@@ -70,6 +70,20 @@ def test_that_decode_reads_bits(capsys: pytest.CaptureFixture[str]) -> None:
     assert (row["format"], row["exact"]) == ("e4m3fn", "448")
 
 
+def test_that_bits_are_decoded_in_all_formats_with_so_many_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    def names(bits: str, *options: str) -> dict[str, str]:
+        return {row["format"]: row["exact"] for row in _json(capsys, "decode", bits, *options)["results"]}
+
+    assert names("0x7e", "--format", "e4m3fn,e5m2") == {"e4m3fn": "448", "e5m2": "nan"}
+    eight = names("0x7f")
+    assert {"e4m3fn", "e5m2", "e4m3fnuz", "e8m0", "ue4m3", "int8"} <= eight.keys()
+    assert not {"fp16", "e2m1", "e3m2", "fp64"} & eight.keys()
+    assert set(names("0x3c00", "--format", "all")) == {"fp16", "bf16"}
+    assert set(names("0b111")) > {"fp64", "e2m1"}
+    assert main(["decode", "0x7f"]) == 0
+    assert "e4m3fnuz" in capsys.readouterr().out
+
+
 def test_that_the_table_of_formats_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {(row["name"], row["kind"]): row for row in _json(capsys, "formats")["formats"]}
     assert rows["fp16", "float"]["max_finite"] == "65504"
@@ -81,7 +95,8 @@ def test_that_the_table_of_formats_is_complete(capsys: pytest.CaptureFixture[str
     ("arguments", "words"),
     [(["encode", "1/0"], "division by zero"), (["encode", "1", "--format", "fp17"], "no number format"),
      (["encode", "😀"], "not part of a number"), (["decode", "12", "--format", "fp16"], "bit pattern"),
-     (["decode", "0x1ff", "--format", "e5m2"], "does not fit"), (["encode", "1", "--stack", "tape"], "no stack"),
+     (["decode", "0x1ff", "--format", "e5m2"], "does not fit"),
+     (["decode", "0x1ffffffffffffffff"], "does not fit into any"), (["encode", "1", "--stack", "tape"], "no stack"),
      (["encode", "1", "--format", "mxfp4"], "block format"), (["arithmetic", "add", "1"], "takes 2 numbers"),
      (["arithmetic", "power", "1", "2"], "no operation"), (["arithmetic", "dot", "1,2", "3"], "differ in length"),
      (["arithmetic", "sum", "1,😀"], "number 2"), (["arithmetic", "add", "1", "2", "--output", "fp16"], "leave it out"),

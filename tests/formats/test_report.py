@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from precgui.formats import text
 from precgui.formats.conventions import PRESETS, library_table
 from precgui.formats.parse import parse
-from precgui.formats.real import Real, from_float
+from precgui.formats.real import Real, finite, from_float
 from precgui.formats.registry import formats, get
 from precgui.formats.report import report, report_code
-from precgui.formats.rounding import Convention
+from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, Convention, Overflow, Rounding, interval_of
 
 KEYS = {"format", "bits", "binary", "sign", "exponent", "mantissa", "value", "exact", "error", "ulp", "class"}
 
@@ -57,7 +57,8 @@ def test_that_neighbours_interval_and_probability_fit_together() -> None:
     assert below is not None
     assert below.real.value == 416
     assert result.interval is not None
-    assert (result.interval.low, result.interval.high) == (432, 464)
+    assert (result.interval.low, result.interval.high) == (432, None)
+    assert result.interval_text == "[432, ∞)"
     assert report(parse("1.03125"), get("e4m3fn")).probability_up == Fraction(1, 4)
 
 
@@ -65,13 +66,57 @@ def test_that_neighbours_interval_and_probability_fit_together() -> None:
     ("value", "name", "words"),
     [("65520", "fp16", "infinity"), ("1e-8", "fp16", "underflow"), ("nan", "e2m1", "no NaN"),
      ("500", "e4m3fn", "no infinity"),
-     ("-1", "ue4m3", "no sign"), ("0", "e8m0", "no zero"), ("inf", "int8", "largest"), ("1000", "int8", "overflow"),
+     ("-1", "ue4m3", "no sign"), ("0", "e8m0", "no zero"), ("inf", "int8", "last value"), ("1000", "int8", "overflow"),
      ("1e-7", "fp16", "subnormal"), ("1", "fp16", "")],
 )  # fmt: skip
 def test_that_a_reader_is_told_what_happened(value: str, name: str, words: str) -> None:
     note = report(parse(value), get(name)).note
     assert words in note
     assert bool(words) == bool(note)
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "convention", "interval"),
+    [("448", "e4m3fn", Convention(), "[432, 464]"), ("-448", "e4m3fn", Convention(), "[-464, -432]"),
+     ("448", "e4m3fn", Convention(overflow="nan"), "[432, 464]"), ("6", "e2m1", Convention(), "(5, ∞)"),
+     ("-6", "e2m1", Convention(overflow="nan"), "(-∞, -5)"), ("65504", "fp16", Convention("down"), "[65504, ∞)"),
+     ("-65504", "fp16", Convention("down"), "[-65504, -65472)"), ("127", "int8", Convention(), "(126.5, ∞)"),
+     ("0", "ue4m3", Convention(overflow="saturate"), "(-∞, 0.0009765625]"),
+     ("0", "ue4m3", Convention(), "[-0.0009765625, 0.0009765625]"),
+     ("1e-45", "e8m0", Convention(), "(0, 8.8162076311671563e-39)")],
+)  # fmt: skip
+def test_that_the_last_value_takes_what_the_convention_gives_it(
+    value: str, name: str, convention: Convention, interval: str
+) -> None:
+    assert report(parse(value), get(name), convention).interval_text == interval
+
+
+@pytest.mark.parametrize("overflow", OVERFLOWS)
+@pytest.mark.parametrize("rounding", [each for each in ROUNDINGS if each != "stochastic"])
+@pytest.mark.parametrize(
+    "name", ["e4m3fn", "e2m1", "e5m2", "e4m3fnuz", "ue4m3", "e8m0", "int4", "uint4", "e0m3", "e3m2"]
+)
+def test_that_exactly_the_numbers_of_the_interval_are_stored_as_its_value(
+    name: str, rounding: Rounding, overflow: Overflow
+) -> None:
+    fmt, convention = get(name), Convention(rounding, overflow)
+    ends = [fmt.min_ordinal, fmt.min_ordinal + 1, -1, 0, 1, fmt.max_ordinal - 1, fmt.max_ordinal]
+    ordinals = [each for each in ends if fmt.min_ordinal <= each <= fmt.max_ordinal]
+    intervals = {each: interval_of(fmt, each, convention) for each in ordinals}
+    corners = {end for each in intervals.values() for end in (each.low, each.high) if end is not None}
+    corners |= {fmt.value(each) for each in ordinals} | {2 * fmt.max_finite, -2 * fmt.max_finite}
+    for value in {corner + shift for corner in corners for shift in (0, Fraction(1, 10**60), -Fraction(1, 10**60))}:
+        stored = report(finite(value), fmt, convention).stored
+        found = stored.ordinal if stored.real.is_finite else None
+        assert [each for each in ordinals if value in intervals[each]] == [each for each in ordinals if each == found]
+
+
+def test_that_neighbours_in_the_widest_format_can_be_told_apart() -> None:
+    result = report(parse("12"), get("e5m112"))
+    low, high = result.interval_text.strip("[]()").split(", ")
+    near = [result.neighbour(steps) for steps in (-1, 1)]
+    shown = [text.short(each.real, result.digits) for each in near if each is not None]
+    assert len({shown[0], low, "12", high, shown[1]}) == 5
 
 
 def test_that_bits_that_are_already_there_have_no_error() -> None:

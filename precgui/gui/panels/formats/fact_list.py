@@ -10,7 +10,7 @@ from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from precgui.formats import text
-from precgui.formats.model import CodeBook, FloatFormat
+from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
 
 LONGEST = 60
@@ -68,11 +68,8 @@ def facts_of(report: Report) -> dict[str, str]:
     facts |= _error_facts(report)
     for label, steps in (("Next below", -1), ("Next above", 1)):
         near = report.neighbour(steps)
-        facts[label] = text.short(near.real, 17) if near else ""
-    interval = report.interval
-    if interval is not None and not isinstance(fmt, CodeBook):
-        left, right = "[" if interval.low_closed else "(", "]" if interval.high_closed else ")"
-        facts["Rounds here"] = f"{left}{_number(interval.low, 20)}, {_number(interval.high, 20)}{right}"
+        facts[label] = text.short(near.real, report.digits) if near else ""
+    facts["Rounds here"] = report.interval_text
     chance = report.probability_up
     if report.convention.rounding == "stochastic" and chance is not None:
         facts["Chance of up"] = f"{text.approximate(chance * 100, 4)} %"
