@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,3 +160,14 @@ def test_that_people_read_arithmetic_as_a_table_or_a_list(capsys: pytest.Capture
     assert "0.96666" in capsys.readouterr().out
     assert main(["arithmetic", "divide", "1", "0", "--format", "e4m3fn", "--stack", "torch >= 2.12"]) == 0
     assert "0x7e" in capsys.readouterr().out
+
+
+ENCODED = Path(__file__).parents[2] / "docs" / "formats-encoded.md"
+
+
+@pytest.mark.parametrize("value", re.findall(r"^## `precgui encode (.+)`$", ENCODED.read_text("utf-8"), re.MULTILINE))
+def test_that_the_documented_encodings_are_what_is_printed(capsys: pytest.CaptureFixture[str], value: str) -> None:
+    section = ENCODED.read_text("utf-8").partition(f"## `precgui encode {value}`\n\n```\n")[2].partition("```")[0]
+    assert main(["encode", value]) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert section.splitlines() == printed
