@@ -54,6 +54,7 @@ _HALF_RATE = (
     "GeForce accumulates in FP32 at half rate; in FP16 it is twice as fast "
     "(torch.backends.cuda.matmul.allow_fp16_accumulation)."
 )
+_E5M2_WITH_E4M3 = "torch multiplies it with E4M3, as for gradients, never two E5M2: cuBLASLt has no such product."
 _NO_TENSOR_CORES = "TU116 and TU117 report capability 7.5 but have no tensor cores."
 # Chips without tensor cores that report 7.5, by the words of their names (TU116 and TU117).
 _NO_TENSOR_CORE_WORDS = {"MX450", "MX550", "T400", "T500", "T550", "T600", "T1000", "T1200", "TU116", "TU117"}
@@ -116,6 +117,8 @@ def nvidia(architecture: Architecture, name: str) -> dict[str, Support]:
         row["bf16"] = Support("emulated", _BF16_BY_TORCH, tables.source_text(("ptx91", "m_bf16")), "bf16_tc")
     if product_class(name, architecture.capability) == "geforce" and row["fp16"].unit == "fp16_tc":
         row["fp16"] = replace(row["fp16"], reason=f"{row['fp16'].reason} {_HALF_RATE}")
+    if row["e5m2"].support == "native":
+        row["e5m2"] = replace(row["e5m2"], reason=f"{row['e5m2'].reason} {_E5M2_WITH_E4M3}")
     return row
 
 

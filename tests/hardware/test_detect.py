@@ -41,6 +41,8 @@ def test_that_hopper_has_fp8_and_emulates_int4(monkeypatch):
     for card, bandwidth in ((cards.h100(), 3352), (cards.h200(), 4917)):
         device = first_gpu(monkeypatch, card)
         assert levels(device, "e4m3fn", "e5m2", "int8") == ["native"] * 3
+        assert "never two E5M2" in device.formats["e5m2"].reason
+        assert "E4M3.E4M3" not in device.formats["e5m2"].reason
         assert levels(device, "int4", "e2m1", "mxfp4") == ["emulated", "none", "none"]
         assert device.formats["e4m3fn"].peak.tops == pytest.approx(132 * 1.980 * 8192 / 1e3)
         assert device.formats["e4m3fn"].peak.datasheet_tops == 1978.9
