@@ -1,9 +1,11 @@
 """What recording tensors costs a training step, in pairs with the same step without it, beside other tools.
 
-`python benchmarks/telemetry_overhead.py [--pairs N] [--model gpt] [--batch N]` prints, for each way of recording, the
-ratio of CPU time (all threads of the process, the file included) to that of a plain step beside it, and what the record
-itself says that looking cost. "nothing" is the noise of the method. `--elements` prints nanoseconds an element of
-single looks instead.
+`python benchmarks/telemetry_overhead.py [--pairs N] [--model gpt] [--batch N] [--way NAME]` prints, for each way of
+recording, the ratio of a step with it to a plain one beside it, in CPU time and by the clock: the median of the pairs
+and where it lies with 95 % (bootstrap). CPU time is that of the training thread in the step, and what other threads
+took in the meantime, the writer of the file first of all, is all put on the recorded steps. "nothing" is the noise of
+the method. CPU time holds on a machine that does other things, too; the clock does not. `--elements` prints
+nanoseconds an element of single looks instead.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torchvision
 from torch import Tensor, nn
@@ -26,6 +29,7 @@ from torch import Tensor, nn
 from precgui.config import RecordConfig
 from precgui.engine.telemetry_meters import HostMeter
 from precgui.record import Recorder
+from precgui.runs import writer
 from precgui.runs.reader import open_run
 
 WARM_UP = 8
@@ -137,24 +141,56 @@ WAYS: dict[str, Callable[[Loop], Any]] = {
 }
 
 
-def step_s(loop: Loop) -> float:
-    """CPU seconds of the process for a step."""
-    begin = time.process_time()
+class Pairs:
+    """Steps of a plain and of a watched loop in turns, now the one first, now the other.
+
+    `others_s` is CPU time of other threads in the meantime.
+    """
+
+    def __init__(self) -> None:
+        self.cpu_s: list[tuple[float, float]] = []  # plain, watched
+        self.clock_s: list[tuple[float, float]] = []
+        self.others_s = 0.0
+
+    def run(self, plain: Loop, watched: Loop, pairs: int) -> None:
+        for pair in range(WARM_UP):
+            (plain, watched)[pair % 2].step()
+            (plain, watched)[1 - pair % 2].step()
+        begin = time.process_time() - time.thread_time()
+        for pair in range(pairs):
+            first, second = (plain, watched) if pair % 2 else (watched, plain)
+            times = {loop: _timed(loop) for loop in (first, second)}
+            self.cpu_s.append((times[plain][0], times[watched][0]))
+            self.clock_s.append((times[plain][1], times[watched][1]))
+        self.others_s = time.process_time() - time.thread_time() - begin
+
+    def told(self) -> str:
+        others = self.others_s / sum(plain for plain, _ in self.cpu_s)
+        cpu, clock = _ratio(self.cpu_s, others), _ratio(self.clock_s)
+        step_ms = 1e3 * statistics.median(plain for plain, _ in self.cpu_s)
+        return f"CPU {cpu}, of it other threads {others:.3f}; clock {clock}; {step_ms:.0f} ms a plain step"
+
+
+def _timed(loop: Loop) -> tuple[float, float]:
+    """CPU seconds of this thread for a step, and seconds."""
+    begin, cpu = time.perf_counter(), time.thread_time()
     loop.step()
-    return time.process_time() - begin
+    return time.thread_time() - cpu, time.perf_counter() - begin
 
 
-def ratios(name: str, batch: int, way: Callable[[Loop], Any], pairs: int) -> str:
-    """Watched over plain: median and interquartile range of the pairs, ratio of the sums; who is first changes."""
-    plain, watched = Loop(name, batch), Loop(name, batch)
-    times: dict[Loop, list[float]] = {plain: [], watched: []}
+def _ratio(pairs: list[tuple[float, float]], more: float = 0.0) -> str:
+    """Median of watched over plain, and what it is in 95 % of samples drawn from the pairs; `more` is added."""
+    ratios = np.array([watched / plain for plain, watched in pairs]) + more
+    drawn = np.median(np.random.default_rng(0).choice(ratios, (2000, len(ratios))), axis=1)
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return f"{np.median(ratios):.3f} ({low:.3f} to {high:.3f})"
+
+
+def measured(name: str, batch: int, way: Callable[[Loop], Any], pairs: int) -> str:
+    plain, watched, steps = Loop(name, batch), Loop(name, batch), Pairs()
     with way(watched):
-        for pair in range(WARM_UP + pairs):
-            for loop in (plain, watched) if pair % 2 else (watched, plain):
-                times[loop].append(step_s(loop))
-    cost, base = times[watched][WARM_UP:], times[plain][WARM_UP:]
-    low, middle, high = statistics.quantiles([c / b for c, b in zip(cost, base, strict=True)], n=4)
-    return f"{middle:.3f}  (interquartile range {high - low:.3f}), sums {sum(cost) / sum(base):.3f}"
+        steps.run(plain, watched, pairs)
+    return steps.told()
 
 
 def print_elements(size: int = 300_000, rounds: int = 200) -> None:
@@ -186,6 +222,7 @@ def main() -> None:
     parser.add_argument("--elements", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    writer.FLUSH_S *= 2  # half of the time is that of the plain loop
     if options.elements:
         print_elements()
         return
@@ -193,7 +230,7 @@ def main() -> None:
         print(f"{name}, batch {options.batch}, one thread")
         for way in options.way or WAYS:
             try:
-                told = ratios(name, options.batch, WAYS[way], options.pairs)
+                told = measured(name, options.batch, WAYS[way], options.pairs)
             except ImportError as error:
                 print(f"  {way:38} not measured: {error}")
                 continue

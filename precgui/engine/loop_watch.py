@@ -15,7 +15,8 @@ from torch.utils.hooks import RemovableHandle
 
 from precgui.config import RecordConfig
 from precgui.engine.telemetry import Telemetry, Weight
-from precgui.engine.telemetry_outputs import plain_name, unseen
+from precgui.engine.telemetry_outputs import plain_name
+from precgui.engine.telemetry_tensors import readable, unseen
 from precgui.engine.telemetry_weights import updated_by
 from precgui.events import Emit
 
@@ -131,13 +132,15 @@ class LoopWatch:
         if seen is not None:
             self._known.append(seen)
             return
-        own = [(w.name, w.own.grad.detach()) for w in updated_by(self._weights, optimizer) if w.own.grad is not None]
-        dense = [g.coalesce().values() if g.is_sparse else g for _, g in own]
-        if dense:
-            with unseen():
-                norms = torch._foreach_norm(dense, dtype=torch.float32)
+        with unseen():
+            named = [
+                (w.name, readable(w.own.grad)) for w in updated_by(self._weights, optimizer) if w.own.grad is not None
+            ]
+            own = {name: gradient for name, gradient in named if gradient is not None}
+            if own:
+                norms = torch._foreach_norm(list(own.values()), dtype=torch.float32)
                 torch._foreach_div_(norms, scale)
-                self._norms |= {name: norm.to(norms[0].device) for (name, _), norm in zip(own, norms, strict=True)}
+                self._norms |= {name: norm.to(norms[0].device) for name, norm in zip(own, norms, strict=True)}
 
 
 def _weights(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight]:

@@ -17,9 +17,10 @@ from precgui.engine.telemetry_box import BLACK_BOX_STEPS, BlackBox
 from precgui.engine.telemetry_budget import Budget
 from precgui.engine.telemetry_clock import Clock, keeping_s
 from precgui.engine.telemetry_meters import Meter, meter_for, stride_for
-from precgui.engine.telemetry_outputs import Outputs, unseen
+from precgui.engine.telemetry_outputs import Outputs
 from precgui.engine.telemetry_rows import Rows, Table, finished, nonfinite, norm
-from precgui.engine.telemetry_weights import Weight, gradients, states, updated_by, values
+from precgui.engine.telemetry_tensors import readable, unseen
+from precgui.engine.telemetry_weights import Weight, exact_values, gradients, states, updated_by, values
 from precgui.events import Emit, Facts, Incident, TensorStats
 
 __all__ = ["Telemetry", "Weight"]
@@ -67,7 +68,7 @@ class Telemetry:
         self._tables: list[tuple[Table, Any]] = []
         self._unscaled = 1.0  # what gradients must be multiplied by
         self._clock.clear()
-        self._before: tuple[list[Weight], list[int], Any] | None = None
+        self._before: tuple[list[Weight], Any] | None = None
 
     def begin(self, step: int, scale: float = 1.0) -> None:
         """Step `step` (counted from 1) begins, its loss multiplied by `scale`."""
@@ -99,17 +100,16 @@ class Telemetry:
         with self._at("update") as stride:
             if stride:
                 weights = updated_by(self._weights, optimizer)
-                strides = [stride_for(w.own.numel(), stride) for w in weights]
-                self._before = weights, strides, self._meter.keep([w.value for w in weights], strides, self._step)
+                tensors, table = _listed("update", exact_values(weights), stride)
+                self._before = weights, self._meter.keep(tensors, table.strides, self._step)
 
     def after_update(self, optimizers: Sequence[Optimizer]) -> None:
         """The weights are what the next step will see; a skipped step has left them as they were."""
         with self._at("update") as stride:
             if stride and self._before is not None:
-                weights, strides, kept = self._before
-                rows = self._meter.compare([w.value for w in weights], strides, self._step, kept)
-                table = Table("update", [w.name for w in weights], strides, [w.own.numel() for w in weights])
-                self._tables.append((table, rows))
+                weights, kept = self._before
+                tensors, table = _listed("update", exact_values(weights), stride)
+                self._tables.append((table, self._meter.compare(tensors, table.strides, self._step, kept)))
                 self._before = None
         with self._at("weight") as stride:
             if stride:
@@ -125,7 +125,7 @@ class Telemetry:
             with self._clock.booked(FIXED):
                 self._outputs.end()
                 alarm = self._tell_outputs(time_s, told=alarm) or alarm
-            self._clock.book(FIXED, self._outputs.sentinel_s)
+            self._clock.book(FIXED, self._outputs.sentinel.spent_s)
         if alarm:
             if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
                 self._alarm_until = self._step + ALARM_STEPS
@@ -145,7 +145,7 @@ class Telemetry:
 
     def first_nonfinite(self) -> str:
         """The first module of this step whose output was not finite, or ''."""
-        return self._outputs.first_nonfinite() if self._outputs is not None else ""
+        return self._outputs.sentinel.first_nonfinite() if self._outputs is not None else ""
 
     def first_nonfinite_gradient(self) -> str:
         """The first parameter whose gradient was seen to be not finite, or ''; on a GPU it is known after `end`."""
@@ -200,14 +200,12 @@ class Telemetry:
         self, kind: str, named: Sequence[tuple[str, Tensor]], stride: int, factor: float = 1.0
     ) -> float | None:
         """Look at tensors; returns the L2 norm over all of them where it is known now, see `telemetry_rows.norm`."""
-        if not named:
+        tensors, table = _listed(kind, named, stride)
+        if not tensors:
             return None
-        tensors = [tensor for _, tensor in named]
-        sizes = [tensor.numel() for tensor in tensors]
-        strides = [stride_for(size, stride) for size in sizes]
-        rows = self._meter.measure(tensors, strides, self._step, factor)
-        self._tables.append((Table(kind, [name for name, _ in named], strides, sizes), rows))
-        return norm(rows) if isinstance(rows, np.ndarray) and max(strides) == 1 else None
+        rows = self._meter.measure(tensors, table.strides, self._step, factor)
+        self._tables.append((table, rows))
+        return norm(rows) if isinstance(rows, np.ndarray) and max(table.strides) == 1 else None
 
     def _events(self, time_s: float, alarm: bool) -> list[TensorStats]:
         """What was seen in the step, one event for each kind."""
@@ -239,3 +237,11 @@ class Telemetry:
             return
         with self._clock.booked(kind), unseen():
             yield self._due[kind]
+
+
+def _listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], Table]:
+    """What can be looked at of these tensors, and the table of it, with a stride for each."""
+    pairs = [(name, found) for name, tensor in named if (found := readable(tensor)) is not None and found.numel()]
+    sizes = [tensor.numel() for _, tensor in pairs]
+    table = Table(kind, [name for name, _ in pairs], [stride_for(size, stride) for size in sizes], sizes)
+    return [tensor for _, tensor in pairs], table

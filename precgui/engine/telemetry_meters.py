@@ -16,6 +16,7 @@ from torch import Tensor
 
 from precgui.engine import telemetry_kernels as k
 from precgui.engine.telemetry_rows import Rows, empty, half_ulps
+from precgui.engine.telemetry_tensors import dense
 
 SMALL = 4096  # elements, below which a tensor is always looked at in full
 _KINDS = {torch.float32: k.FLOAT32, torch.bfloat16: k.BFLOAT16}  # what the loops read; other types are cast before
@@ -23,7 +24,7 @@ _INF, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
 
 
 class Meter(Protocol):
-    """Looks at tensors of any floating type, layout and size; `stride` k reads one of k blocks, from block `first`."""
+    """Looks at readable tensors of any type, order and size; `stride` k reads one of k blocks, from a moving one on."""
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Any:
         """Rows of WIDTH numbers, one for each tensor, of the tensor times `factor`; see `fetch`."""
@@ -59,19 +60,6 @@ def stride_for(size: int, stride: int) -> int:
     return min(stride, 1 << max(0, (size // SMALL).bit_length() - 1)) if size >= SMALL else 1
 
 
-def dense(tensor: Tensor) -> Tensor:
-    """All elements, flat and in any order, without a copy where memory allows; the stored ones of a sparse tensor."""
-    tensor = tensor.detach()
-    if tensor.is_sparse:
-        tensor = tensor.coalesce().values()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    if not tensor.is_contiguous():
-        steps = tensor.stride()
-        tensor = tensor.permute(sorted(range(tensor.dim()), key=lambda axis: -steps[axis]))
-    return tensor.reshape(-1)
-
-
 def _sampled(tensor: Tensor, stride: int, first: int) -> Tensor:
     """The blocks looked at, as FP32; the last, incomplete block belongs to them only when the stride is 1."""
     flat = dense(tensor)
@@ -81,8 +69,8 @@ def _sampled(tensor: Tensor, stride: int, first: int) -> Tensor:
     return flat.float()
 
 
-def _first(stride: int, tick: int) -> int:
-    """The first block of a tensor: it moves, so that over the steps every element is seen."""
+def _first(stride: Any, tick: int) -> Any:
+    """The first block of a tensor (of each of an array): it moves, so that over the steps every element is seen."""
     return tick * 5 % stride
 
 
@@ -97,9 +85,9 @@ class HostMeter:
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Rows:
         places, _alive = self._places(tensors, strides, tick)
-        rows, counts = empty(len(tensors)), np.zeros((len(tensors), k.BINS), np.uint32)
-        k.measure(*places, factor, rows, counts)
-        return _joined(rows, counts)
+        rows = empty(len(tensors))
+        k.measure(*places, factor, rows)
+        return rows
 
     def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> NDArray[np.float32]:
         places, _alive = self._places(tensors, strides, tick)
@@ -109,9 +97,9 @@ class HostMeter:
 
     def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Rows:
         places, _alive = self._places(tensors, strides, tick)
-        rows, counts = empty(len(tensors)), np.zeros((len(tensors), k.BINS), np.uint32)
-        k.compare(*places, kept, self._halves, rows, counts)
-        return _joined(rows, counts)
+        rows = empty(len(tensors))
+        k.compare(*places, kept, self._halves, rows)
+        return rows
 
     def fetch(self, rows: Sequence[Any]) -> list[Rows]:
         return list(rows)
@@ -120,22 +108,18 @@ class HostMeter:
         self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int
     ) -> tuple[tuple[NDArray[np.int64], ...], list[Tensor]]:
         """Addresses, sizes, strides and first blocks, and what must live as long as the addresses are used."""
-        alive, table = [], []
-        for tensor, stride in zip(tensors, strides, strict=True):
-            first = _first(stride, tick)
-            kind = _KINDS.get(tensor.dtype)
-            if kind is None:
-                kind, tensor, stride, first = k.FLOAT32, _sampled(tensor, stride, first), 1, 0
-            elif tensor.layout is not torch.strided or not tensor.is_contiguous():
-                tensor = dense(tensor)
-            alive.append(tensor)
-            table.append((tensor.data_ptr(), tensor.numel(), kind, stride, first))
-        return tuple(np.array(table, np.int64).reshape(-1, 5).T.copy()), alive
-
-
-def _joined(rows: Rows, counts: NDArray[np.uint32]) -> Rows:
-    rows[:, k.SUMS :] = counts
-    return rows
+        alive, wanted = list(tensors), np.array(strides, np.int64)
+        firsts = _first(wanted, tick)
+        for place, tensor in enumerate(tensors):
+            if tensor.dtype not in _KINDS:
+                alive[place] = _sampled(tensor, strides[place], int(firsts[place]))
+                wanted[place], firsts[place] = 1, 0
+            elif not tensor.is_contiguous():
+                alive[place] = dense(tensor)
+        addresses = np.array(list(map(Tensor.data_ptr, alive)), np.int64)
+        sizes = np.array(list(map(Tensor.numel, alive)), np.int64)
+        kinds = np.array([_KINDS[tensor.dtype] for tensor in alive], np.int64)
+        return (addresses, sizes, kinds, wanted, firsts), alive
 
 
 class DeviceMeter:

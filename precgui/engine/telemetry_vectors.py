@@ -1,4 +1,4 @@
-"""Counting bytes with vector instructions, as LLVM code inside numba functions.
+"""Counting bytes with vector instructions, and other LLVM code inside numba functions.
 
 numba's own loops add up in 64 bits, so that a vector holds 4 or 8 numbers; with a lane of 8 bits for each byte it holds
 eight times as many. LLVM splits the vectors of GROUP bytes into what the processor has.
@@ -15,6 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 GROUP = 64  # bytes at a time
+LINE = 64  # bytes that come into the cache together
 MOST_GROUPS = 255  # before a lane of 8 bits overflows
 _BYTE, _WORD, _INDEX, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _BYTES, _WORDS = ir.VectorType(_BYTE, GROUP), ir.VectorType(_WORD, GROUP)
@@ -31,11 +32,33 @@ def _pointer_to_word(context: Any, address: Any) -> Any:
     return _pointer(types.uint16)
 
 
+def _pointer_to_long(context: Any, address: Any) -> Any:
+    """An address as a pointer to uint64."""
+    return _pointer(types.uint64)
+
+
 def _pointer(kind: Any) -> Any:
     signature = types.CPointer(kind)(types.intp)  # type: ignore[no-untyped-call]
 
     def code(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], target.get_value_type(signature.return_type))
+
+    return signature, code
+
+
+def _prefetch(context: Any, address: Any) -> Any:
+    """Have the memory at `address` brought into the cache while other things are done; any address will do."""
+    signature = types.void(types.intp)
+
+    def code(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _BYTE.as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, _INDEX, _INDEX, _INDEX])
+        bring: Any = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, kind, "llvm.prefetch.p0i8"
+        )
+        to_read_in_all_caches_as_data = [ir.Constant(_INDEX, number) for number in (0, 3, 1)]
+        builder.call(bring, [builder.inttoptr(arguments[0], pointer), *to_read_in_all_caches_as_data])
+        return target.get_dummy_value()
 
     return signature, code
 
@@ -108,5 +131,7 @@ def _zeros() -> Any:
 
 as_floats: Any = intrinsic(_pointer_to_float)
 as_words: Any = intrinsic(_pointer_to_word)
+as_longs: Any = intrinsic(_pointer_to_long)
+prefetch: Any = intrinsic(_prefetch)
 count_equal: Any = intrinsic(_count_equal)
 count_below: Any = intrinsic(_count_below)

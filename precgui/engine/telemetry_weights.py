@@ -41,6 +41,10 @@ def values(weights: Sequence[Weight]) -> Named:
     return [(w.name, w.own) for w in weights]
 
 
+def exact_values(weights: Sequence[Weight]) -> Named:
+    return [(w.name, w.value) for w in weights]
+
+
 def states(weights: Sequence[Weight], optimizers: Sequence[Optimizer]) -> Named:
     """What the optimizers keep for each weight, but for step counters: `fc.weight.exp_avg`."""
     return [

@@ -1,0 +1,126 @@
+"""The sentinel: which output of a step is the first that is not finite."""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from precgui.engine.telemetry_kernels import carray, compiled
+from precgui.engine.telemetry_tensors import dense, floats, readable, unseen
+from precgui.engine.telemetry_vectors import LINE, as_floats, as_longs, as_words, prefetch
+
+_SPAN = 512  # numbers that are read while those two spans before them come into the cache
+_INFINITE = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80, torch.float32: 0x7F800000, torch.float64: 0x7FF << 52}
+
+
+class Sentinel:
+    """Looks for NaN and Inf in all outputs that it is shown, in the order in which they come.
+
+    On the CPU a loop reads them while they are still in the cache; elsewhere their largest magnitudes stay on the
+    device until `first_nonfinite` is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._largest: list[Tensor] = []
+        self._look("", torch.ones(3))  # compiles or loads the loop before it is timed
+        self.begin()
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.spent_s = 0.0  # CPU time of the step
+        self._last: tuple[Any, int] = (lambda: None, 0)
+        self._names.clear()
+        self._largest.clear()
+
+    def look(self, name: str, outputs: Any) -> None:
+        """What the module of this name returned."""
+        begin = time.thread_time()
+        for path, output in floats(outputs):
+            if self._is_news(output):
+                self._look(name + path, output)
+        self.spent_s += time.thread_time() - begin
+
+    def first_nonfinite(self) -> str:
+        """The first module of the step whose output is not finite, or ''. Waits for the device."""
+        if not self._largest:
+            return ""
+        device = self._largest[0].device
+        largest = torch.stack([each.to(device) for each in self._largest])
+        if math.isfinite(float(largest.max())):
+            return ""
+        return next(name for name, good in zip(self._names, largest.isfinite().tolist(), strict=True) if not good)
+
+    def _is_news(self, output: Tensor) -> bool:
+        """Whether it is not just another view of what was looked at last, as the outputs of many models are."""
+        (last, version), now = self._last, -1 if output.is_inference() else output._version
+        known = last()
+        if known is not None and (output is known or output._base is known) and now == version != -1:
+            return False
+        self._last = weakref.ref(output), now
+        return True
+
+    def _look(self, name: str, output: Tensor) -> None:
+        tensor = output if _is_at_hand(output) else _prepared(output)
+        if tensor is None or (tensor.is_cpu and _is_finite(tensor)):
+            return
+        with unseen():
+            largest = torch.tensor(math.inf) if tensor.is_cpu else torch.linalg.vector_norm(tensor, math.inf)
+        self._names.append(name)
+        self._largest.append(largest)
+
+
+def _is_at_hand(tensor: Tensor) -> bool:
+    """Whether its numbers lie side by side in the main memory, as most of them do."""
+    return type(tensor) is Tensor and tensor.is_cpu and tensor.dtype in _INFINITE and tensor.is_contiguous()
+
+
+def _prepared(output: Tensor) -> Tensor | None:
+    """What there is to look at of any other output."""
+    with unseen():
+        tensor = readable(output)
+        if tensor is None or not tensor.numel():
+            return None
+        if tensor.dtype not in _INFINITE:
+            tensor = tensor.float()
+        return dense(tensor) if tensor.is_cpu else tensor
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether all elements are, of a contiguous tensor in the main memory."""
+    found: int = largest(tensor.data_ptr(), tensor.numel(), tensor.element_size())
+    return found < _INFINITE[tensor.dtype]
+
+
+@numba.njit(inline="always")
+def _most(words: Any, magnitude: Any, address: Any) -> Any:
+    """The largest of `words` under the mask `magnitude`, from the last to the first: the end is still in the cache."""
+    largest = np.uint64(0)
+    for start in range((words.size - 1) // _SPAN * _SPAN, -1, -_SPAN):
+        for line in range(0, _SPAN * words.itemsize, LINE):
+            prefetch(address + (start - 2 * _SPAN) * words.itemsize + line)
+        part = words[start : start + _SPAN]
+        most = part.dtype.type(0)
+        for i in range(part.size):
+            most = max(most, part.dtype.type(part[i] & magnitude))
+        largest = max(largest, np.uint64(most))
+    return largest
+
+
+def _largest(address: Any, size: Any, width: Any) -> Any:
+    """The largest magnitude of numbers of `width` bytes, as bits: not below those of Inf where one is not finite."""
+    if width == 2:
+        return _most(carray(as_words(address), (size,)), np.uint16(0x7FFF), address)
+    if width == 4:
+        return _most(carray(as_floats(address), (size,)).view(np.uint32), np.uint32(0x7FFFFFFF), address)
+    return _most(carray(as_longs(address), (size,)), np.uint64(0x7FFFFFFFFFFFFFFF), address)
+
+
+largest = compiled(_largest)

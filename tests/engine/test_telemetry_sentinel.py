@@ -1,0 +1,133 @@
+"""What the sentinel notices, and what it can be shown without harm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from precgui.config import RecordConfig
+from precgui.engine.loop_watch import LoopWatch
+from precgui.engine.telemetry_outputs import Outputs
+from precgui.engine.telemetry_sentinel import Sentinel
+from precgui.events import Event, TensorStats
+
+
+def first(*outputs: Any) -> str:
+    """What is named of outputs that come one after the other."""
+    sentinel = Sentinel()
+    sentinel.begin()
+    for place, output in enumerate(outputs):
+        sentinel.look(f"m{place}", output)
+    return sentinel.first_nonfinite()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.float8_e5m2])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("size", [1, 511, 512, 513, 3000])
+def test_that_one_bad_element_is_noticed_wherever_it_is(dtype: torch.dtype, bad: float, size: int) -> None:
+    for place in {0, size // 2, size - 1}:
+        values = torch.ones(size)
+        values[place] = bad
+        assert first(torch.ones(size).to(dtype), values.to(dtype), torch.full((3,), torch.nan)) == "m1"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_that_the_largest_numbers_are_finite_though_their_sum_is_not(dtype: torch.dtype) -> None:
+    assert first(torch.full((5000,), torch.finfo(dtype).min, dtype=dtype)) == ""
+
+
+def test_that_every_order_and_nesting_of_elements_is_read() -> None:
+    bad = torch.zeros(4, 6, 5)
+    bad[3, 5, 4] = torch.nan
+    for output in (bad.mT, bad[1:], bad[:, ::5], bad.expand(2, 4, 6, 5), bad.to_sparse(), {"x": [bad]}, (bad, bad)):
+        assert first(output).startswith("m0")
+    assert first(bad[:, :5], bad[..., :4], bad[:0]) == ""
+
+
+def test_that_a_view_is_read_again_only_when_something_was_written() -> None:
+    output = torch.ones(4, 4)
+    assert first(output, output.view(16)) == ""
+    sentinel = Sentinel()
+    sentinel.look("first", output)
+    output[0, 0] = torch.inf
+    sentinel.look("second", output.view(16))
+    assert sentinel.first_nonfinite() == "second"
+
+
+def test_that_new_numbers_at_an_old_address_are_read() -> None:
+    sentinel = Sentinel()
+    for step in range(50):
+        output = torch.ones(64, 64) if step < 49 else torch.full((64, 64), torch.nan)
+        sentinel.look(str(step), output)
+        del output  # the next one may come to lie in its place
+    assert sentinel.first_nonfinite() == "49"
+
+
+def test_that_a_model_in_a_transformed_or_traced_function_is_let_alone() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    outputs = Outputs(model, lambda *_: None)
+    outputs.begin(frozenset({"activation", "activation_gradient"}), guarded=True)
+    parameters = dict(model.named_parameters())
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(model, parameters, (x,)).sum()
+
+    gradients = torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, torch.randn(5, 4))
+    assert gradients["0.weight"].shape == (5, 4, 4)
+    assert outputs.sentinel.first_nonfinite() == ""
+    outputs.close()
+
+
+def recorded(model: nn.Module, step: Callable[[torch.optim.Optimizer], Any]) -> list[TensorStats]:
+    """What a watch of a loop of two steps sees, at every element of all kinds."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    events: list[Event] = []
+    every = {name: 1 for name in RecordConfig.model_fields if name.endswith("_every")}
+    watch = LoopWatch(RecordConfig(budget=100, **every), model, [optimizer], events.append)
+    for number in (1, 2):
+        watch.begin(number, 1.0)
+        optimizer.zero_grad()
+        step(optimizer)
+        assert math.isfinite(watch.seen().grad_norm)
+        watch.end(0.0, 1.0, alarm=False)
+    watch.close()
+    return [event for event in events if isinstance(event, TensorStats)]
+
+
+def test_that_nested_tensors_are_seen_by_what_they_store() -> None:
+    model = nn.Linear(8, 8)
+
+    def step(optimizer: torch.optim.Optimizer) -> None:
+        ragged = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=torch.jagged)
+        model(ragged).values().square().mean().backward()
+        optimizer.step()
+
+    assert {"gradient", "activation"} <= {event.kind for event in recorded(model, step)}
+
+
+def test_that_of_tensors_over_several_processes_the_own_part_is_seen(tmp_path: Path) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        assert isinstance(model[0].weight, DTensor)
+
+        def step(optimizer: torch.optim.Optimizer) -> None:
+            model(torch.randn(16, 8)).square().mean().backward()
+            optimizer.step()
+
+        seen = {event.kind: event for event in recorded(model, step)}
+        assert {"gradient", "weight", "update", "optimizer", "activation"} <= seen.keys()
+        assert seen["gradient"].names == ("0.weight", "0.bias", "2.weight", "2.bias")
+    finally:
+        torch.distributed.destroy_process_group()
