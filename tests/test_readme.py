@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from precgui import config
+from precgui.cli.main import main
 from precgui.paths import runs_dir
 
 ROOT = Path(__file__).parent.parent
@@ -29,9 +33,19 @@ def command_lines(*start: str) -> list[list[str]]:
     return [line for line in lines if line[: len(start)] == list(start)]
 
 
-def typed(line: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "precgui.cli.main", *line[1:]]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
+@dataclass(frozen=True)
+class Typed:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def typed(line: list[str], folder: Path) -> Typed:
+    """What a command line prints in a folder; in this process, because importing torch takes seconds."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(line[1:])
+    return Typed(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +82,8 @@ def test_that_the_run_file_is_read_without_precgui(folder: Path) -> None:
 def test_that_a_first_run_goes_to_the_folder_of_runs(tmp_path: Path) -> None:
     place = runs_dir()
     assert not place.exists()
-    result = typed(["precgui", "run", "--set", "train.max_steps=2", "--json"], tmp_path)
+    command = [sys.executable, "-m", "precgui.cli.main", "run", "--set", "train.max_steps=2", "--json"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     assert result.returncode == 0, result.stderr
     assert [path.suffix for path in place.iterdir()] == [".h5"]
 
