@@ -10,13 +10,12 @@ from PySide6.QtWidgets import (
     QFormLayout,
     QHBoxLayout,
     QPlainTextEdit,
-    QScrollArea,
     QSplitter,
     QVBoxLayout,
     QWidget,
 )
 
-from precgui.gui.panels.hardware_cards import label
+from precgui.gui.panels.hardware_cards import label, scrolled
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.gui.panels.hardware_tree import TreeView
 from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
@@ -75,15 +74,9 @@ class AdviceTab(QWidget):
             column.addWidget(widget)
         column.addWidget(self.autocast)
         column.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setWidget(left)
         split = QSplitter()
-        split.addWidget(scroll)
-        picture = QScrollArea()
-        picture.setWidgetResizable(True)
-        picture.setWidget(self.tree)
-        split.addWidget(picture)
+        split.addWidget(scrolled(left))
+        split.addWidget(scrolled(self.tree))
         split.setStretchFactor(1, 1)
         split.setSizes([345, 885])
         outer = QHBoxLayout(self)

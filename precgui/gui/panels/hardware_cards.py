@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
 
 
 def label(text: str, kind: str = "", bold: bool = False) -> QLabel:
@@ -25,6 +25,14 @@ def label(text: str, kind: str = "", bold: bool = False) -> QLabel:
         font.setPointSizeF(font.pointSizeF() * 1.1)
         made.setFont(font)
     return made
+
+
+def scrolled(page: QWidget) -> QScrollArea:
+    """The page in an area that scrolls when it is too small for it."""
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setWidget(page)
+    return area
 
 
 class Card(QFrame):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from precgui.gui.panels.hardware_cards import Card, Cards, label
+from precgui.gui.panels.hardware_cards import Card, Cards, label, scrolled
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device
@@ -31,12 +31,9 @@ class DevicesTab(QWidget):
         column.addWidget(self._waiting)
         column.addWidget(self._cards)
         column.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setWidget(page)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll)
+        outer.addWidget(scrolled(page))
         model.machine_changed.connect(self._show)
         model.results_changed.connect(self._show)
         self._show()

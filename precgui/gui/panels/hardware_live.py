@@ -7,9 +7,9 @@ from collections import deque
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
-from precgui.gui.panels.hardware_cards import label
+from precgui.gui.panels.hardware_cards import label, scrolled
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.gui.panels.hardware_strip import Band, Severity, Strip
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
@@ -142,13 +142,10 @@ class LiveTab(QWidget):
         self._column = QVBoxLayout(page)
         self._column.setContentsMargins(4, 8, 12, 8)
         self._column.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setWidget(page)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(4, 12, 4, 4)
         outer.addLayout(top)
-        outer.addWidget(scroll, 1)
+        outer.addWidget(scrolled(page), 1)
 
     def _tell(self) -> None:
         machine = self._model.machine

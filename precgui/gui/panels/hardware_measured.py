@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QComboBox, QGridLayout, QProgressBar, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QGridLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.background import Background
-from precgui.gui.panels.hardware_cards import label
+from precgui.gui.panels.hardware_cards import label, scrolled
 from precgui.gui.panels.hardware_export import ExportButton
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.gui.panels.hardware_result import PARTS, ResultView
@@ -56,12 +56,9 @@ class MeasuredTab(QWidget):
         column.addWidget(self.progress)
         column.addWidget(self.told)
         column.addWidget(self.view, 1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setWidget(page)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll)
+        outer.addWidget(scrolled(page))
 
     def _choices(self) -> QGridLayout:
         """The device with what can be done to it, and below it the result with its sizes."""
