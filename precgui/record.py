@@ -14,7 +14,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
@@ -80,9 +80,10 @@ class Recorder:
         `metric` says what the second number of `evaluated` is: the name of a share of 1 of which more is better, shown
         in per cent, or a `precgui.Metric`, for example
         `Metric("perplexity", "Perplexity", "exp of the loss", unit="", higher_is_better=False)`.
-        Raises RunFileError when the file exists or cannot be written, ValueError for an unknown precision.
+        Raises RunFileError when the file exists or cannot be written, ValueError for an unknown precision, TypeError
+        for a model, an optimizer or a scaler that is none.
         """
-        self.optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+        self.optimizers = _checked(model, [optimizer] if isinstance(optimizer, Optimizer) else optimizer, scaler)
         self._scaler = scaler
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._start = self._last = time.perf_counter()
@@ -133,9 +134,9 @@ class Recorder:
         """One optimizer step is over, after `scaler.update()`. `loss` is unscaled; `samples` those of the step."""
         if self._closed:
             return
+        loss_value = _number(loss)
         self._step += 1
         self._loops.add(sys._getframe(1).f_code)
-        loss_value = float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
         scale, used = self._read_scale(), self._scale
         seen = self._watch.seen()
         skipped = not seen.stepped or scale < used
@@ -252,6 +253,28 @@ class Recorder:
 
     def _now(self) -> float:
         return time.perf_counter() - self._start
+
+
+def _checked(model: object, optimizers: object, scaler: object) -> list[Optimizer]:
+    """The optimizers. Raises TypeError, one sentence, for what is no part of a training loop."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    if not isinstance(optimizers, Sequence) or not all(isinstance(each, Optimizer) for each in optimizers):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, not {optimizers!r:.80}")
+    if not hasattr(scaler, "get_scale") and scaler is not None:
+        raise TypeError(f"scaler must be a torch.amp.GradScaler or None, not {type(scaler).__name__}")
+    return list(optimizers)
+
+
+def _number(loss: object) -> float:
+    """Raises TypeError for what is no single number."""
+    if isinstance(loss, Tensor):
+        if loss.numel() != 1 or loss.is_complex():
+            raise TypeError(f"loss must be one number, not a tensor of shape {list(loss.shape)} and {loss.dtype}")
+        return float(loss.detach())
+    if isinstance(loss, str) or not isinstance(loss, SupportsFloat):
+        raise TypeError(f"loss must be a number or a tensor of one element, not {type(loss).__name__}")
+    return float(loss)
 
 
 def _precision(model: nn.Module, scaler: torch.amp.GradScaler | None) -> str:

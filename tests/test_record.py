@@ -320,6 +320,34 @@ def test_that_an_unknown_precision_is_one_sentence(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"model": len}, "model must be a torch.nn.Module, not builtin_function_or_method"),
+        ({"optimizer": "adam"}, "optimizer must be a torch.optim.Optimizer or a list of them, not 'adam'"),
+        ({"optimizer": None}, "optimizer must be"),
+        ({"scaler": 1024}, "scaler must be a torch.amp.GradScaler or None, not int"),
+    ],
+)
+def test_that_what_is_no_part_of_a_loop_is_named(tmp_path: Path, parts: dict[str, Any], told: str) -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(TypeError, match=told):
+        Recorder(tmp_path / "run.h5", **{"model": model, "optimizer": optimizer, **parts})
+    assert not list(tmp_path.iterdir())
+
+
+def test_that_a_loss_that_is_no_number_is_named_and_is_no_step(tmp_path: Path) -> None:
+    model = network()
+    with Recorder(tmp_path / "run.h5", model, torch.optim.SGD(model.parameters(), lr=0.1)) as recorder:
+        for loss in (torch.ones(3), torch.ones(1, dtype=torch.complex64), None, "0.5"):
+            with pytest.raises(TypeError, match="loss must be"):
+                recorder.step(loss)  # type: ignore[arg-type]
+        recorder.step(np.float32(0.5))  # type: ignore[arg-type]
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert run.series("loss")[1].tolist() == [0.5]
+
+
 def test_that_a_file_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "run.h5").write_bytes(b"precious")
     model = network()
