@@ -31,6 +31,14 @@ def test_that_rates_stay_below_the_peak_and_the_certificate_is_right(gpu):
     assert measured.kept()[0]["device"]["name"] == gpu.name
 
 
+def test_that_a_size_that_fp8_cannot_take_is_a_note_and_not_the_end(gpu):
+    plan = Plan("cuda:0", ("e4m3fn",), (1000,), parts=("gemm", "alignment", "energy"))
+    result = run_bench(plan, lambda event: None, lambda: False)
+    assert "torch refuses" in result["gemm"][0]["note"]
+    assert "torch refuses" in result["energy"][0]["note"]
+    assert result["complete"]
+
+
 def test_that_a_native_16_bit_format_is_faster_than_fp32(gpu):
     if gpu.level("bf16") != "native":
         pytest.skip("BF16 is not native on this GPU")

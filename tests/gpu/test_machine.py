@@ -59,6 +59,15 @@ def test_that_every_reading_is_a_figure_or_a_reason(gpu):
     assert 0 < reading.values["memory_used_bytes"] <= reading.values["memory_total_bytes"]
 
 
+def test_that_memory_used_is_that_of_programs(gpu):
+    held = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    with nvml.session() as opened:
+        assert not isinstance(opened, Absent)
+        memory = opened.gpus()[0].memory()
+    assert not isinstance(memory, Absent)
+    assert held.nbytes <= memory.used <= memory.total
+
+
 def test_that_live_readings_see_a_load(load):
     found: list[Snapshot] = []
     poller = LivePoller(found.append)
