@@ -20,6 +20,7 @@ def test_that_a_recipe_survives_toml(tmp_path: Path, name: str) -> None:
     ("setting", "sentence"),
     [
         ("precision=fp99", "precision: 'fp99' is not one of fp64, fp32, tf32"),
+        ("precision_options.accumulator=mxfp4", "mxfp4 is a format of blocks, but a sum is one number"),
         ("precision=bf16amp", "did you mean bf16-amp or fp16-amp?"),
         ("precision=int8", "did you mean int8-qat or emulated:int8?"),
         ("optimizer.lr=-1", "optimizer.lr: -1 is too small, it must be above 0"),

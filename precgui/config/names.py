@@ -124,6 +124,15 @@ def _short(name: str) -> str:
     return name if len(name) <= 40 else f"{name[:37]}..."
 
 
+def check_number_format(name: str) -> str:
+    """As `check_format`, of a single number, which a sum is. Raises ValueError."""
+    from precgui.formats.registry import blocks
+
+    if name in blocks():
+        raise ValueError(f"{name} is a format of blocks, but a sum is one number; choose fp16, bf16 or eXmY")
+    return check_format(name)
+
+
 def check_format(name: str) -> str:
     """The name of a number format or block format as the registry writes it. Raises ValueError."""
     from precgui.formats.registry import blocks, get  # loads the tables of formats: not at start-up

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
-from precgui.config.names import BELOW_16_BITS, EMULATED, QUANTISED, check_format
+from precgui.config.names import BELOW_16_BITS, EMULATED, QUANTISED, check_format, check_number_format
 from precgui.config.section import Section
 from precgui.formats.rounding import Rounding
 
@@ -21,6 +21,7 @@ def _as_list(value: Any) -> Any:
 
 
 FormatName = Annotated[str, AfterValidator(check_format)]
+NumberName = Annotated[str, AfterValidator(check_number_format)]
 Patterns = Annotated[list[str], BeforeValidator(_as_list)]
 
 _PURE: dict[str, JsonValue] = {"precision": ["bf16-pure", "fp16-pure"]}
@@ -199,7 +200,7 @@ class PrecisionOptions(Section):
         description="Format to which the weights are rounded after each step; empty: FP32.",
         json_schema_extra={"show_if": _EMULATED},
     )
-    accumulator: FormatName | None = Field(
+    accumulator: NumberName | None = Field(
         None,
         title="Accumulator",
         description="Format in which products are summed; empty: FP32.",

@@ -12,7 +12,7 @@ _LEFT_OUT = "{inner for name in KEPT for inner in model.get_submodule(name).modu
 
 def quantised_pieces(config: RunConfig, source: Source) -> Pieces:
     """The parts of a script for a quantised precision; definitions go to `source`."""
-    if config.precision == "int8-qat" and config.qat.backend == "torchao":
+    if config.quantised_by == "torchao":
         return _by_torchao(config, source)
     return _layer_by_layer(config, source)
 

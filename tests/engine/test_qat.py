@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from precgui import config
+from precgui.engine import precisions
 from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
 from precgui.engine.qat import integer
@@ -296,6 +297,18 @@ def test_that_checkpoints_and_learned_scales_go_with_it(record: Record) -> None:
 def test_that_a_model_without_layers_to_quantise_is_named(record: Record) -> None:
     with pytest.raises(EngineError, match="no linear or convolutional layer left"):
         record("precision=int8-qat", "precision_options.keep_fp32=*")
+
+
+def test_that_settings_without_effect_are_told() -> None:
+    settings = ["precision=int4-qat", "qat.backend=torchao", "qat.start_epoch=99", "qat.learned_ranges=true"]
+    wanted = config.load("digits-quick", [*settings, "optimizer.weight_decay=0"])
+    made = precisions.make(wanted, torch.device("cpu"))
+    made.convert(_layers())
+    assert [note.partition(":")[0] for note in made.notes[1:]] == [
+        "qat.backend = torchao knows 8 bits only",
+        "qat.start_epoch = 99 comes after the last epoch",
+        "qat.learned_ranges",
+    ]
 
 
 def test_that_what_cannot_be_quantised_is_told(record: Record) -> None:

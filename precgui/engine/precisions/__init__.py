@@ -37,7 +37,7 @@ PRECISIONS: dict[str, type[Precision]] = {
 
 def make(config: RunConfig, device: torch.device) -> Precision:
     """The precision that the config names."""
-    if config.precision == "int8-qat" and config.qat.backend == "torchao":
+    if config.quantised_by == "torchao":
         from precgui.engine.qat.exported import Exported  # torchao takes seconds to import
 
         return Exported(config, device)

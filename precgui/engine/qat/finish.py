@@ -60,7 +60,7 @@ class Quantised(Precision):
             return
         converted = self.converted(model, task, batches)
         facts = measure(converted, fake, task, batches, sizes(self.config.data.batch_size, batches), stopped)
-        facts["backend"] = self.qat.backend
+        facts["backend"] = self.config.quantised_by
         told = sentences(facts, task.metric) if "integer" in facts["evaluation"] else []
         if not kernels():
             told.append("this processor has no integer kernels in torch: the integers were multiplied in FP32")

@@ -41,15 +41,25 @@ class QuantizationAware(Quantised):
             f"{len(self.quantizers)} layers train in FP32 on values rounded to integers ({self._counts()}); speed says "
             "nothing about integer hardware, the converted model is measured at the end"
         )
-        if qat.learned_ranges and not self.config.optimizer.weight_decay:
-            self.notes.append(
-                "qat.learned_ranges: without optimizer.weight_decay nothing but the loss pulls the ranges in; "
-                "PACT penalises them as it does weights"
-            )
+        self.notes += self._doubts()
         left = [name for name, module in model.named_modules() if isinstance(module, NOT_QUANTISED)]
         if left:
             self.notes.append(f"{', '.join(left)} cannot be quantised and stay in FP32")
         return model
+
+    def _doubts(self) -> list[str]:
+        """Settings that do not do what they seem to."""
+        qat, told = self.qat, []
+        if qat.backend != self.config.quantised_by:
+            told.append(f"qat.backend = {qat.backend} knows 8 bits only: quantised layer by layer, as by own")
+        if qat.start_epoch > self.config.train.epochs:
+            told.append(f"qat.start_epoch = {qat.start_epoch} comes after the last epoch: trained in plain FP32")
+        if qat.learned_ranges and not self.config.optimizer.weight_decay:
+            told.append(
+                "qat.learned_ranges: without optimizer.weight_decay nothing but the loss pulls the ranges in; "
+                "PACT penalises them as it does weights"
+            )
+        return told
 
     def _counts(self) -> str:
         labels = list(self.labels.values())

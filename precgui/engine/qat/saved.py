@@ -109,7 +109,7 @@ def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], b
         "title": config.display_title,
         "task": config.task,
         "precision": config.precision,
-        "backend": config.qat.backend,
+        "backend": config.quantised_by,
         "metric": task.metric.title,
         "unit": task.metric.unit,
         "samples": sum(len(targets) for _, targets in batches),
@@ -140,7 +140,7 @@ def rebuilt(
     Raises EngineError when the file does not fit the model of its config.
     """
     try:
-        if config.qat.backend == "own":
+        if config.quantised_by == "own":
             return restored(task.model(), saved["layers"], saved["state"])
         from precgui.engine.qat.prepared import restored_graph  # torchao takes seconds to import
 
