@@ -12,6 +12,9 @@ from precgui import paths
 SCHEMA = 1
 NOISY = 0.2  # spread from which a figure is marked
 _FOLDER = "bench"
+_KEYS = {
+    "started", "device", "torch", "threads", "gemm", "certificate", "alignment", "copy", "conversions", "blocks",
+}  # fmt: skip
 
 
 def folder() -> Path:
@@ -39,7 +42,7 @@ def kept() -> list[dict[str, Any]]:
             result = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(result, dict) and result.get("schema") == SCHEMA:
+        if isinstance(result, dict) and result.get("schema") == SCHEMA and result.keys() >= _KEYS:
             found.append(result)
     return found
 

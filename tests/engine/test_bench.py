@@ -182,8 +182,8 @@ def test_that_alignment_is_relative_to_the_multiple_of_16():
 def test_that_a_result_is_kept_and_found_again():
     result, _ = run(sizes=(32, 64))
     path = measured.keep(result)
-    damaged = path.with_name("0.json")
-    damaged.write_text("{")
+    for name, text in (("0.json", "{"), ("1.json", "[]"), ("2.json", f'{{"schema": {measured.SCHEMA}}}')):
+        path.with_name(name).write_text(text)
     (kept,) = measured.kept()
     assert kept == json.loads(json.dumps(result))
     name = result["device"]["name"]
