@@ -77,7 +77,7 @@ class ArithmeticTab(QWidget):
         column.addWidget(self.message)
         options = QHBoxLayout()
         options.addWidget(self.switches, 4)
-        options.addStretch(1)
+        options.addStretch(0)
         options.addWidget(self.menu)
         column.addLayout(options)
         column.addWidget(Busy(self.work))

@@ -93,7 +93,7 @@ class BitsTab(QWidget):
         self.menu.changed.connect(self._formats_changed)
         self._options_row = QHBoxLayout()
         self._options_row.addWidget(self.switches, 4)
-        self._options_row.addStretch(1)
+        self._options_row.addStretch(0)
         self._options_row.addWidget(self.menu)
 
     def _shortcuts(self) -> None:

@@ -50,7 +50,7 @@ class ConventionRow(QWidget):
             row.addWidget(label)
             row.addWidget(widget, 2)
         row.addWidget(self.seed)
-        row.addStretch(1)
+        row.addStretch(0)
         self.seed.valueChanged.connect(self._changed)
 
     def _changed(self) -> None:

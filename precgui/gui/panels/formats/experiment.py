@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QSlider, QSplitter
 
 from precgui.gui.panels.formats.choose import FormatChoice
 from precgui.gui.panels.formats.newest import Busy, Newest, Work
-from precgui.gui.panels.formats.plotting import Plot
-from precgui.gui.panels.formats.reading import scrolled, set_kind, wrapped_label
+from precgui.gui.panels.formats.plotting import Plot, brush
+from precgui.gui.panels.formats.reading import scrolled, set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
 
 WAIT_MS = 40
@@ -45,15 +45,13 @@ class Experiment(QWidget):
         column.setSpacing(12)
         column.addWidget(lesson)
         column.addLayout(self.form)
-        column.addWidget(Busy(self.computing))
-        column.addWidget(self.result)
         column.addStretch(1)
         self.plot = Plot(bottom=bottom, left=left)
         self.plot.setAccessibleName(self.title)
         self.legend = self.plot.addLegend(offset=self.legend_offset)
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
-        self._split.addWidget(scrolled(side, 220, 90))
+        self._split.addWidget(with_result(scrolled(side, 220, 90), Busy(self.computing), self.result))
         self._split.addWidget(self.plot)
         self._split.setSizes([280, 760])
         outer = QVBoxLayout(self)
@@ -120,6 +118,7 @@ class Experiment(QWidget):
         self.plot.getPlotItem().clear()
         self.legend.clear()
         self.legend.setLabelTextColor(themes().theme.text)
+        self.legend.setBrush(brush(themes().theme.base, 0.8))
         self._say(self.show_result(found), fault=False)
 
     def _say(self, words: str, *, fault: bool) -> None:

@@ -21,7 +21,6 @@ class LabTab(QWidget):
         super().__init__(parent)
         self.list = QListWidget()
         self.list.setAccessibleName("Experiments")
-        self.list.setMinimumWidth(150)
         self.list.setSpacing(3)
         self.list.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -30,6 +29,7 @@ class LabTab(QWidget):
         for experiment in self.experiments:
             self.list.addItem(experiment.title)
             self.stack.addWidget(experiment)
+        self.list.setMinimumWidth(self.list.sizeHintForColumn(0) + 12)
         self.list.currentRowChanged.connect(self.stack.setCurrentIndex)
         self.list.setCurrentRow(0)
         split = QSplitter()

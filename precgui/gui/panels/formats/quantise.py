@@ -26,13 +26,20 @@ from precgui.formats.registry import blocks
 from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options
 from precgui.formats.text import grouped
+from precgui.gui.panels.formats.convention_row import ROUNDING_WORDS
 from precgui.gui.panels.formats.newest import Busy, Newest
 from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
-from precgui.gui.panels.formats.reading import set_kind, wrapped_label
+from precgui.gui.panels.formats.reading import set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
 
 NARROW = 820
+RULES = {
+    "floor": "as OCP writes it: 2^(floor(log2 amax) − emax); the largest elements may be clipped",
+    "ceil": "rounded up: never clips, wastes up to a binade",
+    "even": "as floor, with the largest magnitude rounded to the digits of the elements first",
+    "rceil": "the smallest power of two that never clips (NVIDIA)",
+}
 
 
 class QuantiseTab(QWidget):
@@ -68,15 +75,17 @@ class QuantiseTab(QWidget):
         self.source.changed.connect(self._computed)
         self.source.failed.connect(self._fail)
         self.scheme = _combo(SCHEMES, "int8", self._scheme_changed)
-        self.rounding = _combo(ROUNDINGS, "nearest_even", self._later.start)
+        self.rounding = _combo(tuple(ROUNDING_WORDS[name] for name in ROUNDINGS), "", self._later.start)
         self.grouping = _combo(GROUPINGS, "tensor", self._computed)
         self.rule = _combo(SCALE_RULES, "floor", self._later.start)
         self.symmetric = QCheckBox("symmetric (zero point in the middle)")
         self.symmetric.setChecked(True)
+        self._explain()
         self.symmetric.toggled.connect(self._computed)
         self.scale, self.zero_point = QLineEdit(), QLineEdit()
         for edit in (self.scale, self.zero_point):
             edit.setPlaceholderText("computed")
+            edit.setToolTip("empty: computed from the values; value = scale × (code − zero point)")
             edit.textEdited.connect(lambda _: self._later.start())
         self.form = QFormLayout()
         self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)
@@ -92,14 +101,28 @@ class QuantiseTab(QWidget):
         column = QVBoxLayout(holder)
         column.setContentsMargins(4, 4, 10, 4)
         column.addLayout(self.form)
-        column.addWidget(self.result)
         column.addStretch(1)
         area = QScrollArea()
         area.setWidgetResizable(True)
         area.setMinimumWidth(270)
         area.setWidget(holder)
         self._show_fitting()
-        return area
+        return with_result(area, self.result)
+
+    def _explain(self) -> None:
+        for place, about in enumerate(RULES.values()):
+            self.rule.setItemData(place, about, Qt.ItemDataRole.ToolTipRole)
+        for widget, about in (
+            (self.scheme, "integers with a scale, binary and ternary weights, code books, blocks, or plain floats"),
+            (self.rounding, "how a value between two codes is rounded"),
+            (self.grouping, "which values share a scale; a row is one index of the first axis"),
+            (self.rule, "how a block gets its power of two from its largest magnitude"),
+            (
+                self.symmetric,
+                "off: the codes are spread from the least to the largest value, with a zero point between",
+            ),
+        ):
+            widget.setToolTip(about)
 
     # Changes
 
@@ -171,7 +194,7 @@ class QuantiseTab(QWidget):
         ]
         if found.rules:
             lines.append("By rule: " + ", ".join(f"{rule} {value:.2f} dB" for rule, value in found.rules.items()) + ".")
-        self._say("\n\n".join(lines), fault=False)
+        self._say("\n".join(lines), fault=False)
         self.plots.show_comparison(found)
 
     def _fail(self, words: str) -> None:
@@ -188,6 +211,8 @@ class QuantiseTab(QWidget):
             self._split.setOrientation(wanted)
             self.plots.setOrientation(Qt.Orientation.Horizontal if narrow else Qt.Orientation.Vertical)
             self._split.setSizes([460, 540] if narrow else [290, 800])
+            wraps = QFormLayout.RowWrapPolicy
+            self.form.setRowWrapPolicy(wraps.DontWrapRows if narrow else wraps.WrapAllRows)
 
 
 def _combo(names: tuple[str, ...], chosen: str, slot: Callable[[], None]) -> QComboBox:

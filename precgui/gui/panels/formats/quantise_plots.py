@@ -57,6 +57,7 @@ class QuantisePlots(QSplitter):
         """Draw again, in the colours of the theme."""
         for legend in self._legends:
             legend.setLabelTextColor(themes().theme.text)
+            legend.setBrush(brush(themes().theme.base, 0.8))
         self._draw_histogram()
         self._draw_elements()
 

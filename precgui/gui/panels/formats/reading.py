@@ -39,6 +39,18 @@ def scrolled_down(widget: QWidget, least_width: int) -> QScrollArea:
     return area
 
 
+def with_result(controls: QWidget, *results: QWidget) -> QWidget:
+    """Controls above and, always in sight, what comes of them below."""
+    holder = QWidget()
+    column = QVBoxLayout(holder)
+    column.setContentsMargins(0, 0, 0, 0)
+    column.addWidget(controls, 1)
+    for result in results:
+        result.setContentsMargins(8, 0, 8, 4)
+        column.addWidget(result)
+    return holder
+
+
 def set_kind(widget: QWidget, kind: str) -> None:
     """Dress a widget as the style sheet does this kind ("error", "muted", or "" for plain)."""
     if (widget.property("kind") or "") != kind:

@@ -15,7 +15,7 @@ from precgui.gui.theme import themes
 
 Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
-HEADINGS = ("Format", "Result", "In ulps", "Error", "Bits", "Operands", "Exact of these", "Remark")
+HEADINGS = ("Format", "Result", "In ulps", "From input", "Bits", "Operands", "Exact of these", "Remark")
 TIPS = (
     "the format of the operands", "what the format stores",
     "the result minus the exact one of the operands that the format holds, in ulps",
