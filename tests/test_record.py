@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -182,83 +180,6 @@ def test_that_evaluation_between_steps_is_not_taken_for_training(tmp_path: Path)
         record = run.tensors()["activation"]
         assert record.stat("count")[:, record.names.index("0")].tolist() == [16 * 32] * 3
         assert run.series("val_accuracy")[1].tolist() == [0.5] * 3
-
-
-def test_that_an_exception_in_the_loop_is_kept_and_goes_on(tmp_path: Path) -> None:
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ZeroDivisionError), Recorder(tmp_path / "run.h5", model, optimizer) as recorder:
-        loss = model(batches(1)[0][0]).sum()
-        loss.backward()
-        optimizer.step()
-        recorder.step(loss)
-        raise ZeroDivisionError("in the loop")
-    assert not any(module._forward_hooks for module in model.modules())
-    with precgui.open_run(tmp_path / "run.h5") as run:
-        assert (run.status, run.message, run.steps) == ("failed", "ZeroDivisionError at step 2: in the loop", 1)
-        assert "raise ZeroDivisionError" in run.details
-
-
-LOOP = """
-import sys, torch, precgui
-from torch import nn
-
-def loop(recorder, model, optimizer):
-    for step in range(4):
-        loss = model(torch.ones(2, 8)).sum()
-        loss.backward()
-        optimizer.step()
-        recorder.step(loss)
-        if step == 2:
-            {ending}
-
-model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-recorder = precgui.Recorder(sys.argv[1], model, optimizer)
-try:
-    loop(recorder, model, optimizer)
-except OSError:
-    pass
-{after}
-"""
-
-
-@pytest.mark.parametrize(
-    ("ending", "after", "status", "message", "details"),
-    [
-        ("raise ZeroDivisionError('in the loop')", "", "failed", "ZeroDivisionError at step 4: in the loop", "in loop"),
-        ("raise KeyboardInterrupt", "", "stopped", "interrupted inside step 4", ""),
-        ("raise OSError('caught')", "", "failed", "without closing its recorder; call close(), or use `with`", ""),
-        ("raise OSError('caught')", "int('x')", "failed", "ValueError at step 4: invalid literal", "in <module>"),
-    ],
-)
-def test_that_a_script_that_ends_without_close_says_why(
-    tmp_path: Path, ending: str, after: str, status: str, message: str, details: str
-) -> None:
-    program = LOOP.format(ending=ending, after=after)
-    subprocess.run([sys.executable, "-c", program, tmp_path / "run.h5"], capture_output=True, check=False, timeout=240)
-    with precgui.open_run(tmp_path / "run.h5") as run:
-        assert (run.status, run.steps) == (status, 3)
-        assert message in run.message
-        assert details in run.details
-
-
-def test_that_an_exception_elsewhere_is_not_taken_for_the_end_of_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def elsewhere() -> BaseException:
-        try:
-            raise ZeroDivisionError
-        except ZeroDivisionError as error:
-            assert error.__traceback__ is not None
-            return error.with_traceback(error.__traceback__)
-
-    model = network()
-    recorder = Recorder(tmp_path / "run.h5", model, torch.optim.SGD(model.parameters(), lr=0.1))
-    monkeypatch.setattr(sys, "last_value", elsewhere(), raising=False)
-    recorder.abandon()
-    with precgui.open_run(tmp_path / "run.h5") as run:
-        assert "ended after step 0 without closing" in run.message
 
 
 def test_that_the_metric_has_a_name_and_a_unit(tmp_path: Path) -> None:
