@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import multiprocessing
 import os
@@ -73,8 +74,9 @@ def _window(arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     for file in parsed.files:
         if not file.exists():
+            near = "".join(f"perhaps {name} is meant; " for name in difflib.get_close_matches(str(file), COMMANDS, 1))
             raise UserError(
-                f"{file} is neither a run file nor a command; the commands are {', '.join(COMMANDS)}; "
+                f"{file} is neither a run file nor a command; {near}the commands are {', '.join(COMMANDS)}; "
                 "see precgui --help"
             )
     from precgui.gui.app import run_app

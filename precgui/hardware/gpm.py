@@ -38,6 +38,8 @@ class GpmMeter:
 
     def read(self) -> Maybe[dict[str, float]]:
         """Percent of time since the last read, by METRICS; Absent at first and when asked sooner than LEAST_S."""
+        if isinstance(self.support, Absent) and not self.support.lasting:
+            self.support = self._supported()  # the driver may have been busy the first time
         if isinstance(self.support, Absent):
             return self.support
         now = time.perf_counter()

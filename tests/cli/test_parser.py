@@ -22,7 +22,7 @@ from precgui.cli.parser import Parser
         ("encode", "VALUE is missing; see precgui encode --help"),
         ("encode 1 2 3", "2 3 is not understood; see precgui encode --help"),
         ("encode 1 --seed 1.5", "--seed 1.5: a whole number is needed"),
-        ("decode", "BITS, --format are missing; see precgui decode --help"),
+        ("arithmetic", "OPERATION, VALUE are missing; see precgui arithmetic --help"),
         ("decode 0x1 --format fp16 --json=3", "--json takes no value"),
         ("arithmetic sum 1 --order bogus", "--order bogus: choose from one by one, pairwise, kahan"),
         ("run --set", "--set needs a value after it; see precgui run --help"),
@@ -31,7 +31,8 @@ from precgui.cli.parser import Parser
         ("compare a b --json --csv c", "--csv and --json exclude each other: leave one out"),
         ("export a.h5", "one of --csv, --tensorboard, --json, --script is missing"),
         ("evaluate", "MODEL.pt is missing; see precgui evaluate --help"),
-        ("detct", "detct is neither a run file nor a command; the commands are detect, bench"),
+        ("detct", "detct is neither a run file nor a command; perhaps detect is meant; the commands are"),
+        ("nothing.h5", "nothing.h5 is neither a run file nor a command; the commands are detect, bench"),
         ("--foo", "--foo is not understood; see precgui --help"),
     ],
 )

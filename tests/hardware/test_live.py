@@ -14,7 +14,16 @@ from precgui.hardware.live import LivePoller, Snapshot
 from precgui.hardware.nvml import Session, open_session
 from precgui.hardware.readings import Absent
 from tests.hardware import cards
-from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, NOT_SUPPORTED, RESERVED, Fails, install
+from tests.hardware.fake_nvml import (
+    GPU_IS_LOST,
+    LIBRARY_NOT_FOUND,
+    NOT_SUPPORTED,
+    RESERVED,
+    UNKNOWN,
+    Fails,
+    NVMLError,
+    install,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +86,25 @@ def test_that_an_answer_of_a_future_type_is_absent(monkeypatch):
     answer = SimpleNamespace(nvmlReturn=0, valueType=99, value=None)
     fake.nvmlDeviceGetFieldValues = lambda card, wanted: [answer]
     assert isinstance(open_session().gpus()[0].field(186), Absent)
+
+
+def test_that_gpm_is_asked_again_when_the_driver_was_only_busy(monkeypatch):
+    fake = install(monkeypatch, cards.h100())
+    asked, query = [], fake.nvmlGpmQueryDeviceSupport
+
+    def busy_at_first(card):
+        asked.append(card)
+        if len(asked) == 1:
+            raise NVMLError(UNKNOWN)
+        return query(card)
+
+    fake.nvmlGpmQueryDeviceSupport = busy_at_first
+    meter = gpm.GpmMeter(open_session().gpus()[0])
+    assert "999" in meter.support.reason
+    assert "first sample" in meter.read().reason
+    meter.read()
+    assert len(asked) == 2
+    meter.close()
 
 
 def test_that_gpm_frees_every_sample_it_took(monkeypatch):
