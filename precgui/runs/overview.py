@@ -53,6 +53,13 @@ class Overview:
         self._parts: dict[str, NDArray[Any]] = {}
         self._tensors = 0
 
+    def expect(self, steps: NDArray[np.int64], tensors: int) -> None:
+        """Rows of these steps are to come: begin with columns as wide as they need."""
+        if not self._places and len(steps):
+            most = self._limit(tensors)
+            while len(np.unique(steps // self.width)) > most:
+                self.width *= 2
+
     def add(self, steps: NDArray[np.int64], stats: NDArray[Any], exponents: NDArray[Any]) -> NDArray[np.bool_]:
         """Rows of shapes (rows,), (rows, tensors, TENSOR_STATS), (rows, tensors, 256); which had anything in them."""
         tensors = min(stats.shape[1], exponents.shape[1]) if len(steps) else 0  # which differ in a damaged file only
@@ -107,7 +114,11 @@ class Overview:
 
     @property
     def _most(self) -> int:
-        return max(min(self._most_columns, self._most_histograms // max(self._tensors, 1)), FEWEST_COLUMNS)
+        return self._limit(self._tensors)
+
+    def _limit(self, tensors: int) -> int:
+        """How many columns there may be."""
+        return max(min(self._most_columns, self._most_histograms // max(tensors, 1)), FEWEST_COLUMNS)
 
     def _widen(self) -> None:
         """Put each two neighbours together."""

@@ -49,6 +49,7 @@ class Reading:
         self._read[self._spoiled] = False
         self._spoiled.clear()
         self._read = np.concatenate((self._read[: self.total], np.zeros(max(self.total - len(self._read), 0), bool)))
+        self._overview.expect(record.written_steps(), len(record.names))
         left = np.flatnonzero(~self._read)
         most = max(min(MOST_COLUMNS, MOST_AT_ONCE // max(len(record.names), 1)), 24)
         wanted = left[:: -(-len(left) // most)] if len(left) else left
@@ -77,17 +78,18 @@ class Reading:
         if record is None or not len(columns.steps):
             return None
         seen = np.flatnonzero(columns.stats[:, :, _COUNT].any(0))
+        own = seen if len(seen) < columns.stats.shape[1] else slice(None)  # a copy of all takes as long as the sums
         names = tuple(record.names[place] if place < len(record.names) else f"tensor {place}" for place in seen)
         return Rows(
             self.kind,
             names,
             columns.steps,
-            columns.exponents[:, seen],
-            columns.stats[:, seen],
+            columns.exponents[:, own],
+            columns.stats[:, own],
             every=int(columns.rows.max()),
             stride=int(record.strides(len(record) - 1).max(initial=1)),
             places=seen,
-            bad_step=columns.bad_step[:, seen],
+            bad_step=columns.bad_step[:, own],
             bad_rows=int(columns.bad_rows.sum()),
         )
 
