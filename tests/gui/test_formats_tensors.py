@@ -121,6 +121,30 @@ def test_that_the_line_zooms_to_single_values(line: LineTab, qtbot: QtBot) -> No
     assert "division by zero" in line.message.text()
 
 
+@pytest.mark.parametrize("typed", ["1.4e-45", "1", "-3e38", "1e-310", "7e307", "0"])
+@pytest.mark.parametrize("mode", [LINEAR, BINADES])
+def test_that_the_view_goes_from_single_values_to_all_of_them(
+    line: LineTab, qtbot: QtBot, mode: str, typed: str
+) -> None:
+    line.mode.setCurrentText(mode)
+    line.edit.setText(typed)
+    line.edit.textEdited.emit(typed)
+    line.view.show_number()
+    for _ in range(60):
+        line.view.zoom(0.5)
+    _idle(qtbot, line)
+    low, high = line.view.viewRange()[0]
+    assert 0 < high - low <= 1e-11 * max(abs(low), abs(high), 1.0 if mode == BINADES else 1e-280)
+    for _ in range(2200):
+        line.view.zoom(2.0)
+    _idle(qtbot, line)
+    low, high = line.view.viewRange()[0]
+    assert high - low > (2000 if mode == BINADES else 1e308)
+    line.edit.textEdited.emit("1.7e308")
+    line.view.show_number()  # just past the end of the linear axis
+    _idle(qtbot, line)
+
+
 def test_that_a_tensor_is_laid_over_the_line(line: LineTab, qtbot: QtBot, tmp_path: Path) -> None:
     np.save(tmp_path / "g.npy", VALUES)
     line.open_file(tmp_path / "g.npy")

@@ -223,10 +223,10 @@ class LineTab(QWidget):
         if not exponents.size:
             return
         if self.view.logarithmic:
-            self.view.setXRange(float(exponents[0]) - 4, float(exponents[-1]) + 5, padding=0)
+            self.view.look(float(exponents[0]) - 4, float(exponents[-1]) + 5)
         else:
             reach = 2.0 ** min(float(exponents[-1]) + 1, 1023)
-            self.view.setXRange(-reach, reach, padding=0)
+            self.view.look(-reach, reach)
 
     # Drawing
 

@@ -20,8 +20,10 @@ from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
 from precgui.gui.theme import themes
 
 BINADES, LINEAR = "Powers of two", "Linear"
-LIMITS = {BINADES: (-1080.0, 1030.0), LINEAR: (-1.7e308, 1.7e308)}
+LIMITS = {BINADES: (-1080.0, 1030.0), LINEAR: (-8e307, 8e307)}  # the width of all is still a double
 START = {BINADES: (-30.0, 20.0), LINEAR: (-8.0, 8.0)}
+FINEST = 1e-12  # of the numbers in view, the least width of the view
+LEAST_WIDTH = 1e-300
 MOST_INTERVALS = 60
 ROOM_FOR_WORDS = 20  # pixels above each row
 
@@ -37,6 +39,7 @@ class LineView(Plot):
         self.setMouseEnabled(x=True, y=False)
         self.setAccessibleName("Number line")
         self.getPlotItem().getAxis("left").setWidth(84)
+        self.sigXRangeChanged.connect(lambda _, ends: self._limit_zoom(*ends))
 
     @property
     def logarithmic(self) -> bool:
@@ -54,13 +57,29 @@ class LineView(Plot):
         middle = self._place(self.value) if self.value is not None else None
         if middle is None or not low <= middle <= high:
             middle = (low + high) / 2
-        self.setXRange(middle - (middle - low) * factor, middle + (high - middle) * factor, padding=0)
+        self.look(middle - (middle - low) * factor, middle + (high - middle) * factor)
 
     def show_all(self) -> None:
-        self.setLimits(xMin=LIMITS[self.mode][0], xMax=LIMITS[self.mode][1], minXRange=1e-12)
+        self.setLimits(xMin=LIMITS[self.mode][0], xMax=LIMITS[self.mode][1])
         words = "magnitude, as a power of two" if self.logarithmic else "value"
         self.getPlotItem().setLabels(bottom=words)
-        self.setXRange(*START[self.mode], padding=0)
+        self.look(*START[self.mode])
+
+    def look(self, low: float, high: float) -> None:
+        """Show this stretch of the axis, moved to where it lies within the limits."""
+        first, last = LIMITS[self.mode]
+        width = min(high - low, last - first)
+        begin = min(max(low, first), last - width)
+        if width > 0:
+            self._limit_zoom(begin, begin + width)
+            self.setXRange(begin, begin + width, padding=0)
+
+    def _limit_zoom(self, low: float, high: float) -> None:
+        """As far as doubles tell pixels apart: a view at 1e-45 may be narrower than one at 1."""
+        reach = 1.0 if self.logarithmic else max(abs(low), abs(high))
+        least = max(reach * FINEST, LEAST_WIDTH)
+        if self.getViewBox().state["limits"]["xRange"][0] != least:
+            self.setLimits(minXRange=least)
 
     def show_number(self) -> None:
         """Zoom to the number until the values of the coarsest format around it are apart."""
@@ -69,10 +88,10 @@ class LineView(Plot):
         if value is None or middle is None:
             self.show_all()
         elif self.logarithmic:
-            self.setXRange(middle - 1.5, middle + 1.5, padding=0)
+            self.look(middle - 1.5, middle + 1.5)
         else:
             width = max(abs(value) / 4, 1e-300)
-            self.setXRange(value - width, value + width, padding=0)
+            self.look(value - width, value + width)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         low, high = self.viewRange()[0]
@@ -80,7 +99,7 @@ class LineView(Plot):
         match event.key():
             case Qt.Key.Key_Left | Qt.Key.Key_Right:
                 move = -step if event.key() == Qt.Key.Key_Left else step
-                self.setXRange(low + move, high + move, padding=0)
+                self.look(low + move, high + move)
             case Qt.Key.Key_Plus | Qt.Key.Key_Equal:
                 self.zoom(0.5)
             case Qt.Key.Key_Minus:
