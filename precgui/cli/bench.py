@@ -17,7 +17,7 @@ from rich.table import Table
 from precgui.cli.errors import UserError
 from precgui.hardware import measured
 from precgui.hardware.figures import Figure, csv_text, figures
-from precgui.hardware.measured import remarks, threads_text
+from precgui.hardware.measured import number_text, remarks, threads_text
 
 _SMALLEST, _LARGEST = 16, 65536
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d+)?")
@@ -169,7 +169,7 @@ def _list(as_json: bool) -> int:
         return 0
     table = Table("Started", "Device", "Threads", "torch", "Best 10¹²/s by format", box=None, header_style="bold")
     for result in results:
-        best = "  ".join(f"{name} {tops:.3g}" for name, tops in measured.best_tops(result).items())
+        best = "  ".join(f"{name} {number_text(tops)}" for name, tops in measured.best_tops(result).items())
         table.add_row(
             result["started"], escape(result["device"]["name"]), str(result["threads"]), result["torch"], best
         )
@@ -208,7 +208,7 @@ def _products(rows: list[Figure], earlier: list[Any]) -> Table:
         tops, was = row["tops"], before.get((row["format"], row["size"]))
         if row["kind"] == "product":
             table.add_row(
-                row["format"], str(row["size"]), _number(tops), _percent(row["spread"]), _times(row),
+                row["format"], str(row["size"]), number_text(tops), _percent(row["spread"]), _times(row),
                 _percent(row["share"]), f"{round((tops / was - 1) * 100):+d} %" if tops and was else "",
                 f"[dim]{escape(remarks(row))}",
             )  # fmt: skip
@@ -239,7 +239,7 @@ def _conversions(rows: list[Figure]) -> Table:
     for row in rows:
         if row["kind"] == "conversion":
             what = f"{row['format']} to {row['to']}"
-            table.add_row(what, _number(row["gb_s"]), _percent(row["spread"]), f"[dim]{escape(remarks(row))}")
+            table.add_row(what, number_text(row["gb_s"]), _percent(row["spread"]), f"[dim]{escape(remarks(row))}")
     return table
 
 
@@ -247,7 +247,7 @@ def _blocks(rows: list[Figure]) -> Table:
     table = Table("Forward and backward", "Format", "ms", "x FP32", "", box=None, header_style="bold")
     for row in rows:
         if row["kind"] in ("convolution", "attention"):
-            milliseconds = _number(row["seconds"] and row["seconds"] * 1e3)
+            milliseconds = number_text(row["seconds"] and row["seconds"] * 1e3)
             table.add_row(row["kind"], row["format"], milliseconds, _times(row), f"[dim]{escape(remarks(row))}")
     return table
 
@@ -258,15 +258,11 @@ def _energies(result: dict[str, Any]) -> Table:
     )
     for row in result["energy"]:
         table.add_row(
-            row["format"], str(row["m"]), _number(row.get("gross_j")), _percent(row.get("uncertainty")),
-            _number(row.get("net_j")), _number(row.get("gigaops_per_joule")), row.get("method", ""),
+            row["format"], str(row["m"]), number_text(row.get("gross_j")), _percent(row.get("uncertainty")),
+            number_text(row.get("net_j")), number_text(row.get("gigaops_per_joule")), row.get("method", ""),
             f"[dim]{escape(row['note'])}",
         )  # fmt: skip
     return table
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
 
 
 def _times(row: Figure) -> str:

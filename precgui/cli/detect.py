@@ -19,6 +19,7 @@ from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
+from precgui.hardware.measured import number_text
 from precgui.hardware.readings import Absent, Maybe
 from precgui.hardware.report import document
 from precgui.hardware.support import Support
@@ -108,7 +109,7 @@ def _print_device(console: Console, device: Device) -> None:
     console.print("   ".join(f"[dim]{escape(label)}[/] {escape(_value(value))}" for label, value in facts))
     table = Table("Format", "Support", "Peak 10¹²/s", "Why", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for names, cell in _grouped(device):
-        peak = "" if isinstance(cell.peak, Absent) else f"{cell.peak.tops:.4g}"
+        peak = "" if isinstance(cell.peak, Absent) else number_text(cell.peak.tops)
         mark = Text(f"{_MARK[cell.support]} {cell.support}", style=_STYLE[cell.support])
         table.add_row(names, mark, Text(peak, justify="right"), escape(cell.reason))
     console.print(table)

@@ -82,6 +82,13 @@ def gain(name: str, results: Sequence[Mapping[str, Any]], fmt: str = "bf16") -> 
     return None
 
 
+def number_text(value: float | None) -> str:
+    """Three digits, or all before the point; empty for None. Rates of a GPU reach thousands."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def threads_text(threads: int) -> str:
     """For example `1 CPU thread`."""
     return f"{threads} CPU thread{'' if threads == 1 else 's'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from precgui.hardware.measured import number_text
 from precgui.hardware.readings import Absent, Maybe, known
 from precgui.hardware.support import Peak, Support
 from precgui.hardware.tables import Architecture, Card, Unit
@@ -49,9 +50,8 @@ def _peak(
         missing = next(part for part in (ops, sms, clock_mhz) if isinstance(part, Absent))
         return Absent(f"peak unknown: {missing.reason}")
     tops = sms * clock_mhz * ops * 1e-6
-    return Peak(
-        tops, f"{sms} SMs x {clock_mhz:.0f} MHz x {ops} operations per clock and SM = {tops:.4g} x 10^12/s", on_sheet
-    )
+    product = f"{sms} SMs x {clock_mhz:.0f} MHz x {ops} operations per clock and SM"
+    return Peak(tops, f"{product} = {number_text(tops)} x 10^12/s", on_sheet)
 
 
 def _ops(key: str, units: Mapping[str, Unit], product_class: str) -> Maybe[int]:

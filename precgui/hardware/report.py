@@ -8,7 +8,7 @@ from typing import Any
 from precgui.hardware.advice import Advice, advice_json
 from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device, device_json
-from precgui.hardware.measured import best_tops, of_device
+from precgui.hardware.measured import best_tops, number_text, of_device
 from precgui.hardware.readings import Absent
 
 
@@ -45,7 +45,7 @@ def _device_lines(device: Device) -> list[str]:
     lines += [f"  {device.problem}"] if device.problem else []
     lines += [f"  {label}: {value}" for label, value in device.details]
     for name, cell in device.formats.items():
-        peak = "" if isinstance(cell.peak, Absent) else f", peak {cell.peak.tops:.4g} x 10^12/s"
+        peak = "" if isinstance(cell.peak, Absent) else f", peak {number_text(cell.peak.tops)} x 10^12/s"
         lines.append(f"  {name:<11} {cell.support:<9}{peak} {cell.reason}")
     return lines
 
@@ -54,7 +54,7 @@ def _measured_lines(device: Device, results: list[dict[str, Any]]) -> list[str]:
     newest = next(iter(of_device(device.name, results)), None)
     if newest is None:
         return []
-    rates = ", ".join(f"{name} {tops:.3g}" for name, tops in best_tops(newest).items())
+    rates = ", ".join(f"{name} {number_text(tops)}" for name, tops in best_tops(newest).items())
     return [f"  measured {newest['started'][:10]}, 10^12/s: {rates}"]
 
 

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QLabel
 from precgui.gui.panels import hardware_measured, hardware_model
 from precgui.gui.panels.hardware import TABS, HardwarePanel
 from precgui.gui.panels.hardware_export import ExportButton
+from precgui.gui.panels.hardware_result import ResultView
 from precgui.gui.panels.hardware_roofline import Roofline, intensity
 from precgui.hardware import measured, rapl
 from precgui.hardware.figures import COLUMNS, csv_text
@@ -202,6 +203,18 @@ def test_that_the_roofline_has_a_roof_and_its_products_for_each_measured_format(
     assert (ridge, roof) == pytest.approx((0.1 / 0.04, 0.1))  # 40 GB/s move what 0.1e12 operations a second need
     low, high = roofline.getViewBox().viewRange()[1]
     assert (low, high) == pytest.approx((-2, 0), abs=0.1)
+
+
+def test_that_rates_of_a_gpu_are_written_out_and_a_wrong_peak_is_named(panel, qtbot):
+    rows = [
+        {"format": "int8", "m": 512, "seconds": 1e-6, "tops": 2226.4, "spread": 0.01, "peak_tops": 2141.0,
+         "share": 1.04, "note": "above the theoretical peak", "reasons": []},
+    ]  # fmt: skip
+    view = ResultView()
+    qtbot.addWidget(view)
+    view.show_result({**RESULT, "gemm": rows}, None)
+    assert view.bars.accessibleDescription() == "int8: 2226   104% of the peak 2141, which is wrong"
+    assert view.rows.rows[0][3] == "2226 T/s"
 
 
 def test_that_a_stopped_bench_is_not_kept(panel):

@@ -11,7 +11,7 @@ from precgui.gui.panels.hardware_cards import Card, Cards, label, scrolled
 from precgui.gui.panels.hardware_model import HardwareModel
 from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device
-from precgui.hardware.measured import best_tops, copy_gb_s
+from precgui.hardware.measured import best_tops, copy_gb_s, number_text
 from precgui.hardware.power import SensorReport
 from precgui.hardware.readings import Absent, Maybe
 from precgui.hardware.support import LEVELS
@@ -58,7 +58,7 @@ def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Card
         ("Formats", ", ".join(count for count in counts if not count.startswith("0 "))),
     ]
     if result:
-        best = ", ".join(f"{name} {tops:.3g}" for name, tops in best_tops(result).items())
+        best = ", ".join(f"{name} {number_text(tops)}" for name, tops in best_tops(result).items())
         rows.append(("Measured, 10¹²/s", f"{best} ({result['started'][:10]})"))
     return Card(device.name, what, rows, warning=device.problem)
 

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QComboBox, QGridLayout, QTableV
 from precgui.gui.panels.hardware_bars import Bar, Bars
 from precgui.gui.panels.hardware_roofline import Roofline
 from precgui.gui.panels.hardware_rows import WIDTHS_PX, RowsModel, rows_of
+from precgui.hardware.measured import number_text
 
 TWO_COLUMNS_PX = 820
 PARTS = 3  # bars, roofline, table
@@ -105,11 +106,14 @@ def _bar(row: Mapping[str, Any], fp32: float | None, earlier: float | None) -> B
     tops, share = row["tops"], row.get("share")
     if not tops:
         return Bar(row["format"], None, row.get("peak_tops"), earlier, row["note"] or "not measured")
-    parts = [f"{tops:.3g}"]
+    parts = [number_text(tops)]
     if fp32:
         parts.append(f"{tops / fp32:.2f} x FP32")
+    wrong_peak = bool(share and share > 1)
     if share:
-        parts.append(f"{share:.0%} of the peak {row['peak_tops']:.3g}")
-    if row["note"]:
+        parts.append(
+            f"{share:.0%} of the peak {number_text(row['peak_tops'])}{', which is wrong' if wrong_peak else ''}"
+        )
+    elif row["note"]:
         parts.append(row["note"])
-    return Bar(row["format"], tops, row.get("peak_tops"), earlier, "   ".join(parts), bool(share and share > 1))
+    return Bar(row["format"], tops, row.get("peak_tops"), earlier, "   ".join(parts), wrong_peak)

@@ -14,7 +14,7 @@ from precgui.hardware.measured import best_tops, copy_gb_s
 
 BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "e4m3fn": 1, "int8": 1}
 SYMBOLS = dict(zip(BYTES, ("o", "s", "t", "d", "+", "x", "star"), strict=True))
-_LEAST, _MOST = 0.25, 4096.0  # operations per byte shown
+_LEAST, _MOST = 0.25, 65536.0  # operations per byte shown: up to FP8 products of 16384
 _LABEL_STEP = 0.6  # decades between the names of roofs that may be close
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
 from precgui.hardware.figures import Figure, figures
-from precgui.hardware.measured import remarks
+from precgui.hardware.measured import number_text, remarks
 
 COLUMNS = ("What", "Format", "Size", "Rate", "± %", "x FP32", "Of peak", "Change", "Clock", "Remarks")
 TITLES = {
@@ -85,8 +85,8 @@ def _rate(row: Figure) -> str:
     if row["gb_s"]:
         return f"{row['gb_s']:.1f} GB/s"
     if row["kind"] == "product":
-        return f"{row['tops']:.3g} T/s" if row["tops"] else ""
-    return f"{row['seconds'] * 1e3:.3g} ms" if row["seconds"] else ""
+        return f"{number_text(row['tops'])} T/s" if row["tops"] else ""
+    return f"{number_text(row['seconds'] * 1e3)} ms" if row["seconds"] else ""
 
 
 def _told(row: Figure) -> str:
@@ -96,7 +96,7 @@ def _told(row: Figure) -> str:
     if row["relative"] is not None:
         return f"{row['relative']:.1%} of the rate of the multiple of 16"
     if row["gigaops_per_joule"]:
-        return f"{row['gigaops_per_joule']:.3g} x 10⁹ operations per joule, by {row['method']}"
+        return f"{number_text(row['gigaops_per_joule'])} x 10⁹ operations per joule, by {row['method']}"
     what = {"copy": "read and write counted", "convolution": BOTH_WAYS, "attention": BOTH_WAYS}.get(row["kind"], "")
     return what if _rate(row) else ""
 
