@@ -113,6 +113,8 @@ class LoopWatch:
     def _on_forward(self, *_: Any) -> None:
         if not self._begun and self._model.training and torch.is_grad_enabled():
             self._begun = time.perf_counter()
+            if self._telemetry is not None:
+                self._telemetry.start()
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._stepped:

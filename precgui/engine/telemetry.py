@@ -83,6 +83,10 @@ class Telemetry:
                 wanted = {kind for kind in self._due if kind in WATCHED}
                 self._outputs.begin(wanted, guarded=alarmed or self.budget.can_guard)
 
+    def start(self) -> None:
+        """The work of the step begins here; without this call it began with `begin`."""
+        self._clock.start()
+
     def gradients(self, optimizer: Optimizer | None = None, scale: float = 1.0) -> float | None:
         """The gradients (of one optimizer) are complete; they are still multiplied by `scale`.
 

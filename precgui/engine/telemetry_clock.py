@@ -56,9 +56,13 @@ class Clock:
         self._marks.clear()
         return taken
 
+    def start(self) -> None:
+        """What a step is busy with begins here."""
+        self._begun = time.thread_time()
+
     def clear(self) -> None:
         """A step begins."""
-        self._begun = time.thread_time()
+        self.start()
         self._host_s.clear()
         self._marks.clear()
 

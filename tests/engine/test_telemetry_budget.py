@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
@@ -65,6 +67,16 @@ def test_that_time_in_which_others_had_the_processor_does_not_count() -> None:
     clock.clear()
     assert clock.busy_s(3600.0) < 60
     assert clock.busy_s(0.0) == 0
+
+
+def test_that_work_before_the_start_of_a_step_is_not_the_step() -> None:
+    clock = Clock(torch.device("cpu"))
+    clock.clear()
+    begin = time.thread_time()
+    while (before := time.thread_time() - begin) < 0.02:
+        pass
+    clock.start()
+    assert clock.busy_s(3600.0) <= time.thread_time() - begin - before
 
 
 def test_that_a_clock_gives_what_was_booked_once() -> None:
