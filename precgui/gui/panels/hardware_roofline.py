@@ -15,7 +15,7 @@ from precgui.hardware.measured import best_tops, copy_gb_s
 BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "e4m3fn": 1, "int8": 1}
 SYMBOLS = dict(zip(BYTES, ("o", "s", "t", "d", "+", "x", "star"), strict=True))
 _LEAST, _MOST = 0.25, 65536.0  # operations per byte shown: up to FP8 products of 16384
-_LABEL_STEP = 0.6  # decades between the names of roofs that may be close
+_LABEL_STEP = 0.6  # decades between the names of two roofs, less where the roofs are short
 
 
 def intensity(fmt: str, size: int) -> float:
@@ -47,8 +47,8 @@ class _Roof:
         ridge = max(_LEAST, roof / bandwidth)
         self.line.setData(np.log10([_LEAST, ridge, _MOST]), np.log10([min(roof, bandwidth * _LEAST), roof, roof]))
         self.products.setData(np.log10([intensity(fmt, r["m"]) for r in rows]), np.log10([r["tops"] for r in rows]))
-        place = list(BYTES).index(fmt)
-        self.name.setPos(math.log10(_MOST) - place % 4 * _LABEL_STEP, math.log10(roof))
+        step = min(_LABEL_STEP, math.log10(_MOST / ridge) / len(BYTES))
+        self.name.setPos(math.log10(_MOST) - list(BYTES).index(fmt) * step, math.log10(roof))
 
 
 class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
