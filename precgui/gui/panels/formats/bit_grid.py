@@ -130,9 +130,9 @@ class BitGrid(QWidget):
         if hit and hit[0] not in self._fixed and event.button() == Qt.MouseButton.LeftButton:
             name, bit = hit
             on = not self._is_on(name, bit)
-            self._drag = (name, on)
-            self._move(hit)
+            self._drag, self._cursor = (name, on), hit  # whoever sets the bit shows the row anew
             self.bit_set.emit(name, bit, on, False)
+            self.update()
             return
         for row in self._layout:
             if row.rect.contains(point):

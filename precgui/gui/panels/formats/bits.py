@@ -148,6 +148,7 @@ class BitsTab(QWidget):
             change()
         except InputError as error:
             self._say(str(error), fault=True)
+            self._show_details()
             return
         self._show()
 
