@@ -149,7 +149,7 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
             if length > min(MOST_HEADER_BYTES, path.stat().st_size):
                 raise TensorFileError(f"{path.name} is no .safetensors file: its header would be {length} bytes long")
             header = json.loads(file.read(length))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, TensorFileError):
             raise
         raise TensorFileError(f"{path.name} is no readable .safetensors file: {error}") from None
@@ -171,7 +171,8 @@ def _open_safetensors(path: Path, name: str, most: int) -> Pieces:
     if kind not in _PLAIN and kind not in _CODED:
         raise TensorFileError(f"{name!r} is of type {kind}, which is not read here")
     if (
-        not 0 <= begin <= end <= path.stat().st_size - start
+        min(shape, default=0) < 0
+        or not 0 <= begin <= end <= path.stat().st_size - start
         or end - begin != math.prod(shape) * np.dtype(words).itemsize
     ):
         raise TensorFileError(f"{path.name} is damaged: {name!r} does not fit into the file")

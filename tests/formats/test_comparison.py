@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -183,3 +184,30 @@ def test_that_a_file_that_is_cut_meanwhile_is_told(tmp_path: Path) -> None:
         open_tensor(tmp_path / "w.npy", "w")
     np.save(tmp_path / "f.npy", np.asfortranarray(NORMAL.astype(">f4")))
     assert np.array_equal(open_tensor(tmp_path / "f.npy", "f").read(3, 200), NORMAL.astype(np.float32).ravel()[3:200])
+
+
+def _safetensors(header: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header + bytes(8)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [("deep.safetensors", _safetensors(b"[" * 100_000), "no readable .safetensors"),
+     ("x.safetensors", _safetensors(b'{"x":{"dtype":"F32","shape":[-1,-2],"data_offsets":[0,8]}}'), "damaged"),
+     ("x.safetensors", _safetensors(b'{"x":{"dtype":"F32","shape":[99999999,999],"data_offsets":[0,8]}}'), "elements")],
+)  # fmt: skip
+def test_that_a_hostile_header_is_refused_in_a_sentence(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TensorFileError, match=words):
+        open_tensor(tmp_path / name, "x")
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [(b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b".", "recursion"), (bytes(100_000_001), "bytes long")],
+)
+def test_that_a_hostile_stream_is_refused_in_a_sentence(tmp_path: Path, stream: bytes, words: str) -> None:
+    with zipfile.ZipFile(tmp_path / "x.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/data.pkl", stream)
+    with pytest.raises(TensorFileError, match=words):
+        open_tensor(tmp_path / "x.pt", "x")
