@@ -54,7 +54,9 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 def recorded(settings: tuple[str, ...]) -> tuple[RunConfig, list[Event]]:
     events: list[Event] = []
-    wanted = config.load("digits-quick", ["device=cpu", "threads=1", "train.max_steps=5", *settings])
+    wanted = config.load(
+        "digits-quick", ["device=cpu", "threads=1", "record.tensors=false", "train.max_steps=5", *settings]
+    )
     train(wanted, events.append, lambda: False)
     return wanted, events
 
