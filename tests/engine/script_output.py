@@ -20,6 +20,6 @@ for path in sys.argv[1:]:
 def printed_by(paths: Iterable[Path]) -> list[str]:
     """The output of each script, without precgui; in one process, because importing torch takes seconds."""
     command = [sys.executable, "-W", "error", "-I", "-c", _RUNNER, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
     return re.split(r"^script .*\n", done.stdout, flags=re.MULTILINE)[1:]

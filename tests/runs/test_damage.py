@@ -41,7 +41,7 @@ for path in sys.argv[1:]:
 def read_all(paths: list[Path]) -> list[tuple[str, int]]:
     """How reading each file went: "ok", "noted" or "refused", and the steps read; a crash fails the test."""
     done = subprocess.run(
-        [sys.executable, "-c", READ_ALL, *map(str, paths)], capture_output=True, text=True, check=False, timeout=240
+        [sys.executable, "-c", READ_ALL, *map(str, paths)], capture_output=True, text=True, check=False, timeout=500
     )
     lines = done.stdout.split("begin\n")[1:]
     assert done.returncode == 0, f"{paths[len(lines) - 1]}: {done.returncode}, {done.stderr[-2000:]}"
