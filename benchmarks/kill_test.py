@@ -89,9 +89,20 @@ def kill_engine_once(path: Path, after_s: float) -> Outcome:
         with precgui.open_run(path) as run:
             step, loss = run.series("loss")
             right = np.array_equal(step, np.arange(1, len(step) + 1)) and bool(np.isfinite(loss).all())
-            whole = all(is_whole(record) for record in run.tensors().values()) and "gradient" in run.tensors()
-            intact = right and whole and len(step) >= max(flushed) and run.status == "failed"
-            return Outcome(True, bool(intact), len(step), 0.0)
+            torn = [kind for kind, record in run.tensors().items() if not is_whole(record)]
+            checks = {
+                "steps that were flushed": len(step) >= max(flushed),
+                "steps and losses that are right": right,
+                f"whole histograms of {torn}": not torn,
+                "gradients": "gradient" in run.tensors(),
+                "the status failed": run.status == "failed",
+            }
+            if not all(checks.values()):
+                lacking = ", ".join(what for what, there in checks.items() if not there)
+                print(
+                    f"{path.name} lacks {lacking}; {len(step)} steps, flushed {max(flushed)}, {run.status}, {run.notes}"
+                )
+            return Outcome(True, all(checks.values()), len(step), 0.0)
     except RunFileError as error:
         print(error)
         return Outcome(False, False, 0, math.inf)
