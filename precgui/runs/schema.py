@@ -93,12 +93,17 @@ def _readings(signals: tuple[str, ...], chunk_rows: int, late: bool = False) -> 
 
 
 def _tensor_table() -> Table:
+    """A table whose tensor axis grows, too: HDF5 then keeps its chunks in a B-tree.
+
+    Under SWMR the tree writes 4 KB of it anew for each chunk that is added or moved between two flushes. So a
+    row is one chunk, written once, and what is too small for that is not compressed and stays in its place.
+    """
     return Table(
         {
             "step": Column(_I8, chunk_rows=1024),
             "stride": Column(
-                np.dtype("<u4"), (0,), compressed=True, chunk_rows=64
-            ),  # 1 when every element was looked at, k when one of k blocks
+                np.dtype("<u4"), (0,), chunk_rows=32
+            ),  # 1: every element was looked at, k: one of k blocks
             "stats": Column(np.dtype("<f4"), (0, len(TENSOR_STATS)), compressed=True),
             "exponents": Column(np.dtype("<u4"), (0, EXPONENT_BINS), compressed=True),
         },

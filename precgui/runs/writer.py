@@ -13,7 +13,7 @@ from precgui.events import Event, Incident, RunEnded
 from precgui.runs import disk, documents, process
 from precgui.runs.recording import Recording
 
-FLUSH_S = 0.4
+FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms and 8 KB of the file
 
 
 class RunWriter:
