@@ -37,7 +37,11 @@ class MemoryEvents:
         self._running = self._collecting = False
 
     def start(self) -> None:
-        """Begin; nothing happens where another profiler is at work."""
+        """Begin; nothing happens where another profiler is at work.
+
+        What was there before and is given back meanwhile does not count. Torch tells of it all the same, with a size of
+        its own, where it lies at the place of a block that an earlier profiler saw taken and not given back.
+        """
         wanted = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
         if self.available and not _torch._profiler_enabled():
             self._collecting = gc.isenabled()
@@ -60,7 +64,7 @@ class MemoryEvents:
         for thread in recorded:
             for event in thread:
                 if event.kind() == "memory_alloc":
-                    present += event.cpu_memory_usage()
+                    present = max(present + event.cpu_memory_usage(), 0)  # see `start`
                     peak = max(peak, present)
         return peak
 

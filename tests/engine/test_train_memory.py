@@ -51,6 +51,21 @@ def test_that_the_peak_is_that_of_torchs_present_profiler() -> None:
     assert found == peak > images.numel() * 4
 
 
+def test_that_blocks_at_the_places_of_earlier_measurements_do_not_lower_the_peak() -> None:
+    for _ in range(8):
+        events = MemoryEvents()
+        events.start()
+        seen = torch.empty(64)
+        events.stop()
+        del seen  # torch is not told
+        block = torch.empty(64)  # at the same place, as a rule
+        events = MemoryEvents()
+        events.start()
+        del block
+        values = torch.ones(1000)
+        assert events.stop() == values.numel() * 4
+
+
 def test_that_nothing_is_counted_inside_another_profiler() -> None:
     events = MemoryEvents()
     with torch.autograd.profiler.profile():
