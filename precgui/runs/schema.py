@@ -101,9 +101,7 @@ def _tensor_table() -> Table:
     return Table(
         {
             "step": Column(_I8, chunk_rows=1024),
-            "stride": Column(
-                np.dtype("<u4"), (0,), chunk_rows=32
-            ),  # 1: every element was looked at, k: one of k blocks
+            "stride": Column(np.dtype("<u4"), (0,), chunk_rows=32),  # k: one of k blocks was looked at
             "stats": Column(np.dtype("<f4"), (0, len(TENSOR_STATS)), compressed=True),
             "exponents": Column(np.dtype("<u4"), (0, EXPONENT_BINS), compressed=True),
         },

@@ -18,6 +18,7 @@ from precgui.engine.precisions import Precision
 from precgui.engine.rounding import Clock, Scale
 from precgui.events import Incident, RunStarted
 from tests.engine.conftest import Record
+from tests.engine.layer_gradients import gradients
 
 CPU = torch.device("cpu")
 TORCHAO = {"tensorwise": ScalingGranularity.TENSORWISE, "rowwise": ScalingGranularity.AXISWISE}
@@ -32,16 +33,6 @@ def fp8(tensor: Tensor, dtype: torch.dtype, axis: int | None = None) -> Tensor:
     amax = tensor.abs().amax() if axis is None else tensor.abs().amax(axis, keepdim=True)
     scale = torch.finfo(dtype).max / amax
     return (tensor * scale).to(dtype).float() / scale
-
-
-def gradients(layer: nn.Module, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    x = x.clone().requires_grad_()
-    layer.zero_grad()
-    out = layer(x)
-    out.backward(grad)
-    assert x.grad is not None
-    assert layer.weight.grad is not None
-    return out.detach(), x.grad, layer.weight.grad  # type: ignore[return-value]
 
 
 def network() -> nn.Module:

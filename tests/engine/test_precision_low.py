@@ -21,6 +21,7 @@ from precgui.engine.precisions.low import largest
 from precgui.engine.rounding import Clock, Scale
 from precgui.events import StepDone
 from tests.engine.conftest import Record
+from tests.engine.layer_gradients import gradients
 
 CPU = torch.device("cpu")
 
@@ -31,16 +32,6 @@ def made(name: str, *settings: str) -> Precision:
 
 def cast(tensor: Tensor, dtype: Any) -> Tensor:
     return torch.from_numpy(tensor.detach().numpy().astype(dtype).astype(np.float32))
-
-
-def gradients(layer: nn.Module, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    x = x.clone().requires_grad_()
-    layer.zero_grad()
-    out = layer(x)
-    out.backward(grad)
-    assert x.grad is not None
-    assert layer.weight.grad is not None
-    return out.detach(), x.grad, layer.weight.grad  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize(
