@@ -247,5 +247,6 @@ def _listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tupl
     """What can be looked at of these tensors, and the table of it, with a stride for each."""
     pairs = [(name, found) for name, tensor in named if (found := readable(tensor)) is not None and found.numel()]
     sizes = [tensor.numel() for _, tensor in pairs]
-    table = Table(kind, [name for name, _ in pairs], [stride_for(size, stride) for size in sizes], sizes)
+    strides = [stride_for(size, stride) for size in sizes] if stride > 1 else [1] * len(sizes)
+    table = Table(kind, [name for name, _ in pairs], strides, sizes)
     return [tensor for _, tensor in pairs], table

@@ -15,14 +15,16 @@ from precgui.engine.telemetry_tensors import floats
 MODEL = "(model)"
 _WRAPPERS = ("_orig_mod.", "module.")
 Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
+Hook = Callable[[nn.Module, Any, Any], None]  # module, inputs, outputs
 
 
 class Outputs:
     """Hooks on the modules that compute (those without parts, or with weights of their own).
 
     In a step that is `guarded`, outputs of modules with weights and of the model are shown to the sentinel. What else
-    is wanted, `activation` and `activation_gradient`, is handed to `look`. A forward pass that only repeats what a
-    checkpoint forgot is not looked at, nor one that is traced or transformed by torch.func.
+    is wanted, `activation` and `activation_gradient`, is handed to `look`; modules that are there for nothing else have
+    a hook in such steps only, since torch calls a module with hooks more slowly. A forward pass that only repeats what
+    a checkpoint forgot is not looked at, nor one that is traced or transformed by torch.func.
     """
 
     def __init__(self, model: nn.Module, look: Look) -> None:
@@ -31,36 +33,44 @@ class Outputs:
         self._watching = self._guarded = False
         self.sentinel = Sentinel()
         self._handles: list[RemovableHandle] = []
+        self._weightless: list[tuple[nn.Module, Hook]] = []
+        self._for_now: list[RemovableHandle] = []
         for name, module in model.named_modules():
-            weighty = any(True for _ in module.parameters(recurse=False))
             name = plain_name(name)
-            if weighty or not any(True for _ in module.children()):
-                hook = self._hook(name or MODEL, guarded=weighty or not name)
-                self._handles.append(module.register_forward_hook(hook))
+            if not name or any(True for _ in module.parameters(recurse=False)):
+                self._handles.append(module.register_forward_hook(self._hook(name or MODEL, guarded=True)))
+            elif not any(True for _ in module.children()):
+                self._weightless.append((module, self._hook(name, guarded=False)))
 
     def begin(self, wanted: Set[str], *, guarded: bool) -> None:
         """A step begins."""
         self._wanted, self._guarded, self._watching = wanted, guarded, guarded or bool(wanted)
+        if wanted and not self._for_now:
+            self._for_now = [module.register_forward_hook(hook) for module, hook in self._weightless]
         self.sentinel.begin()
 
     def end(self) -> None:
         """The forward and backward passes of the step are over."""
         self._watching = False
+        self._remove(self._for_now)
 
     def close(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self.end()
+        self._remove(self._handles)
 
-    def _hook(self, name: str, guarded: bool) -> Callable[[nn.Module, Any, Any], None]:
+    @staticmethod
+    def _remove(handles: list[RemovableHandle]) -> None:
+        for handle in handles:
+            handle.remove()
+        handles.clear()
+
+    def _hook(self, name: str, guarded: bool) -> Hook:
         def seen(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-            guards = guarded and self._guarded
-            if not (self._watching and (guards or self._wanted) and self._is_training()):
-                return
-            if guards:
-                self.sentinel.look(name, outputs)
-            if self._wanted:
-                self._watch(name, outputs)
+            if self._watching and self._is_training():
+                if guarded and self._guarded:
+                    self.sentinel.look(name, outputs)
+                if self._wanted:
+                    self._watch(name, outputs)
 
         return seen
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from functools import lru_cache
 from typing import Any
 
 import numba
@@ -17,7 +18,12 @@ from precgui.engine.telemetry_tensors import dense, floats, readable, unseen
 from precgui.engine.telemetry_vectors import LINE, as_floats, as_longs, as_words, prefetch
 
 _SPAN = 512  # numbers that are read while those two spans before them come into the cache
-_INFINITE = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80, torch.float32: 0x7F800000, torch.float64: 0x7FF << 52}
+_LIMITS = {  # bytes of a number, and the bits of Inf
+    torch.float16: (2, 0x7C00),
+    torch.bfloat16: (2, 0x7F80),
+    torch.float32: (4, 0x7F800000),
+    torch.float64: (8, 0x7FF << 52),
+}
 
 
 class Sentinel:
@@ -30,8 +36,8 @@ class Sentinel:
     def __init__(self) -> None:
         self._names: list[str] = []
         self._largest: list[Tensor] = []
-        self._look("", torch.ones(3))  # compiles or loads the loop before it is timed
         self.begin()
+        self._look("", torch.ones(3))  # compiles or loads the loop before it is timed
 
     def begin(self) -> None:
         """A step begins."""
@@ -43,8 +49,11 @@ class Sentinel:
     def look(self, name: str, outputs: Any) -> None:
         """What the module of this name returned."""
         begin = time.thread_time()
-        for path, output in floats(outputs):
-            if self._is_news(output):
+        if type(outputs) is Tensor:  # without the search for them, which takes as long as a small tensor
+            if outputs.is_floating_point():
+                self._look(name, outputs)
+        else:
+            for path, output in floats(outputs):
                 self._look(name + path, output)
         self.spent_s += time.thread_time() - begin
 
@@ -58,16 +67,12 @@ class Sentinel:
             return ""
         return next(name for name, good in zip(self._names, largest.isfinite().tolist(), strict=True) if not good)
 
-    def _is_news(self, output: Tensor) -> bool:
-        """Whether it is not just another view of what was looked at last, as the outputs of many models are."""
+    def _look(self, name: str, output: Tensor) -> None:
         (last, version), now = self._last, -1 if output.is_inference() else output._version
         known = last()
-        if known is not None and (output is known or output._base is known) and now == version != -1:
-            return False
+        if known is not None and now == version != -1 and (output is known or output._base is known):
+            return  # just another view of what was looked at last, as the outputs of many models are
         self._last = weakref.ref(output), now
-        return True
-
-    def _look(self, name: str, output: Tensor) -> None:
         tensor = output if _is_at_hand(output) else _prepared(output)
         if tensor is None or (tensor.is_cpu and _is_finite(tensor)):
             return
@@ -78,8 +83,26 @@ class Sentinel:
 
 
 def _is_at_hand(tensor: Tensor) -> bool:
-    """Whether its numbers lie side by side in the main memory, as most of them do."""
-    return type(tensor) is Tensor and tensor.is_cpu and tensor.dtype in _INFINITE and tensor.is_contiguous()
+    """Whether its numbers lie side by side in the main memory, in whatever order, as most of them do."""
+    return (
+        type(tensor) is Tensor
+        and tensor.is_cpu
+        and tensor.dtype in _LIMITS
+        and tensor.layout is torch.strided
+        and (tensor.is_contiguous() or _is_packed(tensor.shape, tensor.stride()))
+        and tensor.data_ptr() != 0
+    )
+
+
+@lru_cache(1024)
+def _is_packed(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether a tensor fills its memory without a gap, as one of which axes were exchanged."""
+    place = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1 and stride != place:
+            return False
+        place *= size
+    return True
 
 
 def _prepared(output: Tensor) -> Tensor | None:
@@ -88,15 +111,16 @@ def _prepared(output: Tensor) -> Tensor | None:
         tensor = readable(output)
         if tensor is None or not tensor.numel():
             return None
-        if tensor.dtype not in _INFINITE:
+        if tensor.dtype not in _LIMITS:
             tensor = tensor.float()
         return dense(tensor) if tensor.is_cpu else tensor
 
 
 def _is_finite(tensor: Tensor) -> bool:
     """Whether all elements are, of a contiguous tensor in the main memory."""
-    found: int = largest(tensor.data_ptr(), tensor.numel(), tensor.element_size())
-    return found < _INFINITE[tensor.dtype]
+    width, infinite = _LIMITS[tensor.dtype]
+    found: int = largest(tensor.data_ptr(), tensor.numel(), width)
+    return found < infinite
 
 
 @numba.njit(inline="always")

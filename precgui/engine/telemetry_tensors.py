@@ -27,9 +27,16 @@ def readable(tensor: Tensor) -> Tensor | None:
     That is the part that this process holds of a tensor spread over several ones, the elements that a sparse or nested
     tensor stores, and nothing of a class that makes its numbers up from other tensors.
     """
-    if type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested:
+    plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
+    if plain and tensor.data_ptr() != 0:  # as nearly always
         return tensor
+    if tensor.is_meta:
+        return None
+    if plain:
+        return torch.zeros_like(tensor) if tensor._is_zerotensor() else tensor
     tensor = tensor.detach()
+    if tensor.is_mkldnn:
+        return readable(tensor.to_dense())
     if tensor.is_nested or tensor.layout in (torch.sparse_csr, torch.sparse_bsr, torch.sparse_csc, torch.sparse_bsc):
         return readable(tensor.values())
     if tensor.layout is torch.sparse_coo:
@@ -44,11 +51,11 @@ def dense(tensor: Tensor) -> Tensor:
     """All elements of a readable tensor, flat and in any order, without a copy where memory allows."""
     tensor = tensor.detach()
     if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
+        tensor = torch.view_as_real(tensor.resolve_conj())
     if not tensor.is_contiguous():
         steps = tensor.stride()
         tensor = tensor.permute(sorted(range(tensor.dim()), key=lambda axis: -steps[axis]))
-    return tensor.reshape(-1)
+    return tensor.reshape(-1).contiguous().resolve_neg()  # every second element makes a flat view, too
 
 
 def floats(outputs: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:

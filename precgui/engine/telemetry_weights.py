@@ -34,7 +34,7 @@ def updated_by(weights: Sequence[Weight], optimizer: Optimizer | None) -> list[W
 
 
 def gradients(weights: Sequence[Weight]) -> Named:
-    return [(w.name, w.updated.grad) for w in weights if w.updated.grad is not None]
+    return [(w.name, gradient) for w in weights if (gradient := w.updated.grad) is not None]
 
 
 def values(weights: Sequence[Weight]) -> Named:

@@ -49,6 +49,34 @@ def test_that_every_order_and_nesting_of_elements_is_read() -> None:
     for output in (bad.mT, bad[1:], bad[:, ::5], bad.expand(2, 4, 6, 5), bad.to_sparse(), {"x": [bad]}, (bad, bad)):
         assert first(output).startswith("m0")
     assert first(bad[:, :5], bad[..., :4], bad[:0]) == ""
+    images = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert first(images, images.permute(3, 0, 2, 1)) == ""
+    images[1, 2, 3, 4] = torch.inf
+    assert first(images.permute(3, 0, 2, 1)) == "m0"
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_that_outputs_whose_memory_is_not_their_numbers_do_no_harm() -> None:
+    bad = torch.zeros(4, 6)
+    bad[3, 5] = torch.nan
+    for output in (bad.to_mkldnn(), bad.to_sparse_csr(), torch.complex(bad, bad).conj().imag):
+        assert first(output) == "m0"
+    assert first(torch._efficientzerotensor((4, 6)), bad.to("meta")) == ""
+
+
+def test_that_modules_without_weights_have_hooks_only_in_steps_that_want_them() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    seen: list[str] = []
+    outputs = Outputs(model, lambda kind, name, tensor: seen.append(name))
+    for wanted, found in ((frozenset(), []), (frozenset({"activation"}), ["0", "1", "(model)"]), (frozenset(), [])):
+        outputs.begin(wanted, guarded=True)
+        assert bool(model[1]._forward_hooks) == bool(wanted)
+        model(torch.ones(2, 4))
+        outputs.end()
+        assert seen == found
+        seen.clear()
+    outputs.close()
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_that_a_view_is_read_again_only_when_something_was_written() -> None:

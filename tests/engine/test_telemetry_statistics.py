@@ -153,3 +153,14 @@ def test_that_lost_updates_are_those_that_a_cast_loses(meter: Meter, name: str, 
     assert stats["w"]["changed"] == pytest.approx(float(moved.float().mean()))
     assert stats["w"][name] == pytest.approx(float(lost.sum() / moved.sum()), abs=2e-4)
     np.testing.assert_allclose(stats["w"]["rms"], (after - before).double().square().mean().sqrt(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("meter", METERS)
+def test_that_of_a_view_its_own_elements_are_looked_at(meter: Meter) -> None:
+    numbers = torch.complex(torch.arange(1.0, 25.0), torch.full((24,), torch.nan))
+    for view in (numbers.real, numbers.real[::3], torch.complex(numbers.real, -numbers.real).conj().imag):
+        stats, exponents = looked_at(meter, view)
+        wanted, bins = expected(view.numpy(force=True))
+        assert stats["mean"] == wanted["mean"]
+        assert stats["nan"] == 0
+        np.testing.assert_array_equal(exponents, bins)
