@@ -34,7 +34,7 @@ def bytes_per_step(gradients: list[TensorStats], steps: int, step_s: float, fold
     path = folder / f"{step_s}.h5"
     described = {"run_id": path.stem, "created": "", "machine": {}, "environment": {}}
     with writer.RunWriter(path, config.RunConfig(), **described) as emit:  # type: ignore[arg-type]
-        emit(RunStarted(0.0, steps, steps, "cpu"))
+        emit(RunStarted(0.0, steps, steps, "cpu", tensors=2 * len(gradients[0].names)))  # and as many modules
         flushed_s = 0.0
         for step in range(1, WARM_STEPS + steps + 1):
             at = step * step_s

@@ -81,7 +81,7 @@ def write_tensors(path: Path, steps: int, tensors: int) -> None:
     rng = np.random.default_rng(1)
     kinds = [tensor_event(0, tensors, rng) for _ in range(VARIANTS)]
     with writer_of(path) as emit:
-        emit(RunStarted(0.0, steps, 100, "cpu"))
+        emit(RunStarted(0.0, steps, 100, "cpu", tensors=2 * tensors))
         for step in range(1, steps + 1):
             each = kinds[step % VARIANTS]
             emit(StepDone(step, step / 10, 1 / step, 1.0, False, 0.1, 1.0, 0.1, 0.0, 64, math.nan))

@@ -39,7 +39,8 @@ class RunStarted:
     """The model is built and the first step is about to begin.
 
     `engine` holds what only the engine knows (device, threads, torch's switches, parameter count,
-    a hash of the initial weights); it joins the `/environment` of the run file.
+    a hash of the initial weights); it joins the `/environment` of the run file. `tensors` is how many parameters and
+    modules there are to be recorded, 0 when that is not known.
     """
 
     time_s: float
@@ -47,6 +48,7 @@ class RunStarted:
     steps_per_epoch: int
     device: str
     engine: Mapping[str, Any] = field(default_factory=dict)
+    tensors: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from precgui.config.names import check_precision
 from precgui.engine import device as devices
 from precgui.engine import ranks
 from precgui.engine.loop_watch import LoopWatch, Seen
+from precgui.engine.tensor_count import tensor_count
 from precgui.events import (
     Evaluated,
     Event,
@@ -105,7 +106,8 @@ class Recorder:
             self._writer = self._make_writer(Path(path), config)
         self._watch = LoopWatch(config.record, model, self.optimizers, self._emit, active=self._rank == 0)
         facts = {**_facts(model, self._device), "metric": asdict(measured)}
-        self._emit(RunStarted(0.0, total_steps, steps_per_epoch, str(self._device), facts))
+        tensors = tensor_count(model) if config.record.tensors else 0
+        self._emit(RunStarted(0.0, total_steps, steps_per_epoch, str(self._device), facts, tensors))
         if self._writer is not None:
             self._open.enter_context(PowerSampler(self._emit, self._start))
         atexit.register(self.abandon)  # after the writer, so that it is called before the writer's own

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch import nn
 from precgui import config, job
 from precgui.engine import tasks
 from precgui.engine.tasks import Batch, Digits
-from precgui.events import Event, Incident, RunEnded, RunStarted, StepDone
+from precgui.events import TENSOR_KINDS, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.errors import RunFileError
 from precgui.runs.reader import open_run
 
@@ -122,3 +123,16 @@ def test_that_an_abandoned_run_is_stopped_with_its_steps_kept(tmp_path: Path, mo
     thread.join()
     assert one.ended is not None
     assert "inside step 3" in one.ended.message
+
+
+def test_that_a_file_has_room_for_every_tensor_and_no_more_than_in_proportion(tmp_path: Path) -> None:
+    often = [f"record.{kind}_every=1" for kind in ("gradients", "weights", "optimizer", "activations")]
+    often += ["record.activation_gradients_every=1", "record.budget=100", "train.max_steps=2", "optimizer.name=adamw"]
+    _, events = run_job(tmp_path / "a.h5", *often)
+    counted = next(event.tensors for event in events if isinstance(event, RunStarted))
+    with open_run(tmp_path / "a.h5") as run, h5py.File(tmp_path / "a.h5", "r") as file:
+        longest = file["tensors/gradient/exponents"].maxshape[1]
+        kinds = run.tensors()
+        assert set(kinds) == set(TENSOR_KINDS)
+        assert counted < len(kinds["gradient"].names) < longest < 20 * counted
+        assert [event.message for event in run.events() if "room" in event.message] == []

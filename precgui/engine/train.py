@@ -19,6 +19,7 @@ from precgui.engine.journal import Journal
 from precgui.engine.observers import observers
 from precgui.engine.outset import set_out
 from precgui.engine.tasks import Batch
+from precgui.engine.tensor_count import tensor_count
 from precgui.events import Emit, Evaluated, RunEnded, RunStarted, StepDone
 
 
@@ -85,8 +86,12 @@ class _Training:
 
     def _begin(self) -> None:
         devices.forget_peak_memory(self.device)
-        started = RunStarted(self.journal.now(), self.total_steps, self.steps_per_epoch, str(self.device), self.facts)
-        self.journal.emit(started)
+        tensors = tensor_count(self.model) if self.config.record.tensors else 0
+        self.journal.emit(
+            RunStarted(
+                self.journal.now(), self.total_steps, self.steps_per_epoch, str(self.device), self.facts, tensors
+            )
+        )
         for note in self.precision.notes:
             self.journal.incident(0, "emulated" if self.precision.labels else "note", "info", note)
 

@@ -12,17 +12,14 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from precgui.events import Event, Incident, RunEnded, Status
 from precgui.runs.contents import Contents
+from precgui.runs.drafts import draft_path
 from precgui.runs.errors import RunFileError
 from precgui.runs.reader import SavedRun
 from precgui.runs.recording import Recording
-from precgui.runs.schema import ATTRIBUTES, FIXED_TEXTS, TABLES
-from precgui.runs.tablefile import TableFile
+from precgui.runs.schema import ATTRIBUTES, FIXED_TEXTS
 
-_ROWS_AT_ONCE = 1 << 16
 _MOST_DETAILS = 1 << 20
 
 
@@ -57,8 +54,9 @@ def _last_events(run: SavedRun, status: Status, message: str, details: str) -> l
 
 
 def _replace(path: Path, dead: Contents, last: list[Event]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = draft_path(path, "copy")
     try:
+        draft.unlink(missing_ok=True)  # of a process that died with the same number
         recording = Recording(
             draft,
             attributes={name: dead.attribute(name) for name in ATTRIBUTES if name not in ("schema", "precgui_version")},
@@ -66,8 +64,7 @@ def _replace(path: Path, dead: Contents, last: list[Event]) -> None:
             reserve_bytes=0,
         )
         recording.file.write_text("engine", dead.document("engine"))
-        for table in TABLES:
-            _copy_rows(dead, recording.file, table)
+        recording.file.take_over(dead)
         recording.keep(last)
         recording.close()
         with draft.open("rb+") as written:
@@ -76,17 +73,6 @@ def _replace(path: Path, dead: Contents, last: list[Event]) -> None:
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-
-
-def _copy_rows(dead: Contents, file: TableFile, table: str) -> None:
-    """Copy all rows that every column of the table still has."""
-    start = 0
-    while start < dead.rows(table):
-        stop = min(start + _ROWS_AT_ONCE, dead.rows(table))
-        columns = {name: dead.read(table, name, start, stop) for name in TABLES[table].columns}
-        rows = min(len(values) for values in columns.values())
-        file.append({table: {name: np.asarray(values[:rows]) for name, values in columns.items()}})
-        start += max(rows, 1)
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,10 @@ from precgui.events import (
 )
 from precgui.runs import columns, disk, documents
 from precgui.runs.contents import Contents
+from precgui.runs.drafts import CAN_RENAME_OPEN, remove_stale
 from precgui.runs.errors import RunFileError
 from precgui.runs.reader import SavedRun
-from precgui.runs.schema import TABLES
+from precgui.runs.schema import TABLES, tensor_room
 from precgui.runs.summary import summarise
 from precgui.runs.tablefile import Columns, TableFile
 from precgui.runs.tensors import Names, tensor_rows
@@ -50,27 +52,31 @@ class Recording:
     ) -> None:
         """Make the file; see TableFile. Raises RunFileError."""
         disk.require_room(path.parent, reserve_bytes)
+        remove_stale(path.parent)
         self._reserve_bytes = reserve_bytes
+        self._new_file = partial(TableFile, path, attributes=attributes, texts=texts)
         self._ballast = disk.Ballast(path.parent)
         try:
-            self.file = TableFile(path, attributes=attributes, texts=texts)
+            self.file = self._new_file()
+            self.file.publish()
         except RunFileError:
             self._ballast.drop()
             raise
         self._sensors: dict[str, int] = {}
         self._devices: dict[str, int] = {}
         self._names = Names()
+        self._told_left_out = 0
         self._started: dict[str, Any] = {}
         self._last_time_s, self._last_step = 0.0, 0
         self._recording, self._ended = True, False
 
-    def keep(self, events: Sequence[Event]) -> Incident | None:
-        """Store events, oldest first; returns the incident when this made the recording stop."""
-        stopped = self._store(events) if self._recording and not self._ended else None
+    def keep(self, events: Sequence[Event]) -> list[Incident]:
+        """Store events, oldest first; returns what the recording itself has to tell of it."""
+        told = self._store(events) if self._recording and not self._ended else []
         for event in events:
             if isinstance(event, RunEnded) and not self._ended:
                 self._end(event)
-        return stopped
+        return told
 
     def close(self) -> None:
         """Close the file; a run that has not ended is marked as failed."""
@@ -79,8 +85,12 @@ class Recording:
         self._ballast.drop()
         self.file.close()
 
-    def _store(self, events: Sequence[Event]) -> Incident | None:
+    def _store(self, events: Sequence[Event]) -> list[Incident]:
+        for event in events:
+            if isinstance(event, RunStarted) and event.tensors:
+                self._make_room(event.tensors)
         batch = self._batch(events)
+        told = self._left_out()
         try:
             free = disk.free_bytes(self.file.path.parent)
             for event in events:
@@ -91,9 +101,47 @@ class Recording:
                     self._started["engine"] = {**self._started["engine"], **event.values}
                     self.file.write_text("engine", self._started)
             self.file.append(batch)
+            if told:
+                self.file.append(self._events(told))
         except (OSError, RuntimeError) as error:
-            return self._stop(f"the disk did not take the data ({_reason(error)})", batch)
-        return self._stop(f"only {free >> 20} MB are left on the disk", {}) if free < self._reserve_bytes else None
+            return [*told, self._stop(f"the disk did not take the data ({_reason(error)})", batch)]
+        if free < self._reserve_bytes:
+            told.append(self._stop(f"only {free >> 20} MB are left on the disk", {}))
+        return told
+
+    def _make_room(self, tensors: int) -> None:
+        """Begin the file anew, now that it is known how many tensors there are; the rows so far are taken over.
+
+        It takes the place of the old one in one piece. Where that fails, the old one goes on: it holds as much, only
+        in more bytes.
+        """
+        if not CAN_RENAME_OPEN or any(self.file.rows[name] for name in TABLES if name.startswith("tensors")):
+            return
+        old, new = self.file, None
+        try:
+            if disk.free_bytes(old.path.parent) < self._reserve_bytes:
+                return
+            new = self._new_file(tensor_room=tensor_room(tensors))
+            new.take_over(Contents(old.file))
+            new.publish(instead_of=old)
+        except (RunFileError, OSError, RuntimeError):
+            if new is not None:
+                new.discard()
+            return
+        self.file, self._names = new, Names(new.tensor_room)
+        old.close()
+
+    def _left_out(self) -> list[Incident]:
+        """Tells of tensors without room when there are some, and again when they have doubled."""
+        left_out = self._names.left_out
+        if len(left_out) < max(2 * self._told_left_out, 1):
+            return []
+        self._told_left_out = len(left_out)
+        message = (
+            f"The record has room for {len(self._names.places)} tensors; {len(left_out)} more, {next(iter(left_out))} "
+            "first, are shown while the run goes on, but not kept in its file."
+        )
+        return [Incident(self._last_time_s, self._last_step, "note", "warning", message)]
 
     def _stop(self, reason: str, batch: dict[str, Columns]) -> Incident:
         """Make room with the ballast, write what is at hand and record nothing more."""

@@ -6,9 +6,10 @@ texts are fixed-length strings with room to spare, tables are datasets that only
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -25,6 +26,7 @@ ATTRIBUTES = ("schema", "precgui_version", "run_id", "title", "created")
 FIXED_TEXTS = ("config", "machine", "environment")
 RESERVED_TEXTS = {"engine": 1 << 17, "end": 1 << 16, "summary": 1 << 13}
 STATUS_BYTES = 16
+TENSORS_IN_CHUNK = 64
 
 ROWS_VALID = "rows_valid"  # int64, one counter per table in the order of TABLES, written after the rows
 STATUS = "status"
@@ -55,11 +57,14 @@ EVENT_ROW = np.dtype(
 
 @dataclass(frozen=True)
 class Column:
-    """One dataset of a table. `row` is the shape of one row, 0 for the tensor axis, which grows, too."""
+    """One dataset of a table. `row` is the shape of one row, 0 for the tensor axis, which grows, too.
+
+    `packing` says that a chunk is a row and compressed: "deflate", or "shuffle" when its bytes are sorted before.
+    """
 
     dtype: np.dtype[Any]
     row: tuple[int, ...] = ()
-    compressed: bool = False
+    packing: Literal["", "deflate", "shuffle"] = ""
     chunk_rows: int = 0  # 0: as the table says
 
 
@@ -72,14 +77,21 @@ class Table:
 
     columns: Mapping[str, Column]
     chunk_rows: int = 2048
-    chunk_tensors: int = field(default=64, kw_only=True)
     late: bool = field(default=False, kw_only=True)
 
     def dataset_path(self, path: str, column: str) -> str:
         return f"{path}/{column}" if column else path
 
+    def row_bytes(self, tensors: int) -> int:
+        """The size of a row with so many tensors."""
+        sizes = (
+            math.prod(size or tensors for size in column.row) * column.dtype.itemsize
+            for column in self.columns.values()
+        )
+        return sum(sizes)
+
     def chunk(self, column: Column) -> tuple[int, ...]:
-        return (column.chunk_rows or self.chunk_rows, *(size or self.chunk_tensors for size in column.row))
+        return (column.chunk_rows or self.chunk_rows, *(size or TENSORS_IN_CHUNK for size in column.row))
 
 
 def _one(dtype: np.dtype[Any], chunk_rows: int, late: bool = False) -> Table:
@@ -92,18 +104,28 @@ def _readings(signals: tuple[str, ...], chunk_rows: int, late: bool = False) -> 
     return Table(columns, chunk_rows, late=late)
 
 
-def _tensor_table() -> Table:
-    """A table whose tensor axis grows, too: HDF5 then keeps its chunks in a B-tree.
+def tensor_room(tensors: int) -> int:
+    """How long the tensor axis may get in a run with so many parameters and modules; 0, without a limit, for 0.
 
-    Under SWMR the tree writes 4 KB of it anew for each chunk that is added or moved between two flushes. So a
-    row is one chunk, written once, and what is too small for that is not compressed and stays in its place.
+    A parameter is recorded under its own name and those of its optimizer states (two for Adam, at most three in torch),
+    a module under a name for each of its outputs. The index of chunks takes 30 bytes a row for 64 of them.
+    """
+    return -(-(4 * tensors + 256) // TENSORS_IN_CHUNK) * TENSORS_IN_CHUNK if tensors else 0
+
+
+def _tensor_table() -> Table:
+    """A table whose tensor axis grows, too, up to a limit that is known when the file is made.
+
+    With one axis without a limit HDF5 keeps its chunks in an extensible array, whose parts stay where they are; with
+    two it needs a B-tree, of which it writes some 8 KB anew at each flush under SWMR. A row is one chunk, written once;
+    what is too small for that is not compressed and stays in its place.
     """
     return Table(
         {
             "step": Column(_I8, chunk_rows=1024),
             "stride": Column(np.dtype("<u4"), (0,), chunk_rows=32),  # k: one of k blocks was looked at
-            "stats": Column(np.dtype("<f4"), (0, len(TENSOR_STATS)), compressed=True),
-            "exponents": Column(np.dtype("<u4"), (0, EXPONENT_BINS), compressed=True),
+            "stats": Column(np.dtype("<f4"), (0, len(TENSOR_STATS)), "deflate"),
+            "exponents": Column(np.dtype("<u4"), (0, EXPONENT_BINS), "shuffle"),
         },
         chunk_rows=1,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from precgui import __version__
 from precgui.runs import documents
+from precgui.runs.contents import Contents
+from precgui.runs.drafts import draft_path, publish
 from precgui.runs.errors import RunFileError
+from precgui.runs.packing import LEVEL, pieces
 from precgui.runs.schema import (
     FIXED_TEXTS,
     RESERVED_TEXTS,
@@ -35,7 +38,7 @@ Batch = Mapping[str, Columns]
 # Formats of HDF5 1.10: what SWMR needs, and what every reader in use understands.
 _LIBVER = ("v110", "v110")
 
-_GZIP_LEVEL = 1  # half the time of the usual 4, and 5 % larger
+_COPIED_BYTES = 64 << 20  # at once
 
 _LATE = (*RESERVED_TEXTS, STATUS)
 
@@ -43,31 +46,67 @@ _LATE = (*RESERVED_TEXTS, STATUS)
 class TableFile:
     """A new file of schema 1, open for writing under SWMR: readers may follow, a kill leaves it readable.
 
-    `texts` are the FIXED_TEXTS as JSON; `attributes` are run_id, title and created.
+    It is made under another name; `publish` gives it its own. `texts` are the FIXED_TEXTS as JSON; `attributes` are
+    run_id, title and created; `tensor_room` is how long the tensor axis may get, 0 for any length.
     Raises RunFileError when the file exists, or its folder does not or cannot be written.
     """
 
-    def __init__(self, path: Path, *, attributes: Mapping[str, str], texts: Mapping[str, str]) -> None:
-        self.path = path
-        draft = _draft(path)
-        self.file = _create(draft, path)
+    def __init__(
+        self, path: Path, *, attributes: Mapping[str, str], texts: Mapping[str, str], tensor_room: int = 0
+    ) -> None:
+        self.path, self.tensor_room = path, tensor_room
+        self._draft: Path | None = draft_path(path)
+        self.file = _create(self._draft, path)
         self.rows = dict.fromkeys(TABLES, 0)
         self.abandoned = False
-        try:
+        with self._discarded_on_failure():
             self._make_texts(attributes, texts)
-            self._datasets = {name: _make_table(self.file, name, table) for name, table in TABLES.items()}
+            self._datasets = {name: self._make_table(name, table) for name, table in TABLES.items()}
             self._rows_valid = self.file.create_dataset(ROWS_VALID, data=np.zeros(len(TABLES), "<i8"))
             self._rows_valid.attrs["tables"] = np.array(list(TABLES), text_type(64))
             self.file.flush()
             self._places = {name: (self.file[name].id.get_offset(), self.file[name].dtype) for name in _LATE}
             self.file.swmr_mode = True
-            _publish(draft, path)
+
+    def publish(self, instead_of: TableFile | None = None) -> None:
+        """Give the file its name in one piece, which no other file may have, unless it is the one to replace.
+
+        Raises RunFileError, and this file is then gone.
+        """
+        assert self._draft is not None
+        with self._discarded_on_failure():
+            if instead_of is None:
+                publish(self._draft, self.path)
+            elif instead_of.has_its_name():
+                self._draft.replace(self.path)
+            else:
+                raise FileNotFoundError("it was moved or deleted")
+            self._draft = None
+
+    def has_its_name(self) -> bool:
+        """Whether the file still lies at its path."""
+        try:
+            return os.path.samestat(os.fstat(self.file.id.get_vfd_handle()), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    @contextlib.contextmanager
+    def _discarded_on_failure(self) -> Iterator[None]:
+        try:
+            yield
         except (OSError, RuntimeError) as error:
-            self.file.close()
-            draft.unlink(missing_ok=True)
+            self.discard()
             if isinstance(error, FileExistsError):
-                raise _taken(path) from None
-            raise RunFileError(f"{path} cannot be written: {error}; choose another folder.") from None
+                raise _taken(self.path) from None
+            raise RunFileError(f"{self.path} cannot be written: {error}; choose another folder.") from None
+
+    def discard(self) -> None:
+        """Close a file that failed, and delete it where it has not got its name. Idempotent."""
+        if self.file:
+            self.abandon()
+            self.close()
+        if self._draft is not None:
+            self._draft.unlink(missing_ok=True)
 
     def _make_texts(self, attributes: Mapping[str, str], texts: Mapping[str, str]) -> None:
         self.file.attrs["schema"] = SCHEMA
@@ -80,6 +119,25 @@ class TableFile:
             _make_text(self.file, name, "{}", size)
         _make_text(self.file, STATUS, "running", STATUS_BYTES)
 
+    def _make_table(self, name: str, table: Table) -> dict[str, _Stored]:
+        return {
+            column: self._make_column(table.dataset_path(name, column), spec, table)
+            for column, spec in table.columns.items()
+        }
+
+    def _make_column(self, path: str, column: Column, table: Table) -> _Stored:
+        made = self.file.create_dataset(
+            path,
+            shape=(0, *column.row),
+            maxshape=(None, *(size or self.tensor_room or None for size in column.row)),
+            dtype=column.dtype,
+            chunks=table.chunk(column),
+            compression="gzip" if column.packing else None,
+            compression_opts=LEVEL if column.packing else None,
+            shuffle=column.packing == "shuffle",
+        )
+        return _Stored(made.id, column)
+
     def append(self, batch: Batch) -> None:
         """Add rows and make them last: rows first, counters after them, each flushed to the system.
 
@@ -88,11 +146,34 @@ class TableFile:
         """
         grown = dict(self.rows)
         for name, columns in batch.items():
-            grown[name] += _write_rows(self._datasets[name], columns, self.rows[name])
+            grown[name] += self._write_rows(name, columns)
         self.file.flush()
         self._rows_valid.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(list(grown.values()), "<i8"))
         self._rows_valid.id.flush()
         self.rows = grown
+
+    def _write_rows(self, name: str, columns: Columns) -> int:
+        """Write equally long columns of a table behind its rows; returns how many."""
+        spaces = _Spaces()
+        for column, stored in self._datasets[name].items():
+            stored.write(columns[column], self.rows[name], spaces)
+        return len(next(iter(columns.values())))
+
+    def take_over(self, source: Contents) -> None:
+        """Add all rows of another file that every column of their table still has.
+
+        Raises OSError or RuntimeError when the disk does not take them.
+        """
+        counted = source.counters()  # empty in a damaged file
+        for name in [name for name in TABLES if counted.get(name, not counted)]:
+            table, start = TABLES[name], 0
+            row_bytes = table.row_bytes(source.rows("tensors/names"))
+            while start < source.rows(name):
+                stop = min(start + max(_COPIED_BYTES // row_bytes, 1), source.rows(name))
+                columns = {column: source.read(name, column, start, stop) for column in table.columns}
+                rows = min(len(values) for values in columns.values())
+                self.append({name: {column: values[:rows] for column, values in columns.items()}})
+                start += max(rows, 1)
 
     def write_text(self, name: str, document: Mapping[str, Any]) -> None:
         """Fill one of the RESERVED_TEXTS; entries too large for the room are left out (null)."""
@@ -131,37 +212,14 @@ class TableFile:
             self.file.flush()
 
 
-def _draft(path: Path) -> Path:
-    """Where a file is made before it gets its name, so that nobody sees half of it.
-
-    Windows renames no file that is open; there a reader may meet one that is being made.
-    """
-    return path.with_name(f".{path.name}.{os.getpid()}.new") if os.name == "posix" else path
-
-
 def _create(draft: Path, path: Path) -> h5py.File:
-    if path.exists():
-        raise _taken(path)
     try:
+        if draft == path and path.exists():
+            raise _taken(path)
         draft.unlink(missing_ok=True)  # of a process that died with the same number
         return h5py.File(draft, "x", libver=_LIBVER, locking="best-effort")
     except (OSError, RuntimeError) as error:
         raise RunFileError(f"{path} cannot be created: {error}; choose another folder.") from None
-
-
-def _publish(draft: Path, path: Path) -> None:
-    """Give a file its name in one piece. Raises FileExistsError, never replaces another."""
-    if draft == path:
-        return
-    try:
-        path.hardlink_to(draft)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        if path.exists():
-            raise FileExistsError(path) from None
-        draft.rename(path)
-    draft.unlink(missing_ok=True)
 
 
 def _taken(path: Path) -> RunFileError:
@@ -172,38 +230,45 @@ def _make_text(file: h5py.File, name: str, text: str, size: int) -> None:
     file.create_dataset(name, data=np.array(text.encode(), text_type(size)))
 
 
-def _make_table(file: h5py.File, name: str, table: Table) -> dict[str, h5py.Dataset]:
-    return {
-        column: _make_column(file, table.dataset_path(name, column), spec, table)
-        for column, spec in table.columns.items()
-    }
+class _Stored:
+    """A dataset that grows, as the lower level of h5py has it.
 
-
-def _make_column(file: h5py.File, path: str, column: Column, table: Table) -> h5py.Dataset:
-    return file.create_dataset(
-        path,
-        shape=(0, *column.row),
-        maxshape=(None, *(size or None for size in column.row)),
-        dtype=column.dtype,
-        chunks=table.chunk(column),
-        compression="gzip" if column.compressed else None,
-        compression_opts=_GZIP_LEVEL if column.compressed else None,
-        shuffle=column.compressed,
-    )
-
-
-def _write_rows(datasets: Mapping[str, h5py.Dataset], columns: Columns, start: int) -> int:
-    """Write equally long columns from row `start`; returns how many rows.
-
-    Through the lower level of h5py: its indexing takes ten times as long, and this competes with a training.
+    Its indexing takes ten times as long, and what it asks HDF5 anew at each write as long as the writing itself; all
+    of it competes with a training.
     """
-    count = len(next(iter(columns.values())))
-    for name, dataset in datasets.items():
-        values, rows = np.ascontiguousarray(columns[name]), dataset.id
-        inner = tuple(max(old, new) for old, new in zip(rows.shape[1:], values.shape[1:], strict=True))
-        rows.set_extent((start + count, *inner))
-        if values.size:
-            place = rows.get_space()
-            place.select_hyperslab((start, *(0 for _ in inner)), values.shape)
-            rows.write(h5py.h5s.create_simple(values.shape), place, values)
-    return count
+
+    def __init__(self, rows: h5py.h5d.DatasetID, column: Column) -> None:
+        self.rows, self.column = rows, column
+        self._type = h5py.h5t.py_create(column.dtype)
+        self._inner: tuple[int, ...] = rows.shape[1:]
+
+    def write(self, values: NDArray[Any], start: int, spaces: _Spaces) -> None:
+        """Write values from row `start` on; what lies behind them is lost."""
+        values = np.ascontiguousarray(values, self.column.dtype)
+        if len(self._inner) and values.shape[1] > self._inner[0]:
+            self._inner = values.shape[1:]
+        self.rows.set_extent((start + len(values), *self._inner))
+        if self.column.packing:
+            for place, row in enumerate(values, start):
+                for first, piece in pieces(row, self.column.packing):
+                    self.rows.write_direct_chunk((place, first, 0), piece)
+        elif values.size:
+            of_values, of_file = spaces(values.shape, start, self._inner)
+            self.rows.write(of_values, of_file, values, self._type)
+
+
+class _Spaces:
+    """Selections of HDF5, one for all columns of a table that are alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[h5py.h5s.SpaceID, h5py.h5s.SpaceID]] = {}
+
+    def __call__(
+        self, shape: tuple[int, ...], start: int, inner: tuple[int, ...]
+    ) -> tuple[h5py.h5s.SpaceID, h5py.h5s.SpaceID]:
+        """That of the values, and their place from row `start` on in a dataset that ends with them."""
+        if (shape, inner) not in self._known:
+            place = h5py.h5s.create_simple((start + shape[0], *inner))
+            place.select_hyperslab((start, *(0 for _ in inner)), shape)
+            self._known[shape, inner] = h5py.h5s.create_simple(shape), place
+        return self._known[shape, inner]

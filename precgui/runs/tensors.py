@@ -28,25 +28,34 @@ def exponents_of(event: TensorStats) -> NDArray[np.uint32]:
 
 
 class Names:
-    """The tensor axis: every name that was seen, in the order in which it came."""
+    """The tensor axis: every name that was seen, in the order in which it came, as far as there is room for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 0) -> None:
+        """`room` is how many names the axis takes, 0 for any number."""
         self.places: dict[str, int] = {}
-        self._axes: dict[tuple[str, ...], NDArray[np.intp]] = {}
+        self.left_out: dict[str, None] = {}  # in the order in which they came
+        self._room = room
+        self._axes: dict[tuple[str, ...], tuple[slice | NDArray[np.intp], NDArray[np.intp]]] = {}
 
-    def axis(self, names: tuple[str, ...]) -> NDArray[np.intp]:
-        """Where these names are on the axis; new ones are put at its end."""
+    def axis(self, names: tuple[str, ...]) -> tuple[slice | NDArray[np.intp], NDArray[np.intp]]:
+        """Which of these names have a place on the axis, and where; new ones are put at its end."""
         if names not in self._axes:
             for name in names:
-                self.places.setdefault(name, len(self.places))
-            self._axes[names] = np.array([self.places[name] for name in names], np.intp)
+                if name in self.places or not self._room or len(self.places) < self._room:
+                    self.places.setdefault(name, len(self.places))
+                else:
+                    self.left_out[name] = None
+            kept = [index for index, name in enumerate(names) if name in self.places]
+            places = [self.places[names[index]] for index in kept]
+            all_fit = len(kept) == len(names)
+            self._axes[names] = slice(None) if all_fit else np.array(kept, np.intp), np.array(places, np.intp)
         return self._axes[names]
 
 
 def tensor_rows(events: Sequence[TensorStats], names: Names) -> dict[str, NDArray[Any]]:
     """Events of one kind as columns of its table; tensors that an event does not name have a count of 0."""
     axes = [names.axis(event.names) for event in events]
-    tensors = max(int(axis.max(initial=-1)) for axis in axes) + 1
+    tensors = max(int(places.max(initial=-1)) for _, places in axes) + 1
     rows = {
         "step": np.array([event.step for event in events], "<i8"),
         "stride": np.zeros((len(events), tensors), "<u4"),
@@ -54,10 +63,10 @@ def tensor_rows(events: Sequence[TensorStats], names: Names) -> dict[str, NDArra
         "exponents": np.zeros((len(events), tensors, EXPONENT_BINS), "<u4"),
     }
     with np.errstate(over="ignore"):  # an l2 norm may be beyond FP32
-        for row, (event, axis) in enumerate(zip(events, axes, strict=True)):
-            rows["stride"][row, axis] = event.strides
-            rows["stats"][row, axis] = stats_of(event)
-            rows["exponents"][row, axis] = exponents_of(event)
+        for row, (event, (kept, places)) in enumerate(zip(events, axes, strict=True)):
+            rows["stride"][row, places] = np.array(event.strides)[kept]
+            rows["stats"][row, places] = stats_of(event)[kept]
+            rows["exponents"][row, places] = exponents_of(event)[kept]
     return rows
 
 

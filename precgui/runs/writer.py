@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from precgui.config import RunConfig
-from precgui.events import Event, Incident, RunEnded
+from precgui.events import Event, Incident, RunEnded, RunStarted
 from precgui.runs import disk, documents, process
 from precgui.runs.recording import Recording
 
-FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms and 8 KB of the file
+FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
 
 
 class RunWriter:
     """Keeps a run in a new file while it goes on: `writer(event)` for every event, then `writer.close()`.
 
     Events are buffered and reach the operating system at least every FLUSH_S seconds, so a kill loses less
-    than the last second. `RunEnded` is written at once, with status and summary; what comes after it is
-    ignored. When the disk has less than `reserve_bytes` left, recording stops: `on_incident` gets one Incident
-    of kind `recording_stopped` (in the thread that noticed), later events are swallowed, the file stays readable.
+    than the last second. `RunStarted` is written at once: what it says of the number of tensors sets their room.
+    So is `RunEnded`, with status and summary; what comes after it is ignored. `on_incident` gets what the recording
+    itself has to tell, in the thread that noticed. When the disk has less than `reserve_bytes` left, recording stops
+    with an Incident of kind `recording_stopped`: later events are swallowed, the file stays readable.
     Raises RunFileError when the file exists or the folder is missing, full or not writable.
     """
 
@@ -61,7 +62,7 @@ class RunWriter:
     def __call__(self, event: Event) -> None:
         with self._pending_lock:
             self._pending.append(event)
-        if isinstance(event, RunEnded):
+        if isinstance(event, (RunStarted, RunEnded)):
             self.flush()
 
     @property
@@ -74,9 +75,10 @@ class RunWriter:
         with self._file_lock:
             with self._pending_lock:
                 events, self._pending = self._pending, []
-            stopped = self._recording.keep(events) if events and not self._closed else None
-        if stopped is not None and self._on_incident is not None:
-            self._on_incident(stopped)
+            told = self._recording.keep(events) if events and not self._closed else []
+        if self._on_incident is not None:
+            for incident in told:
+                self._on_incident(incident)
 
     def close(self) -> None:
         """Write what is left and close the file; a run that has not ended is marked as failed. Idempotent."""
