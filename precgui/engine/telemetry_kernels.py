@@ -33,7 +33,7 @@ BINS = 256
 AMAX, LEAST, SUM, SQUARES, ZEROS, NAN, POS_INF, NEG_INF, COUNT, CHANGED, LOST = range(11)
 LOST_FORMATS = 5
 SUMS = LOST + LOST_FORMATS
-FLOAT32, BFLOAT16 = range(2)  # what an address points to
+FLOAT32, BFLOAT16, CHANGE = range(3)  # what an address points to; CHANGE: to FP32 differences, for `compare` only
 _PIECE = 4 * BLOCK  # bytes that are brought into the cache together
 
 _ABS, _INF, _SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000), np.uint32(0x80000000)
@@ -262,9 +262,10 @@ def _compare(
             at += count
             then = start + strides[t] * block
             if at + block > CHUNK or then >= sizes[t]:
-                before = kept[done : done + at]
-                for i in range(at):
-                    changes[i] -= before[i]
+                if kinds[t] != CHANGE:
+                    before = kept[done : done + at]
+                    for i in range(at):
+                        changes[i] -= before[i]
                 _lost(bits, was[done : done + at], at, halves, packed, binades, rows[t])
                 ahead = _ahead(addresses[t], sizes[t], kinds[t], strides[t], then)
                 _add(changes[:at], changes, packed, rows[t], exponents, ahead)

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from precgui.engine import telemetry_kernels as k
 from precgui.engine.telemetry_rows import Rows, empty, half_ulps
-from precgui.engine.telemetry_tensors import dense
+from precgui.engine.telemetry_tensors import dense, single
 
 SMALL = 4096  # elements, below which a tensor is always looked at in full
 _KINDS = {torch.float32: k.FLOAT32, torch.bfloat16: k.BFLOAT16}  # what the loops read; other types are cast before
 _INF, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
+_GOLDEN = 0x9E3779B1  # 2^32 / 1.618
 
 
 class Meter(Protocol):
@@ -60,18 +61,30 @@ def stride_for(size: int, stride: int) -> int:
     return min(stride, 1 << max(0, (size // SMALL).bit_length() - 1)) if size >= SMALL else 1
 
 
-def _sampled(tensor: Tensor, stride: int, first: int) -> Tensor:
-    """The blocks looked at, as FP32; the last, incomplete block belongs to them only when the stride is 1."""
+def _blocks(tensor: Tensor, stride: int, first: int) -> Tensor:
+    """The elements looked at, flat: one of `stride` blocks, from block `first` on."""
     flat = dense(tensor)
-    if stride > 1:
-        whole = flat[: flat.numel() // k.BLOCK * k.BLOCK]
-        flat = whole.view(-1, k.BLOCK)[first::stride].reshape(-1)
-    return flat.float()
+    if stride == 1:
+        return flat
+    whole = flat.numel() // k.BLOCK
+    kept = flat[: whole * k.BLOCK].view(-1, k.BLOCK)[first::stride].reshape(-1)
+    with_rest = flat.numel() % k.BLOCK and whole % stride == first
+    return torch.cat((kept, flat[whole * k.BLOCK :])) if with_rest else kept
 
 
 def _first(stride: Any, tick: int) -> Any:
-    """The first block of a tensor (of each of an array): it moves, so that over the steps every element is seen."""
-    return tick * 5 % stride
+    """The first block of a tensor (of each of an array): it moves, so that over the steps every element is seen.
+
+    By the golden section, which leaves nothing out whether every step is looked at or one of 2, 10 or 64.
+    """
+    return (tick * _GOLDEN & 0xFFFFFFFF) * stride >> 32
+
+
+def _difference(now: Tensor, before: Tensor) -> Tensor:
+    """As FP32, but exact in FP64, where a small change of a large number would be none in FP32."""
+    if now.dtype is torch.float64:
+        return single(now - before)
+    return now.float() - before.float()
 
 
 class HostMeter:
@@ -89,16 +102,27 @@ class HostMeter:
         k.measure(*places, factor, rows)
         return rows
 
-    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> NDArray[np.float32]:
+    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> Any:
         places, _alive = self._places(tensors, strides, tick)
         kept = np.empty(int(places[1].sum()) if len(tensors) else 0, np.float32)
         k.sample(*places, kept)
-        return kept
+        doubles = {
+            place: _blocks(tensor, strides[place], _first(strides[place], tick)).clone()
+            for place, tensor in enumerate(tensors)
+            if tensor.dtype is torch.float64
+        }
+        return kept, doubles
 
     def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Rows:
+        before, doubles = kept
+        tensors, strides = list(tensors), list(strides)
+        for place, double in doubles.items():
+            now = _blocks(tensors[place], strides[place], _first(strides[place], tick))
+            tensors[place], strides[place] = _difference(now, double), 1
         places, _alive = self._places(tensors, strides, tick)
+        places[2][list(doubles)] = k.CHANGE
         rows = empty(len(tensors))
-        k.compare(*places, kept, self._halves, rows)
+        k.compare(*places, before, self._halves, rows)
         return rows
 
     def fetch(self, rows: Sequence[Any]) -> list[Rows]:
@@ -112,7 +136,7 @@ class HostMeter:
         firsts = _first(wanted, tick)
         for place, tensor in enumerate(tensors):
             if tensor.dtype not in _KINDS:
-                alive[place] = _sampled(tensor, strides[place], int(firsts[place]))
+                alive[place] = single(_blocks(tensor, strides[place], int(firsts[place])))
                 wanted[place], firsts[place] = 1, 0
             elif not tensor.is_contiguous():
                 alive[place] = dense(tensor)
@@ -137,18 +161,22 @@ class DeviceMeter:
             rows: Tensor = self._fused.measure(flat, strides, [_first(stride, tick) for stride in strides], factor)
             sums, histograms = rows[:, : -k.BINS], rows[:, -k.BINS :]
             return torch.cat((sums, sums.new_zeros(len(rows), k.SUMS - sums.shape[1]), histograms), 1)
-        samples = self.keep(tensors, strides, tick)
+        samples = [single(blocks) for blocks in self._looked_at(tensors, strides, tick)]
         with _any_algorithm():
             return torch.stack([self._row(sample * factor if factor != 1 else sample) for sample in samples])
 
     def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
-        pairs = zip(tensors, strides, strict=True)
-        return [_sampled(tensor, stride, _first(stride, tick)).clone() for tensor, stride in pairs]
+        return [blocks.clone() for blocks in self._looked_at(tensors, strides, tick)]
 
     def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Tensor:
-        now = self.keep(tensors, strides, tick)
+        now = self._looked_at(tensors, strides, tick)
         with _any_algorithm():
-            return torch.stack([self._changed_row(new - old, old) for new, old in zip(now, kept, strict=True)])
+            pairs = zip(now, kept, strict=True)
+            return torch.stack([self._changed_row(_difference(new, old), single(old)) for new, old in pairs])
+
+    @staticmethod
+    def _looked_at(tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
+        return [_blocks(tensor, stride, _first(stride, tick)) for tensor, stride in zip(tensors, strides, strict=True)]
 
     def fetch(self, rows: Sequence[Any]) -> list[Rows]:
         if not rows:

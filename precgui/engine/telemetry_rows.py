@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,38 +66,42 @@ def nonfinite(table: Table, rows: Any) -> str:
     return table.names[int(bad.argmax())] if bad.any() else ""
 
 
-def merged(table: Table, rows: Rows) -> tuple[Table, Rows]:
-    """The same with one row for each name: a module that was called several times has seen that many tensors."""
-    if len(set(table.names)) == len(table.names):
-        return table, rows
-    places = {name: place for place, name in enumerate(dict.fromkeys(table.names))}
-    index = np.array([places[name] for name in table.names])
-    total = empty(len(places))
+def finished(table: Table, rows: Rows, step: int, time_s: float) -> TensorStats:
+    """The event of one kind and step, with one row for each name: a module called several times saw many tensors."""
+    names, strides = tuple(table.names), tuple(table.strides)
+    squares: Rows = rows[:, k.SQUARES] * (np.array(table.sizes, np.float64) / rows[:, k.COUNT])
+    if len(set(names)) < len(names):
+        names, index = _distinct(names)
+        most = np.zeros(len(names), np.int64)
+        np.maximum.at(most, index, table.strides)
+        strides, rows = tuple(most.tolist()), _merged(rows, index)
+        squares = np.bincount(index, squares).astype(np.float64)
+    return TensorStats(
+        step, time_s, table.kind, names, strides,
+        _statistics(rows[:, : k.SUMS], squares, table.kind).astype("<f8").tobytes(),
+        rows[:, k.SUMS :].astype("<u4").tobytes(),
+    )  # fmt: skip
+
+
+def _distinct(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
+    """Each name once, and the place of each of `names` among them."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    return tuple(places), np.array([places[name] for name in names], np.intp)
+
+
+def _merged(rows: Rows, index: NDArray[np.intp]) -> Rows:
+    """Sums of the rows that have the same index."""
+    total = empty(int(index.max()) + 1)
     summed = [column for column in range(WIDTH) if column not in (k.AMAX, k.LEAST)]
     np.add.at(total, (index[:, None], np.array(summed)[None]), rows[:, summed])
     np.maximum.at(total[:, k.AMAX], index, rows[:, k.AMAX])
     np.minimum.at(total[:, k.LEAST], index, rows[:, k.LEAST])
-    one = Table(table.kind, list(places), [0] * len(places), [0] * len(places))
-    for place, stride, size in zip(index, table.strides, table.sizes, strict=True):
-        one.strides[place] = max(one.strides[place], stride)
-        one.sizes[place] += size
-    return one, total
-
-
-def finished(table: Table, rows: Rows, step: int, time_s: float) -> TensorStats:
-    """The event of one kind and step."""
-    table, rows = merged(table, rows)
-    exponents = rows[:, k.SUMS :].astype("<u4")
-    return TensorStats(
-        step, time_s, table.kind, tuple(table.names), tuple(table.strides),
-        _statistics(rows[:, : k.SUMS], np.array(table.sizes, np.float64), table.kind).astype("<f8").tobytes(),
-        exponents.tobytes(),
-    )  # fmt: skip
+    return total
 
 
 @np.errstate(all="ignore")
-def _statistics(sums: Rows, sizes: Rows, kind: str) -> Rows:
-    """Shape (tensors, TENSOR_STATS). Means are over finite elements; the l2 norm is scaled up to the whole tensor."""
+def _statistics(sums: Rows, squares: Rows, kind: str) -> Rows:
+    """Shape (tensors, TENSOR_STATS). Means are over finite elements; `squares` are scaled up to the whole tensors."""
     finite = sums[:, k.COUNT] - sums[:, k.NAN] - sums[:, k.POS_INF] - sums[:, k.NEG_INF]
     some = finite > 0
     stats = np.full((len(sums), len(TENSOR_STATS)), np.nan)
@@ -105,7 +110,7 @@ def _statistics(sums: Rows, sizes: Rows, kind: str) -> Rows:
     stats[:, 1] = np.where(least < float(0x7F800000), _as_float(np.minimum(least, 0x7F800000)), np.nan)
     stats[:, 2] = sums[:, k.SUM] / finite
     stats[:, 3] = np.sqrt(sums[:, k.SQUARES] / finite)
-    stats[:, 4] = np.sqrt(sums[:, k.SQUARES] * (sizes / sums[:, k.COUNT]))
+    stats[:, 4] = np.sqrt(squares)
     stats[:, 5:10] = sums[:, [k.ZEROS, k.NAN, k.POS_INF, k.NEG_INF, k.COUNT]]
     if kind == "update":
         stats[:, 10] = sums[:, k.CHANGED] / sums[:, k.COUNT]

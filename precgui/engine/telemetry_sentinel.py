@@ -50,7 +50,7 @@ class Sentinel:
         """What the module of this name returned."""
         begin = time.thread_time()
         if type(outputs) is Tensor:  # without the search for them, which takes as long as a small tensor
-            if outputs.is_floating_point():
+            if outputs.is_floating_point() or outputs.is_complex():
                 self._look(name, outputs)
         else:
             for path, output in floats(outputs):

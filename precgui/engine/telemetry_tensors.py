@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 _PLAIN = (Tensor, nn.Parameter)
+_LARGEST, _SMALLEST = torch.finfo(torch.float32).max, 2.0**-149
+_DIGITS = -(1 << 29)  # FP64 has 29 more than FP32
 
 
 @contextlib.contextmanager
@@ -25,9 +27,11 @@ def readable(tensor: Tensor) -> Tensor | None:
     """The tensor as one whose memory is its numbers, None where it has none.
 
     That is the part that this process holds of a tensor spread over several ones, the elements that a sparse or nested
-    tensor stores, and nothing of a class that makes its numbers up from other tensors.
+    tensor stores, real and imaginary parts, and nothing of a class that makes its numbers up from other tensors.
     """
     plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
+    if plain and tensor.is_complex() and not tensor.is_meta:
+        return torch.view_as_real(tensor.detach().resolve_conj())
     if plain and tensor.data_ptr() != 0:  # as nearly always
         return tensor
     if tensor.is_meta:
@@ -44,24 +48,35 @@ def readable(tensor: Tensor) -> Tensor | None:
     if hasattr(tensor, "to_local"):
         return readable(tensor.to_local())
     wraps: bool = is_traceable_wrapper_subclass(tensor)
-    return None if wraps or tensor.layout is not torch.strided else tensor.as_subclass(Tensor)
+    return None if wraps or tensor.layout is not torch.strided else readable(tensor.as_subclass(Tensor))
 
 
 def dense(tensor: Tensor) -> Tensor:
     """All elements of a readable tensor, flat and in any order, without a copy where memory allows."""
     tensor = tensor.detach()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
     if not tensor.is_contiguous():
         steps = tensor.stride()
         tensor = tensor.permute(sorted(range(tensor.dim()), key=lambda axis: -steps[axis]))
     return tensor.reshape(-1).contiguous().resolve_neg()  # every second element makes a flat view, too
 
 
+def single(values: Tensor) -> Tensor:
+    """As FP32, with the exponents that they have.
+
+    FP64 is cut to FP32's digits, since rounding could lift a number into the next binade. What is finite stays so, and
+    what is not zero: numbers out of range become the nearest in it.
+    """
+    if values.dtype is not torch.float64:
+        return values.float()
+    cut = (values.clamp(-_LARGEST, _LARGEST).view(torch.int64) & _DIGITS).view(torch.float64)
+    inside = torch.where(values.isfinite(), cut, values).float()
+    return torch.where((inside == 0) & (values != 0), torch.copysign(inside.new_tensor(_SMALLEST), inside), inside)
+
+
 def floats(outputs: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The floating-point tensors in what a module returned, each with its place: '', '[1]', '[1][0]', '.loss'."""
+    """The tensors of real or complex numbers in what a module returned, each with its place: '', '[1]', '.loss'."""
     if isinstance(outputs, Tensor):
-        if outputs.is_floating_point():
+        if outputs.is_floating_point() or outputs.is_complex():
             yield path, outputs
     elif isinstance(outputs, Mapping):
         for key, value in outputs.items():

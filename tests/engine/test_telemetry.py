@@ -101,6 +101,27 @@ def test_that_tied_frozen_shared_and_nested_tensors_are_seen_once_each() -> None
     assert updates["first.weight"]["changed"] == 1
 
 
+def test_that_complex_tensors_are_seen_by_their_two_parts() -> None:
+    class Wave(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lift = nn.Linear(8, 4, dtype=torch.complex64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.lift(x.to(torch.complex64)).abs()
+
+    torch.manual_seed(0)
+    model = Wave()
+    events = steps(model, 1)
+    assert model.lift.weight.grad is not None
+    for kind in ("gradient", "weight", "update"):
+        assert of(events, kind)[0]["lift.weight"]["count"] == 2 * 4 * 8
+    for kind in ("activation", "activation_gradient"):
+        assert of(events, kind)[0]["lift"]["count"] == 2 * 16 * 4
+    gradient = of(events, "gradient")[0]["lift.weight"]
+    assert gradient["l2"] == pytest.approx(float(model.lift.weight.grad.norm()), rel=1e-6)
+
+
 def test_that_gradients_are_those_of_the_whole_step_under_accumulation() -> None:
     torch.manual_seed(0)
     model = nn.Linear(8, 1)

@@ -64,6 +64,11 @@ def test_that_outputs_whose_memory_is_not_their_numbers_do_no_harm() -> None:
     assert first(torch._efficientzerotensor((4, 6)), bad.to("meta")) == ""
 
 
+def test_that_either_part_of_a_complex_output_is_read() -> None:
+    good, bad = torch.ones(4, 6), torch.full((4, 6), torch.nan)
+    assert first(torch.complex(good, good), torch.complex(good, bad), torch.complex(bad, good)) == "m1"
+
+
 def test_that_modules_without_weights_have_hooks_only_in_steps_that_want_them() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     seen: list[str] = []

@@ -114,14 +114,14 @@ def test_that_a_factor_is_taken_in_before_looking(meter: Meter) -> None:
 
 @pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
 def test_that_sampling_sees_every_element_in_the_course_of_the_steps(meter: Meter) -> None:
-    seen = torch.zeros(64 * 64)
-    for place in range(len(seen) // 64):
-        marked = torch.zeros_like(seen)
-        marked[place * 64] = 1
-        for tick in range(8):
-            (rows,) = meter.fetch([meter.measure([marked], [8], tick)])
-            seen[place * 64] += float(rows[0, 2])
-    assert seen[::64].tolist() == [1.0] * 64
+    numbers = torch.arange(64.0).repeat_interleave(64)
+    seen = np.zeros(64)
+    for tick in range(200):
+        kept = meter.keep([numbers], [8], tick)
+        blocks = (kept[0][:512] if isinstance(kept, tuple) else kept[0].numpy())[::64]
+        seen[blocks.astype(int)] += 1
+    assert seen.sum() == 200 * 8
+    assert np.abs(seen - 25).max() <= 2
 
 
 def test_that_both_meters_see_the_same_sample() -> None:
@@ -164,3 +164,55 @@ def test_that_of_a_view_its_own_elements_are_looked_at(meter: Meter) -> None:
         assert stats["mean"] == wanted["mean"]
         assert stats["nan"] == 0
         np.testing.assert_array_equal(exponents, bins)
+
+
+@pytest.mark.parametrize("meter", METERS)
+def test_that_numbers_beyond_the_range_of_fp32_are_neither_infinite_nor_zero(meter: Meter) -> None:
+    below_one = 1 - 2.0**-40
+    values = [1e300, -1e300, 1e-300, -1e-60, 0.0, -0.0, torch.inf, -torch.inf, torch.nan, below_one]
+    stats, exponents = looked_at(meter, torch.tensor(values, dtype=torch.float64))
+    assert (stats["zeros"], stats["nan"], stats["pos_inf"], stats["neg_inf"], stats["count"]) == (2, 1, 1, 1, 10)
+    assert stats["amax"] == np.finfo(np.float32).max
+    assert stats["amin_nonzero"] == 2.0**-149
+    assert {place: int(count) for place, count in enumerate(exponents) if count} == {0: 4, 126: 1, 254: 2, 255: 3}
+
+
+@pytest.mark.parametrize("meter", METERS)
+@pytest.mark.parametrize("stride", [1, 4])
+def test_that_changes_of_fp64_weights_are_seen_that_fp32_cannot_hold(meter: Meter, stride: int) -> None:
+    before = torch.rand(20_000, dtype=torch.float64) + 1
+    after = before + 2.0**-40
+    after[::2] = before[::2]
+    kept = meter.keep([torch.ones(5), before], [1, stride], 3)
+    (rows,) = meter.fetch([meter.compare([torch.ones(5), after], [1, stride], 3, kept)])
+    stats, _ = read(finished(Table("update", ["o", "w"], [1, stride], [5, 20_000]), rows, 1, 0.0))
+    assert stats["o"]["changed"] == 0
+    assert stats["w"]["changed"] == 0.5
+    assert stats["w"]["amax"] == 2.0**-40
+    assert stats["w"]["lost_bf16"] == 1
+
+
+@pytest.mark.parametrize("every", [1, 2, 10, 34, 50, 64])
+def test_that_blocks_are_left_out_at_no_interval(every: int) -> None:
+    for stride in (2, 16):
+        looks = [METERS[0].keep([torch.arange(64.0 * 64)], [stride], 1 + every * look)[0] for look in range(200)]
+        assert {int(block) // 64 for look in looks for block in look[: 4096 // stride : 64]} == set(range(64))
+
+
+@pytest.mark.parametrize("meter", METERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_that_the_last_block_is_sampled_though_it_is_short(meter: Meter, dtype: torch.dtype) -> None:
+    values = torch.zeros(64 * 66 + 3, dtype=dtype)
+    values[-1] = 1
+    looks = meter.fetch([meter.measure([values], [4], tick) for tick in range(40)])
+    counts = {float(row[0, 8]): float(row[0, 2]) for row in looks}
+    assert counts == {64.0 * 17: 0.0, 64.0 * 16: 0.0, 64.0 * 16 + 3: 1.0}
+
+
+def test_that_the_norm_over_calls_of_different_sizes_is_that_of_all() -> None:
+    """A head that sees a large map at a stride and small ones in full must not count the small ones for more."""
+    large, small = torch.full((64 * 1000,), 10.0), torch.ones(500)
+    rows = METERS[0].fetch([METERS[0].measure([large, small], [8, 1], 3)])[0]
+    stats, _ = read(finished(Table("activation", ["head"] * 2, [8, 1], [64_000, 500]), rows, 1, 0.0))
+    assert stats["head"]["l2"] == pytest.approx(np.sqrt(100 * 64_000 + 500), rel=1e-6)
+    assert stats["head"]["count"] == 64 * 125 + 500
