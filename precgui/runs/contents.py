@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs import documents, safefile
-from precgui.runs.safefile import Unusable
+from precgui.runs.safefile import Torn, Unusable
 from precgui.runs.schema import EVENT_ROW, ROWS_VALID, TABLES, Column
 from precgui.runs.snapshot import Snapshot
 
@@ -112,9 +112,10 @@ class Contents:
         values = np.empty((0, *spec.row), spec.dtype)
         if item is not None:
             try:
-                found = safefile.rows(item, start, stop, self._stored(path, item))
-                values = _checked(found, spec)
+                values = _checked(safefile.rows(item, start, stop, self._stored(path, item)), spec)
             except Unusable as reason:
+                if spec.packing and isinstance(reason, Torn):  # rows apart from each other
+                    return self.pick(table, column, range(start, stop))
                 self.note(path, f"/{path} {reason}.")
         if len(values) < stop - start:
             self.note(table, f"/{table} can be read up to row {start + len(values)} of {stop} only.")

@@ -47,6 +47,10 @@ class Unusable(Exception):
     """A part of a file cannot be used; the message is a phrase that says why."""
 
 
+class Torn(Unusable):
+    """Not one block of the rows that were asked for can be read."""
+
+
 def open_snapshot(path: Path) -> tuple[h5py.File, Snapshot]:
     """The file as it is now, for reading only, whoever may be writing it. Raises RunFileError."""
     for _ in range(_ATTEMPTS):
@@ -145,7 +149,7 @@ def length(item: h5py.Dataset) -> int:
 
 
 def rows(item: h5py.Dataset, start: int, stop: int, stored: int | None = None) -> NDArray[Any]:
-    """Rows start..stop, or as many of them from the start on as can be read. Raises Unusable.
+    """Rows start..stop, or as many of them from the start on as can be read. Raises Unusable, Torn for none.
 
     `stored` is what `stored_bytes` said, where it was asked before.
     """
@@ -176,11 +180,17 @@ def picked(item: h5py.Dataset, places: Sequence[int], stored: int | None = None)
 
 
 def stored_bytes(item: h5py.Dataset) -> int:
-    """What a dataset takes in the file. HDF5 adds it up over all chunks each time. Raises Unusable."""
+    """What a dataset takes in the file, or the size of the file where a part of its index is damaged.
+
+    HDF5 adds it up over all chunks each time. Raises Unusable.
+    """
     try:
         return int(item.id.get_storage_size())
-    except FAULTS as error:
-        raise Unusable(f"is damaged ({error})") from None
+    except FAULTS:
+        try:
+            return int(item.file.id.get_filesize())
+        except FAULTS as error:
+            raise Unusable(f"is damaged ({error})") from None
 
 
 def _check_size(item: h5py.Dataset, count: int, stored: int | None) -> None:
@@ -197,7 +207,9 @@ def _check_size(item: h5py.Dataset, count: int, stored: int | None) -> None:
 
 
 def _salvage(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
-    """Block by block up to the first that cannot be read."""
+    """Block by block up to the first that cannot be read; none of chunks that hold a row each."""
+    if item.chunks and item.chunks[0] == 1:
+        raise Torn("is damaged")
     blocks = []
     for at in range(start, stop, _SALVAGE_ROWS):
         try:
@@ -205,5 +217,5 @@ def _salvage(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
         except FAULTS:
             break
     if not blocks:
-        raise Unusable("is damaged")
+        raise Torn("is damaged")
     return np.concatenate(blocks)

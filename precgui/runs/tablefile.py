@@ -38,6 +38,10 @@ Batch = Mapping[str, Columns]
 # Formats of HDF5 1.10: what SWMR needs, and what every reader in use understands.
 _LIBVER = ("v110", "v110")
 
+# A kill ends a write between two pages of the system. So whatever is up to 512 bytes begins at a multiple of that: such
+# are the headers and small indices that HDF5 overwrites in place, with a checksum behind. Space is never used twice.
+_WITHIN_PAGES: dict[str, Any] = {"alignment_threshold": 1, "alignment_interval": 512, "fs_strategy": "none"}
+
 _COPIED_BYTES = 64 << 20  # at once
 
 _LATE = (*RESERVED_TEXTS, STATUS)
@@ -217,7 +221,7 @@ def _create(draft: Path, path: Path) -> h5py.File:
         if draft == path and path.exists():
             raise _taken(path)
         draft.unlink(missing_ok=True)  # of a process that died with the same number
-        return h5py.File(draft, "x", libver=_LIBVER, locking="best-effort")
+        return h5py.File(draft, "x", libver=_LIBVER, locking="best-effort", **_WITHIN_PAGES)
     except (OSError, RuntimeError) as error:
         raise RunFileError(f"{path} cannot be created: {error}; choose another folder.") from None
 

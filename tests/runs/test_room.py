@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -221,3 +222,20 @@ def test_that_a_file_of_either_layout_is_read_and_finished(
     assert_kept(path, events)
     with precgui.open_run(path) as run:
         assert (run.status, run.message, run.steps) == ("failed", "killed", 1)
+
+
+def test_that_a_torn_part_of_an_index_costs_only_the_rows_that_it_names(tmp_path: Path) -> None:
+    path, events = tmp_path / "run.h5", [stats_event(step, names(3)) for step in range(1, 41)]
+    write_run(path, [started(), *events])
+    content = bytearray(path.read_bytes())
+    parts = [found.start() for found in re.finditer(b"EADB", content)]
+    assert len(parts) > 8
+    content[parts[-1] + 40] ^= 1
+    path.write_bytes(content)
+    with precgui.open_run(path) as run:
+        record = run.tensors()["gradient"]
+        assert len(record) == 40
+        whole = (record.exponents() == np.stack([expected(event)[1] for event in events])).all((1, 2))
+        whole &= (record.stats() == np.stack([expected(event)[0] for event in events]))[:, :, 3:].all((1, 2))
+        assert 20 <= whole.sum() < 40
+        assert any("of 40 rows that cannot be read" in note for note in run.notes)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -228,3 +229,21 @@ def test_that_a_name_that_is_taken_meanwhile_is_left_alone(tmp_path: Path, monke
         open_writer(path)
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_that_no_header_lies_across_pages(tmp_path: Path) -> None:
+    """A kill can end a write between pages, and HDF5 writes the headers of growing datasets in place."""
+    with open_writer(tmp_path / "run.h5") as emit:
+        for event in synthetic_events(30):
+            emit(event)
+    found: list[tuple[int, int]] = []
+
+    def look(_: str, item: h5py.Dataset | h5py.Group) -> None:
+        if isinstance(item, h5py.Dataset) and item.maxshape[:1] == (None,):
+            about = h5py.h5o.get_info(item.id)
+            found.append((about.addr % 4096, about.hdr.space.total))
+
+    with h5py.File(tmp_path / "run.h5", "r") as file:
+        file.visititems(look)
+    assert len(found) > 50
+    assert max(start + size for start, size in found) <= 4096
