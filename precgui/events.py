@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["info", "warning", "error"]
-Status = Literal["running", "completed", "stopped", "failed"]
+Status = Literal["running", "completed", "stopped", "failed", "imported"]  # the last of other tools' runs only
 IncidentKind = Literal[
     "nonfinite_loss",
     "nonfinite_gradient",

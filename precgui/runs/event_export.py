@@ -86,6 +86,7 @@ def _write_run(run: SavedRun, out: _Out) -> None:
         "config": run.config.model_dump(mode="json"),
         "environment": run.environment,
         "steps_per_epoch": run.steps_per_epoch,
+        "status": run.status,
     }
     out.text(0, 0.0, ABOUT_TAG, documents.dump(about))
     _write_signals(out, _table(run, STEP_TAGS))

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from precgui.config import ConfigError, RunConfig, build
+from precgui.events import Status
 from precgui.runs import documents, eventfile
 from precgui.runs.errors import RunFileError
 from precgui.runs.event_export import ABOUT_TAG
 from precgui.runs.event_tags import OWN_TAGS, choose, listed, shows_training
 from precgui.runs.imported import UNKNOWN_PRECISION, ImportedRun, Scalars
+from precgui.runs.reader import ENDED
 
 # Keras and others give training and validation a folder each.
 _PARTS = ("train", "training", "validation", "val", "eval", "test")
@@ -199,7 +201,7 @@ def _told(chosen: Mapping[str, str], found: Mapping[str, Scalars]) -> str:
 def _run(events: EventScalars, chosen: Mapping[str, str]) -> ImportedRun:
     path, about, guesses = events.path, events.about, _told(chosen, events.found)
     name = path.name if path.is_dir() else path.absolute().parent.name
-    environment, per_epoch = (about.get(key) for key in ("environment", "steps_per_epoch"))
+    environment, per_epoch, status = (about.get(key) for key in ("environment", "steps_per_epoch", "status"))
     return ImportedRun(
         path=path,
         title=str(about.get("title") or name),
@@ -212,6 +214,7 @@ def _run(events: EventScalars, chosen: Mapping[str, str]) -> ImportedRun:
         notes=[*events.notes, *([guesses] if guesses else [])],
         tags=chosen,
         guesses=guesses,
+        status=cast(Status, status) if status in ENDED else "imported",
         steps_per_epoch=per_epoch if isinstance(per_epoch, int) and per_epoch > 0 else 0,
     )
 

@@ -53,7 +53,7 @@ class ImportedRun:
     notes: list[str]
     tags: Mapping[str, str] = field(default_factory=dict)  # what the series are called there
     guesses: str = ""  # that of the notes which says how they were told apart
-    status: Status = "completed"
+    status: Status = "imported"  # event files do not tell whether the training is over, let alone how it ended
     machine: Mapping[str, Any] = field(default_factory=dict)
     total_steps: int = 0
     steps_per_epoch: int = 0

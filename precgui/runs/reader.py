@@ -20,7 +20,7 @@ from precgui.runs.run import Axis, Series
 from precgui.runs.schema import SCHEMA, STATUS
 from precgui.runs.tensors import TensorRecord, tensor_records
 
-_ENDED = ("completed", "stopped", "failed")
+ENDED = ("completed", "stopped", "failed")
 BROKEN_OFF = "The process that wrote this run ended without saying so; its last second may be missing."
 
 
@@ -147,7 +147,7 @@ class SavedRun:
         self._started = self._contents.document("engine")
         self._end = self._contents.document("end")
         status = self._contents.text(STATUS)
-        if status in _ENDED:
+        if status in ENDED:
             self.status = cast(Status, status)
             self._summary = self._contents.document("summary")
         elif writer_gone:

@@ -17,6 +17,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch.utils.tensorboard import SummaryWriter
 
 import precgui
+from precgui.events import RunEnded, Status
 from precgui.runs.compare import compare
 from precgui.runs.errors import RunFileError
 from precgui.runs.event_export import export_events
@@ -51,7 +52,7 @@ def test_that_scalars_of_torch_are_a_run(tmp_path: Path, style: dict[str, bool])
     assert run.series("lr")[1].tolist() == [0.1 if "double_precision" in style else float(np.float32(0.1))] * 5
     assert_array_equal(run.series("step_s")[1][1:], np.ones(4))
     assert [event.step for event in run.events("nonfinite_loss")] == [20, 30]
-    assert (run.title, run.status, run.config.precision, run.tensors()) == ("my run", "completed", "unknown", {})
+    assert (run.title, run.status, run.config.precision, run.tensors()) == ("my run", "imported", "unknown", {})
     (note,) = run.notes
     assert "loss is Loss/train" in note
     assert "not shown: images_per_day" in note
@@ -67,8 +68,9 @@ def test_that_an_imported_run_stands_beside_one_of_ours(write: Callable[..., Pat
         assert theirs.step_s_median == 1.0
 
 
-def test_that_our_own_export_comes_back(write: Callable[..., Path], tmp_path: Path) -> None:
-    path = write()
+@pytest.mark.parametrize("status", ["completed", "stopped", "failed"])
+def test_that_our_own_export_comes_back(write: Callable[..., Path], tmp_path: Path, status: Status) -> None:
+    path = write(end=RunEnded(4.0, status))
     with precgui.open_run(path) as run:
         export_events(run, tmp_path / "logs")
         back = open_events(tmp_path / "logs")
@@ -77,6 +79,7 @@ def test_that_our_own_export_comes_back(write: Callable[..., Path], tmp_path: Pa
             assert_array_equal(back.series(name), (steps, values.astype(np.float32)))
         assert_allclose(back.series("loss", "time_s")[0], run.series("loss", "time_s")[0], atol=1e-6)
         assert (back.config, back.title, back.created, back.notes) == (run.config, run.title, run.created, [])
+        assert back.status == run.status == status
 
 
 def test_that_training_and_validation_may_lie_in_folders_of_their_own(tmp_path: Path) -> None:
