@@ -177,7 +177,9 @@ def writing_process(path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_that_a_killed_process_loses_nothing_that_was_flushed(tmp_path: Path, lines: int) -> None:
     with writing_process(tmp_path / "run.h5") as process:
         assert process.stdout is not None
-        flushed = [int(process.stdout.readline()) for _ in range(lines)]
+        said = [process.stdout.readline() for _ in range(1 + lines)]
+        assert said[0] == b"begins\n"
+        flushed = [int(line.removeprefix(b"flushed ")) for line in said[1:]]
         with precgui.open_run(tmp_path / "run.h5") as alive:
             assert alive.status == "running"
         os.kill(process.pid, signal.SIGKILL)
