@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,16 @@ from precgui.engine.telemetry_box import BLACK_BOX_STEPS, BlackBox
 from precgui.engine.telemetry_budget import Budget
 from precgui.engine.telemetry_clock import Clock, keeping_s
 from precgui.engine.telemetry_meters import Meter, meter_for, stride_for
-from precgui.engine.telemetry_outputs import Outputs
+from precgui.engine.telemetry_outputs import Outputs, hook_s
 from precgui.engine.telemetry_rows import Rows, Table, finished, nonfinite, norm
+from precgui.engine.telemetry_sentinel import Guard
 from precgui.engine.telemetry_tensors import readable, unseen
 from precgui.engine.telemetry_weights import Weight, exact_values, gradients, states, updated_by, values
 from precgui.events import Emit, Facts, Incident, TensorStats
 
 __all__ = ["Telemetry", "Weight"]
 
-WATCHED = ("activation", "activation_gradient")  # by hooks on modules
+WATCHED = {"activation", "activation_gradient"}  # by hooks on modules
 FIXED = "fixed"  # on the account: what is done in every step, the sentinel first of all
 ALARM_STEPS = 2  # after a non-finite value, at full detail
 
@@ -42,7 +43,8 @@ class Telemetry:
         self, config: RecordConfig, model: nn.Module, weights: Sequence[Weight], emit: Emit, *, modules: bool = True
     ) -> None:
         """`modules` says whether module outputs can be watched (a compiled model hides them)."""
-        self._emit, self._weights = emit, list({id(w.own): w for w in weights}.values())
+        self._emit = emit
+        self.watch(weights)
         device = next((w.own.device for w in weights), torch.device("cpu"))
         self._meter: Meter = meter_for(device)
         kinds = {
@@ -67,21 +69,27 @@ class Telemetry:
     def _clear(self) -> None:
         self._tables: list[tuple[Table, Any]] = []
         self._unscaled = 1.0  # what gradients must be multiplied by
-        self._clock.clear()
         self._before: tuple[list[Weight], Any] | None = None
+
+    def watch(self, weights: Sequence[Weight]) -> None:
+        """From the next step on, these; each is looked at once, however often it is named."""
+        self._weights = list({id(w.own): w for w in weights}.values())
 
     def begin(self, step: int, scale: float = 1.0) -> None:
         """Step `step` (counted from 1) begins, its loss multiplied by `scale`."""
         self._clear()
+        self._clock.start()
         with self._clock.booked(FIXED):
             self._step, self._scale = step, scale
             self._due = self.budget.due(step)
+            self._guard = self.budget.guard()
             alarmed = step <= self._alarm_until
             if alarmed:
                 self._due = {kind: 1 for kind, every in self._kinds.items() if every}
+                self._guard = Guard.LOOK
             if self._outputs is not None:
-                wanted = {kind for kind in self._due if kind in WATCHED}
-                self._outputs.begin(wanted, guarded=alarmed or self.budget.can_guard)
+                wanted = self._due.keys() & WATCHED
+                self._outputs.begin(wanted, self._guard, everywhere=alarmed)
 
     def start(self) -> None:
         """The work of the step begins here; without this call it began with `begin`."""
@@ -93,59 +101,67 @@ class Telemetry:
         Returns their unscaled L2 norm where that is known from the look; NaN or Inf when one of them is not finite.
         """
         self._unscaled = 1 / scale
-        with self._at("gradient") as stride:
-            if stride:
+        if stride := self._due.get("gradient", 0):
+            with self._clock.booked("gradient"), unseen():
                 named = gradients(updated_by(self._weights, optimizer))
                 return self._measure("gradient", named, stride, self._unscaled)
         return None
 
     def before_update(self, optimizer: Optimizer | None = None) -> None:
         """The optimizer (or the one of several) is about to step."""
-        with self._at("update") as stride:
-            if stride:
+        if stride := self._due.get("update", 0):
+            with self._clock.booked("update"), unseen():
                 weights = updated_by(self._weights, optimizer)
                 tensors, table = _listed("update", exact_values(weights), stride)
                 self._before = weights, self._meter.keep(tensors, table.strides, self._step)
 
     def after_update(self, optimizers: Sequence[Optimizer]) -> None:
         """The weights are what the next step will see; a skipped step has left them as they were."""
-        with self._at("update") as stride:
-            if stride and self._before is not None:
+        if (stride := self._due.get("update", 0)) and self._before is not None:
+            with self._clock.booked("update"), unseen():
                 weights, kept = self._before
                 tensors, table = _listed("update", exact_values(weights), stride)
                 self._tables.append((table, self._meter.compare(tensors, table.strides, self._step, kept)))
                 self._before = None
-        with self._at("weight") as stride:
-            if stride:
+        if stride := self._due.get("weight", 0):
+            with self._clock.booked("weight"), unseen():
                 own = [weight for optimizer in optimizers for weight in updated_by(self._weights, optimizer)]
                 self._measure("weight", values(own), stride)
-        with self._at("optimizer") as stride:
-            if stride:
+        if stride := self._due.get("optimizer", 0):
+            with self._clock.booked("optimizer"), unseen():
                 self._measure("optimizer", states(self._weights, optimizers), stride)
 
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
-        if self._outputs is not None:
-            with self._clock.booked(FIXED):
+        with self._clock.booked(FIXED):  # waits for the device, whatever was looked at
+            self._fetch()
+            if self._outputs is not None:
                 self._outputs.end()
                 alarm = self._tell_outputs(time_s, told=alarm) or alarm
-            self._clock.book(FIXED, self._outputs.sentinel.spent_s)
+        if self._outputs is not None:
+            self._clock.book(FIXED, self._outputs.sentinel.spent_s + self._outputs.calls * hook_s())
         if alarm:
             if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
                 self._alarm_until = self._step + ALARM_STEPS
                 self._look_closely(optimizers)
+                self._fetch()
             self._box.write(self._emit)
-        for event in self._events(time_s, alarm):
+        for event in self._events(time_s):
             if self._is_written(event.kind, alarm):
                 self._looks[event.kind] += 1
                 self._clock.book(event.kind, keeping_s(len(event.names)))
                 self._emit(event)
             else:
                 self._box.add(event)
-        costs = self._clock.take()
-        fixed = costs.pop(FIXED, 0.0)
-        self.budget.settle(self._clock.busy_s(step_s), costs, fixed)
+        self._settle(step_s)
         self._time_s = time_s
+
+    def _settle(self, step_s: float) -> None:
+        """Pay for the step; what paying costs is booked on the next one."""
+        busy_s, begin = self._clock.busy_s(step_s), time.thread_time()
+        costs = self._clock.take()
+        self.budget.settle(busy_s, costs, costs.pop(FIXED, 0.0))
+        self._clock.book(FIXED, time.thread_time() - begin)
 
     def first_nonfinite(self) -> str:
         """The first module of this step whose output was not finite, or ''."""
@@ -168,7 +184,9 @@ class Telemetry:
     def _tell_outputs(self, time_s: float, *, told: bool) -> bool:
         """Tell of a module whose output has become NaN or infinite, unless it is `told` already. Returns whether."""
         name = self.first_nonfinite()
-        new, self._bad_output = name not in ("", self._bad_output), name
+        new = name not in ("", self._bad_output)
+        if name or self._guard is Guard.LOOK:  # else it may still be so
+            self._bad_output = name
         if not new or told:
             return False
         message = f"the output of {name} is not finite, although the loss and the gradients are"
@@ -195,8 +213,8 @@ class Telemetry:
 
     def _look(self, kind: str, name: str, tensor: Tensor) -> None:
         """A hook saw a tensor of a kind that is due."""
-        with self._at(kind) as stride:
-            if stride:
+        if stride := self._due.get(kind, 0):
+            with self._clock.booked(kind), unseen():
                 factor = 1 / self._scale if kind == "activation_gradient" else 1.0
                 self._measure(kind, [(name, tensor)], stride, factor)
 
@@ -211,12 +229,22 @@ class Telemetry:
         self._tables.append((table, rows))
         return norm(rows) if isinstance(rows, np.ndarray) and max(table.strides) == 1 else None
 
-    def _events(self, time_s: float, alarm: bool) -> list[TensorStats]:
+    def _fetch(self) -> None:
+        """All results that are still on the device, in one transfer."""
+        sentinel = self._outputs.sentinel if self._outputs is not None else None
+        pending = sentinel.pending() if sentinel is not None else None
+        rows = [rows for _, rows in self._tables]
+        if pending is None:
+            fetched = self._meter.fetch(rows)
+        else:
+            assert sentinel is not None
+            *fetched, largest = self._meter.fetch([*rows, pending])
+            sentinel.take(largest)
+        self._tables = [(table, rows) for (table, _), rows in zip(self._tables, fetched, strict=True)]
+
+    def _events(self, time_s: float) -> list[TensorStats]:
         """What was seen in the step, one event for each kind."""
-        tables = [table for table, _ in self._tables]
-        with self._clock.booked(FIXED):  # waits for the device, whatever was looked at
-            rows = self._meter.fetch([rows for _, rows in self._tables])
-            self._tables = list(zip(tables, rows, strict=True))
+        tables, rows = [table for table, _ in self._tables], [rows for _, rows in self._tables]
         events = []
         for kind in dict.fromkeys(table.kind for table in tables):
             with self._clock.booked(kind):
@@ -226,21 +254,14 @@ class Telemetry:
     def _event(self, kind: str, tables: Sequence[Table], rows: Sequence[Rows], time_s: float) -> TensorStats:
         """All that was seen of one kind in the step."""
         parts = [place for place, table in enumerate(tables) if table.kind == kind]
+        if len(parts) == 1:
+            return finished(tables[parts[0]], rows[parts[0]], self._step, time_s)
         whole = Table(kind)
         for place in parts:
             whole.names += tables[place].names
             whole.strides += tables[place].strides
             whole.sizes += tables[place].sizes
         return finished(whole, np.concatenate([rows[place] for place in parts]), self._step, time_s)
-
-    @contextlib.contextmanager
-    def _at(self, kind: str) -> Iterator[int]:
-        """The stride of a kind in this step, 0 when it is not due; what is done inside is booked on it."""
-        if kind not in self._due:
-            yield 0
-            return
-        with self._clock.booked(kind), unseen():
-            yield self._due[kind]
 
 
 def _listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], Table]:

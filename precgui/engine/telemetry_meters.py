@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from precgui.engine import telemetry_kernels as k
-from precgui.engine.telemetry_rows import Rows, empty, half_ulps
+from precgui.engine.telemetry_rows import Rows, Table, empty, finished, half_ulps
 from precgui.engine.telemetry_tensors import dense, single
 
 SMALL = 4096  # elements, below which a tensor is always looked at in full
@@ -40,7 +40,7 @@ class Meter(Protocol):
         ...
 
     def fetch(self, rows: Sequence[Any]) -> list[Rows]:
-        """The rows as NumPy arrays, in one transfer."""
+        """The rows, or numbers of any shape, as NumPy arrays, in one transfer."""
         ...
 
 
@@ -94,7 +94,7 @@ class HostMeter:
         self._halves = half_ulps()
         probe = [torch.ones(3)]  # compiles or loads the loops before they are timed
         self.compare(probe, [1], 0, self.keep(probe, [1], 0))
-        self.measure(probe, [1], 0)
+        finished(Table("gradient", [""], [1], [3]), self.measure(probe, [1], 0), 0, 0.0)
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Rows:
         places, _alive = self._places(tensors, strides, tick)
@@ -126,7 +126,7 @@ class HostMeter:
         return rows
 
     def fetch(self, rows: Sequence[Any]) -> list[Rows]:
-        return list(rows)
+        return [part.cpu().numpy() if isinstance(part, Tensor) else part for part in rows]
 
     def _places(
         self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int
@@ -151,7 +151,7 @@ class DeviceMeter:
 
     def __init__(self, device: torch.device, fused: ModuleType | None = None) -> None:
         """`fused` is `telemetry_triton`, where it works."""
-        self._fused = fused
+        self._device, self._fused = device, fused
         self._wide = torch.float32 if device.type == "mps" else torch.float64
         self._halves = half_ulps().tolist()
 
@@ -181,8 +181,10 @@ class DeviceMeter:
     def fetch(self, rows: Sequence[Any]) -> list[Rows]:
         if not rows:
             return []
-        together: Rows = torch.cat(list(rows)).cpu().double().numpy()
-        return np.split(together, np.cumsum([len(part) for part in rows])[:-1])
+        flat = [part.to(self._device, self._wide).reshape(-1) for part in rows]
+        together: Rows = torch.cat(flat).cpu().double().numpy()
+        parts = np.split(together, np.cumsum([len(part) for part in flat])[:-1])
+        return [part.reshape(tuple(of.shape)) for part, of in zip(parts, rows, strict=True)]
 
     def _row(self, values: Tensor, changes: Sequence[Tensor] = ()) -> Tensor:
         bits = values.view(torch.int32) & _MAGNITUDE

@@ -18,6 +18,7 @@ from precgui.formats.registry import get
 WIDTH = k.SUMS + k.BINS  # of a row: sums, then the histogram
 _LOST = tuple(name.removeprefix("lost_") for name in TENSOR_STATS if name.startswith("lost_"))
 _BIAS = 127
+_INFINITE = 0x7F800000  # the bits of Inf
 Rows = NDArray[np.float64]
 
 
@@ -76,11 +77,10 @@ def finished(table: Table, rows: Rows, step: int, time_s: float) -> TensorStats:
         np.maximum.at(most, index, table.strides)
         strides, rows = tuple(most.tolist()), _merged(rows, index)
         squares = np.bincount(index, squares).astype(np.float64)
-    return TensorStats(
-        step, time_s, table.kind, names, strides,
-        _statistics(rows[:, : k.SUMS], squares, table.kind).astype("<f8").tobytes(),
-        rows[:, k.SUMS :].astype("<u4").tobytes(),
-    )  # fmt: skip
+    stats = np.full((len(names), len(TENSOR_STATS)), np.nan)
+    exponents = np.empty((len(names), k.BINS), np.uint32)
+    statistics(rows, squares, table.kind == "update", stats, exponents)
+    return TensorStats(step, time_s, table.kind, names, strides, stats.tobytes(), exponents.tobytes())
 
 
 def _distinct(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
@@ -99,25 +99,28 @@ def _merged(rows: Rows, index: NDArray[np.intp]) -> Rows:
     return total
 
 
-@np.errstate(all="ignore")
-def _statistics(sums: Rows, squares: Rows, kind: str) -> Rows:
-    """Shape (tensors, TENSOR_STATS). Means are over finite elements; `squares` are scaled up to the whole tensors."""
-    finite = sums[:, k.COUNT] - sums[:, k.NAN] - sums[:, k.POS_INF] - sums[:, k.NEG_INF]
-    some = finite > 0
-    stats = np.full((len(sums), len(TENSOR_STATS)), np.nan)
-    stats[:, 0] = np.where(some, _as_float(sums[:, k.AMAX]), np.nan)
-    least = sums[:, k.LEAST] + 1
-    stats[:, 1] = np.where(least < float(0x7F800000), _as_float(np.minimum(least, 0x7F800000)), np.nan)
-    stats[:, 2] = sums[:, k.SUM] / finite
-    stats[:, 3] = np.sqrt(sums[:, k.SQUARES] / finite)
-    stats[:, 4] = np.sqrt(squares)
-    stats[:, 5:10] = sums[:, [k.ZEROS, k.NAN, k.POS_INF, k.NEG_INF, k.COUNT]]
-    if kind == "update":
-        stats[:, 10] = sums[:, k.CHANGED] / sums[:, k.COUNT]
-        stats[:, 11:] = sums[:, k.LOST :] / sums[:, k.CHANGED, None]
-    return stats
+def _statistics(rows: Any, squares: Any, changes: Any, stats: Any, exponents: Any) -> None:
+    """Fill stats[t] (TENSOR_STATS, NaN before) and exponents[t] (BINS) from the sums in rows[t].
+
+    Means are over finite elements; `squares` are scaled up to the whole tensors, the changes are those of an update.
+    """
+    bits = np.empty(2, np.uint32)
+    numbers = bits.view(np.float32)
+    for t in range(len(rows)):
+        row, out = rows[t], stats[t]
+        bits[0], bits[1] = np.uint32(row[k.AMAX]), np.uint32(min(row[k.LEAST] + 1, _INFINITE))
+        finite = row[k.COUNT] - row[k.NAN] - row[k.POS_INF] - row[k.NEG_INF]
+        if finite > 0:
+            out[0] = numbers[0]
+        if row[k.LEAST] + 1 < _INFINITE:
+            out[1] = numbers[1]
+        out[2], out[3], out[4] = row[k.SUM] / finite, np.sqrt(row[k.SQUARES] / finite), np.sqrt(squares[t])
+        out[5:10] = row[k.ZEROS : k.COUNT + 1]
+        if changes:
+            out[10] = row[k.CHANGED] / row[k.COUNT]
+            out[11:] = row[k.LOST : k.SUMS] / row[k.CHANGED]
+        for b in range(k.BINS):
+            exponents[t, b] = np.uint32(row[k.SUMS + b])
 
 
-def _as_float(bits: Rows) -> Rows:
-    """The FP32 numbers with these bits."""
-    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+statistics = k.compiled(_statistics)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,12 +14,22 @@ _LARGEST, _SMALLEST = torch.finfo(torch.float32).max, 2.0**-149
 _DIGITS = -(1 << 29)  # FP64 has 29 more than FP32
 
 
-@contextlib.contextmanager
-def unseen() -> Iterator[None]:
+class unseen:
     """Inside, torch operations leave no graph, and the census of the first step does not count them."""
-    counted = torch._C._len_torch_dispatch_stack() > 0
-    with torch.no_grad(), _disable_current_modes() if counted else contextlib.nullcontext():
-        yield
+
+    __slots__ = ("_graph", "_modes")
+
+    def __enter__(self) -> None:
+        self._graph = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        self._modes = _disable_current_modes() if torch._C._len_torch_dispatch_stack() > 0 else None
+        if self._modes is not None:
+            self._modes.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        if self._modes is not None:
+            self._modes.__exit__(*error)
+        torch._C._set_grad_enabled(self._graph)
 
 
 def readable(tensor: Tensor) -> Tensor | None:

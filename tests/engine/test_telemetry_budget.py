@@ -11,6 +11,7 @@ from precgui.config import RecordConfig
 from precgui.engine.telemetry_box import BlackBox
 from precgui.engine.telemetry_budget import Budget
 from precgui.engine.telemetry_clock import Clock
+from precgui.engine.telemetry_sentinel import Guard
 from precgui.events import TensorStats
 
 
@@ -45,7 +46,7 @@ def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
     budget = Budget(RecordConfig(budget=0.02), {"gradient": 1})
     guarded = 0
     for step in range(1, 1001):
-        due, guards = budget.due(step), budget.can_guard
+        due, guards = budget.due(step), budget.guard() is Guard.LOOK
         guarded += guards
         budget.settle(0.1, {kind: 0.010 / stride for kind, stride in due.items()}, 0.004 if guards else 0.0)
     assert 200 < guarded < 300
@@ -64,14 +65,14 @@ def test_that_the_black_box_forgets_the_oldest_for_want_of_room() -> None:
 
 def test_that_time_in_which_others_had_the_processor_does_not_count() -> None:
     clock = Clock(torch.device("cpu"))
-    clock.clear()
+    clock.start()
     assert clock.busy_s(3600.0) < 60
     assert clock.busy_s(0.0) == 0
 
 
 def test_that_work_before_the_start_of_a_step_is_not_the_step() -> None:
     clock = Clock(torch.device("cpu"))
-    clock.clear()
+    clock.start()
     begin = time.thread_time()
     while (before := time.thread_time() - begin) < 0.02:
         pass

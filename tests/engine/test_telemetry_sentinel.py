@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from precgui.config import RecordConfig
 from precgui.engine.loop_watch import LoopWatch
 from precgui.engine.telemetry_outputs import Outputs
-from precgui.engine.telemetry_sentinel import Sentinel
+from precgui.engine.telemetry_sentinel import Guard, Sentinel
 from precgui.events import Event, TensorStats
 
 
@@ -74,7 +74,7 @@ def test_that_modules_without_weights_have_hooks_only_in_steps_that_want_them() 
     seen: list[str] = []
     outputs = Outputs(model, lambda kind, name, tensor: seen.append(name))
     for wanted, found in ((frozenset(), []), (frozenset({"activation"}), ["0", "1", "(model)"]), (frozenset(), [])):
-        outputs.begin(wanted, guarded=True)
+        outputs.begin(wanted, Guard.LOOK)
         assert bool(model[1]._forward_hooks) == bool(wanted)
         model(torch.ones(2, 4))
         outputs.end()
@@ -106,7 +106,7 @@ def test_that_new_numbers_at_an_old_address_are_read() -> None:
 def test_that_a_model_in_a_transformed_or_traced_function_is_let_alone() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     outputs = Outputs(model, lambda *_: None)
-    outputs.begin(frozenset({"activation", "activation_gradient"}), guarded=True)
+    outputs.begin(frozenset({"activation", "activation_gradient"}), Guard.LOOK)
     parameters = dict(model.named_parameters())
 
     def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
