@@ -25,6 +25,7 @@ COMMANDS = {
     "run": "precgui.cli.run",
     "compare": "precgui.cli.compare",
     "export": "precgui.cli.export",
+    "whatif": "precgui.cli.whatif",
     "evaluate": "precgui.cli.evaluate",
 }
 

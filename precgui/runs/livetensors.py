@@ -45,7 +45,7 @@ class LiveTensors:
         for event in events:
             self._came += 1
             row = tensor_rows([event], self._names)
-            self.overview.add(row["step"], row["stats"], row["exponents"])
+            self.overview.add(row["step"], row["stats"], row["exponents"], row["stride"])
             if self._came % self._take == 0:
                 self._rows.append((self._came, row))
                 self._bytes += sum(column.nbytes for column in row.values())

@@ -19,6 +19,7 @@ _CHANGED = len(_COUNTS)  # after them the sum of the shares that changed, and of
 _SUMS = [TENSOR_STATS.index(name) for name in _COUNTS]
 _AMAX, _AMIN, _COUNT = (TENSOR_STATS.index(name) for name in ("amax", "amin_nonzero", "count"))
 _SHARE = TENSOR_STATS.index("changed")
+_GROWING = [TENSOR_STATS.index(name) for name in ("zeros", "count")]
 _NOT_FINITE = [TENSOR_STATS.index(name) for name in ("nan", "pos_inf", "neg_inf")]
 
 Join = Callable[..., Any]
@@ -32,6 +33,10 @@ class Columns:
     tensors, TENSOR_STATS) the counts are sums, `amax` and `amin_nonzero` the extremes, `changed` the mean, others NaN.
     `bad_step` (columns, tensors) is the first step with NaN or Inf, NaN where there is none; `bad_rows` counts the rows
     of a column with any, `rows` all of them.
+
+    A tensor of which one of k blocks was looked at counts k times in `exponents`, `zeros` and `count`, so that it
+    weighs what it weighs in the model. `sampled` (tensors, 2) says how many elements were looked at in such rows of
+    all columns, and for how many they stand.
     """
 
     steps: NDArray[np.int64]
@@ -40,6 +45,7 @@ class Columns:
     bad_step: NDArray[np.float64]
     bad_rows: NDArray[np.int64]
     rows: NDArray[np.int64]
+    sampled: NDArray[np.float64]
 
 
 class Overview:
@@ -52,6 +58,7 @@ class Overview:
         self._places: dict[int, int] = {}  # by the number of the column, counted in `width` steps from 0
         self._parts: dict[str, NDArray[Any]] = {}
         self._tensors = 0
+        self._sampled = np.zeros((0, 2))
 
     def expect(self, steps: NDArray[np.int64], tensors: int) -> None:
         """Rows of these steps are to come: begin with columns as wide as they need."""
@@ -60,13 +67,24 @@ class Overview:
             while len(np.unique(steps // self.width)) > most:
                 self.width *= 2
 
-    def add(self, steps: NDArray[np.int64], stats: NDArray[Any], exponents: NDArray[Any]) -> NDArray[np.bool_]:
-        """Rows of shapes (rows,), (rows, tensors, TENSOR_STATS), (rows, tensors, 256); which had anything in them."""
-        tensors = min(stats.shape[1], exponents.shape[1]) if len(steps) else 0  # which differ in a damaged file only
+    def add(
+        self,
+        steps: NDArray[np.int64],
+        stats: NDArray[Any],
+        exponents: NDArray[Any],
+        strides: NDArray[Any] | None = None,
+    ) -> NDArray[np.bool_]:
+        """Rows of shapes (rows,), (rows, tensors, TENSOR_STATS), (rows, tensors, 256); which had anything in them.
+
+        `strides` (rows, tensors) says of how many blocks one was looked at; without it, all were.
+        """
+        strides = np.ones(stats.shape[:2]) if strides is None else strides
+        parts = (strides, stats, exponents)
+        tensors = min(part.shape[1] for part in parts) if len(steps) else 0  # which differ in a damaged file only
         if tensors > self._tensors:
             self._make_room(tensors)
-        rows = zip(steps.tolist(), stats[:, :tensors], exponents[:, :tensors], strict=True)
-        return np.array([self._add_row(step, own, counts) for step, own, counts in rows], bool)
+        rows = zip(steps.tolist(), *(part[:, :tensors] for part in parts), strict=True)
+        return np.array([self._add_row(*row) for row in rows], bool)
 
     def columns(self) -> Columns:
         order = [place for _, place in sorted(self._places.items())]
@@ -86,12 +104,14 @@ class Overview:
             bad_step=part["least"][:, :, 1] if order else np.empty((0, self._tensors)),
             bad_rows=part["rows"][:, 1] if order else none,
             rows=part["rows"][:, 0] if order else none,
+            sampled=self._sampled,
         )
 
-    def _add_row(self, step: int, stats: NDArray[Any], counts: NDArray[Any]) -> bool:
+    def _add_row(self, step: int, strides: NDArray[Any], stats: NDArray[Any], counts: NDArray[Any]) -> bool:
         told = stats[:, _COUNT] > 0
         if not told.any():  # of a row that a damaged file has lost
             return False
+        stats, counts = self._weighted(np.where(told, strides, 1), stats, counts)
         place, own, parts = self._place(step), slice(0, len(stats)), self._parts
         bad = told & (stats[:, _NOT_FINITE] > 0).any(1)
         share = np.where(told, stats[:, _SHARE], np.nan)
@@ -106,6 +126,18 @@ class Overview:
         parts["rows"][place] += (1, bool(bad.any()))
         self.rows += 1
         return True
+
+    def _weighted(
+        self, strides: NDArray[Any], stats: NDArray[Any], counts: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """A row with each tensor as often as it has blocks for one that was looked at."""
+        sampled = strides > 1
+        if not sampled.any():
+            return stats, counts
+        looked = np.where(sampled, stats[:, _COUNT], 0.0)
+        weighted = at_full_size(strides, stats, counts)
+        self._sampled[: len(stats)] += np.stack((looked, np.where(sampled, weighted[0][:, _COUNT], 0.0)), 1)
+        return weighted
 
     def _place(self, step: int) -> int:
         while (key := step // self.width) not in self._places and len(self._places) >= self._most:
@@ -129,6 +161,7 @@ class Overview:
 
     def _make_room(self, tensors: int) -> None:
         """More tensors than there were: wider columns, and perhaps fewer of them."""
+        self._sampled = np.concatenate((self._sampled, np.zeros((tensors - self._tensors, 2))))
         self._tensors = tensors
         while len(self._places) > self._most:
             self._widen()
@@ -144,6 +177,20 @@ class Overview:
             "step": np.full(most, np.iinfo(np.int64).max),
             "rows": np.zeros((most, 2), np.int64),
         }
+
+
+def at_full_size(
+    strides: NDArray[Any], stats: NDArray[Any], exponents: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Counts of samples as estimates of the whole: `stats` (..., TENSOR_STATS), `exponents` (..., 256).
+
+    NaN and Inf stay as many as were seen.
+    """
+    weight = np.maximum(strides, 1.0)[..., None]
+    whole = stats.astype(np.float64)
+    with np.errstate(all="ignore"):  # wild numbers of a damaged file
+        whole[..., _GROWING] *= weight
+        return whole, exponents * weight
 
 
 _JOINS: dict[str, Join] = {"most": np.fmax, "least": np.fmin, "step": np.minimum}  # all else are sums

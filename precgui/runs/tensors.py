@@ -117,8 +117,8 @@ class TensorRecord:
         taken = np.zeros(len(places), bool)
         known = [place for place in places if place < len(self._steps)]  # a damaged file may have lost some
         if known:
-            stats, exponents = self._source.pick("stats", known), self._source.pick("exponents", known)
-            taken[np.isin(places, known)] = overview.add(self._steps[known], stats, exponents)
+            stats, exponents, strides = (self._source.pick(name, known) for name in ("stats", "exponents", "stride"))
+            taken[np.isin(places, known)] = overview.add(self._steps[known], stats, exponents, strides)
         return taken
 
     def steps(self) -> NDArray[np.int64]:

@@ -35,7 +35,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Prediction:
-    """For each tensor, shape (tensors,), NaN where nothing was recorded. Shares are of all elements looked at.
+    """For each tensor, shape (tensors,), NaN where nothing finite was recorded. Shares are of all elements.
 
     `underflow` become zero though they are not, `subnormal` lose digits, `overflow` do not fit; `snr_db` is the signal
     to rounding noise, `safe_scale` the exponent of the largest power of two that lets nothing overflow.
@@ -53,19 +53,20 @@ def range_of(name: str) -> Range:
     fmt = get(name)
     if not isinstance(fmt, FloatFormat) or not fmt.has_zero:
         raise ValueError(f"{name} has no exponents to predict from; choose a floating-point format")
+    midpoint = float(fmt.overflow_midpoint)  # in e4m3fn, 464 itself still becomes 448
     return Range(
         zero_below=floor_log2(fmt.min_positive) - 1,
         smallest_normal=fmt.emin,
         largest=fmt.emax,
-        overflow=float(fmt.overflow_midpoint),
+        overflow=midpoint if fmt.tie_overflows else float(np.nextafter(midpoint, np.inf)),
         mantissa_bits=fmt.mantissa_bits,
     )
 
 
 def format_names() -> list[str]:
-    """The formats that can be predicted and are narrower than what is recorded."""
+    """The formats that can be predicted, have a sign and are narrower than what is recorded."""
     floats = (fmt for fmt in formats().values() if isinstance(fmt, FloatFormat))
-    return [fmt.name for fmt in floats if fmt.has_zero and fmt.bits < 32]
+    return [fmt.name for fmt in floats if fmt.has_zero and fmt.signed and fmt.bits < 32]
 
 
 class WhatIf:
@@ -76,6 +77,7 @@ class WhatIf:
         counts = np.asarray(exponents, np.float64)
         table = np.asarray(stats, np.float64)
         self.count = counts.sum(1)
+        self.finite = self.count - counts[:, EXPONENT_BINS - 1]
         self.amax = table[:, TENSOR_STATS.index("amax")]
         self.counts = counts.copy()
         zeros = np.minimum(table[:, TENSOR_STATS.index("zeros")], counts[:, 0])
@@ -85,16 +87,11 @@ class WhatIf:
         self._squares = 4.0 ** np.arange(-BIAS, EXPONENT_BINS - BIAS) * _MEAN_SQUARE
         self._signal = self.counts @ self._squares
 
-    @staticmethod
-    def is_exact(log2_scale: int) -> bool:
-        """Below 1 a scale also changes what arrives: more has underflowed on the way, so shares are lower bounds."""
-        return log2_scale >= 0
-
     @np.errstate(all="ignore")
     def predict(self, name: str, log2_scale: int = 0) -> Prediction:
         """The tensors times 2^log2_scale, cast to a format by round to nearest. Raises ValueError."""
         spans = _range(name)
-        count = np.where(self.count > 0, self.count, np.nan)
+        count = np.where(self.finite > 0, self.count, np.nan)
         zero, normal = (self._under(edge - log2_scale) for edge in (spans.zero_below, spans.smallest_normal))
         overflow = self._over(spans, log2_scale)
         noise = self.counts @ _noise(spans, log2_scale)

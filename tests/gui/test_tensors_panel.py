@@ -9,17 +9,18 @@ import pytest
 from PySide6.QtCore import QCoreApplication, Qt
 from pytestqt.qtbot import QtBot
 
+from precgui.config import RunConfig
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, Incident, RunEnded, RunStarted, TensorStats
 from precgui.gui.panels import tensors
 from precgui.gui.panels import tensors_reading as reading
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.tensors import TensorsPanel
-from precgui.gui.panels.tensors_table import AMAX, CHANGED, NAME, OVERFLOW, SAFE, UNDERFLOW, share_text
-from precgui.gui.panels.tensors_view import ALL, Rows, grouped
+from precgui.gui.panels.tensors_table import AMAX, CHANGED, NAME, OVERFLOW, SAFE, UNDERFLOW
 from precgui.gui.state import State
 from precgui.gui.theme import themes
 from precgui.runs.overview import FEWEST_COLUMNS, MOST_COLUMNS
+from precgui.runs.tensor_view import ALL
 from tests.gui.conftest import write_run
 from tests.runs.synthetic import live_run, open_writer
 
@@ -39,9 +40,9 @@ def event(step: int, kind: str = "gradient") -> TensorStats:
     return TensorStats(step, step / 10, kind, NAMES, (1, 1), stats.tobytes(), exponents.tobytes())
 
 
-def recorded(path: Path, steps: int = 30) -> Path:
+def recorded(path: Path, steps: int = 30, precision: str = "fp32") -> Path:
     events: list[Event] = [RunStarted(0.0, steps, steps, "cpu"), *(event(step) for step in range(1, steps + 1))]
-    with open_writer(path) as emit:
+    with open_writer(path, RunConfig(precision=precision)) as emit:
         for each in [*events, event(steps, "update"), RunEnded(9.0, "completed")]:
             emit(each)
     return path
@@ -131,7 +132,7 @@ def test_that_the_list_is_sorted_by_a_click_and_keeps_the_choice(
 ) -> None:
     state.open_file(recorded(tmp_path / "run.h5"))
     panel.list.sortByColumn(UNDERFLOW, Qt.SortOrder.DescendingOrder)
-    assert [panel.list.order.index(row, NAME).data() for row in range(3)] == ["a.weight", ALL, "b.weight"]
+    assert [panel.list.order.index(row, NAME).data() for row in range(3)] == [ALL, "a.weight", "b.weight"]
     panel.list.choose(2)
     drag(panel, 6)
     assert panel.list.chosen() == 2
@@ -200,10 +201,10 @@ def test_that_no_row_of_a_long_record_is_hidden(
     panel.list.choose(1)
     assert not len(panel.spectrogram.over.data)
     panel.spectrogram.step_chosen.emit(float(bad))
-    told = "a.weight, step 334, 2 NaN, 1 Inf; a column of the picture adds up 2 recorded steps"
-    assert panel.moment.text.text() == told
+    assert panel.moment.text.text() == "a.weight, step 334, 2 NaN, 1 Inf"
+    assert panel.caption.text() == f"a.weight, looked at in {steps} steps, up to 2 in a column"
     panel.spectrogram.step_chosen.emit(bad - 1.0)
-    assert panel.moment.text.text().startswith("a.weight, step 333; a column")
+    assert panel.moment.text.text() == "a.weight, step 333"
 
 
 @pytest.mark.usefixtures("few")
@@ -251,13 +252,6 @@ def test_that_the_theme_reaches_the_pictures(panel: TensorsPanel, state: State, 
         assert panel.moment.histogram.backgroundBrush().color().name() == themes().theme.base
 
 
-@pytest.mark.parametrize(
-    ("share", "text"), [(0.0, "0 %"), (1e-9, "< 0.01 %"), (0.0123, "1.23 %"), (0.5, "50 %"), (1.0, "100 %")]
-)
-def test_that_a_share_is_read_at_a_glance(share: float, text: str) -> None:
-    assert share_text(share) == text
-
-
 def test_that_the_limits_of_the_format_are_named_on_the_lines(panel: TensorsPanel) -> None:
     texts = {name: line.label.textItem.toPlainText() for name, line in panel.spectrogram.lines.items()}
     assert texts == {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
@@ -269,6 +263,13 @@ def test_that_exact_predictions_are_told_from_bounds(panel: TensorsPanel, state:
         drag(panel, scale)
         assert panel.bar.certainty.text() == word
     assert "above the rounding noise" in panel.verdict.text()
+    state.open_file(recorded(tmp_path / "narrow.h5", precision="fp16-amp"))
+    panel.bar.run_choice.setCurrentIndex(1)
+    panel.bar.run_choice.activated.emit(1)
+    drag(panel, 0)
+    assert panel.bar.certainty.text() == "lower bound"
+    assert "Recorded in fp16-amp" in panel.verdict.text()
+    assert "Recorded in fp16-amp" in panel.bar.certainty.toolTip()
 
 
 def test_that_a_slider_that_is_dragged_is_answered_at_a_pace_and_in_the_end(
@@ -283,34 +284,6 @@ def test_that_a_slider_that_is_dragged_is_answered_at_a_pace_and_in_the_end(
     assert answers == [1]
     qtbot.waitUntil(lambda: answers == [1, 30])
     assert "2³⁰" in panel.verdict.text()
-
-
-@pytest.mark.parametrize(
-    ("kind", "grouping", "names"),
-    [
-        ("gradient", "each tensor", ["stem.weight", "layers.0.attn.q.weight", "layers.0.attn.q.bias", "layers.1.norm"]),
-        ("gradient", "each layer", ["stem", "layers.0.attn.q", "layers.1"]),
-        ("gradient", "each block", ["stem", "layers.0", "layers.1"]),
-        ("gradient", "each sort", ["weight", "bias", "norm"]),
-        ("activation", "each layer", ["stem", "layers.0.attn.q", "layers.1"]),
-        ("activation", "each sort", ["weight", "bias", "norm"]),
-        ("optimizer", "each layer", []),
-    ],
-)
-def test_that_tensors_are_put_together_by_their_names(kind: str, grouping: str, names: list[str]) -> None:
-    tensors = ("stem.weight", "layers.0.attn.q.weight", "layers.0.attn.q.bias", "layers.1.norm")
-    rng = np.random.default_rng(0)
-    exponents = rng.integers(0, 9, (3, 4, EXPONENT_BINS)).astype(np.float64)
-    stats = rng.random((3, 4, len(TENSOR_STATS))) + 1
-    view = grouped(Rows(kind, tensors, np.arange(3), exponents, stats), grouping)
-    if names:
-        assert list(view.names) == [ALL, *names]
-    np.testing.assert_array_equal(view.histograms(0), exponents.sum(1))
-    whole = np.sum([view.histograms(entry) for entry in range(1, len(view.names))], 0)
-    np.testing.assert_array_equal(whole, exponents.sum(1))
-    amax = view.stat("amax")
-    np.testing.assert_array_equal(amax[:, 0], stats[:, :, TENSOR_STATS.index("amax")].max(1))
-    assert sorted(np.concatenate(view.members[1:]).tolist()) == [0, 1, 2, 3]
 
 
 def test_that_layers_stand_in_the_list_with_what_they_hold(panel: TensorsPanel, state: State, tmp_path: Path) -> None:

@@ -77,11 +77,25 @@ def test_that_a_row_that_a_file_has_lost_is_told() -> None:
     assert not len(Overview().columns().steps)
 
 
+def test_that_samples_count_as_often_as_they_stand_for_others() -> None:
+    stats, exponents = rows(40, 3)
+    strides = np.random.default_rng(1).choice([0, 1, 4, 16], (40, 3))
+    stats[:, :, COUNT] = np.where(strides > 0, 100, 0)
+    exponents[strides == 0] = 0
+    overview = Overview(most_columns=24)
+    overview.add(np.arange(40), stats, exponents, strides)
+    found = overview.columns()
+    np.testing.assert_array_equal(found.stats[:, :, COUNT].sum(0), 100 * strides.sum(0))
+    np.testing.assert_array_equal(found.exponents.sum(0), (exponents * strides[:, :, None].astype(float)).sum(0))
+    np.testing.assert_array_equal(found.sampled[:, 0], 100 * (strides > 1).sum(0))
+    np.testing.assert_array_equal(found.sampled[:, 1], 100 * np.where(strides > 1, strides, 0).sum(0))
+
+
 @pytest.mark.filterwarnings("error")
 def test_that_wild_numbers_of_a_damaged_file_do_no_harm() -> None:
     stats, exponents = rows(40, 2)
     stats[:, :, :] = np.array([np.inf, -np.inf, np.nan, 3e38])[np.arange(40) % 4][:, None, None]
     steps = np.random.default_rng(2).integers(-(2**63), 2**63 - 1, 40)
     overview = Overview(most_columns=24)
-    overview.add(steps, stats, exponents)
+    overview.add(steps, stats, exponents, np.full((40, 2), 2**32 - 1, np.uint32))
     assert 0 < len(overview.columns().steps) <= 24

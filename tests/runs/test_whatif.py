@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS
-from precgui.runs.whatif import WhatIf, format_names
+from precgui.runs.whatif import WhatIf, format_names, range_of
 
 CASTS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "e5m2": ml_dtypes.float8_e5m2}
 
@@ -79,9 +79,58 @@ def test_that_the_signal_to_noise_ratio_is_near_that_of_a_cast(name: str, log2_s
             assert told == pytest.approx(10 * np.log10(np.square(scaled).sum() / error), abs=1.5)
 
 
-def test_that_bounds_are_told_from_exact_predictions() -> None:
-    assert WhatIf.is_exact(0)
-    assert not WhatIf.is_exact(-1)
+NARROW = {
+    "e4m3fn": ml_dtypes.float8_e4m3fn,
+    "e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz,
+    "e4m3_ieee": ml_dtypes.float8_e4m3,
+    "e3m4_ieee": ml_dtypes.float8_e3m4,
+    "e3m2": ml_dtypes.float6_e3m2fn,
+    "e2m3": ml_dtypes.float6_e2m3fn,
+    "e2m1": ml_dtypes.float4_e2m1fn,
+}
+
+
+@pytest.mark.parametrize("name", [*NARROW, *CASTS])
+def test_that_the_limits_of_every_format_are_where_a_cast_has_them(name: str) -> None:
+    """Numbers on both sides of the limits: below `zero_below` all are lost, above it none; so with the others."""
+    spans, kind = range_of(name), (NARROW | CASTS)[name]
+    about = ml_dtypes.finfo(kind)
+    with np.errstate(all="ignore"):
+        edge = np.float32(2.0) ** np.float32(spans.zero_below) if spans.zero_below >= -126 else np.float32(2.0**-126)
+        lost = np.array([edge, np.nextafter(edge, np.float32(1))]).astype(kind).astype(np.float64)
+        assert (lost[0] == 0) == (spans.zero_below >= -126)
+        assert lost[1] > 0
+        top = np.float32(spans.overflow)
+        top = top if float(top) >= spans.overflow else np.nextafter(top, np.float32(np.inf))
+        below, above = np.array([np.nextafter(top, np.float32(0)), top]).astype(kind).astype(np.float64)
+    assert below == float(about.max)
+    assert float(about.smallest_normal) == 2.0**spans.smallest_normal
+    assert float(about.smallest_subnormal) == 2.0 ** (spans.zero_below + 1)
+    if name not in ("e3m2", "e2m3", "e2m1"):  # which saturate
+        assert not np.isfinite(above)
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("log2_scale", [-4, 0, 6, 14, 24])
+def test_that_zeros_of_narrow_formats_are_those_of_a_real_cast(name: str, log2_scale: int) -> None:
+    tensors = gradients()
+    seen = record(tensors).predict(name, log2_scale)
+    for place, tensor in enumerate(tensors):
+        scaled = tensor * np.float32(2.0**log2_scale)
+        with np.errstate(all="ignore"):
+            cast = scaled.astype(NARROW[name]).astype(np.float32)
+        assert seen.underflow[place] * tensor.size == pytest.approx(np.count_nonzero((cast == 0) & (tensor != 0)))
+        beyond = np.count_nonzero(np.abs(scaled) >= range_of(name).overflow) / tensor.size
+        assert seen.overflow[place] == pytest.approx(beyond, abs=8e-3)  # the top of one bin is estimated
+        assert (seen.overflow[place] > 0) == (beyond > 0)
+
+
+def test_that_what_is_not_finite_has_no_share() -> None:
+    seen = WhatIf(np.eye(2, EXPONENT_BINS, EXPONENT_BINS - 1)[:1] * 9, np.zeros((1, len(TENSOR_STATS)))).predict("fp16")
+    for values in (seen.underflow, seen.subnormal, seen.overflow, seen.snr_db, seen.safe_scale):
+        assert np.isnan(values).all()
 
 
 def test_that_tensors_without_elements_are_not_told_about() -> None:
@@ -93,6 +142,7 @@ def test_that_tensors_without_elements_are_not_told_about() -> None:
 def test_that_every_offered_format_can_be_asked_at_any_scale() -> None:
     seen = record(gradients())
     assert {"fp16", "bf16", "e4m3fn", "e5m2", "tf32"} <= set(format_names())
+    assert set(format_names()) == {*NARROW, *CASTS, "tf32"}  # none without a sign
     for name in format_names():
         for log2_scale in range(-140, 141, 20):
             told = seen.predict(name, log2_scale)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from math import isnan, ldexp
+from math import ldexp
 
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QLineEdit, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.empty import EmptyState, Pages
-from precgui.gui.panels.tensors_bar import WhatIfBar
+from precgui.gui.panels import tensors_verdict as verdict
+from precgui.gui.panels.tensors_bar import WhatIfBar, fill
+from precgui.gui.panels.tensors_list import TensorList
 from precgui.gui.panels.tensors_moment import Moment
 from precgui.gui.panels.tensors_reading import Reading
 from precgui.gui.panels.tensors_spectrogram import Spectrogram
-from precgui.gui.panels.tensors_table import CHANGED, TensorList, TensorTable, share_text, snr_text
-from precgui.gui.panels.tensors_view import Rows, View, grouped
-from precgui.gui.plots.signals import power_label
+from precgui.gui.panels.tensors_table import TensorTable
 from precgui.gui.state import State
+from precgui.runs.certainty import Basis, basis_of
+from precgui.runs.tensor_view import Rows, View, grouped
 from precgui.runs.whatif import Prediction, WhatIf, range_of
 
 KINDS = {
@@ -47,12 +49,15 @@ class TensorsPanel(Pages):
         self._shown: tuple[str | None, str | None] = (None, None)
         self._what_if: WhatIf | None = None
         self._told: Prediction | None = None
+        self._basis: Basis | None = None
         self._step: float | None = None
         self._read_s = 0.0
         self.bar = WhatIfBar(self)
         self.verdict = QLabel(self)
         self.table = TensorTable(self)
         self.list = TensorList(self.table, self)
+        self.filter = QLineEdit(self)
+        self.caption = QLabel(self)
         self.spectrogram, self.moment = Spectrogram(), Moment(self)
         self._sides = QSplitter(self)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
@@ -65,11 +70,18 @@ class TensorsPanel(Pages):
         self.verdict.setWordWrap(True)
         self.verdict.setMinimumHeight(2 * self.verdict.fontMetrics().lineSpacing())  # so that nothing jumps below it
         self.verdict.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+        self.verdict.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.filter.setPlaceholderText("Filter by any part of a name")
+        self.filter.setAccessibleName("Filter the tensors")
+        self.filter.setClearButtonEnabled(True)
+        self.caption.setProperty("kind", "muted")
+        self.caption.setTextFormat(Qt.TextFormat.PlainText)
+        self.caption.setMinimumWidth(0)
         plots = QSplitter(Qt.Orientation.Vertical, self)
-        plots.addWidget(self.spectrogram)
+        plots.addWidget(_column(self, self.caption, self.spectrogram))
         plots.addWidget(self.moment)
         plots.setSizes([360, 180])
-        self._sides.addWidget(self.list)
+        self._sides.addWidget(_column(self, self.filter, self.list))
         self._sides.addWidget(plots)
         self._sides.setSizes([620, 560])
         layout = QVBoxLayout(self.content)
@@ -90,6 +102,8 @@ class TensorsPanel(Pages):
         self.bar.kind_choice.activated.connect(self._read)
         self.bar.grouping.activated.connect(self._group)
         self.bar.asked.connect(self._predict)
+        self.bar.settled.connect(self.list.order.sort_again)
+        self.filter.textChanged.connect(self.list.order.set_words)
         self.list.selectionModel().selectionChanged.connect(self._draw)
         self.spectrogram.step_chosen.connect(self._choose_step)
         self.moment.number_wanted.connect(self._show_bits)
@@ -114,13 +128,7 @@ class TensorsPanel(Pages):
         if not self.isVisible():
             return
         known = {key: opened.name for key, opened in self._state.runs.items() if opened.run.tensors()}
-        chosen, choice = self._key(), self.bar.run_choice
-        choice.clear()
-        for key, name in known.items():
-            choice.addItem(name, key)
-            choice.setItemData(choice.count() - 1, name, Qt.ItemDataRole.ToolTipRole)
-        choice.setCurrentIndex(list(known).index(chosen) if chosen in known else len(known) - 1)
-        choice.setToolTip(choice.currentText())
+        fill(self.bar.run_choice, known, self._key(), len(known) - 1)
         self.empty.set_text(_NO_TENSORS if self._state.runs else _NO_RUN)
         self.show_content(bool(known))
         self._take_kinds()
@@ -128,11 +136,7 @@ class TensorsPanel(Pages):
     def _take_kinds(self) -> None:
         key, choice = self._key(), self.bar.kind_choice
         recorded = self._state.runs[key].run.tensors() if key is not None else {}
-        chosen = choice.currentData()
-        choice.clear()
-        for kind in recorded:
-            choice.addItem(KINDS[kind], kind)
-        choice.setCurrentIndex(list(recorded).index(chosen) if chosen in recorded else 0)
+        fill(choice, {kind: KINDS[kind] for kind in recorded}, choice.currentData(), 0)
         self._read()
 
     def _read(self) -> None:
@@ -168,12 +172,14 @@ class TensorsPanel(Pages):
         row = self.list.chosen()
         name = self.table.names[row] if row < len(self.table.names) else ""
         self.view = grouped(self._rows, self.bar.grouping.currentText()) if self._rows is not None else None
-        self._what_if = self.view.what_if() if self.view is not None else None
-        self.table.show_view(self.view)
-        self.list.setColumnHidden(CHANGED, self.bar.kind_choice.currentData() != "update")
+        self._what_if = self.view.what_if if self.view is not None else None
+        self._basis = self._basis_of(self.view) if self.view is not None else None
+        others = self.table.show_view(self.view)
+        self.list.show_columns(updates=self.bar.kind_choice.currentData() == "update")
         self._predict()
         if self.view is not None:
-            self.list.choose(self.view.names.index(name) if name in self.view.names else 0)
+            if others:
+                self.list.choose(self.view.names.index(name) if name in self.view.names else 0)
             self._draw()
 
     def _predict(self) -> None:
@@ -193,28 +199,22 @@ class TensorsPanel(Pages):
                 over = np.ldexp(amax, self.bar.log2_scale) >= range_of(self.bar.format).overflow
             self.spectrogram.show_over(view.steps[over].astype(np.float64))
 
+    def _basis_of(self, view: View) -> Basis | None:
+        key = self._key()
+        if key is None:
+            return None
+        return basis_of(self._state.runs[key].run, view.rows.kind, sampled=bool(view.rows.sampled.any()))
+
     def _tell(self) -> None:
         """What the format would do, what was not finite, and how much of a long record this is so far."""
-        view, reading = self.view, self._reading
-        if self._told is None or view is None or reading is None:
+        view, reading, basis = self.view, self._reading, self._basis
+        if self._told is None or view is None or reading is None or basis is None:
             return
-        first, rows = view.first_bad(), view.rows.bad_rows
-        where = f"step {first[0]} in {first[1]}" if first else ""
-        bad = f" NaN or Inf in {f'{rows} recorded steps, first in ' if rows > 1 else ''}{where}." if first else ""
-        left = reading.total - reading.done
-        so_far = f" So far {reading.done} of {reading.total} recorded steps are read." if left > 0 else ""
-        self.verdict.setText(self._sentence(self._told) + bad + so_far)
-
-    def _sentence(self, told: Prediction) -> str:
-        scale, kind = self.bar.log2_scale, self.bar.kind_choice.currentText().lower()
-        zero, over, snr, safe = (float(v[0]) for v in (told.underflow, told.overflow, told.snr_db, told.safe_scale))
-        noise = "" if isnan(snr) or over > 0 else f" The signal is {snr_text(snr)} above the rounding noise."
-        limit = "" if isnan(safe) else f" The largest safe scale is {power_label(round(safe), 2)}."
-        bound = "" if WhatIf.is_exact(scale) else " Below a scale of 1 this is a lower bound: more is lost on the way."
-        return (
-            f"In {self.bar.format} at {power_label(scale, 2)}, {share_text(zero)} of all {kind} become zero, "
-            f"{share_text(over)} overflow.{noise}{limit}{bound}"
-        )
+        scale = self.bar.log2_scale
+        self.bar.show_certainty(basis.word(scale), basis.reasons(scale))
+        question = self.bar.format, scale, self.bar.kind_choice.currentText().lower()
+        answered = verdict.answer(self._told, view, basis, question)
+        self.verdict.setText(answered + verdict.what_broke(view) + verdict.how_much(reading.done, reading.total))
 
     def _draw(self) -> None:
         """The picture of the chosen tensor."""
@@ -222,13 +222,15 @@ class TensorsPanel(Pages):
         row = self.list.chosen()
         if view is None or row >= len(view.names):
             return
+        done = self._reading.done if self._reading is not None else 0
+        self.caption.setText(verdict.caption(view, row, done))
         self.spectrogram.show_rows(view.steps, view.histograms(row))
         self.spectrogram.show_bad(view.bad_steps(row))
         self._mark_overflows()
         one = self._reading.row_at(view.rows, self._step) if self._reading is not None else None
         if one is not None:
             self.spectrogram.choose(float(one.steps[0]) if self._step is not None else None)
-            self.moment.show_moment(grouped(one, self.bar.grouping.currentText()), row, view.rows.every)
+            self.moment.show_moment(grouped(one, self.bar.grouping.currentText()), row)
 
     def _choose_step(self, step: float) -> None:
         self._step = step
@@ -239,3 +241,14 @@ class TensorsPanel(Pages):
         names = list(dict.fromkeys([self.bar.format, "fp32", "bf16", "fp16"]))
         self._state.panel_wanted.emit("formats")
         self._state.number_wanted.emit(repr(ldexp(value, self.bar.log2_scale)), names)
+
+
+def _column(parent: QWidget, *parts: QWidget) -> QWidget:
+    """Parts below one another; the last one takes the room."""
+    column = QWidget(parent)
+    layout = QVBoxLayout(column)
+    layout.setContentsMargins(0, 0, 0, 0)
+    layout.setSpacing(4)
+    for part in parts:
+        layout.addWidget(part, 1 if part is parts[-1] else 0)
+    return column

@@ -10,8 +10,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QToolButton, QVBoxLayout, QWidget
 
 from precgui.events import TENSOR_STATS
-from precgui.gui.panels.tensors_spectrogram import Histogram
-from precgui.gui.panels.tensors_view import View
+from precgui.gui.panels.tensors_histogram import Histogram
+from precgui.gui.plots.signals import grouped
+from precgui.runs.certainty import share_text
+from precgui.runs.tensor_view import View
 
 _NUMBERS = (("amax", "Largest"), ("rms", "Root mean square"), ("amin_nonzero", "Smallest that is not zero"))
 _NO_BITS = "No finite number was recorded of this step."
@@ -46,12 +48,11 @@ class Moment(QWidget):
         column.addWidget(self.histogram, 1)
         self.histogram.exponent_chosen.connect(lambda exponent: self.number_wanted.emit(2.0**exponent))
 
-    def show_moment(self, view: View, entry: int, every: int) -> None:
-        """An entry of a view of one row; `every` is how many rows a column of the picture adds up at most."""
+    def show_moment(self, view: View, entry: int) -> None:
+        """An entry of a view of one row."""
         self.histogram.show_row(view.histograms(entry)[0])
-        added = f"; a column of the picture adds up {every} recorded steps" if every > 1 else ""
         sampled = f"; one of {view.rows.stride} blocks was looked at" if view.rows.stride > 1 else ""
-        told = f"{view.names[entry]}, step {view.steps[0]}{_odd(view, entry)}{sampled}{added}"
+        told = f"{view.names[entry]}, step {grouped(int(view.steps[0]))}{_odd(view, entry)}{sampled}"
         self.text.setText(told)
         self.text.setToolTip(told)
         self._fill(view.stats[0, entry])
@@ -72,7 +73,10 @@ def _odd(view: View, entry: int) -> str:
     counts = {
         name: view.stat(stat)[0, entry] for stat, name in (("nan", "NaN"), ("pos_inf", "Inf"), ("neg_inf", "-Inf"))
     }
-    told = ", ".join(f"{count:.0f} {name}" for name, count in counts.items() if count > 0)
-    if np.isnan(view.stat("count")[0, entry]):
+    told = ", ".join(f"{grouped(count)} {name}" for name, count in counts.items() if count > 0)
+    count, zeros = float(view.stat("count")[0, entry]), float(view.stat("zeros")[0, entry])
+    if np.isnan(count):
         return ", not recorded in it"
+    if zeros > 0:
+        told = f"{share_text(zeros / count)} zeros{', ' if told else ''}{told}"
     return f", {told}" if told else ""

@@ -7,15 +7,13 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import TENSOR_STATS
-from precgui.gui.panels.tensors_view import Rows
 from precgui.runs.overview import MOST_COLUMNS, Overview
 from precgui.runs.run import Run
+from precgui.runs.tensor_view import Rows, one_row, whole_rows
 from precgui.runs.tensors import TensorRecord
 
 MOST_AT_ONCE = 24_000  # histograms read for the first picture, a fraction of a second
 _PIECE, _ROWS = 800, 16  # histograms and rows at most read between two looks at the clock, some milliseconds
-_COUNT = TENSOR_STATS.index("count")
 _NOT_FINITE = {"nonfinite_loss", "nonfinite_gradient", "nonfinite_activation"}
 
 
@@ -74,24 +72,8 @@ class Reading:
 
     def rows(self) -> Rows | None:
         """What has been added up, None when it is nothing."""
-        record, columns = self.record, self._overview.columns()
-        if record is None or not len(columns.steps):
-            return None
-        seen = np.flatnonzero(columns.stats[:, :, _COUNT].any(0))
-        own = seen if len(seen) < columns.stats.shape[1] else slice(None)  # a copy of all takes as long as the sums
-        names = tuple(record.names[place] if place < len(record.names) else f"tensor {place}" for place in seen)
-        return Rows(
-            self.kind,
-            names,
-            columns.steps,
-            columns.exponents[:, own],
-            columns.stats[:, own],
-            every=int(columns.rows.max()),
-            stride=int(record.strides(len(record) - 1).max(initial=1)),
-            places=seen,
-            bad_step=columns.bad_step[:, own],
-            bad_rows=int(columns.bad_rows.sum()),
-        )
+        record = self.record
+        return whole_rows(record, self._overview) if record is not None else None
 
     def row_at(self, rows: Rows, step: float | None) -> Rows | None:
         """The one recorded row nearest to a step, as it is; the last one without a step."""
@@ -100,15 +82,7 @@ class Reading:
             return None
         steps = record.steps()
         at = len(steps) - 1 if step is None else int(np.abs(steps - step).argmin())
-        stats, exponents, strides = record.stats(at, at + 1), record.exponents(at, at + 1), record.strides(at, at + 1)
-        return Rows(
-            self.kind,
-            rows.names,
-            steps[at : at + 1],
-            _of(exponents.astype(np.float64), rows.places),
-            _of(stats, rows.places),
-            stride=int(strides.max(initial=1)),
-        )
+        return one_row(record, rows, at)
 
     def _take(self, record: TensorRecord, places: NDArray[np.intp]) -> None:
         """Read some rows. While the run is being written, one that comes out empty is looked at again later."""
@@ -116,11 +90,3 @@ class Reading:
         self._read[places] = True
         if self.run.status == "running":
             self._spoiled += places[~taken].tolist()
-
-
-def _of(values: NDArray[np.float64], places: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Some tensors of a row, which may know fewer than came later: those were not recorded in it."""
-    missing = max(int(places.max(initial=-1)) + 1 - values.shape[1], 0)
-    widths = [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)]
-    taken: NDArray[np.float64] = np.pad(values, widths)[:, places]
-    return taken

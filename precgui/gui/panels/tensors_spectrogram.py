@@ -8,20 +8,29 @@ from typing import Any
 import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
-from PySide6.QtCore import QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QPen
+from PySide6.QtCore import QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPen
+from PySide6.QtWidgets import QToolTip
 
 from precgui.gui.plots.axes import ValueAxis
 from precgui.gui.plots.marks import NAN, PLUS_INF, paint, scatter
+from precgui.gui.plots.signals import grouped, power_label
+from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import themes
 from precgui.runs.whatif import BIAS, Range
 
 _FAINTEST = 1e-6  # the share of elements that is still drawn
 _COLUMNS = 480
 _MARGIN = 3  # octaves beyond what was seen
-_MARKS = "Marks at the upper edge: × steps with NaN or Inf, ▲ steps in which something overflows. Click for a step."
+_MOST_TICKS = 160  # more would be a solid line
+_TICK_SHARE = 0.025  # of the height
+_ABOUT = (
+    "The colour is the share of the elements, logarithmic from 10⁻⁶ to 1. Marks at the upper edge: × steps with NaN or "
+    "Inf, ▲ steps in which something overflows; ticks at the lower edge: the steps that were looked at. Click or use "
+    "the arrow keys for a step; wheel and drag zoom, a double click or Home shows all."
+)
 
-_TOLD = {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
+TOLD = {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
 
 
 def limits(spans: Range, log2_scale: int) -> dict[str, float]:
@@ -44,14 +53,17 @@ def line_pens() -> dict[str, QPen]:
 class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     """Time from left to right, exponents of two from bottom to top, the share of the elements as colour.
 
-    `step_chosen` tells which step was clicked.
+    `step_chosen` tells which step was clicked or gone to with the keys.
     """
 
     step_chosen = Signal(float)
 
     def __init__(self) -> None:
-        super().__init__(axisItems={"left": ValueAxis("left", "log2"), "bottom": ValueAxis("bottom", "step")})
+        self.view = PlotView()
+        axes = {"left": ValueAxis("left", "log2"), "bottom": ValueAxis("bottom", "step")}
+        super().__init__(viewBox=self.view, axisItems=axes)
         self.setAccessibleName("Exponents over the steps")
+        self.setAccessibleDescription(_ABOUT)
         self.setMinimumHeight(200)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.plotItem.hideButtons()
@@ -59,17 +71,24 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.plotItem.setContentsMargins(0, 6, 24, 0)
         self.image = pg.ImageItem(axisOrder="col-major")
         self.addItem(self.image)
-        self.lines = {name: self._line() for name in _TOLD}
+        self.lines = {name: self._line() for name in TOLD}
         self.chosen = pg.InfiniteLine(angle=90, movable=False)
         self.chosen.hide()
         self.addItem(self.chosen, ignoreBounds=True)
+        self.ticks = pg.VTickGroup(yrange=[0, _TICK_SHARE])
+        self.addItem(self.ticks, ignoreBounds=True)
+        self._steps, self._counts = np.empty(0, np.int64), np.empty((0, 256))
+        self._whole: tuple[tuple[float, float], tuple[float, float]] | None = None
+        self._is_zoomed = False
         self._top = 0.0
         self._bad_steps, self._over_steps = np.empty(0), np.empty(0)
         self.bad, self.over = scatter(), scatter(7)
         for marks in (self.bad, self.over):
             self.addItem(marks, ignoreBounds=True)
-        self.setToolTip(_MARKS)
         self.scene().sigMouseClicked.connect(self._on_click)
+        self.scene().sigMouseMoved.connect(self._on_mouse)
+        self.view.moved.connect(self._on_moved)
+        self.view.reset.connect(self.show_all)
         themes().changed.connect(self.recolour)
         self.recolour()
 
@@ -83,6 +102,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def show_rows(self, steps: NDArray[np.int64], exponents: NDArray[np.float64]) -> None:
         """`steps` (rows,) and `exponents` (rows, 256). A row reaches to the next one."""
+        self._steps, self._counts = steps, exponents
         counts = exponents.copy()
         counts[:, -1] = 0
         share = counts / np.maximum(exponents.sum(1, dtype=np.float64), 1)[:, None]
@@ -97,9 +117,21 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             level = np.log10(np.maximum(share[rows, low:high], 0) / _FAINTEST)
         self.image.setImage(np.clip(level, 0, None), levels=(0.0, -np.log10(_FAINTEST)), autoLevels=False)
         self.image.setRect(QRectF(left, low - BIAS, right - left, high - low))
-        self.plotItem.vb.setRange(xRange=(left, right), yRange=(low - BIAS, high - BIAS), padding=0)
+        self.ticks.setXVals(steps.tolist() if len(steps) <= _MOST_TICKS else [])
+        self._whole = (left, right), (low - BIAS, high - BIAS)
         self._top = high - BIAS
+        if not self._is_zoomed:
+            self.show_all()
         self._place_marks()
+
+    def show_all(self) -> None:
+        """The whole picture again, after somebody has zoomed into it."""
+        self._is_zoomed = False
+        if self._whole is not None:
+            self.view.setRange(xRange=self._whole[0], yRange=self._whole[1], padding=0)
+
+    def _on_moved(self, *_: bool) -> None:
+        self._is_zoomed = True
 
     def show_bad(self, steps: NDArray[np.float64]) -> None:
         """Mark steps with NaN or Inf; a click on a mark chooses exactly that step."""
@@ -128,7 +160,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             line = self.lines[name]
             if not line.isVisible():
                 line.show()  # a label takes no text while its line is hidden
-                line.label.setFormat(_TOLD[name])
+                line.label.setFormat(TOLD[name])
             line.setValue(place)
 
     def choose(self, step: float | None) -> None:
@@ -147,6 +179,10 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             self.lines[name].label.setColor(pen.color())
             self.lines[name].label.fill = pg.mkBrush(theme.base)
         self.chosen.setPen(pg.mkPen(theme.text, width=1))
+        self.ticks.setPen(pg.mkPen(theme.muted, width=1))
+        self.view.rbScaleBox.setPen(pg.mkPen(theme.accent))
+        self.setLabel("bottom", "step", color=theme.muted)
+        self.setLabel("left", "magnitude", color=theme.muted)
         paint(self.bad, theme.error)
         paint(self.over, theme.warning)
         for side in ("left", "bottom"):
@@ -156,68 +192,48 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             axis.setStyle(tickFont=self.font())
 
     def _on_click(self, event: Any) -> None:
-        if not self.plotItem.vb.sceneBoundingRect().contains(event.scenePos()):
+        if not self.view.sceneBoundingRect().contains(event.scenePos()):
             return
         marked = self.bad.pointsAt(self.bad.mapFromScene(event.scenePos()))
-        place = marked[0].pos() if len(marked) else self.plotItem.vb.mapSceneToView(event.scenePos())
+        place = marked[0].pos() if len(marked) else self.view.mapSceneToView(event.scenePos())
         self.step_chosen.emit(float(place.x()))
 
+    def _on_mouse(self, place: QPointF) -> None:
+        """Tell the numbers under the mouse."""
+        inside = self.view.sceneBoundingRect().contains(place)
+        point = self.view.mapSceneToView(place)
+        told = self.told(point.x(), floor(point.y())) if inside else ""
+        if told:
+            QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), told, self)
+        else:
+            QToolTip.hideText()
 
-class Histogram(pg.PlotWidget):  # type: ignore[misc]
-    """The exponents of one tensor in one step, as shares of its elements. `exponent_chosen`: a bar was clicked."""
+    def told(self, step: float, exponent: int) -> str:
+        """The numbers of a cell: the row that reaches to `step`, magnitudes from 2^exponent on."""
+        if not len(self._steps) or not 0 < exponent + BIAS < 255:
+            return ""
+        row = max(int(np.searchsorted(self._steps, step, "right")) - 1, 0)
+        return f"Looked at in step {grouped(int(self._steps[row]))}\n{octave_text(self._counts[row], exponent)}"
 
-    exponent_chosen = Signal(int)
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Left and right: the looks one by one; Home and Escape: the whole picture."""
+        ways = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
+        if event.key() in ways and len(self._steps):
+            at = self.chosen.value() if self.chosen.isVisible() else float(self._steps[-1])
+            row = int(np.searchsorted(self._steps, at, "right")) - 1
+            if not self.chosen.isVisible():
+                row += 1
+            row = min(max(row + ways[Qt.Key(event.key())], 0), len(self._steps) - 1)
+            self.step_chosen.emit(float(self._steps[row]))
+        elif event.key() in (Qt.Key.Key_Home, Qt.Key.Key_Escape):
+            self.show_all()
+        else:
+            event.ignore()
 
-    def __init__(self) -> None:
-        super().__init__(axisItems={"bottom": ValueAxis("bottom", "linear"), "left": ValueAxis("left", "linear")})
-        self.setAccessibleName("Exponents in one step")
-        self.setMinimumHeight(120)
-        self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
-        self.plotItem.hideButtons()
-        self.plotItem.setMenuEnabled(False)
-        self.plotItem.setMouseEnabled(False, False)
-        self.bars = pg.BarGraphItem(x=[], height=[], width=0.9)
-        self.addItem(self.bars)
-        self.lines = {name: pg.InfiniteLine(angle=90, movable=False) for name in _TOLD}
-        for line in self.lines.values():
-            self.addItem(line, ignoreBounds=True)
-        self.scene().sigMouseClicked.connect(self._on_click)
-        themes().changed.connect(self.recolour)
-        self.recolour()
 
-    def show_range(self, spans: Range, log2_scale: int) -> None:
-        """The limits of a format, as in the spectrogram."""
-        for name, place in limits(spans, log2_scale).items():
-            self.lines[name].setValue(place)
-
-    def show_row(self, exponents: NDArray[np.float64]) -> None:
-        """`exponents` (256,)."""
-        seen = np.flatnonzero(exponents[1:-1]) + 1
-        if not len(seen):
-            self.bars.setOpts(x=[], height=[])
-            return
-        bins = np.arange(seen[0], seen[-1] + 1)
-        share = exponents[bins] / max(float(exponents.sum()), 1.0)
-        self.bars.setOpts(x=bins - BIAS + 0.5, height=share, width=0.9)
-        self.plotItem.vb.setRange(
-            xRange=(bins[0] - BIAS - 1, bins[-1] - BIAS + 2), yRange=(0, float(share.max()) * 1.08), padding=0
-        )
-
-    def recolour(self) -> None:
-        theme = themes().theme
-        self.setBackground(theme.base)
-        self.bars.setOpts(brush=theme.accent, pen=None)
-        for name, pen in line_pens().items():
-            self.lines[name].setPen(pen)
-        self.plotItem.setLabel("bottom", "exponent of two", color=theme.muted)
-        for side in ("left", "bottom"):
-            self.getAxis(side).setPen(theme.line)
-            self.getAxis(side).setTextPen(theme.muted)
-            self.getAxis(side).setStyle(tickFont=self.font())
-
-    def _on_click(self, event: Any) -> None:
-        place = self.plotItem.vb.mapSceneToView(event.scenePos())
-        exponent = floor(place.x())
-        drawn = self.bars.opts["x"]
-        if len(drawn) and drawn[0] - 0.5 <= exponent <= drawn[-1] and -126 <= exponent <= 127:
-            self.exponent_chosen.emit(exponent)
+def octave_text(counts: NDArray[np.float64], exponent: int) -> str:
+    """How many of the elements counted in a histogram (256,) lie in one octave."""
+    own, whole = float(counts[exponent + BIAS]), float(counts.sum())
+    share = own / whole if whole else 0.0
+    span = f"{power_label(exponent, 2)} to {power_label(exponent + 1, 2)}"
+    return f"{span}: {100 * share:.3g} % of the elements, {grouped(round(own))} of {grouped(round(whole))}"

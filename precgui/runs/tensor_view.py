@@ -1,14 +1,17 @@
-"""What the Tensors panel draws from: the columns of its picture, or one recorded row, with tensors put together."""
+"""Tensors put together by layer, block or sort: the columns of a picture of the whole run, or one recorded row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
+from precgui.runs.overview import Overview, at_full_size
+from precgui.runs.tensors import TensorRecord
 from precgui.runs.whatif import WhatIf
 
 ALL = "All together"
@@ -42,10 +45,11 @@ GROUPINGS: Mapping[str, Callable[[list[str], list[str]], str] | None] = {
 @dataclass(frozen=True)
 class Rows:
     """Recorded rows: `names` (tensors,), `steps` (rows,), `exponents` (rows, tensors, 256), `stats` (rows, tensors,
-    TENSOR_STATS). `stride` says that one of so many blocks was looked at.
+    TENSOR_STATS). `stride` says that one of so many blocks was looked at, at most; counts are of the whole tensors.
 
-    Each may add up several that were recorded, at most `every`; see `runs.overview.Columns`. Then `bad_rows` of all
-    hold NaN or Inf, first in `bad_step` (rows, tensors). `places` are those of the tensors in the record.
+    Each may add up several that were recorded, at most `every`; see `runs.overview.Columns`, also for `sampled`. Then
+    `bad_rows` of all hold NaN or Inf, first in `bad_step` (rows, tensors). `places` are those of the tensors in the
+    record.
     """
 
     kind: str
@@ -58,6 +62,51 @@ class Rows:
     places: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bad_step: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     bad_rows: int = 0
+    sampled: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2)))
+
+
+def whole_rows(record: TensorRecord, overview: Overview) -> Rows | None:
+    """What has been added up of the tensors of which anything was recorded; None when it is nothing."""
+    columns = overview.columns()
+    if not len(columns.steps):
+        return None
+    seen = np.flatnonzero(columns.stats[:, :, TENSOR_STATS.index("count")].any(0))
+    own = seen if len(seen) < columns.stats.shape[1] else slice(None)  # a copy of all takes as long as the sums
+    names = tuple(record.names[place] if place < len(record.names) else f"tensor {place}" for place in seen)
+    return Rows(
+        record.kind,
+        names,
+        columns.steps,
+        columns.exponents[:, own],
+        columns.stats[:, own],
+        every=int(columns.rows.max()),
+        places=seen,
+        bad_step=columns.bad_step[:, own],
+        bad_rows=int(columns.bad_rows.sum()),
+        sampled=columns.sampled[own],
+    )
+
+
+def one_row(record: TensorRecord, rows: Rows, at: int) -> Rows:
+    """The recorded row `at`, in the order of the steps, of the same tensors as `rows`."""
+    stats, exponents, strides = (part(at, at + 1) for part in (record.stats, record.exponents, record.strides))
+    stats, weighted = at_full_size(strides, stats, exponents)
+    return Rows(
+        record.kind,
+        rows.names,
+        record.steps()[at : at + 1],
+        _of(weighted, rows.places),
+        _of(stats, rows.places),
+        stride=int(strides.max(initial=1)),
+    )
+
+
+def _of(values: NDArray[np.float64], places: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Some tensors of a row, which may know fewer than came later: those were not recorded in it."""
+    missing = max(int(places.max(initial=-1)) + 1 - values.shape[1], 0)
+    widths = [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)]
+    taken: NDArray[np.float64] = np.pad(values, widths)[:, places]
+    return taken
 
 
 @dataclass(frozen=True)
@@ -90,6 +139,16 @@ class View:
         bad: NDArray[np.float64] = first[np.isfinite(first)]
         return bad
 
+    def first_bad_steps(self) -> NDArray[np.float64]:
+        """For each entry the first step with NaN or Inf, NaN where there is none."""
+        first = np.fmin.reduce(self.rows.bad_step, 0, initial=np.nan)
+        return np.array([np.fmin.reduce(first[own], initial=np.nan) for own in self.members])
+
+    @cached_property
+    def sampled(self) -> NDArray[np.float64]:
+        """How many elements of each entry were looked at in samples, and for how many they stand; (entries, 2)."""
+        return np.array([self.rows.sampled[own].sum(0) for own in self.members])
+
     def first_bad(self) -> tuple[int, str] | None:
         """The first step with NaN or Inf, and a tensor that has it."""
         found = self.rows.bad_step
@@ -98,6 +157,7 @@ class View:
         step = np.nanmin(found)
         return int(step), self.rows.names[int(np.flatnonzero((found == step).any(0))[0])]
 
+    @cached_property
     def what_if(self) -> WhatIf:
         """All rows together, entry by entry."""
         total = self.rows.exponents.sum(0, dtype=np.float64)
@@ -143,8 +203,8 @@ def _together(stats: NDArray[np.float64]) -> NDArray[np.float64]:
         elif name == "l2":
             whole[:, 0, place] = np.sqrt(np.nansum(values**2, 1))
         else:
-            power = 2 if name == "rms" else 1
-            whole[:, 0, place] = (np.nansum(values**power * count, 1) / count.sum(1)) ** (1 / power)
+            power, weight = 2 if name == "rms" else 1, np.where(np.isfinite(values), count, 0)
+            whole[:, 0, place] = (np.nansum(values**power * weight, 1) / weight.sum(1)) ** (1 / power)
     return whole
 
 

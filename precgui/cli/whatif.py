@@ -1,0 +1,221 @@
+"""`precgui whatif`: what another format or loss scale would have done to the tensors of a run, without a new run."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable
+from math import isfinite, isnan, log2
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from precgui.cli.errors import UserError
+from precgui.events import TENSOR_KINDS
+
+if TYPE_CHECKING:
+    from precgui.runs.foretell import Foretold, Told
+
+_GROUPINGS = {name: f"each {name}" for name in ("tensor", "layer", "block", "sort")}
+_SORTS = ("underflow", "overflow", "snr", "safe-scale", "largest", "changed", "nonfinite")
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `whatif` to the command line."""
+    parser = subparsers.add_parser("whatif", help="what another format or loss scale would do to a run's tensors")
+    parser.add_argument("file", type=Path, metavar="RUN.h5", help="a run file")
+    parser.add_argument("--format", default="fp16", metavar="F", help="a format, several with commas, or all")
+    parser.add_argument("--scale", default="1", metavar="S", help="a power of two, such as 65536 or 2^16 (default 1)")
+    parser.add_argument(
+        "--tensors", choices=TENSOR_KINDS, metavar="KIND", help=f"list them all: one of {', '.join(TENSOR_KINDS)}"
+    )
+    parser.add_argument(
+        "--for", dest="grouping", choices=_GROUPINGS, default="tensor", metavar="WHAT",
+        help=f"a line for each {', '.join(_GROUPINGS)} (default tensor)",
+    )  # fmt: skip
+    parser.add_argument("--sort", choices=_SORTS, metavar="S", help=f"the worst first: {', '.join(_SORTS)}")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    form.add_argument("--csv", type=Path, metavar="FILE", help="write every tensor of every kind to a new CSV file")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the record and report. Raises UserError for a file without tensors, and for what cannot be asked."""
+    log2_scale = _log2_scale(args.scale)
+    formats = _formats(args.format)
+    about, told = _foretold(args, formats, log2_scale)
+    if args.json:
+        kinds = [_as_json(kind, listed=args.tensors is not None, sort=args.sort) for kind in told]
+        print(json.dumps({**about, "scale": 2.0**log2_scale, "kinds": kinds}, ensure_ascii=False, allow_nan=False))
+    elif args.csv is not None:
+        _write_csv(args.csv, told)
+    else:
+        _print(Console(), told, args, log2_scale)
+    return 0
+
+
+def _foretold(args: argparse.Namespace, formats: list[str], log2_scale: int) -> tuple[dict[str, Any], list[Told]]:
+    from precgui.runs.errors import RunFileError
+    from precgui.runs.foretell import foretell
+    from precgui.runs.reader import open_run
+
+    try:
+        with open_run(args.file) as saved:
+            for note in saved.notes:
+                print(f"precgui: {args.file}: {note}", file=sys.stderr)
+            recorded = list(saved.tensors())
+            if args.tensors and recorded and args.tensors not in recorded:
+                raise UserError(f"{args.file} has no {args.tensors}: choose from {', '.join(recorded)}.")
+            kinds = [args.tensors] if args.tensors else recorded
+            found = [foretell(saved, kind, formats, log2_scale, _GROUPINGS[args.grouping]) for kind in kinds]
+            about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
+    except RunFileError as error:
+        raise UserError(str(error)) from None
+    told = [kind for kind in found if kind is not None]
+    if not told:
+        raise UserError(f"{args.file} has no tensors; train it again with record.tensors switched on.")
+    return about, told
+
+
+def _log2_scale(text: str) -> int:
+    """The exponent of a power of two. Raises UserError."""
+    if power := re.fullmatch(r"2(?:\^|\*\*)([+-]?\d{1,3})", text):
+        return int(power[1])
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = float("nan")
+    if not (isfinite(scale) and scale > 0):
+        raise UserError(f"--scale {text}: a power of two is needed, such as 65536 or 2^16.")
+    exponent = round(log2(scale))
+    if 2.0**exponent != scale:
+        raise UserError(f"--scale {text} is no power of two; the nearest one is {2.0**exponent:.10g}, 2^{exponent}.")
+    return exponent
+
+
+def _formats(text: str) -> list[str]:
+    """Names of formats as the record answers for them. Raises UserError."""
+    from precgui.formats.registry import blocks, get
+    from precgui.runs.whatif import format_names, range_of
+
+    if text == "all":
+        return format_names()
+    names = []
+    for given in text.split(","):
+        try:
+            range_of(given.strip())
+            names.append(get(given.strip()).name)
+        except ValueError as error:
+            elements = "; ask for that of its elements, such as e2m1" if given.strip() in blocks() else ""
+            raise UserError(f"--format {given}: {error}{elements}") from None
+    return names
+
+
+def _as_json(told: Told, *, listed: bool, sort: str | None) -> dict[str, Any]:
+    from precgui.runs.foretell import as_json
+
+    lines = [as_json(line) for line in _lines(told, listed=listed, sort=sort)]
+    return {
+        "kind": told.kind,
+        "recorded_steps": told.steps,
+        "first_step": told.first_step,
+        "last_step": told.last_step,
+        "certainty": told.certainty,
+        "notes": list(told.notes),
+        "tensors": lines,
+    }
+
+
+def _lines(told: Told, *, listed: bool, sort: str | None) -> list[Foretold]:
+    """The entries of a kind, or only the whole, which comes first in each format."""
+    from precgui.runs.foretell import ordered
+    from precgui.runs.tensor_view import ALL
+
+    if not listed:
+        return [line for line in told.tensors if line.tensor == ALL]
+    return ordered(told.tensors, sort, ALL) if sort else list(told.tensors)
+
+
+def _print(console: Console, told: list[Told], args: argparse.Namespace, log2_scale: int) -> None:
+    listed, several = args.tensors is not None, "," in args.format or args.format == "all"
+    shown = [(kind.kind, line) for kind in told for line in _lines(kind, listed=listed, sort=args.sort)]
+    columns = _columns([line for _, line in shown], listed=listed)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("tensor" if listed else "tensors", overflow="fold", no_wrap=not listed)
+    if several:
+        table.add_column("format", no_wrap=True)
+    for title, _ in columns:
+        table.add_column(title, justify="right", no_wrap=True)
+    for kind, line in shown:
+        cells = [
+            line.tensor if listed else kind,
+            *([line.format] if several else []),
+            *(text(line) for _, text in columns),
+        ]
+        table.add_row(*(escape(cell) for cell in cells))
+    formats = args.format if several else told[0].tensors[0].format
+    console.print(f"{escape(formats)} at scale 2^{log2_scale}; {_extent(told)}", highlight=False)
+    console.print(table)
+    for note in _notes(told):
+        console.print(escape(note), highlight=False)
+
+
+def _extent(told: list[Told]) -> str:
+    first, last = min(kind.first_step for kind in told), max(kind.last_step for kind in told)
+    own = f"{told[0].kind}, {told[0].steps} looks, " if len(told) == 1 else ""
+    return f"{own}steps {first} to {last}"
+
+
+def _notes(told: list[Told]) -> list[str]:
+    """How sure the answers are, and each note once with the kinds that it is about."""
+    about: dict[str, list[str]] = {}
+    for kind in told:
+        about.setdefault(f"{kind.certainty}.", []).append(kind.kind)
+    for kind in told:
+        for note in kind.notes:
+            about.setdefault(note, []).append(kind.kind)
+    return [f"{', '.join(kinds)}: {note}" for note, kinds in about.items()]
+
+
+def _columns(lines: list[Foretold], *, listed: bool) -> list[tuple[str, Callable[[Foretold], str]]]:
+    """Headings and texts; what no line has is left out."""
+    from precgui.runs.certainty import NOTHING, share_text, spread_text
+
+    def whole(value: float, before: str = "") -> str:
+        return NOTHING if isnan(value) else f"{before}{value:.0f}"
+
+    columns: list[tuple[str, Callable[[Foretold], str]]] = [
+        ("to zero", lambda line: spread_text(line.underflow, line.underflow_spread)),
+        ("overflow", lambda line: spread_text(line.overflow, line.overflow_spread)),
+        ("SNR", lambda line: f"{line.snr_db:.0f} dB" if isfinite(line.snr_db) else NOTHING),
+        ("safe\nscale", lambda line: whole(line.safe_scale_log2, "2^")),
+        ("largest", lambda line: NOTHING if isnan(line.largest) else f"{line.largest:.2e}"),
+    ]
+    if listed and not all(isnan(line.changed) for line in lines):
+        columns.append(("changed", lambda line: share_text(line.changed)))
+    if not all(isnan(line.nonfinite_step) for line in lines):
+        columns.append(("NaN/Inf\nin step", lambda line: whole(line.nonfinite_step)))
+    return columns
+
+
+def _write_csv(path: Path, told: list[Told]) -> None:
+    from precgui.runs.foretell import as_json
+
+    rows = [{"kind": kind.kind, **as_json(line), "certainty": kind.certainty} for kind in told for line in kind.tensors]
+    try:
+        with path.open("x", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    except FileExistsError:
+        raise UserError(f"{path} already exists; choose another name or delete it first.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}; choose another place.") from None

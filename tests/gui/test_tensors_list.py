@@ -1,0 +1,141 @@
+"""The list and the pictures of the Tensors panel in a person's hands: filter, sort, copy, point, keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QGuiApplication
+from pytestqt.qtbot import QtBot
+
+from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, TensorStats
+from precgui.gui.panels.tensors import TensorsPanel
+from precgui.gui.panels.tensors_table import AMAX, BAD, NAME, OVERFLOW, SAFE, UNDERFLOW
+from precgui.gui.plots.signals import grouped
+from precgui.gui.state import State
+from precgui.runs.tensor_view import ALL
+from tests.gui.test_tensors_panel import NAMES, cell, event, long_record, odd, panel, recorded, state
+from tests.runs.synthetic import live_run, open_writer
+
+__all__ = ["panel", "state"]
+
+
+def shown(panel: TensorsPanel) -> list[str]:
+    return [panel.list.order.index(row, NAME).data() for row in range(panel.list.order.rowCount())]
+
+
+def test_that_the_list_can_be_filtered_by_parts_of_names(
+    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+) -> None:
+    state.open_file(recorded(tmp_path / "run.h5"))
+    panel.list.choose(1)
+    qtbot.keyClicks(panel.filter, "B. WEI")
+    assert shown(panel) == [ALL, "b.weight"]
+    assert panel.list.chosen() == 0  # what was chosen is hidden
+    panel.filter.clear()
+    assert shown(panel) == [ALL, *NAMES]
+
+
+def test_that_a_sorted_list_follows_the_format_once_it_has_settled(
+    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+) -> None:
+    state.open_file(recorded(tmp_path / "run.h5"))
+    panel.list.sortByColumn(OVERFLOW, Qt.SortOrder.DescendingOrder)
+    assert shown(panel) == [ALL, *NAMES]
+    panel.bar.slider.setValue(16)
+    qtbot.waitUntil(lambda: shown(panel) == [ALL, "b.weight", "a.weight"])
+    panel.list.sortByColumn(AMAX, Qt.SortOrder.AscendingOrder)
+    assert shown(panel) == [ALL, "a.weight", "b.weight"]
+    panel.bar.grouping.setCurrentText("each layer")
+    panel.bar.grouping.activated.emit(1)
+    assert shown(panel) == [ALL, "a", "b"]
+
+
+def test_that_the_tensor_that_broke_first_comes_first(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
+    state.open_file(long_record(tmp_path / "run.h5", 9, 5))
+    assert not panel.list.isColumnHidden(BAD)
+    assert [cell(panel, row, BAD) for row in range(3)] == ["step 5", "step 5", "–"]
+    for order in (Qt.SortOrder.AscendingOrder, Qt.SortOrder.DescendingOrder):
+        panel.list.sortByColumn(BAD, order)
+        assert shown(panel) == [ALL, "a.weight", "b.weight"]
+    state.open_file(recorded(tmp_path / "well.h5"))
+    panel.bar.run_choice.setCurrentIndex(1)
+    panel.bar.run_choice.activated.emit(1)
+    assert panel.list.isColumnHidden(BAD)
+
+
+def test_that_a_run_without_a_finite_number_promises_nothing(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
+    nothing = TensorStats(1, 0.1, "gradient", NAMES, (1, 1), *only_nan())
+    with open_writer(tmp_path / "run.h5") as emit:
+        for each in (RunStarted(0.0, 1, 1, "cpu"), nothing, RunEnded(1.0, "completed")):
+            emit(each)
+    state.open_file(tmp_path / "run.h5")
+    assert "Not one finite number was recorded of the gradients." in panel.verdict.text()
+    assert [cell(panel, 0, column) for column in (UNDERFLOW, OVERFLOW, SAFE, AMAX)] == ["–"] * 4
+
+
+def only_nan() -> tuple[bytes, bytes]:
+    stats, exponents = np.zeros((2, len(TENSOR_STATS))), np.zeros((2, EXPONENT_BINS), "<u4")
+    stats[:, [TENSOR_STATS.index("count"), TENSOR_STATS.index("nan")]] = 7
+    stats[:, TENSOR_STATS.index("amax")] = np.nan
+    exponents[:, 255] = 7
+    return stats.tobytes(), exponents.tobytes()
+
+
+def test_that_numbers_are_copied_with_all_their_digits(
+    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+) -> None:
+    state.open_file(recorded(tmp_path / "run.h5"))
+    panel.list.choose(1)
+    panel.list.setFocus()
+    qtbot.keyClick(panel.list, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    head, row = QGuiApplication.clipboard().text().split("\n")
+    told = dict(zip(head.split("\t"), row.split("\t"), strict=True))
+    assert (told["Tensor"], told["To zero (share)"], told["Largest"]) == ("a.weight", "0.4", "0.00146484375")
+    panel.list.copy_all()
+    assert len(QGuiApplication.clipboard().text().split("\n")) == 4
+    assert panel.table.data(panel.table.index(1, UNDERFLOW), Qt.ItemDataRole.ToolTipRole) == (
+        f"a.weight\nTo zero: 40 %, {grouped(1200)} of {grouped(3000)} elements of all recorded steps"
+    )
+
+
+def test_that_a_cell_of_the_picture_tells_its_numbers(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
+    state.open_file(recorded(tmp_path / "run.h5"))
+    panel.list.choose(1)
+    assert panel.spectrogram.told(12.4, -30) == ("Looked at in step 12\n2⁻³⁰ to 2⁻²⁹: 40 % of the elements, 40 of 100")
+    assert panel.spectrogram.told(12.4, -29).endswith("0 % of the elements, 0 of 100")
+    assert panel.spectrogram.told(0, 128) == ""
+
+
+def test_that_keys_go_from_look_to_look_and_back_to_the_whole(
+    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+) -> None:
+    state.open_file(recorded(tmp_path / "run.h5", 5))
+    for key, step in ((Qt.Key.Key_Left, 5), (Qt.Key.Key_Left, 4), (Qt.Key.Key_Right, 5), (Qt.Key.Key_Right, 5)):
+        qtbot.keyClick(panel.spectrogram, key)
+        assert panel.moment.text.text().startswith(f"{ALL}, step {step}")
+    whole = panel.spectrogram.view.viewRange()
+    panel.spectrogram.view.zoom_to(QRectF(20, 20, 120, 60))
+    panel._read()
+    assert panel.spectrogram.view.viewRange() != whole  # what a person has chosen stays when data come
+    qtbot.keyClick(panel.spectrogram, Qt.Key.Key_Home)
+    assert panel.spectrogram.view.viewRange() == whole
+
+
+def test_that_a_run_that_goes_on_moves_nothing_under_the_hand(
+    panel: TensorsPanel, state: State, tmp_path: Path
+) -> None:
+    run = live_run([event(step) for step in range(1, 9)])
+    state._add(run)
+    panel._take_runs()
+    panel.list.choose(2)
+    resets: list[bool] = []
+    panel.table.modelReset.connect(lambda: resets.append(True))
+    panel.bar.run_choice.model().rowsRemoved.connect(lambda *_: resets.append(True))
+    run.extend([odd(9)])
+    panel._take_runs()
+    assert not resets
+    assert panel.list.chosen() == 2
+    assert "step 9" in panel.moment.text.text()
+    assert cell(panel, 1, BAD) == "step 9"
