@@ -245,12 +245,16 @@ class _Stored:
         self.rows, self.column = rows, column
         self._type = h5py.h5t.py_create(column.dtype)
         self._inner: tuple[int, ...] = rows.shape[1:]
+        self._broken_off = False
 
     def write(self, values: NDArray[Any], start: int, spaces: _Spaces) -> None:
         """Write values from row `start` on; what lies behind them is lost."""
         values = np.ascontiguousarray(values, self.column.dtype)
         if len(self._inner) and values.shape[1] > self._inner[0]:
             self._inner = values.shape[1:]
+        if self._broken_off and self.column.packing:  # HDF5 remembers the chunk that failed as one that it has
+            self.rows.set_extent((start, *self._inner))
+        self._broken_off = True
         self.rows.set_extent((start + len(values), *self._inner))
         if self.column.packing:
             for place, row in enumerate(values, start):
@@ -259,6 +263,7 @@ class _Stored:
         elif values.size:
             of_values, of_file = spaces(values.shape, start, self._inner)
             self.rows.write(of_values, of_file, values, self._type)
+        self._broken_off = False
 
 
 class _Spaces:

@@ -22,8 +22,11 @@ from precgui.events import Event, Incident, RunEnded, StepDone
 from precgui.runs import disk, tablefile, writer
 from precgui.runs.errors import RunFileError
 from precgui.runs.reader import BROKEN_OFF, open_run
+from precgui.runs.schema import FIXED_TEXTS
 from precgui.runs.tablefile import TableFile
+from precgui.runs.tensors import Names, exponents_of, tensor_rows
 from tests.runs.synthetic import open_writer, synthetic_events
+from tests.runs.test_tensors import stats_event
 
 KILLED_WRITER = "benchmarks/kill_test.py"
 
@@ -249,3 +252,40 @@ def test_that_no_header_lies_across_pages(tmp_path: Path) -> None:
         file.visititems(look)
     assert len(found) > 50
     assert max(start + size for start, size in found) <= 4096
+
+
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """The system then refuses to write, as it does on a full disk."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_that_rows_that_the_disk_refused_are_whole_when_it_takes_them(tmp_path: Path) -> None:
+    """Wherever the first attempt broke off: in the rows, in their index, in the counters."""
+    events = [stats_event(step, tuple("abc")) for step in range(1, 7)]
+    refused = 0
+    for room in range(0, 80_000, 1600):
+        names, path = Names(), tmp_path / f"{room}.h5"
+        texts = dict.fromkeys(FIXED_TEXTS, "{}")
+        file = TableFile(path, attributes={"run_id": "", "title": "", "created": ""}, texts=texts, tensor_room=64)
+        file.publish()
+        file.append({"tensors/gradient": tensor_rows(events[:2], names)})
+        batch = {"tensors/gradient": tensor_rows(events[2:], names)}
+        try:
+            with no_file_longer_than(path.stat().st_size + room):
+                file.append(batch)
+        except (OSError, RuntimeError):
+            refused += 1
+            file.append(batch)
+        file.close()
+        with h5py.File(path, "r") as read:
+            np.testing.assert_array_equal(
+                read["tensors/gradient/exponents"][:], [exponents_of(event) for event in events]
+            )
+    assert refused > 5
