@@ -19,7 +19,6 @@ from precgui.engine.telemetry_clock import Clock, keeping_s
 from precgui.engine.telemetry_meters import Meter, meter_for, stride_for
 from precgui.engine.telemetry_outputs import Outputs, hook_s
 from precgui.engine.telemetry_rows import Rows, Table, finished, nonfinite, norm
-from precgui.engine.telemetry_sentinel import Guard
 from precgui.engine.telemetry_tensors import readable, unseen
 from precgui.engine.telemetry_weights import Weight, exact_values, gradients, states, updated_by, values
 from precgui.events import Emit, Facts, Incident, TensorStats
@@ -82,14 +81,12 @@ class Telemetry:
         with self._clock.booked(FIXED):
             self._step, self._scale = step, scale
             self._due = self.budget.due(step)
-            self._guard = self.budget.guard()
             alarmed = step <= self._alarm_until
+            self._guarded = alarmed or self.budget.can_guard
             if alarmed:
                 self._due = {kind: 1 for kind, every in self._kinds.items() if every}
-                self._guard = Guard.LOOK
             if self._outputs is not None:
-                wanted = self._due.keys() & WATCHED
-                self._outputs.begin(wanted, self._guard, everywhere=alarmed)
+                self._outputs.begin(self._due.keys() & WATCHED, guarded=self._guarded, everywhere=alarmed)
 
     def start(self) -> None:
         """The work of the step begins here; without this call it began with `begin`."""
@@ -185,7 +182,7 @@ class Telemetry:
         """Tell of a module whose output has become NaN or infinite, unless it is `told` already. Returns whether."""
         name = self.first_nonfinite()
         new = name not in ("", self._bad_output)
-        if name or self._guard is Guard.LOOK:  # else it may still be so
+        if name or self._guarded:  # else it may still be so
             self._bad_output = name
         if not new or told:
             return False

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from precgui.config import RecordConfig
-from precgui.engine.telemetry_sentinel import Guard
 
 MOST_STRIDE = 256
 _PARTS = {"gradient": 4.0, "update": 2.0, "activation": 2.0}  # of the budget; the other kinds have 1
 _BETWEEN = 0.25  # of the part of a kind: what looks between its intervals have for themselves
 _FIRST_BETWEEN = 64  # their stride until their cost is known
 _FIXED = 0.5  # of the budget is the most that goes to what is always done, the sentinel first of all
+_SMOOTH = 0.1  # weight of the latest step in the mean of that
 _LEAST = 0.2  # of the budget is left to the looks, however short a step is
-_SMOOTH = 0.1  # weight of the latest step in means
 _WORTH = 0.8  # of the cost before is what a raised stride must get below
 _SAVED = 4.0  # intervals whose allowance can be saved up: a burst after a pause stays small
 
@@ -77,9 +76,7 @@ class Budget:
         for account in self._all:
             account.part /= parts
         self._used: dict[str, _Account] = {}
-        self._guard = Guard.OFF
-        self._step_s = self._fixed_s = self._keeping_s = -1.0  # means over the steps, -1 before the first
-        self._fixed_credit_s = 0.0
+        self._fixed_s, self._fixed_credit_s = -1.0, 0.0
         self.spent_s = self.elapsed_s = 0.0
 
     def due(self, step: int) -> dict[str, int]:
@@ -97,24 +94,16 @@ class Budget:
             self._used[kind] = account
         return {kind: account.stride for kind, account in self._used.items()}
 
-    def guard(self) -> Guard:
-        """What the sentinel can do in the next step: all in some of them where steps are short, and nothing in others
-        only where even its hooks are too dear."""
-        if self._fixed_credit_s >= 0:
-            self._guard = Guard.LOOK
-        else:
-            allowed = _FIXED * self._share * self._step_s
-            self._guard = Guard.KEEP if self._keeping_s <= allowed else Guard.OFF
-        return self._guard
+    @property
+    def can_guard(self) -> bool:
+        """Whether the next step can pay for the sentinel; a model of tiny steps has it in some of them only."""
+        return self._fixed_credit_s >= 0
 
     def settle(self, step_s: float, costs_s: Mapping[str, float], fixed_s: float = 0.0) -> None:
         """Book one step of `step_s` seconds in which the kinds cost `costs_s`, and what is always done `fixed_s`."""
         self.elapsed_s += step_s
         self.spent_s += sum(costs_s.values()) + fixed_s
-        self._step_s = _smoothed(self._step_s, step_s)
-        self._fixed_s = _smoothed(self._fixed_s, fixed_s)
-        if self._guard is Guard.KEEP:
-            self._keeping_s = _smoothed(self._keeping_s, fixed_s)
+        self._fixed_s = fixed_s if self._fixed_s < 0 else self._fixed_s + _SMOOTH * (fixed_s - self._fixed_s)
         allowed = self._share * step_s
         self._fixed_credit_s = min(self._fixed_credit_s + _FIXED * allowed, 4 * fixed_s) - fixed_s
         earned = max(allowed - self._fixed_s, _LEAST * allowed)
@@ -143,10 +132,6 @@ class Budget:
     def share(self) -> float:
         """What was spent so far, as a share of the time."""
         return self.spent_s / self.elapsed_s if self.elapsed_s else 0.0
-
-
-def _smoothed(mean: float, latest: float) -> float:
-    return latest if mean < 0 else mean + _SMOOTH * (latest - mean)
 
 
 def _most(account: _Account, allowance: float) -> float:

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.hook import Hook
-from precgui.engine.telemetry_sentinel import Guard, Sentinel
+from precgui.engine.telemetry_repeat import repeat_forward
+from precgui.engine.telemetry_sentinel import Sentinel
 from precgui.engine.telemetry_tensors import floats
 
 MODEL = "(model)"
 _CALLS = 50
 _COLD = 1.5  # times what a hook takes when nothing else runs between its calls
+_PAUSE_STEPS = 16  # a run that stays broken is not slowed down by a second pass in each step
 _WRAPPERS = ("_orig_mod.", "module.")
 Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
 
@@ -25,40 +27,41 @@ Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
 class Outputs:
     """Hooks on the modules that compute (those without parts, or with weights of their own).
 
-    What `guard` asks for is done with outputs of modules with weights and of the model, see `telemetry_sentinel`. What
-    else is wanted, `activation` and `activation_gradient`, is handed to `look`. Modules have hooks only in steps that
-    need them, since torch calls a module with hooks more slowly. A forward pass that only repeats what a checkpoint
-    forgot is not looked at, nor one that is traced or transformed by torch.func.
+    What the model returns is shown to the sentinel in every step; where that is not finite, its forward pass is
+    repeated, to find the module that it began with. In a step that is `guarded`, the sentinel is shown the outputs of
+    all modules with weights, so that it notices what reaches neither the loss nor the gradients, too. What else is
+    wanted, `activation` and `activation_gradient`, is handed to `look`. Modules have hooks only in steps that need
+    them, since torch calls a module with hooks more slowly. A forward pass that only repeats what a checkpoint forgot
+    is not looked at, nor one that is traced or transformed by torch.func.
     """
 
     def __init__(self, model: nn.Module, look: Look) -> None:
         self._model, self._look = model, look
         self._wanted: Set[str] = frozenset()
-        self._guard, self._inside, self._everywhere = Guard.OFF, False, False
-        self.watching = False
+        self._guarded = self._everywhere = self._inside = self.watching = False
+        self._on_cpu = all(parameter.is_cpu for parameter in model.parameters())
+        self._pause = 0  # steps until a forward pass may be repeated
         self.sentinel = Sentinel()
         self.calls = 0  # of hooks, in this step
         self._weighty: list[tuple[nn.Module, Hook]] = []
         self._weightless: list[tuple[nn.Module, Hook]] = []
-        self._handles: dict[bool, list[RemovableHandle]] = {True: [], False: []}  # of those with weights, and without
-        self._entering: list[RemovableHandle] = []
-        for name, module in model.named_modules():
-            name = plain_name(name)
-            if isinstance(module, torch.jit.ScriptModule):
-                continue  # takes no hooks
-            if not name or any(True for _ in module.parameters(recurse=False)):
-                self._weighty.append((module, _OutputHook(self, name or MODEL, weighty=True)))
+        for path, module in model.named_modules():
+            name = plain_name(path)
+            if module is model or not name:
+                continue
+            if any(True for _ in module.parameters(recurse=False)):
+                self._weighty.append((module, _OutputHook(self, name, weighty=True)))
             elif not any(True for _ in module.children()):
                 self._weightless.append((module, _OutputHook(self, name, weighty=False)))
+        self._handles: dict[str, list[RemovableHandle]] = {"weighty": [], "weightless": [], "entrance": []}
+        self._exit = model.register_forward_hook(_ReturnHook(self), with_kwargs=True)
 
-    def begin(self, wanted: Set[str], guard: Guard, *, everywhere: bool = False) -> None:
+    def begin(self, wanted: Set[str], *, guarded: bool, everywhere: bool = False) -> None:
         """A step begins. `everywhere` shows the sentinel what modules without weights put out, too."""
-        self._wanted, self._guard, self._everywhere = wanted, guard, everywhere
-        self.watching, self._inside, self.calls = guard is not Guard.OFF or bool(wanted), False, 0
-        self._have_hooks(self._weighty, self._handles[True], wanted=self.watching)
-        self._have_hooks(self._weightless, self._handles[False], wanted=bool(wanted) or everywhere)
-        if self.watching and not self._entering:
-            self._entering.append(self._model.register_forward_pre_hook(_EntranceHook(self)))
+        self._wanted, self._guarded, self._everywhere = wanted, guarded, everywhere
+        self.watching, self._inside, self.calls = True, False, 0
+        self._pause = max(self._pause - 1, 0)
+        self._have_hooks(modules=guarded or bool(wanted), all_modules=everywhere or bool(wanted))
         self.sentinel.begin()
 
     def end(self) -> None:
@@ -67,20 +70,25 @@ class Outputs:
 
     def close(self) -> None:
         self.end()
-        for handles in (*self._handles.values(), self._entering):
-            self._remove(handles)
+        self._have_hooks(modules=False, all_modules=False)
+        self._exit.remove()
 
-    def _have_hooks(self, hooks: list[tuple[nn.Module, Hook]], handles: list[RemovableHandle], *, wanted: bool) -> None:
-        if wanted and not handles:
-            handles += [module.register_forward_hook(hook) for module, hook in hooks]
-        elif handles and not wanted:
-            self._remove(handles)
+    def _have_hooks(self, *, modules: bool, all_modules: bool) -> None:
+        """Hooks on those with weights, or on all."""
+        wanted = {"weighty": modules, "weightless": all_modules, "entrance": modules}
+        for name, handles in self._handles.items():
+            if handles and not wanted[name]:
+                for handle in handles:
+                    handle.remove()
+                handles.clear()
+            elif wanted[name] and not handles:
+                handles += self._hooked(name)
 
-    @staticmethod
-    def _remove(handles: list[RemovableHandle]) -> None:
-        for handle in handles:
-            handle.remove()
-        handles.clear()
+    def _hooked(self, name: str) -> list[RemovableHandle]:
+        if name == "entrance":
+            return [self._model.register_forward_pre_hook(_EntranceHook(self))]
+        hooks = self._weighty if name == "weighty" else self._weightless
+        return [module.register_forward_hook(hook) for module, hook in hooks]
 
     def entered(self) -> None:
         """The model's own forward pass begins."""
@@ -88,20 +96,36 @@ class Outputs:
 
     def seen(self, name: str, outputs: Any, *, weighty: bool) -> None:
         """A module has returned."""
+        if self._is_training():
+            self.calls += 1
+            if self._everywhere or (weighty and self._guarded):
+                self.sentinel.look(name, outputs)
+            if self._wanted:
+                self._watch(name, outputs)
+
+    def returned(self, args: Any, kwargs: Any, outputs: Any) -> None:
+        """The model has returned."""
         if not self._is_training():
             return
         self.calls += 1
-        if self._guard is not Guard.OFF and (weighty or self._everywhere):
-            if self._guard is Guard.LOOK:
-                self.sentinel.look(name, outputs)
-            elif name == MODEL:
-                self.sentinel.look_back(name, outputs)
-            else:
-                self.sentinel.keep(name, outputs)
+        self._inside = False
         if self._wanted:
-            self._watch(name, outputs)
-        if name == MODEL:
-            self._inside = False
+            self._watch(MODEL, outputs)
+        if (self._on_cpu or self._guarded) and self.sentinel.look(MODEL, outputs) and not self._pause:
+            self._pause = _PAUSE_STEPS
+            self._find_first(args, kwargs)
+
+    def _find_first(self, args: Any, kwargs: Any) -> None:
+        """Tell the sentinel by a second pass which of all modules was the first."""
+        first, state = self.sentinel, (self._wanted, self._everywhere, self.calls)
+        self.sentinel, self._wanted, self._everywhere, self._inside = Sentinel(), frozenset(), True, True
+        self._have_hooks(modules=True, all_modules=True)
+        repeat_forward(self._model, args, kwargs)
+        found, self.sentinel = self.sentinel.first_nonfinite(), first
+        self._wanted, self._everywhere, self.calls = state
+        self._inside = False
+        if found:
+            first.correct(found)
 
     def gradient_seen(self, name: str, gradient: Tensor) -> None:
         """What came back to an output."""
@@ -143,6 +167,19 @@ class _EntranceHook(Hook):
             self._outputs.entered()
 
 
+class _ReturnHook(Hook):
+    """Called by the model with what it was given and what it returns."""
+
+    __slots__ = ("_outputs",)
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
+
+    def __call__(self, _module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
+        if self._outputs.watching and not torch.compiler.is_compiling():
+            self._outputs.returned(args, kwargs, outputs)
+
+
 class _OutputHook(Hook):
     """Called by a module with its inputs and outputs, in every pass: it asks for as little as it can."""
 
@@ -172,16 +209,16 @@ class _GradientHook(Hook):
 def hook_s() -> float:
     """CPU time that a hook takes of a step beside what is done with the output, tried once with a module of no work."""
     module = nn.Identity()
-    outputs, sample = Outputs(module, lambda *_: None), torch.ones(1)
+    outputs, sample = Outputs(nn.Sequential(module), lambda *_: None), torch.ones(1)
 
-    def called_s(guard: Guard) -> float:
-        outputs.begin(frozenset(), guard)
+    def called_s(*, hooked: bool) -> float:
+        outputs.begin(frozenset(), guarded=hooked, everywhere=hooked)
         begin = time.thread_time()
         for _ in range(_CALLS):
             module(sample)
         return (time.thread_time() - begin - outputs.sentinel.spent_s) / _CALLS
 
-    taken = min(called_s(Guard.LOOK) for _ in range(5)) - min(called_s(Guard.OFF) for _ in range(5))
+    taken = min(called_s(hooked=True) for _ in range(5)) - min(called_s(hooked=False) for _ in range(5))
     return max(_COLD * taken, 0.0)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -20,21 +19,12 @@ from precgui.engine.telemetry_tensors import dense, floats, readable, unseen
 from precgui.engine.telemetry_vectors import LINE, as_floats, as_longs, as_words, prefetch
 
 _SPAN = 512  # numbers that are read while those two spans before them come into the cache
-_MOST_KEPT_BYTES = 32 << 20  # of outputs that only the sentinel still needs
 _LIMITS = {  # bytes of a number, and the bits of Inf
     torch.float16: (2, 0x7C00),
     torch.bfloat16: (2, 0x7F80),
     torch.float32: (4, 0x7F800000),
     torch.float64: (8, 0x7FF << 52),
 }
-
-
-class Guard(Enum):
-    """What is done with outputs in a step, by what it costs."""
-
-    OFF = "nothing"
-    KEEP = "hold them until the model returns, and read them when what it returns is not finite"
-    LOOK = "read them all, so that what reaches neither loss nor gradients is noticed, too"
 
 
 class Sentinel:
@@ -47,7 +37,6 @@ class Sentinel:
     def __init__(self) -> None:
         self._names: list[str] = []
         self._largest: list[Tensor] = []
-        self._kept: list[tuple[str, Tensor, int]] = []
         self.begin()
         self._look("", torch.ones(3))  # compiles or loads the loop before it is timed
 
@@ -55,42 +44,25 @@ class Sentinel:
         """A step begins."""
         self.spent_s = 0.0  # CPU time of the step
         self._last: tuple[Any, int] = (lambda: None, 0)
-        self._first = ""
-        self._room_bytes = _MOST_KEPT_BYTES
+        self._first, self._last_bad = "", False
         self._names.clear()
         self._largest.clear()
-        self._kept.clear()
 
-    def look(self, name: str, outputs: Any) -> None:
-        """What the module of this name returned."""
-        begin = time.thread_time()
+    def look(self, name: str, outputs: Any) -> bool:
+        """What the module of this name returned. Returns whether it is known to be not finite; of a GPU, never."""
+        begin, bad = time.thread_time(), False
         if type(outputs) is Tensor:  # without the search for them, which takes as long as a small tensor
             if outputs.is_floating_point() or outputs.is_complex():
-                self._look(name, outputs)
+                bad = self._look(name, outputs)
         else:
             for path, output in floats(outputs):
-                self._look(name + path, output)
+                bad = self._look(name + path, output) or bad
         self.spent_s += time.thread_time() - begin
+        return bad
 
-    def keep(self, name: str, outputs: Any) -> None:
-        """What the module of this name returned, to be read by `look_back` if need be."""
-        if type(outputs) is Tensor:
-            self._keep(name, outputs)
-        else:
-            for path, output in floats(outputs):
-                self._keep(name + path, output)
-
-    def look_back(self, name: str, outputs: Any) -> None:
-        """Read what the model returned, and what was kept before where that is not finite."""
-        kept, self._kept = self._kept, []
-        self.look(name, outputs)
-        if self._first == name or self._first.startswith((f"{name}.", f"{name}[")):
-            begin, found, self._first = time.thread_time(), self._first, ""
-            for earlier, output, version in kept:
-                if _version(output) == version:  # else something was written over it
-                    self._look(earlier, output)
-            self._first = self._first or found
-            self.spent_s += time.thread_time() - begin
+    def correct(self, name: str) -> None:
+        """The first was this one."""
+        self._first = name
 
     def pending(self) -> Tensor | None:
         """What `take` needs, where it is still on a device."""
@@ -114,29 +86,24 @@ class Sentinel:
             self.take(pending.cpu().numpy())
         return self._first
 
-    def _keep(self, name: str, output: Tensor) -> None:
-        if not self._kept and torch._C._autograd._profiler_enabled():
-            self._room_bytes = 0  # the memory of a step is being measured: it must not hold more than without a record
-        if output.is_cpu and (room := self._room_bytes - output.nbytes) >= 0:
-            self._room_bytes = room
-            self._kept.append((name, output, _version(output)))
-
-    def _look(self, name: str, output: Tensor) -> None:
+    def _look(self, name: str, output: Tensor) -> bool:
         (last, version), now = self._last, _version(output)
         known = last()
         if known is not None and now == version != -1 and (output is known or output._base is known):
-            return  # just another view of what was looked at last, as the outputs of many models are
-        self._last = weakref.ref(output), now
+            return self._last_bad  # just another view of what was looked at last, as the outputs of many models are
+        self._last, self._last_bad = (weakref.ref(output), now), False
         tensor = output if _is_at_hand(output) else _prepared(output)
         if tensor is None:
-            return
+            return False
         if tensor.is_cpu:
-            if not self._first and not _is_finite(tensor):
+            self._last_bad = not _is_finite(tensor)
+            if self._last_bad and not self._first:
                 self._first = name
-            return
+            return self._last_bad
         with unseen():
             self._largest.append(torch.linalg.vector_norm(tensor, math.inf))
         self._names.append(name)
+        return False
 
 
 def _version(output: Tensor) -> int:

@@ -11,7 +11,6 @@ from precgui.config import RecordConfig
 from precgui.engine.telemetry_box import BlackBox
 from precgui.engine.telemetry_budget import Budget
 from precgui.engine.telemetry_clock import Clock
-from precgui.engine.telemetry_sentinel import Guard
 from precgui.events import TensorStats
 
 
@@ -46,7 +45,7 @@ def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
     budget = Budget(RecordConfig(budget=0.02), {"gradient": 1})
     guarded = 0
     for step in range(1, 1001):
-        due, guards = budget.due(step), budget.guard() is Guard.LOOK
+        due, guards = budget.due(step), budget.can_guard
         guarded += guards
         budget.settle(0.1, {kind: 0.010 / stride for kind, stride in due.items()}, 0.004 if guards else 0.0)
     assert 200 < guarded < 300

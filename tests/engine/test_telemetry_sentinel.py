@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from precgui.config import RecordConfig
 from precgui.engine.loop_watch import LoopWatch
 from precgui.engine.telemetry_outputs import Outputs
-from precgui.engine.telemetry_sentinel import Guard, Sentinel
+from precgui.engine.telemetry_sentinel import Sentinel
 from precgui.events import Event, TensorStats
 
 
@@ -74,7 +74,7 @@ def test_that_modules_without_weights_have_hooks_only_in_steps_that_want_them() 
     seen: list[str] = []
     outputs = Outputs(model, lambda kind, name, tensor: seen.append(name))
     for wanted, found in ((frozenset(), []), (frozenset({"activation"}), ["0", "1", "(model)"]), (frozenset(), [])):
-        outputs.begin(wanted, Guard.LOOK)
+        outputs.begin(wanted, guarded=True)
         assert bool(model[1]._forward_hooks) == bool(wanted)
         model(torch.ones(2, 4))
         outputs.end()
@@ -82,6 +82,89 @@ def test_that_modules_without_weights_have_hooks_only_in_steps_that_want_them() 
         seen.clear()
     outputs.close()
     assert not any(module._forward_hooks for module in model.modules())
+
+
+class Parts(nn.Module):
+    """A part without weights that can divide by zero, a frozen one without a graph, batch norm and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen, self.first, self.norm = nn.Linear(4, 4), nn.Linear(4, 4), nn.BatchNorm1d(4)
+        self.odd, self.drop, self.last = nn.Hardtanh(), nn.Dropout(0.5), nn.Linear(4, 2)
+        self.passes = 0
+
+    def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
+        self.passes += 1
+        with torch.no_grad():
+            x = x + self.frozen(x)
+        return self.last(self.drop(self.odd(self.norm(self.first(x)) + shift)))
+
+
+def break_at(module: nn.Module) -> Any:
+    return module.register_forward_hook(lambda _module, _inputs, output: output / 0 * 0)
+
+
+@pytest.mark.parametrize("name", ["frozen", "first", "odd", "drop", "last"])
+@pytest.mark.parametrize("guarded", [False, True])
+def test_that_the_first_of_all_modules_is_named_in_the_very_step(name: str, guarded: bool) -> None:
+    model = Parts()
+    outputs = Outputs(model, lambda *_: None)
+    broken = break_at(model.get_submodule(name))
+    outputs.begin(frozenset(), guarded=guarded)
+    model(torch.ones(3, 4), shift=1.0)
+    outputs.end()
+    assert outputs.sentinel.first_nonfinite() == name
+    broken.remove()
+    outputs.begin(frozenset(), guarded=False)
+    model(torch.ones(3, 4))
+    assert outputs.sentinel.first_nonfinite() == ""
+    assert not any(part._forward_hooks for part in model.children())
+    outputs.close()
+
+
+def test_that_a_second_pass_leaves_no_trace_in_numbers() -> None:
+    results = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        model = Parts()
+        outputs = Outputs(model, lambda *_: None) if watched else None
+        for step in range(4):
+            if outputs is not None:
+                outputs.begin(frozenset(), guarded=False)
+            loss = model(torch.rand(3, 4), shift=torch.nan if step == 1 else 0.0).square().sum()
+            model.zero_grad()
+            loss.backward()
+        assert model.passes == 4 + watched
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        results.append([*gradients, *model.buffers(), torch.rand(1)])
+    for plain, seen in zip(*results, strict=True):
+        assert torch.equal(plain.nan_to_num(7.0), seen.nan_to_num(7.0))
+
+
+def test_that_a_model_that_cannot_be_called_twice_trains_on() -> None:
+    class Once(Parts):
+        def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
+            if self.passes:
+                raise ValueError("called twice")
+            return super().forward(x, shift=shift)
+
+    model = Once()
+    outputs = Outputs(model, lambda *_: None)
+    outputs.begin(frozenset(), guarded=False)
+    model(torch.ones(3, 4), shift=torch.nan).sum().backward()
+    assert outputs.sentinel.first_nonfinite() == "(model)"
+    assert torch.is_grad_enabled()
+    outputs.close()
+
+
+def test_that_a_run_that_stays_broken_is_not_passed_twice_in_each_step() -> None:
+    model = Parts()
+    outputs = Outputs(model, lambda *_: None)
+    for _ in range(64):
+        outputs.begin(frozenset(), guarded=False)
+        model(torch.ones(3, 4), shift=torch.nan)
+    assert model.passes == 64 + 4
+    outputs.close()
 
 
 def test_that_a_view_is_read_again_only_when_something_was_written() -> None:
@@ -106,7 +189,7 @@ def test_that_new_numbers_at_an_old_address_are_read() -> None:
 def test_that_a_model_in_a_transformed_or_traced_function_is_let_alone() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     outputs = Outputs(model, lambda *_: None)
-    outputs.begin(frozenset({"activation", "activation_gradient"}), Guard.LOOK)
+    outputs.begin(frozenset({"activation", "activation_gradient"}), guarded=True)
     parameters = dict(model.named_parameters())
 
     def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -128,7 +211,7 @@ def recorded(model: nn.Module, step: Callable[[torch.optim.Optimizer], Any]) -> 
         watch.begin(number, 1.0)
         optimizer.zero_grad()
         step(optimizer)
-        assert math.isfinite(watch.seen().grad_norm)
+        assert math.isfinite(watch.seen(lowered=False).grad_norm)
         watch.end(0.0, 1.0, alarm=False)
     watch.close()
     return [event for event in events if isinstance(event, TensorStats)]

@@ -216,3 +216,12 @@ def test_that_the_norm_over_calls_of_different_sizes_is_that_of_all() -> None:
     stats, _ = read(finished(Table("activation", ["head"] * 2, [8, 1], [64_000, 500]), rows, 1, 0.0))
     assert stats["head"]["l2"] == pytest.approx(np.sqrt(100 * 64_000 + 500), rel=1e-6)
     assert stats["head"]["count"] == 64 * 125 + 500
+
+
+def test_that_all_numbers_of_a_step_come_over_together() -> None:
+    meter = METERS[1]
+    looks = [meter.measure([torch.ones(3), torch.ones(5)], [1, 1], 0), meter.measure([torch.zeros(2)], [1], 0)]
+    first, second, more = meter.fetch([*looks, torch.tensor([torch.inf, 2.0])])
+    assert (first.shape[0], second.shape[0], more.tolist()) == (2, 1, [np.inf, 2.0])
+    assert first[:, 8].tolist() == [3, 5]
+    assert second[0, 4] == 2
