@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": MACHINE,
     "runs": MACHINE,
     "record": MACHINE | {"engine", "runs"},
-    "integrations": GROUND | {"config", "record"},
+    "integrations": GROUND | {"config", "engine", "record"},
     "child": GROUND,
     "job": MACHINE | {"engine", "runs", "child"},
     "gui": MACHINE | {"runs"},

@@ -1,14 +1,16 @@
-"""What the processes of one distributed training tell each other about a step."""
+"""What the processes of one distributed training tell the first one, which writes the record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
 
-_NAME_BYTES = 200
+READ_S = 0.2  # between two looks at what was told: each asks the store, over the network perhaps
+LATE_S = 5.0  # that others may close their recorders after the first one
 
 
 @dataclass(frozen=True)
@@ -16,8 +18,10 @@ class Trouble:
     """What was not finite in one process, and the first module or parameter in which it was; '' when not known."""
 
     rank: int
+    step: int
     loss: bool
     gradients: bool
+    skipped: bool
     module: str = ""
     parameter: str = ""
 
@@ -31,37 +35,60 @@ def rank() -> int:
     return torch.distributed.get_rank() if world() > 1 else 0
 
 
-def troubles(
-    loss: bool, gradients: bool, module: Callable[[], str], parameter: Callable[[], str], device: torch.device
-) -> list[Trouble]:
-    """The processes in which the loss or a gradient is not finite; all of them must ask, in the same step.
+class Mailbox:
+    """Troubles from the other processes to the first one, through the store in which they met.
 
-    Names are asked for, and exchanged, only when something is wrong anywhere. `device` is one that the processes
-    can exchange tensors on.
+    Nothing in it is collective: no process waits for another one in a step, and one that has no recorder, or has
+    failed, disturbs nobody. When the store is gone, so is the first process, and nobody is there to be told.
     """
-    if world() == 1:
-        own = loss or gradients
-        return [Trouble(0, loss, gradients, module() if loss else "", parameter() if gradients else "")] if own else []
-    flags = torch.zeros(world(), 2, device=device)
-    flags[rank()] = torch.tensor([float(loss), float(gradients)])
-    torch.distributed.all_reduce(flags)
-    bad = [(bool(a), bool(b)) for a, b in flags.tolist()]
-    if not any(map(any, bad)):
-        return []
-    own_names = torch.stack([_packed(module() if loss else ""), _packed(parameter() if gradients else "")])
-    names = [torch.empty_like(own_names, device=device) for _ in bad]
-    torch.distributed.all_gather(names, own_names.to(device))
-    return [
-        Trouble(place, *found, *(_unpacked(row) for row in names[place].cpu()))
-        for place, found in enumerate(bad)
-        if any(found)
-    ]
 
+    def __init__(self, name: str) -> None:
+        """`name` is the same in all processes, and only for one recorder of each."""
+        self._read, self._next_s = 0, 0.0
+        self._first = rank() == 0
+        self._store: Any = None
+        if world() > 1:
+            common = torch.distributed.distributed_c10d._get_default_store()
+            self._store = torch._C._distributed_c10d.PrefixStore(f"precgui/{name}", common)
+            self._ask("add", "members", int(not self._first))
 
-def _packed(name: str) -> Tensor:
-    data = name.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    def tell(self, trouble: Trouble) -> None:
+        """To the first process."""
+        place = self._ask("add", "told", 1)
+        self._ask("set", str(place), json.dumps(asdict(trouble)))
 
+    def told(self) -> list[Trouble]:
+        """In the first process: what has come, looked for every READ_S at most."""
+        if self._store is None or not self._first or time.monotonic() < self._next_s:
+            return []
+        self._next_s = time.monotonic() + READ_S
+        found = []
+        for place in range(self._read + 1, self._count("told") + 1):
+            if not self._ask("check", [str(place)]):  # on its way
+                break
+            if (text := self._ask("get", str(place))) is not None:
+                found.append(Trouble(**json.loads(text)))
+            self._read = place
+        return found
 
-def _unpacked(row: Tensor) -> str:
-    return bytes(row.tolist()).rstrip(b"\0").decode(errors="ignore")
+    def close(self, wait_s: float = LATE_S) -> list[Trouble]:
+        """The last of it. The first process gives the others a moment to close their recorders."""
+        if not self._first:
+            self._ask("add", "closed", 1)
+            return []
+        until = time.monotonic() + wait_s
+        while self._count("closed") < self._count("members") and time.monotonic() < until:
+            time.sleep(0.01)
+        self._next_s = 0.0
+        return self.told()
+
+    def _count(self, name: str) -> int:
+        return int(self._ask("add", name, 0) or 0)
+
+    def _ask(self, operation: str, *given: Any) -> Any:
+        """An operation of the store; None when there is no store, or none any more."""
+        try:
+            return getattr(self._store, operation)(*given) if self._store is not None else None
+        except RuntimeError:
+            self._store = None
+            return None

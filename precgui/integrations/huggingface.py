@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Any
 
-from transformers import TrainerCallback, trainer_callback
+from transformers import TrainerCallback
 
-from precgui.config import RecordConfig
-from precgui.events import Metric
 from precgui.integrations.losses import LossWatch
 from precgui.integrations.trainings import Trainings
 
 
-class PrecguiCallback(TrainerCallback):  # type: ignore[misc]
+class PrecguiCallback(Trainings, TrainerCallback):  # type: ignore[misc]
     """Records the training into a run file; evaluations with their loss and with `eval_METRIC` when it is computed.
+
+    `metric` is the name of what `compute_metrics` returns.
 
     The loss is what the model returns as `loss`, averaged over the passes of a step. The Trainer tells its callbacks of
     no exception: one that nobody catches is kept when Python exits. Where the process goes on, as in a notebook, use
@@ -26,48 +24,37 @@ class PrecguiCallback(TrainerCallback):  # type: ignore[misc]
             Trainer(..., callbacks=[callback]).train()
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        title: str = "",
-        record: RecordConfig | None = None,
-        metric: str | Metric = "accuracy",
-    ) -> None:
-        """`metric` is the name of what `compute_metrics` returns, a share of 1, or a `precgui.Metric` named so."""
-        self._trainings = Trainings(path, title, record, metric)
-        self._losses: LossWatch | None = None
-        self._samples = 0
+    _losses: LossWatch | None = None
+    _samples = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Raises RunFileError when the file exists or cannot be written."""
         self._forget_losses()
         wrapped = parts["optimizer"]
-        recorder = self._trainings.begin(
+        self.begin(
             parts["model"],
             getattr(wrapped, "optimizer", wrapped),
             getattr(wrapped, "scaler", None),
             precision="bf16-amp" if args.bf16 else "fp16-amp" if args.fp16 else "",
             total_steps=state.max_steps,
         )
-        recorder.loop_is(_loop())
         self._losses = LossWatch(parts["model"])
         self._samples = args.train_batch_size * args.gradient_accumulation_steps
 
     def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
-        if (recorder := self._trainings.recorder) is not None and self._losses is not None:
+        if (recorder := self.recorder) is not None and self._losses is not None:
             recorder.step(self._losses.take(), samples=self._samples)
 
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: dict[str, float] | None = None, **_: Any
     ) -> None:
-        if (recorder := self._trainings.recorder) is not None and metrics and "eval_loss" in metrics:
-            value = metrics.get(f"eval_{self._trainings.metric.removeprefix('eval_')}", math.nan)
+        if (recorder := self.recorder) is not None and metrics and "eval_loss" in metrics:
+            value = metrics.get(f"eval_{self.metric_name.removeprefix('eval_')}", math.nan)
             recorder.evaluated(metrics["eval_loss"], value, epoch=int(state.epoch or 0))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         self._forget_losses()
-        self._trainings.end()
+        self.end()
 
     def __enter__(self) -> PrecguiCallback:
         return self
@@ -77,18 +64,10 @@ class PrecguiCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         self._forget_losses()
         if error is not None:
-            self._trainings.fail(error)
-        self._trainings.break_off()
+            self.fail(error)
+        self.break_off()
 
     def _forget_losses(self) -> None:
         if self._losses is not None:
             self._losses.close()
         self._losses = None
-
-
-def _loop() -> CodeType:
-    """The Trainer's loop: what calls the callbacks."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename in {__file__, trainer_callback.__file__}:
-        frame = frame.f_back
-    return frame.f_code

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback
 
-from precgui.config import RecordConfig
-from precgui.events import Metric
 from precgui.integrations.trainings import Trainings
 
 _PRECISIONS = {"bf16-mixed": "bf16-amp", "16-mixed": "fp16-amp", "bf16-true": "bf16-pure", "16-true": "fp16-pure"}
 
 
-class PrecguiCallback(Callback):  # type: ignore[misc]
+class PrecguiCallback(Trainings, Callback):  # type: ignore[misc]
     """Records `fit` into a run file; validations with what is logged as `val_loss` and as `val_METRIC` or METRIC."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        title: str = "",
-        record: RecordConfig | None = None,
-        metric: str | Metric = "accuracy",
-    ) -> None:
-        """`metric` is the name of what `validation_step` logs, a share of 1, or a `precgui.Metric` named so."""
-        self._trainings = Trainings(path, title, record, metric)
-        self._steps = self._batches = 0
-        self._total = 0.0
+    _steps = _batches = 0
+    _total = 0.0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Raises RunFileError when the file exists or cannot be written."""
-        self._trainings.begin(
+        self.begin(
             pl_module,
             trainer.optimizers,
             getattr(trainer.precision_plugin, "scaler", None),
@@ -43,7 +30,7 @@ class PrecguiCallback(Callback):  # type: ignore[misc]
         self._steps, self._batches, self._total = trainer.global_step, 0, 0.0
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if (recorder := self._trainings.recorder) is None or outputs is None:
+        if (recorder := self.recorder) is None or outputs is None:
             return
         loss = outputs["loss"] if isinstance(outputs, dict) else outputs
         self._total += float(loss.detach())
@@ -53,18 +40,18 @@ class PrecguiCallback(Callback):  # type: ignore[misc]
             self._steps, self._batches, self._total = trainer.global_step, 0, 0.0
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        recorder, logged = self._trainings.recorder, trainer.callback_metrics
+        recorder, logged = self.recorder, trainer.callback_metrics
         if recorder is not None and not trainer.sanity_checking and "val_loss" in logged:
             value = next((logged[name] for name in self._names() if name in logged), math.nan)
             recorder.evaluated(float(logged["val_loss"]), float(value), epoch=trainer.current_epoch + 1)
 
     def _names(self) -> list[str]:
         """Under which names the metric may be logged."""
-        wanted = self._trainings.metric
+        wanted = self.metric_name
         return [f"val_{wanted}", wanted, *(["val_acc"] if wanted == "accuracy" else [])]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._trainings.end()
+        self.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._trainings.fail(exception)
+        self.fail(exception)

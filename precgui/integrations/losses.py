@@ -9,15 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.hook import Hook
 
-class LossWatch:
+
+class LossWatch(Hook):
     """Remembers the `loss` in what a model returns while it trains."""
 
     def __init__(self, model: nn.Module) -> None:
         self._losses: list[Tensor] = []
-        self._handle = model.register_forward_hook(self._seen)
+        self._handle = model.register_forward_hook(self)
 
-    def _seen(self, module: nn.Module, _inputs: Any, outputs: Any) -> None:
+    def __call__(self, module: nn.Module, _inputs: Any, outputs: Any) -> None:
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
         if isinstance(loss, Tensor) and module.training and torch.is_grad_enabled():
             self._losses.append(loss.detach().mean())

@@ -1,4 +1,4 @@
-"""The recorder of a library's Trainer, which may train more than once: each training has a file of its own."""
+"""What the callbacks have in common: a library's Trainer may train more than once, each time into its own file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ from precgui.record import Recorder
 class Trainings:
     """`recorder` is that of the training that goes on, None between two. The second one is kept in `run-2.h5`."""
 
-    def __init__(self, path: str | Path, title: str, record: RecordConfig | None, metric: str | Metric) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        title: str = "",
+        record: RecordConfig | None = None,
+        metric: str | Metric = "accuracy",
+    ) -> None:
+        """`metric` is the name under which the library tells a share of 1, or a `precgui.Metric` named so."""
         self._path, self._title, self._record, self._metric = Path(path), title, record, metric
         self._count = 0
         self.recorder: Recorder | None = None
 
     @property
-    def metric(self) -> str:
+    def metric_name(self) -> str:
         """The name under which the library tells the metric."""
         return self._metric if isinstance(self._metric, str) else self._metric.name
 
@@ -34,7 +42,7 @@ class Trainings:
         optimizers: Optimizer | Sequence[Optimizer],
         scaler: torch.amp.GradScaler | None,
         **told: Any,
-    ) -> Recorder:
+    ) -> None:
         """Record a training from now on; `told` goes to the Recorder. Raises RunFileError as the Recorder does."""
         self.break_off()
         self._count += 1
@@ -42,7 +50,6 @@ class Trainings:
         self.recorder = Recorder(
             path, model, optimizers, scaler, title=self._title, record=self._record, metric=self._metric, **told
         )
-        return self.recorder
 
     def end(self) -> None:
         if self.recorder is not None:

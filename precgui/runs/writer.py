@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -54,12 +55,15 @@ class RunWriter:
         self._pending: list[Event] = []
         self._pending_lock, self._file_lock = threading.Lock(), threading.Lock()
         self._closed = False
+        self._owner = os.getpid()  # the file is none of a forked process, though it has this object, too
         self._closing = threading.Event()
         self._flusher = threading.Thread(target=self._flush_regularly, name="run-file-flush", daemon=True)
         self._flusher.start()
         atexit.register(self.close)
 
     def __call__(self, event: Event) -> None:
+        if os.getpid() != self._owner:
+            return
         with self._pending_lock:
             self._pending.append(event)
         if isinstance(event, (RunStarted, RunEnded)):
@@ -72,6 +76,8 @@ class RunWriter:
 
     def flush(self) -> None:
         """Hand everything emitted so far to the operating system."""
+        if os.getpid() != self._owner:
+            return
         with self._file_lock:
             with self._pending_lock:
                 events, self._pending = self._pending, []
@@ -82,6 +88,8 @@ class RunWriter:
 
     def close(self) -> None:
         """Write what is left and close the file; a run that has not ended is marked as failed. Idempotent."""
+        if os.getpid() != self._owner:
+            return
         self._closing.set()
         if threading.current_thread() is not self._flusher:
             self._flusher.join()

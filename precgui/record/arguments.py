@@ -1,0 +1,135 @@
+"""What a Recorder is given: whether it is of use, and what the file says of it."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, SupportsFloat
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from precgui.config import OWN_LOOP, RecordConfig, RunConfig, build
+from precgui.config.names import check_precision
+from precgui.engine import device as devices
+from precgui.events import Metric
+from precgui.runs.metric import metric_named
+
+Scaler = torch.amp.GradScaler
+
+
+def checked(model: object, optimizers: object, scaler: object) -> list[Optimizer]:
+    """The optimizers. Raises TypeError or ValueError, one sentence, for what is no part of a training loop."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {_kind(model)}")
+    given = [optimizers] if isinstance(optimizers, Optimizer) else optimizers
+    if not isinstance(given, Sequence) or not given or not all(isinstance(each, Optimizer) for each in given):
+        shown = " ".join(repr(given).split())
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, not {shown:.80}")
+    if scaler is not None and (isinstance(scaler, type) or not hasattr(scaler, "get_scale")):
+        raise TypeError(f"scaler must be a torch.amp.GradScaler or None, not {_kind(scaler)}")
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise ValueError("the model has lazy modules whose weights have no shape yet; call it once before recording")
+    return list(given)
+
+
+def checked_path(path: object) -> Path:
+    """Where the file will be, whatever the loop makes its working directory; `~` is the home directory."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path must be a str or a Path, not {_kind(path)}")
+    found = Path(os.fsdecode(path)).expanduser().absolute()
+    if not os.fsdecode(path).strip() or not found.name:
+        raise ValueError(f"{os.fsdecode(path)!r} is no name for a file; choose one such as run.h5")
+    return found
+
+
+def checked_metric(metric: object) -> Metric:
+    if not isinstance(metric, (str, Metric)):
+        raise TypeError(f"metric must be a name or a precgui.Metric, not {_kind(metric)}")
+    return metric_named(metric)
+
+
+def number(value: object, name: str) -> float:
+    """Raises TypeError for what is no single number."""
+    if isinstance(value, Tensor):
+        if value.numel() != 1 or value.is_complex() or value.is_meta:
+            where = " on meta" if value.is_meta else ""
+            raise TypeError(
+                f"{name} must be one number, not a tensor of shape {list(value.shape)} and {value.dtype}{where}"
+            )
+        return float(value.detach())
+    size = getattr(value, "size", 1)
+    if isinstance(value, str) or not isinstance(value, SupportsFloat) or (isinstance(size, int) and size != 1):
+        raise TypeError(f"{name} must be a number or a tensor of one element, not {_kind(value)}")
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, complex):
+        raise TypeError(f"{name} must be a real number, not {value}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def count(value: object, name: str) -> int:
+    """Raises TypeError or ValueError for what is no whole number from 0 on."""
+    try:
+        found = operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a whole number, not {value!r:.60}") from None
+    if found < 0:
+        raise ValueError(f"{name} must be 0 or more, not {found}")
+    return found
+
+
+def config_of(
+    model: nn.Module, scaler: Scaler | None, title: str, precision: str, record: RecordConfig | None
+) -> RunConfig:
+    """Raises ValueError with one sentence for each fault."""
+    if not isinstance(precision or "", str):
+        raise TypeError(f"precision must be a name, not {_kind(precision)}")
+    check_precision(precision or "fp32")
+    name = type(model).__name__
+    return build(
+        {
+            "title": title or name[:200],
+            "task": OWN_LOOP,
+            "model": {"name": name},
+            "precision": precision or _precision(model, scaler),
+            "record": RecordConfig() if record is None else record,
+        }
+    )
+
+
+def _precision(model: nn.Module, scaler: Scaler | None) -> str:
+    """What the weights and the scaler say; autocast without a scaler cannot be seen before it is entered."""
+    types = {parameter.dtype for parameter in model.parameters()}
+    if torch.float16 in types:
+        return "fp16-pure"
+    if torch.bfloat16 in types:
+        return "bf16-pure"
+    if torch.float64 in types:
+        return "fp64"
+    return "fp16-amp" if scaler is not None and scaler.is_enabled() else "fp32"
+
+
+def told(optimizer: Optimizer) -> dict[str, Any]:
+    """Its class and what it was given, as far as JSON can say it."""
+    plain = {name: value for name, value in optimizer.defaults.items() if isinstance(value, bool | int | float | str)}
+    return {"name": type(optimizer).__name__, **plain}
+
+
+def facts(model: nn.Module, device: torch.device) -> dict[str, Any]:
+    return {
+        "device": str(device),
+        "device_name": devices.name(device),
+        "threads": torch.get_num_threads(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+
+
+def _kind(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__

@@ -1,0 +1,82 @@
+"""How a recording ends: told to, forgotten, or deleted; in the process that began it and in no other."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+import time
+import traceback
+from types import CodeType, FrameType
+
+from precgui.events import Event, RunEnded, Status
+from precgui.runs.writer import RunWriter
+
+
+class Outlet:
+    """Where events go: to the writer where there is one, that is in the first process of several.
+
+    Hooks and sensors know it instead of their recorder, so that it is noticed when nobody holds that any more.
+    """
+
+    def __init__(self) -> None:
+        self.writer: RunWriter | None = None
+
+    def __call__(self, event: Event) -> None:
+        if self.writer is not None:
+            self.writer(event)
+
+
+class Recording:
+    """What is open as long as a loop is recorded: the file, and in `parts` the hooks and the sensors."""
+
+    def __init__(self, outlet: Outlet, parts: contextlib.ExitStack, begin: float) -> None:
+        """`begin` is the `time.perf_counter()` of the run's zero."""
+        self._outlet, self._parts, self._begin = outlet, parts, begin
+        self._process, self._ended = os.getpid(), False
+
+    @property
+    def is_open(self) -> bool:
+        """Neither ended nor a copy of it in a forked process, whose file belongs to the parent."""
+        return not self._ended and self._process == os.getpid()
+
+    def now_s(self) -> float:
+        return time.perf_counter() - self._begin
+
+    def end(self, status: Status, message: str = "", details: str = "") -> None:
+        if not self.is_open:
+            return
+        self._ended = True
+        self._parts.close()  # the sensors give a last reading
+        self._outlet(RunEnded(self.now_s(), status, message, details))
+        if self._outlet.writer is not None:
+            self._outlet.writer.close()
+
+
+def functions_of(frame: FrameType | None) -> set[CodeType]:
+    """The code that is being run here, up to a script or a cell of a notebook: exceptions of the loop go through it."""
+    found = set()
+    while frame is not None:
+        found.add(frame.f_code)
+        if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no function
+            break
+        frame = frame.f_back
+    return found
+
+
+def uncaught(loop: set[CodeType]) -> BaseException | None:
+    """The exception that nobody caught, if it went through the code of this loop."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)  # until Python 3.11
+    if not isinstance(error, BaseException):
+        return None
+    return error if loop & {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)} else None
+
+
+def told(error: BaseException, step: int) -> tuple[Status, str, str]:
+    """Status, message and details of a run that an exception ended in this step; a wanted end is none that failed."""
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and not error.code):
+        word = "left" if isinstance(error, SystemExit) else "interrupted"
+        return "stopped", f"{word} inside step {step}", ""
+    what = f"{type(error).__name__} at step {step}"
+    return "failed", f"{what}: {error}" if str(error) else what, "".join(traceback.format_exception(error))

@@ -1,0 +1,262 @@
+"""The record of a training loop of one's own: two lines in it, and a run file comes out."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import sys
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from precgui.config import RecordConfig, RunConfig
+from precgui.engine import device as devices
+from precgui.engine import ranks
+from precgui.engine.loop_watch import LoopWatch, Seen
+from precgui.engine.tensor_count import tensor_count
+from precgui.events import Evaluated, Incident, IncidentKind, Metric, RunStarted, Severity, Status, StepDone
+from precgui.hardware.environment import environment
+from precgui.hardware.power import PowerSampler
+from precgui.hardware.summary import machine_summary
+from precgui.record import arguments, ending
+from precgui.runs.writer import RunWriter
+
+_TRAINERS = ("transformers", "accelerate", "lightning")
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+class Recorder:
+    """Records a training loop into a run file without changing what it computes.
+
+        recorder = precgui.Recorder("run.h5", model, optimizer, scaler)
+        for inputs, targets in loader:
+            ...                        # forward, backward, scaler.step(optimizer), scaler.update()
+            recorder.step(loss)        # once for each optimizer step, also for a skipped one
+        recorder.close()
+
+    It is a context manager, too, and then keeps the exception that ends the loop; without `with`, an exception that
+    nobody catches is kept when Python exits. Gradients are seen as the optimizer gets them: unscaled, and clipped where
+    the loop clips. Copies and checkpoints of the model are not recorded. Under torch.distributed the first process
+    writes; where the others make a Recorder, too, what is not finite there is told of each.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        scaler: torch.amp.GradScaler | None = None,
+        *,
+        title: str = "",
+        precision: str = "",
+        total_steps: int = 0,
+        steps_per_epoch: int = 0,
+        record: RecordConfig | None = None,
+        metric: str | Metric = "accuracy",
+    ) -> None:
+        """`precision` is a name of `precgui.config.PRECISIONS`; empty: told from the weights and the scaler.
+
+        `metric` says what the second number of `evaluated` is: the name of a share of 1 of which more is better, shown
+        in per cent, or a `precgui.Metric`, for example
+        `Metric("perplexity", "Perplexity", "exp of the loss", unit="", higher_is_better=False)`.
+        Raises RunFileError when the file exists or cannot be written, TypeError or ValueError for what cannot be used.
+        """
+        optimizers = arguments.checked(model, optimizer, scaler)
+        file = arguments.checked_path(path)
+        measured = arguments.checked_metric(metric)
+        config = arguments.config_of(model, scaler, title, precision, record)
+        sizes = arguments.count(total_steps, "total_steps"), arguments.count(steps_per_epoch, "steps_per_epoch")
+        self._scaler, self._step = scaler, 0
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._start = self._last = time.perf_counter()
+        self._loop = ending.functions_of(sys._getframe(1))
+        self._emit = ending.Outlet()
+        facts = {**arguments.facts(model, self._device), "metric": asdict(measured)}
+        tensors = tensor_count(model) if config.record.tensors else 0
+        self._mail = ranks.Mailbox(str(path))
+        started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)
+        self._recording = self._opened(file, config, model, optimizers, started)
+        _recorders.add(self)
+        atexit.unregister(_abandon_all)
+        atexit.register(_abandon_all)  # after the writer, so that it is called before the writer's own
+        self._scale = self._read_scale()
+        self._watch.begin(1, self._scale)
+
+    def _opened(
+        self, file: Path, config: RunConfig, model: nn.Module, optimizers: list[Optimizer], started: RunStarted
+    ) -> ending.Recording:
+        """The hooks, and in the first process the file and the sensors: all of them or, where one fails, none."""
+        first = ranks.rank() == 0
+        with contextlib.ExitStack() as parts:
+            self._watch = LoopWatch(config.record, model, optimizers, self._emit, active=first)
+            parts.callback(self._watch.close)
+            if first:
+                sensors = PowerSampler(self._emit, self._start)
+                self._emit.writer = _writer(file, config, sensors, optimizers)
+                self._emit(started)
+                parts.enter_context(sensors)
+            return ending.Recording(self._emit, parts.pop_all(), self._start)
+
+    def step(self, loss: Tensor | float, *, samples: int = 0) -> None:
+        """One optimizer step is over, after `scaler.update()`. `loss` is unscaled; `samples` those of the step."""
+        if not self._recording.is_open:
+            return
+        loss_value, samples = arguments.number(loss, "loss"), arguments.count(samples, "samples")
+        if not self._step:
+            self._loop |= ending.functions_of(sys._getframe(1))
+        self._step += 1
+        scale, used = self._read_scale(), self._scale
+        seen = self._watch.seen(lowered=scale < used)
+        now = time.perf_counter()
+        begun = seen.begun or self._last
+        step_s = now - begun
+        self._emit(
+            StepDone(
+                step=self._step, time_s=now - self._start, loss=loss_value, scale=used, skipped=seen.skipped,
+                lr=seen.lr, grad_norm=seen.grad_norm, step_s=step_s, data_s=begun - self._last, samples=samples,
+                memory_bytes=devices.peak_memory_bytes(self._device),
+            )
+        )  # fmt: skip
+        self._report(loss_value, seen, used, scale)
+        alarm = not math.isfinite(loss_value) or (seen.looked and not math.isfinite(seen.grad_norm))
+        self._watch.end(now - self._start, step_s, alarm=alarm)
+        self._scale, self._last = scale, time.perf_counter()
+        self._watch.begin(self._step + 1, scale)
+
+    def evaluated(self, loss: float, accuracy: float = math.nan, epoch: int = 0) -> None:
+        """The validation set was evaluated; `accuracy` is the value of the metric, a share of 1 where its unit is %."""
+        value, share = arguments.number(loss, "loss"), arguments.number(accuracy, "accuracy")
+        self._emit(Evaluated(self._step, arguments.count(epoch, "epoch"), self._recording.now_s(), value, share))
+
+    def note(self, message: str) -> None:
+        """Put a mark with a text on the time line."""
+        self._incident("note", "info", str(message))
+
+    def close(self, status: Status = "completed", message: str = "", details: str = "") -> None:
+        """End the record and take all hooks from the model; the training may go on. Idempotent."""
+        if not self._recording.is_open:
+            return
+        for found in self._mail.close(ranks.LATE_S if status == "completed" else 0.0):
+            self._tell(found)
+        self._recording.end(status, message, details)
+        del self._watch  # and with it the model
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End the record because of an exception; Ctrl+C and a plain exit leave it as stopped, all others as failed."""
+        if not self._recording.is_open:
+            return
+        status, message, details = ending.told(error, self._step + 1)
+        if status == "failed":
+            self._incident("failure", "error", message)
+        self.close(status, message, details)
+
+    def abandon(self) -> None:
+        """End the record of a loop that ended without a word, as failed. Called by itself when Python exits.
+
+        The reason is the exception that nobody caught, if it went through the loop.
+        """
+        error = ending.uncaught(self._loop)
+        if error is not None:
+            self.fail(error)
+        else:
+            told = f"the loop ended after step {self._step} without closing its recorder; call close(), or use `with`"
+            self.close("failed", told)
+
+    def __del__(self) -> None:
+        recording = getattr(self, "_recording", None)
+        if recording is not None and recording.is_open:
+            told = f"the recorder was deleted after step {self._step} without being closed; call close(), or use `with`"
+            # Not here: garbage is collected at any moment, also while this thread is at work on the file.
+            threading.Thread(target=recording.end, args=("failed", told), name="run-file-end").start()
+
+    def _report(self, loss: float, seen: Seen, used: float, scale: float) -> None:
+        """The incidents of the step just done, and those of other processes that have come."""
+        bad_loss, bad_gradients = not math.isfinite(loss), seen.looked and not math.isfinite(seen.grad_norm)
+        if bad_loss or bad_gradients:
+            module = self._watch.first_output() if bad_loss else ""
+            parameter = self._watch.first_gradient() if bad_gradients else ""
+            own = ranks.Trouble(
+                ranks.rank(), self._step, bad_loss, bad_gradients, seen.skipped, module=module, parameter=parameter
+            )
+            if self._emit.writer is not None:
+                self._tell(own)
+            else:
+                self._mail.tell(own)
+        for found in self._mail.told():
+            self._tell(found)
+        if seen.skipped:
+            some = "some " if seen.partly else ""
+            why = f"at scale {used:g}" if scale < used else "no optimizer has stepped"
+            self._incident("skipped_step", "warning", f"{some}weights not updated in this step, {why}")
+        if scale != used:
+            word = "lowered" if scale < used else "raised"
+            self._incident("scale_change", "info", f"loss scale {word} from {used:g} to {scale:g}")
+
+    def _tell(self, found: ranks.Trouble) -> None:
+        """Of what was not finite in a step of a process."""
+        who = f" in process {found.rank}" if ranks.world() > 1 else ""
+        if found.loss:
+            where = f", first not finite is the output of {found.module}" if found.module else ""
+            self._incident("nonfinite_loss", "error", f"the loss is not finite{who}{where}", found.module, found.step)
+        if found.gradients:
+            where = f": first in {found.parameter}" if found.parameter else ""
+            severity: Severity = "warning" if found.skipped else "error"
+            text = f"gradients not finite{who}{where}"
+            self._incident("nonfinite_gradient", severity, text, found.parameter, found.step)
+
+    def _read_scale(self) -> float:
+        enabled = self._scaler is not None and self._scaler.is_enabled()
+        return float(self._scaler.get_scale()) if self._scaler is not None and enabled else 1.0
+
+    def _incident(
+        self, kind: IncidentKind, severity: Severity, message: str, module: str = "", step: int | None = None
+    ) -> None:
+        at = self._step if step is None else step
+        self._emit(Incident(self._recording.now_s(), at, kind, severity, message, module))
+
+
+def _abandon_all() -> None:
+    for recorder in list(_recorders):
+        recorder.abandon()
+
+
+def _writer(path: Path, config: RunConfig, sensors: PowerSampler, optimizers: Sequence[Optimizer]) -> RunWriter:
+    return RunWriter(
+        path,
+        config,
+        run_id=uuid.uuid4().hex,
+        created=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        machine=machine_summary(),
+        environment=environment(sensors.sensors(), _TRAINERS)
+        | {
+            "recorder": {
+                "script": sys.argv[0],
+                "arguments": sys.argv[1:],
+                "optimizers": [arguments.told(each) for each in optimizers],
+                "processes": ranks.world(),
+            },
+        },
+    )
