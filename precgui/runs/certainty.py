@@ -57,7 +57,7 @@ class Basis:
         if self.skipped_at and self.kind in BACKWARD:
             told.append(f"The run itself skipped steps at a scale of {scale_text(self.skipped_at)}.")
         if self.own_loop and self.kind == "gradient":
-            told.append("Seen by the optimizer: after clipping, if the loop clips.")
+            told.append("Gradients were seen after any clipping.")
         return told
 
     def _is_cut(self, log2_scale: int) -> bool:
@@ -107,7 +107,8 @@ def share_text(share: float, off: float = 0.0) -> str:
     if isnan(share):
         return NOTHING
     if off and off >= share:
-        return f"< {max(100 * (share + off), 0.01):.2g} %"
+        most = 100 * (share + off)
+        return f"< {most:.0f} %" if most >= 1 else f"< {max(most, 0.01):.1g} %"
     percent = 100 * share
     if percent == 0:
         return "0 %"

@@ -83,7 +83,7 @@ class TensorsPanel(Pages):
         plots.setSizes([360, 180])
         self._sides.addWidget(_column(self, self.filter, self.list))
         self._sides.addWidget(plots)
-        self._sides.setSizes([620, 560])
+        self._sides.setSizes([660, 500])
         layout = QVBoxLayout(self.content)
         layout.setContentsMargins(12, 8, 12, 8)
         layout.addWidget(self.bar)

@@ -30,6 +30,7 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         self.plotItem.hideButtons()
         self.plotItem.setMenuEnabled(False)
         self.plotItem.setMouseEnabled(False, False)
+        self.plotItem.setContentsMargins(0, 0, 24, 0)  # as in the picture above it
         self.bars = pg.BarGraphItem(x=[], height=[], width=0.9)
         self.addItem(self.bars)
         self.lines = {name: pg.InfiniteLine(angle=90, movable=False) for name in TOLD}

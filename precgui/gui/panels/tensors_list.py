@@ -30,10 +30,13 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.panels.tensors_table import (
+    AMAX,
     BAD,
     CHANGED,
     NAME,
     OVERFLOW,
+    SAFE,
+    SNR,
     TREND,
     UNDERFLOW,
     Index,
@@ -43,8 +46,11 @@ from precgui.gui.panels.tensors_table import (
 from precgui.gui.theme import themes
 
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-_CHARACTERS = (22, 11, 13, 10, 14, 12, 12, 11, 11)  # of the columns
-_MOST_NAME = 48  # characters of a name that are given room at once
+_LEAST_NAME = 22  # characters of a name that have room however narrow the list is
+_TREND_PX, _MARGIN_PX, _HEAD_PX = 60, 14, 24
+# The widest text of each column of numbers that is to be expected.
+_WIDEST = {UNDERFLOW: "< 0.01 %", OVERFLOW: "< 0.01 %", SNR: "overflow", SAFE: "2⁻¹²⁷", AMAX: "8.88e-38",
+           CHANGED: "< 0.01 %", BAD: "step 10 000"}  # fmt: skip
 
 
 class _Cell(QStyledItemDelegate):
@@ -144,16 +150,18 @@ class TensorList(QTableView):
         self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 12)
         header = self.horizontalHeader()
         header.setHighlightSections(False)
-        header.setStretchLastSection(True)
+        header.setStretchLastSection(False)  # the names take what is left
         self._fit(header)
         self._offer()
 
     def _fit(self, header: QHeaderView) -> None:
-        width = self.fontMetrics().averageCharWidth()
-        for column, characters in enumerate(_CHARACTERS):
-            header.resizeSection(column, width * characters)
+        for column, text in _WIDEST.items():
+            advance, title = self.fontMetrics().horizontalAdvance, self.model_.headerData(column, header.orientation())
+            header.resizeSection(column, max(advance(text) + _MARGIN_PX, advance(title) + _HEAD_PX))
+        header.resizeSection(TREND, _TREND_PX)
         header.moveSection(TREND, NAME + 1)  # so that a narrow list still has it
-        header.moveSection(header.visualIndex(BAD), NAME + 1)  # and first of all where something broke
+        for column in (CHANGED, BAD):  # and what only some runs have, where something broke first of all
+            header.moveSection(header.visualIndex(column), NAME + 1)
 
     def _offer(self) -> None:
         """What can be taken away, by key and by the menu of the right button."""
@@ -193,12 +201,10 @@ class TensorList(QTableView):
         self._fit_name()
 
     def _fit_name(self) -> None:
-        """As wide as the longest name where the other columns leave so much."""
-        metrics = self.fontMetrics()
-        most = max((metrics.horizontalAdvance(name[-_MOST_NAME:]) for name in self.model_.names), default=0) + 16
+        """The names have what the other columns leave."""
         others = sum(self.columnWidth(c) for c in range(UNDERFLOW, TREND + 1) if not self.isColumnHidden(c))
-        least = metrics.averageCharWidth() * _CHARACTERS[NAME]
-        self.horizontalHeader().resizeSection(NAME, max(min(most, self.viewport().width() - others), least))
+        least = self.fontMetrics().averageCharWidth() * _LEAST_NAME
+        self.horizontalHeader().resizeSection(NAME, max(self.viewport().width() - others, least))
 
     def _repaint_moved(self, moved: dict[int, NDArray[np.bool_]]) -> None:
         """The cells in sight whose number has changed, and nothing else."""

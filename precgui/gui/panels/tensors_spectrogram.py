@@ -10,9 +10,9 @@ import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QPen
-from PySide6.QtWidgets import QToolTip
+from PySide6.QtWidgets import QGraphicsSimpleTextItem, QToolTip
 
-from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis
 from precgui.gui.plots.marks import NAN, PLUS_INF, paint, scatter
 from precgui.gui.plots.signals import grouped, power_label
 from precgui.gui.plots.view import PlotView
@@ -24,6 +24,7 @@ _COLUMNS = 480
 _MARGIN = 3  # octaves beyond what was seen
 _MOST_TICKS = 160  # more would be a solid line
 _TICK_SHARE = 0.025  # of the height
+_NAME_PX = 52  # from the left end of the axis of steps to its name
 _ABOUT = (
     "The colour is the share of the elements, logarithmic from 10⁻⁶ to 1. Marks at the upper edge: × steps with NaN or "
     "Inf, ▲ steps in which something overflows; ticks at the lower edge: the steps that were looked at. Click or use "
@@ -70,12 +71,17 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.plotItem.setMenuEnabled(False)
         self.plotItem.setContentsMargins(0, 6, 24, 0)
         self.image = pg.ImageItem(axisOrder="col-major")
+        self.image.setZValue(-2)
         self.addItem(self.image)
         self.lines = {name: self._line() for name in TOLD}
         self.chosen = pg.InfiniteLine(angle=90, movable=False)
         self.chosen.hide()
         self.addItem(self.chosen, ignoreBounds=True)
+        self._axis_name = QGraphicsSimpleTextItem("step", self.getAxis("bottom"))
+        self._axis_name.setFont(self.font())
+        self._axis_name.setPos(-_NAME_PX, TICK_TEXT_TOP_PX)
         self.ticks = pg.VTickGroup(yrange=[0, _TICK_SHARE])
+        self.ticks.setZValue(-1)  # below the lines and their words
         self.addItem(self.ticks, ignoreBounds=True)
         self._steps, self._counts = np.empty(0, np.int64), np.empty((0, 256))
         self._whole: tuple[tuple[float, float], tuple[float, float]] | None = None
@@ -94,14 +100,14 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def _line(self) -> Any:
         line = pg.InfiniteLine(
-            angle=0, movable=False, label="", labelOpts={"position": 0.98, "anchors": [(1, 1), (1, 0)]}
+            angle=0, movable=False, label="", labelOpts={"position": 0.98, "anchors": [(1, 0), (1, 1)]}
         )
         line.hide()
         self.addItem(line, ignoreBounds=True)
         return line
 
     def show_rows(self, steps: NDArray[np.int64], exponents: NDArray[np.float64]) -> None:
-        """`steps` (rows,) and `exponents` (rows, 256). A row reaches to the next one."""
+        """`steps` (rows,) and `exponents` (rows, 256). A row reaches to the next one, the last as far as others do."""
         self._steps, self._counts = steps, exponents
         counts = exponents.copy()
         counts[:, -1] = 0
@@ -110,7 +116,8 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         seen = np.flatnonzero(share.any(0))
         low, high = (int(seen[0]) - _MARGIN, int(seen[-1]) + _MARGIN + 1) if len(seen) else (100, 140)
         low, high = max(low, 0), min(high, share.shape[1] - 1)
-        left, right = float(steps[0]), float(max(steps[-1], steps[0] + 1))
+        gaps = np.diff(steps) if len(steps) > 1 else np.ones(1)
+        left, right = float(steps[0]), float(steps[-1] + min(np.median(gaps), gaps[-1]))
         grid = np.linspace(left, right, _COLUMNS)
         rows = np.clip(np.searchsorted(steps, grid, "right") - 1, 0, len(steps) - 1)
         with np.errstate(divide="ignore"):
@@ -181,7 +188,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.chosen.setPen(pg.mkPen(theme.text, width=1))
         self.ticks.setPen(pg.mkPen(theme.muted, width=1))
         self.view.rbScaleBox.setPen(pg.mkPen(theme.accent))
-        self.setLabel("bottom", "step", color=theme.muted)
+        self._axis_name.setBrush(QColor(theme.muted))
         self.setLabel("left", "magnitude", color=theme.muted)
         paint(self.bad, theme.error)
         paint(self.over, theme.warning)
