@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ class Contents:
         values = np.empty((0, *spec.row), spec.dtype)
         if item is not None:
             try:
-                values = _checked(safefile.rows(item, start, stop, self._stored(path, item)), spec)
+                values = _checked(safefile.rows(item, start, stop, partial(self._stored, path, item)), spec)
             except Unusable as reason:
                 if spec.packing and isinstance(reason, Torn):  # rows apart from each other
                     return self.pick(table, column, range(start, stop))
@@ -129,7 +130,7 @@ class Contents:
         item = self._dataset(path)
         if item is not None:
             try:
-                found, lost = safefile.picked(item, places, self._stored(path, item))
+                found, lost = safefile.picked(item, places, partial(self._stored, path, item))
                 if lost:
                     self.note(path, f"/{path} has {lost} of {len(places)} rows that cannot be read.")
                 return _checked(found, spec)
