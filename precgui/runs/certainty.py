@@ -103,23 +103,22 @@ def spread(share: NDArray[np.float64], sampled: NDArray[np.float64], count: NDAr
 
 
 def share_text(share: float, off: float = 0.0) -> str:
-    """A share of 1 with the digits that matter: 0, below 0.01 %, 3.2 %; `off` is its spread."""
+    """A share of 1 with the digits that matter: 0, below 0.01 %, 3.2 %; with a spread `off`, 0 says below what."""
     if isnan(share):
         return NOTHING
-    if off and off >= share:
-        most = 100 * (share + off)
-        return f"< {most:.0f} %" if most >= 1 else f"< {max(most, 0.01):.1g} %"
     percent = 100 * share
+    if percent == 0 and off > 0:
+        return f"< {100 * off:.0f} %" if off >= 0.01 else f"< {max(100 * off, 0.01):.1g} %"
     if percent == 0:
         return "0 %"
     return "< 0.01 %" if percent < 0.01 else f"{percent:.2f} %" if percent < 10 else f"{percent:.0f} %"
 
 
 def spread_text(share: float, off: float) -> str:
-    """The share with its spread, where it has one that is smaller."""
+    """The share with its spread."""
     text = share_text(share, off)
     plus_minus = f"{100 * off:.0f}" if off >= 0.01 else f"{100 * off:.1g}"
-    return f"{text.removesuffix(' %')} ± {plus_minus} %" if 0 < off < share else text
+    return f"{text.removesuffix(' %')} ± {plus_minus} %" if off > 0 and share > 0 and text[0] != "<" else text
 
 
 def scale_text(scale: float) -> str:

@@ -98,7 +98,7 @@ def _lines(view: View, name: str, told: Prediction, counts: NDArray[np.float64])
 
 def largest(view: View) -> NDArray[np.float64]:
     """The largest finite magnitude of each entry over the run."""
-    most: NDArray[np.float64] = np.fmax.reduce(view.stat("amax"), 0)
+    most: NDArray[np.float64] = np.fmax.reduce(view.amax, 0)
     return most
 
 

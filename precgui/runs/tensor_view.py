@@ -139,6 +139,11 @@ class View:
         bad: NDArray[np.float64] = first[np.isfinite(first)]
         return bad
 
+    @cached_property
+    def amax(self) -> NDArray[np.float64]:
+        """The largest finite magnitudes, shape (rows, entries), NaN where there are none."""
+        return self.stat("amax")
+
     def first_bad_steps(self) -> NDArray[np.float64]:
         """For each entry the first step with NaN or Inf, NaN where there is none."""
         first = np.fmin.reduce(self.rows.bad_step, 0, initial=np.nan)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from math import ldexp
 
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLabel, QLineEdit, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QLineEdit, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.empty import EmptyState, Pages
 from precgui.gui.panels import tensors_verdict as verdict
@@ -76,7 +77,8 @@ class TensorsPanel(Pages):
         self.filter.setClearButtonEnabled(True)
         self.caption.setProperty("kind", "muted")
         self.caption.setTextFormat(Qt.TextFormat.PlainText)
-        self.caption.setMinimumWidth(0)
+        self.caption.setContentsMargins(6, 2, 0, 0)
+        self.caption.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         plots = QSplitter(Qt.Orientation.Vertical, self)
         plots.addWidget(_column(self, self.caption, self.spectrogram))
         plots.addWidget(self.moment)
@@ -89,6 +91,9 @@ class TensorsPanel(Pages):
         layout.addWidget(self.bar)
         layout.addWidget(self.verdict)
         layout.addWidget(self._sides, 1)
+        order: tuple[QWidget, ...] = (self.bar.slider, self.filter, self.list, self.spectrogram, self.moment.bits)
+        for before, after in pairwise(order):
+            self.setTabOrder(before, after)
 
     def _connect(self) -> None:
         state = self._state
@@ -194,7 +199,7 @@ class TensorsPanel(Pages):
     def _mark_overflows(self) -> None:
         view, row = self.view, self.list.chosen()
         if view is not None and row < len(view.names):
-            amax = view.stat("amax")[:, row]
+            amax = view.amax[:, row]
             with np.errstate(over="ignore"):
                 over = np.ldexp(amax, self.bar.log2_scale) >= range_of(self.bar.format).overflow
             self.spectrogram.show_over(view.steps[over].astype(np.float64))

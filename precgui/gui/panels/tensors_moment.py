@@ -7,10 +7,11 @@ from math import isfinite, isnan
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from precgui.events import TENSOR_STATS
 from precgui.gui.panels.tensors_histogram import Histogram
+from precgui.gui.panels.tensors_verdict import short
 from precgui.gui.plots.signals import grouped
 from precgui.runs.certainty import share_text
 from precgui.runs.tensor_view import View
@@ -29,6 +30,7 @@ class Moment(QWidget):
         self.text = QLabel(self)
         self.text.setProperty("kind", "muted")
         self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.bits = QToolButton(self)
         self.bits.setText("Bits ▾")
         self.bits.setToolTip("Show a number of this tensor bit by bit in Formats; or click a bar")
@@ -52,9 +54,9 @@ class Moment(QWidget):
         """An entry of a view of one row."""
         self.histogram.show_row(view.histograms(entry)[0])
         sampled = f"; one of {view.rows.stride} blocks was looked at" if view.rows.stride > 1 else ""
-        told = f"{view.names[entry]}, step {grouped(int(view.steps[0]))}{_odd(view, entry)}{sampled}"
-        self.text.setText(told)
-        self.text.setToolTip(told)
+        told = f", step {grouped(int(view.steps[0]))}{_odd(view, entry)}{sampled}"
+        self.text.setText(f"{short(view.names[entry])}{told}")
+        self.text.setToolTip(f"{view.names[entry]}{told}")
         self._fill(view.stats[0, entry])
 
     def _fill(self, stats: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QPen
+from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPen
 from PySide6.QtWidgets import QGraphicsSimpleTextItem, QToolTip
 
 from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis
@@ -194,9 +194,17 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         paint(self.over, theme.warning)
         for side in ("left", "bottom"):
             axis = self.getAxis(side)
-            axis.setPen(theme.line)
+            axis.setPen(pg.mkPen(theme.accent, width=2) if self.hasFocus() else theme.line)
             axis.setTextPen(theme.muted)
             axis.setStyle(tickFont=self.font())
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.recolour()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.recolour()
 
     def _on_click(self, event: Any) -> None:
         if not self.view.sceneBoundingRect().contains(event.scenePos()):

@@ -57,22 +57,19 @@ class TensorTable(QAbstractTableModel):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.names: tuple[str, ...] = ()
         self._view: View | None = None
         self._counts: NDArray[np.float64] = np.empty(0)
         self._columns: dict[int, NDArray[np.float64]] = {}
         self._spreads: dict[int, NDArray[np.float64]] = {}
         self._series: NDArray[np.float64] = np.empty((0, 0))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._view.names if self._view is not None else ()
-
     def show_view(self, view: View | None) -> bool:
         """Whether these are other tensors than before."""
         same = view is not None and view.names == self.names
         if not same:
             self.beginResetModel()
-        self._view = view
+        self._view, self.names = view, view.names if view is not None else ()
         self._columns, self._spreads = {}, {}
         if view is not None:
             self._take(view)
@@ -84,7 +81,7 @@ class TensorTable(QAbstractTableModel):
 
     @np.errstate(all="ignore")
     def _take(self, view: View) -> None:
-        amax = view.stat("amax")
+        amax = view.amax
         self._columns = {AMAX: largest(view), CHANGED: mean_changed(view), BAD: view.first_bad_steps()}
         self._series = np.log2(np.where(amax > 0, amax, np.nan)).T
         self._counts = view.what_if.count

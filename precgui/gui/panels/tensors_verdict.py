@@ -10,6 +10,8 @@ from precgui.runs.certainty import Basis, spread, spread_text
 from precgui.runs.tensor_view import View
 from precgui.runs.whatif import Prediction
 
+_MOST_NAME = 45  # characters
+
 
 def answer(told: Prediction, view: View, basis: Basis, question: tuple[str, int, str]) -> str:
     """What a format at 2^log2_scale would do to all tensors; `question` is format, log2_scale and what they are."""
@@ -48,4 +50,9 @@ def how_much(done: int, total: int) -> str:
 def caption(view: View, entry: int, done: int) -> str:
     """What the picture shows."""
     added = f", up to {view.rows.every} in a column" if view.rows.every > 1 else ""
-    return f"{view.names[entry]}, looked at in {done} step{'s' if done != 1 else ''}{added}"
+    return f"{short(view.names[entry])}, looked at in {done} step{'s' if done != 1 else ''}{added}"
+
+
+def short(name: str) -> str:
+    """A name with its middle left out where it is very long: names differ at their ends."""
+    return name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME // 3]}…{name[-2 * _MOST_NAME // 3 :]}"
