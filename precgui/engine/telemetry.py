@@ -77,16 +77,16 @@ class Telemetry:
     def begin(self, step: int, scale: float = 1.0) -> None:
         """Step `step` (counted from 1) begins, its loss multiplied by `scale`."""
         self._clear()
-        self._clock.start()
-        with self._clock.booked(FIXED):
-            self._step, self._scale = step, scale
-            self._due = self.budget.due(step)
-            alarmed = step <= self._alarm_until
-            self._guarded = alarmed or self.budget.can_guard
-            if alarmed:
-                self._due = {kind: 1 for kind, every in self._kinds.items() if every}
-            if self._outputs is not None:
-                self._outputs.begin(self._due.keys() & WATCHED, guarded=self._guarded, everywhere=alarmed)
+        begin = self._clock.start()
+        self._step, self._scale = step, scale
+        self._due = self.budget.due(step)
+        alarmed = step <= self._alarm_until
+        self._guarded = alarmed or self.budget.can_guard
+        if alarmed:
+            self._due = {kind: 1 for kind, every in self._kinds.items() if every}
+        if self._outputs is not None:
+            self._outputs.begin(self._due.keys() & WATCHED, guarded=self._guarded, everywhere=alarmed)
+        self._clock.book(FIXED, time.thread_time() - begin)
 
     def start(self) -> None:
         """The work of the step begins here; without this call it began with `begin`."""
@@ -130,12 +130,12 @@ class Telemetry:
 
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
-        with self._clock.booked(FIXED):  # waits for the device, whatever was looked at
-            self._fetch()
-            if self._outputs is not None:
-                self._outputs.end()
-                alarm = self._tell_outputs(time_s, told=alarm) or alarm
+        begin = time.thread_time()
+        busy_s = self._clock.busy_s(step_s, begin)
+        self._fetch()
         if self._outputs is not None:
+            self._outputs.end()
+            alarm = self._tell_outputs(time_s, told=alarm) or alarm
             self._clock.book(FIXED, self._outputs.sentinel.spent_s + self._outputs.calls * hook_s())
         if alarm:
             if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
@@ -143,22 +143,31 @@ class Telemetry:
                 self._look_closely(optimizers)
                 self._fetch()
             self._box.write(self._emit)
-        for event in self._events(time_s):
-            if self._is_written(event.kind, alarm):
+        told_s = self._hand_over(time_s, alarm=alarm) if self._tables else 0.0
+        self._time_s = time_s
+        costs = self._clock.take()
+        self.budget.settle(busy_s, costs, costs.pop(FIXED, 0.0))
+        if not alarm:  # what that takes is not to be saved in other steps
+            self._clock.book(FIXED, time.thread_time() - begin - told_s)  # of the next step
+
+    def _hand_over(self, time_s: float, *, alarm: bool) -> float:
+        """To the file what is due at the interval of its kind or in an alarm, to the black box the rest.
+
+        Returns the CPU time that it took, which is booked on the kinds.
+        """
+        begin = time.thread_time()
+        events = self._events(time_s)
+        for event in events:
+            if alarm or self._step <= self._alarm_until or (self._step - 1) % self._kinds[event.kind] == 0:
                 self._looks[event.kind] += 1
                 self._clock.book(event.kind, keeping_s(len(event.names)))
                 self._emit(event)
             else:
                 self._box.add(event)
-        self._settle(step_s)
-        self._time_s = time_s
-
-    def _settle(self, step_s: float) -> None:
-        """Pay for the step; what paying costs is booked on the next one."""
-        busy_s, begin = self._clock.busy_s(step_s), time.thread_time()
-        costs = self._clock.take()
-        self.budget.settle(busy_s, costs, costs.pop(FIXED, 0.0))
-        self._clock.book(FIXED, time.thread_time() - begin)
+        taken_s = time.thread_time() - begin
+        for event in events:
+            self._clock.book(event.kind, taken_s / len(events))
+        return taken_s
 
     def first_nonfinite(self) -> str:
         """The first module of this step whose output was not finite, or ''."""
@@ -189,10 +198,6 @@ class Telemetry:
         message = f"the output of {name} is not finite, although the loss and the gradients are"
         self._emit(Incident(time_s, self._step, "nonfinite_activation", "warning", message, name))
         return True
-
-    def _is_written(self, kind: str, alarm: bool) -> bool:
-        """What is seen between the intervals only goes to the black box."""
-        return alarm or self._step <= self._alarm_until or (self._step - 1) % self._kinds[kind] == 0
 
     def _look_closely(self, optimizers: Sequence[Optimizer]) -> None:
         """Once more and in full what is still there at the end of a step that turned out bad."""
@@ -228,25 +233,20 @@ class Telemetry:
 
     def _fetch(self) -> None:
         """All results that are still on the device, in one transfer."""
-        sentinel = self._outputs.sentinel if self._outputs is not None else None
-        pending = sentinel.pending() if sentinel is not None else None
+        pending = self._outputs.sentinel.pending() if self._outputs is not None else None
+        if not self._tables and pending is None:
+            return
         rows = [rows for _, rows in self._tables]
-        if pending is None:
-            fetched = self._meter.fetch(rows)
-        else:
-            assert sentinel is not None
-            *fetched, largest = self._meter.fetch([*rows, pending])
-            sentinel.take(largest)
+        fetched = self._meter.fetch(rows if pending is None else [*rows, pending])
+        if self._outputs is not None and pending is not None:
+            self._outputs.sentinel.take(fetched.pop())
         self._tables = [(table, rows) for (table, _), rows in zip(self._tables, fetched, strict=True)]
 
     def _events(self, time_s: float) -> list[TensorStats]:
         """What was seen in the step, one event for each kind."""
         tables, rows = [table for table, _ in self._tables], [rows for _, rows in self._tables]
-        events = []
-        for kind in dict.fromkeys(table.kind for table in tables):
-            with self._clock.booked(kind):
-                events.append(self._event(kind, tables, rows, time_s))
-        return events
+        kinds = dict.fromkeys(table.kind for table in tables)
+        return [self._event(kind, tables, rows, time_s) for kind in kinds]
 
     def _event(self, kind: str, tables: Sequence[Table], rows: Sequence[Rows], time_s: float) -> TensorStats:
         """All that was seen of one kind in the step."""

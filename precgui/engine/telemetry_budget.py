@@ -14,6 +14,7 @@ _BETWEEN = 0.25  # of the part of a kind: what looks between its intervals have 
 _FIRST_BETWEEN = 64  # their stride until their cost is known
 _FIXED = 0.5  # of the budget is the most that goes to what is always done, the sentinel first of all
 _SMOOTH = 0.1  # weight of the latest step in the mean of that
+_IDLE = 4  # steps without a look in which nothing is paid out
 _LEAST = 0.2  # of the budget is left to the looks, however short a step is
 _WORTH = 0.8  # of the cost before is what a raised stride must get below
 _SAVED = 4.0  # intervals whose allowance can be saved up: a burst after a pause stays small
@@ -77,6 +78,7 @@ class Budget:
             account.part /= parts
         self._used: dict[str, _Account] = {}
         self._fixed_s, self._fixed_credit_s = -1.0, 0.0
+        self._saved_s, self._idle = 0.0, 0  # earned and not yet paid out, in so many steps
         self.spent_s = self.elapsed_s = 0.0
 
     def due(self, step: int) -> dict[str, int]:
@@ -106,7 +108,11 @@ class Budget:
         self._fixed_s = fixed_s if self._fixed_s < 0 else self._fixed_s + _SMOOTH * (fixed_s - self._fixed_s)
         allowed = self._share * step_s
         self._fixed_credit_s = min(self._fixed_credit_s + _FIXED * allowed, 4 * fixed_s) - fixed_s
-        earned = max(allowed - self._fixed_s, _LEAST * allowed)
+        earned = max(allowed - self._fixed_s, _LEAST * allowed) + self._saved_s
+        if not costs_s and self._idle < _IDLE:  # the accounts wait for it, since paying it out takes time, too
+            self._saved_s, self._idle = earned, self._idle + 1
+            return
+        self._saved_s, self._idle = 0.0, 0
         paid = {id(self._used.get(kind, self._accounts.get(kind))): cost for kind, cost in costs_s.items()}
         spare = sum(self._book(account, earned * account.part, paid.get(id(account), 0.0)) for account in self._all)
         if "gradient" in self._accounts:

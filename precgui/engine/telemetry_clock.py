@@ -27,9 +27,9 @@ class Clock:
         self._marks: list[tuple[str, Any, Any]] = []
         self._begun = time.thread_time()
 
-    def busy_s(self, step_s: float) -> float:
+    def busy_s(self, step_s: float, now_s: float) -> float:
         """What of a step of `step_s` the booked seconds are a share of: not the time in which others had the CPU."""
-        return step_s if self._device is not None else min(step_s, time.thread_time() - self._begun)
+        return step_s if self._device is not None else min(step_s, now_s - self._begun)
 
     def booked(self, name: str) -> Booking:
         """A context; what is done inside is booked on `name`."""
@@ -52,9 +52,10 @@ class Clock:
         self._marks.clear()
         return taken
 
-    def start(self) -> None:
-        """What a step is busy with begins here."""
+    def start(self) -> float:
+        """What a step is busy with begins here, at the time that is returned."""
         self._begun = time.thread_time()
+        return self._begun
 
     def mark(self) -> Any:
         if self._device is None:

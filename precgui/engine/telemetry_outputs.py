@@ -54,6 +54,7 @@ class Outputs:
             elif not any(True for _ in module.children()):
                 self._weightless.append((module, _OutputHook(self, name, weighty=False)))
         self._handles: dict[str, list[RemovableHandle]] = {"weighty": [], "weightless": [], "entrance": []}
+        self._hooked_now = (False, False)
         self._exit = model.register_forward_hook(_ReturnHook(self), with_kwargs=True)
 
     def begin(self, wanted: Set[str], *, guarded: bool, everywhere: bool = False) -> None:
@@ -75,6 +76,9 @@ class Outputs:
 
     def _have_hooks(self, *, modules: bool, all_modules: bool) -> None:
         """Hooks on those with weights, or on all."""
+        if (modules, all_modules) == self._hooked_now:
+            return
+        self._hooked_now = modules, all_modules
         wanted = {"weighty": modules, "weightless": all_modules, "entrance": modules}
         for name, handles in self._handles.items():
             if handles and not wanted[name]:

@@ -27,6 +27,9 @@ _LIMITS = {  # bytes of a number, and the bits of Inf
 }
 
 
+_NOTHING: tuple[Any, int] = (lambda: None, 0)  # looks like a reference to a tensor that is gone
+
+
 class Sentinel:
     """Looks for NaN and Inf in all outputs that it is shown, in the order in which they come.
 
@@ -43,7 +46,7 @@ class Sentinel:
     def begin(self) -> None:
         """A step begins."""
         self.spent_s = 0.0  # CPU time of the step
-        self._last: tuple[Any, int] = (lambda: None, 0)
+        self._last: tuple[Any, int] = _NOTHING
         self._first, self._last_bad = "", False
         self._names.clear()
         self._largest.clear()
