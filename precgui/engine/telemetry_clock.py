@@ -8,6 +8,7 @@ from collections import defaultdict
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
 _ROWS_OF_A_PIECE = 64  # tensors that the run file compresses together
@@ -94,10 +95,9 @@ def keeping_s(tensors: int) -> float:
 
 @cache
 def _piece_s() -> float:
-    histograms = torch.zeros(_ROWS_OF_A_PIECE, 256, dtype=torch.int32)
-    counts = torch.exp2(-torch.arange(24.0)) * torch.arange(1, _ROWS_OF_A_PIECE + 1)[:, None] * 1000
-    histograms[:, 96:120] = counts.int()
-    shuffled = histograms.view(torch.uint8).view(-1, 4).T.contiguous().numpy().tobytes()
+    histograms = np.zeros((_ROWS_OF_A_PIECE, 256), np.int32)
+    histograms[:, 96:120] = np.exp2(-np.arange(24.0)) * np.arange(1, _ROWS_OF_A_PIECE + 1)[:, None] * 1000
+    shuffled = histograms.view(np.uint8).reshape(-1, 4).T.tobytes()
     return min(_compressed_s(shuffled) for _ in range(10))
 
 

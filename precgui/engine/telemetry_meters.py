@@ -92,7 +92,7 @@ class HostMeter:
 
     def __init__(self) -> None:
         self._halves = half_ulps()
-        probe = [torch.ones(3)]  # compiles or loads the loops before they are timed
+        probe = [torch.ones(3, dtype=torch.float32, device="cpu")]  # loads the loops before they are timed
         self.compare(probe, [1], 0, self.keep(probe, [1], 0))
         finished(Table("gradient", [""], [1], [3]), self.measure(probe, [1], 0), 0, 0.0)
 

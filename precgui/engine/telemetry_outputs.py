@@ -47,7 +47,7 @@ class Outputs:
         self._weightless: list[tuple[nn.Module, Hook]] = []
         for path, module in model.named_modules():
             name = plain_name(path)
-            if module is model or not name:
+            if module is model or not name or isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
                 continue
             if any(True for _ in module.parameters(recurse=False)):
                 self._weighty.append((module, _OutputHook(self, name, weighty=True)))
@@ -213,7 +213,7 @@ class _GradientHook(Hook):
 def hook_s() -> float:
     """CPU time that a hook takes of a step beside what is done with the output, tried once with a module of no work."""
     module = nn.Identity()
-    outputs, sample = Outputs(nn.Sequential(module), lambda *_: None), torch.ones(1)
+    outputs, sample = Outputs(nn.Sequential(module), lambda *_: None), torch.ones(1, dtype=torch.float32, device="cpu")
 
     def called_s(*, hooked: bool) -> float:
         outputs.begin(frozenset(), guarded=hooked, everywhere=hooked)

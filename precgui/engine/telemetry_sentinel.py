@@ -41,7 +41,7 @@ class Sentinel:
         self._names: list[str] = []
         self._largest: list[Tensor] = []
         self.begin()
-        self._look("", torch.ones(3))  # compiles or loads the loop before it is timed
+        self._look("", torch.ones(3, dtype=torch.float32, device="cpu"))  # loads the loop before it is timed
 
     def begin(self) -> None:
         """A step begins."""

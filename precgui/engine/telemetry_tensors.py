@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
+_DEEPEST = 8  # containers in each other
 _PLAIN = (Tensor, nn.Parameter)
 _LARGEST, _SMALLEST = torch.finfo(torch.float32).max, 2.0**-149
 _DIGITS = -(1 << 29)  # FP64 has 29 more than FP32
@@ -57,7 +60,10 @@ def readable(tensor: Tensor) -> Tensor | None:
     if hasattr(tensor, "to_local"):
         return readable(tensor.to_local())
     wraps: bool = is_traceable_wrapper_subclass(tensor)
-    return None if wraps or tensor.layout is not torch.strided else readable(tensor.as_subclass(Tensor))
+    if wraps or tensor.layout is not torch.strided:
+        return None
+    plain = tensor.as_subclass(Tensor)
+    return readable(plain) if type(plain) is Tensor else None  # a fake tensor has no numbers and stays what it is
 
 
 def dense(tensor: Tensor) -> Tensor:
@@ -82,14 +88,22 @@ def single(values: Tensor) -> Tensor:
     return torch.where((inside == 0) & (values != 0), torch.copysign(inside.new_tensor(_SMALLEST), inside), inside)
 
 
-def floats(outputs: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of real or complex numbers in what a module returned, each with its place: '', '[1]', '.loss'."""
+def floats(outputs: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of real or complex numbers in what a module returned, each with its place: '', '[1]', '.loss'.
+
+    They are looked for in lists, tuples, dicts and dataclasses, which can be read without doing anything.
+    """
     if isinstance(outputs, Tensor):
         if outputs.is_floating_point() or outputs.is_complex():
             yield path, outputs
-    elif isinstance(outputs, Mapping):
-        for key, value in outputs.items():
-            yield from floats(value, f"{path}.{key}")
-    elif isinstance(outputs, Sequence) and not isinstance(outputs, str):
-        for place, value in enumerate(outputs):
-            yield from floats(value, f"{path}[{place}]")
+        return
+    places: Iterable[tuple[str, Any]] = ()
+    if isinstance(outputs, (dict, UserDict)):
+        places = ((f".{key}", value) for key, value in outputs.items())
+    elif isinstance(outputs, (list, tuple)):
+        places = ((f"[{place}]", value) for place, value in enumerate(outputs))
+    elif is_dataclass(outputs) and not isinstance(outputs, type):
+        places = ((f".{each.name}", getattr(outputs, each.name, None)) for each in fields(outputs))
+    if depth < _DEEPEST:  # what contains itself has no end
+        for place, value in places:
+            yield from floats(value, path + place, depth + 1)

@@ -78,5 +78,5 @@ def told(error: BaseException, step: int) -> tuple[Status, str, str]:
     if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and not error.code):
         word = "left" if isinstance(error, SystemExit) else "interrupted"
         return "stopped", f"{word} inside step {step}", ""
-    what = f"{type(error).__name__} at step {step}"
-    return "failed", f"{what}: {error}" if str(error) else what, "".join(traceback.format_exception(error))
+    what, why = f"{type(error).__name__} at step {step}", str(error).strip().partition("\n")[0]
+    return "failed", f"{what}: {why}" if why else what, "".join(traceback.format_exception(error))
