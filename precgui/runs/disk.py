@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import IO
+
+import numpy as np
 
 from precgui.runs.errors import RunFileError
 
@@ -29,7 +30,9 @@ class Ballast:
         self._file: IO[bytes] | None = None
         try:
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  held until drop()
-            self._file.write(os.urandom(_BALLAST_BYTES))  # random, or a compressing file system would store nothing
+            self._file.write(
+                np.random.default_rng().bytes(_BALLAST_BYTES)
+            )  # random, or a compressing file system would store nothing
             self._file.flush()
         except OSError as error:
             self.drop()
