@@ -21,7 +21,7 @@ from precgui.engine.hook import Hook
 from precgui.engine.telemetry import Telemetry, Weight
 from precgui.engine.telemetry_outputs import plain_name
 from precgui.engine.telemetry_tensors import readable, unseen
-from precgui.engine.telemetry_weights import updated_by
+from precgui.engine.telemetry_weights import origin, updated_by
 from precgui.events import Emit
 
 _NOTHING = {name: 0 for name in RecordConfig.model_fields if name.endswith("_every")}
@@ -106,7 +106,7 @@ class LoopWatch:
             for optimizer in left_out:
                 self._look_at_gradients(optimizer, 1.0)
         norms = torch.stack(list(self._norms.values())).tolist() if self._norms else []
-        self._first = next((name for name, n in zip(self._norms, norms, strict=True) if not math.isfinite(n)), "")
+        self._first = origin([name for name, n in zip(self._norms, norms, strict=True) if not math.isfinite(n)])
         every = [*self._known, *norms]
         norm = math.hypot(*every) if every else math.nan
         rate = self._lr if self._stepped else float(self._optimizers[0].param_groups[0]["lr"])

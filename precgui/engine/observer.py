@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from precgui.engine.tasks import Batch
 from precgui.events import StepDone
 
@@ -16,6 +18,9 @@ class Observer:
 
     def gradients(self) -> None:
         """The gradients are complete and unscaled, not yet clipped."""
+
+    def norms(self, weights: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
+        """L2 norms of the unscaled gradients of these weights, on their device; they are not yet clipped."""
 
     def before_update(self) -> None:
         """The gradients are clipped, the optimizer is about to step."""

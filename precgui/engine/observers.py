@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.config import RunConfig
@@ -21,6 +21,7 @@ from precgui.engine.outset import Outset
 from precgui.engine.precisions import Precision
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry import Telemetry, Weight
+from precgui.engine.telemetry_weights import origin
 from precgui.events import Severity, StepDone
 
 
@@ -91,9 +92,14 @@ class Averaging(Observer):
 class Troubles(Observer):
     """Marks on the time line: what was not finite and where, skipped steps, changes of the loss scale."""
 
-    def __init__(self, journal: Journal, precision: Precision, model: nn.Module, telemetry: Telemetry | None) -> None:
-        self._journal, self._precision, self._model, self._telemetry = journal, precision, model, telemetry
+    def __init__(self, journal: Journal, precision: Precision, begun: Outset, telemetry: Telemetry | None) -> None:
+        self._journal, self._precision, self._telemetry = journal, precision, telemetry
+        self._names = {id(used): name for (name, _), used in zip(begun.trained(), begun.weights, strict=True)}
         self._batches: Sequence[Batch] = ()
+        self._normed: tuple[Sequence[Tensor], Sequence[Tensor]] = (), ()
+
+    def norms(self, weights: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
+        self._normed = weights, norms
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         self._batches = batches
@@ -110,7 +116,7 @@ class Troubles(Observer):
             word = "lowered" if scale < done.scale else "raised"
             message = f"loss scale {word} from {done.scale:g} to {scale:g}"
             self._journal.incident(done.step, "scale_change", "info", message)
-        self._batches = ()
+        self._batches, self._normed = (), ((), ())
 
     def _tell_loss(self, done: StepDone) -> None:
         if part := _nonfinite_part(self._batches):
@@ -122,12 +128,17 @@ class Troubles(Observer):
         self._journal.incident(done.step, "nonfinite_loss", "error", f"the loss is {done.loss}{where}", module)
 
     def _tell_gradients(self, done: StepDone) -> None:
-        name = self._precision.first_nonfinite(self._model)
-        if not name and self._telemetry is not None:  # the precision may have let go of the gradients
-            name = self._telemetry.first_nonfinite_gradient()
+        weights, norms = self._normed
+        values = torch.stack(list(norms)).tolist()
+        name = origin([self._names[id(w)] for w, value in zip(weights, values, strict=True) if _is_bad(w, value)])
         where = f"first in {name}" if name else "each is finite, their norm overflows FP32"
         severity: Severity = "warning" if done.skipped else "error"
         self._journal.incident(done.step, "nonfinite_gradient", severity, f"gradients not finite: {where}", name)
+
+
+def _is_bad(weight: Tensor, norm: float) -> bool:
+    """Whether its gradient held NaN or Inf: a norm of Inf may also be an overflow; clipped by it, finite ones are 0."""
+    return math.isnan(norm) or (math.isinf(norm) and (weight.grad is None or not bool(weight.grad.isfinite().all())))
 
 
 def _nonfinite_part(batches: Sequence[Batch]) -> str:
@@ -160,7 +171,7 @@ def observers(config: RunConfig, begun: Outset, journal: Journal) -> list[Observ
         wanted.append(Averaging(begun.average))
     if begun.device.type == "cpu":  # last, since the others let go at the start of a step of what they kept
         wanted.append(MemoryPeak(journal, _held(begun)))
-    return [*wanted, Troubles(journal, begun.precision, begun.model, telemetry)]
+    return [*wanted, Troubles(journal, begun.precision, begun, telemetry)]
 
 
 def _held(begun: Outset) -> dict[str, Callable[[], Any]]:

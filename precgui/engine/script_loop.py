@@ -112,11 +112,11 @@ def _clip(config: RunConfig, source: Source) -> list[str]:
     lines = [] if scaling(config) == "none" else ["scaler.unscale_(optimizer)"]
     if config.train.clip_norm is None:
         return lines
-    source.take("train", "total_norm")
+    source.take("train", "single_norms", "total_norm")
     return [
         *lines,
         "clipped = [weight for weight in weights if weight.grad is not None]",
-        "norm = total_norm([weight.grad for weight in clipped])",
+        "norm = total_norm(single_norms([weight.grad for weight in clipped]))",
         f"nn.utils.clip_grads_with_norm_(clipped, {config.train.clip_norm}, norm)",
     ]
 

@@ -20,7 +20,7 @@ from precgui.engine.telemetry_meters import Meter, meter_for, stride_for
 from precgui.engine.telemetry_outputs import Outputs, hook_s
 from precgui.engine.telemetry_rows import Rows, Table, finished, nonfinite, norm
 from precgui.engine.telemetry_tensors import readable, unseen
-from precgui.engine.telemetry_weights import Weight, exact_values, gradients, states, updated_by, values
+from precgui.engine.telemetry_weights import Weight, exact_values, gradients, origin, states, updated_by, values
 from precgui.events import Emit, Facts, Incident, TensorStats
 
 __all__ = ["Telemetry", "Weight"]
@@ -174,9 +174,9 @@ class Telemetry:
         return self._outputs.sentinel.first_nonfinite() if self._outputs is not None else ""
 
     def first_nonfinite_gradient(self) -> str:
-        """The first parameter whose gradient was seen to be not finite, or ''; on a GPU it is known after `end`."""
-        looks = [(table, rows) for table, rows in self._tables if table.kind == "gradient"]
-        return next((name for table, rows in looks if (name := nonfinite(table, rows))), "")
+        """The parameter with which gradients that are not finite began, see `origin`; on a GPU known after `end`."""
+        seen = [nonfinite(table, rows) for table, rows in self._tables if table.kind == "gradient"]
+        return origin([name for names in seen for name in names])
 
     def close(self) -> None:
         """Leave the model as it was before, and tell how closely was looked and what it cost."""

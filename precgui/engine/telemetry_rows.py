@@ -59,12 +59,12 @@ def norm(rows: Rows) -> float:
     return math.inf if infinite else math.sqrt(rows[:, k.SQUARES].sum())
 
 
-def nonfinite(table: Table, rows: Any) -> str:
-    """The first tensor in which NaN or Inf was seen, or ''; rows that are still on a device say nothing."""
+def nonfinite(table: Table, rows: Any) -> list[str]:
+    """The tensors in which NaN or Inf was seen; rows that are still on a device say nothing."""
     if not isinstance(rows, np.ndarray):
-        return ""
+        return []
     bad = rows[:, (k.NAN, k.POS_INF, k.NEG_INF)].any(axis=1)
-    return table.names[int(bad.argmax())] if bad.any() else ""
+    return [table.names[place] for place in np.flatnonzero(bad)]
 
 
 def finished(table: Table, rows: Rows, step: int, time_s: float) -> TensorStats:

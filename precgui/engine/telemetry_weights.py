@@ -55,3 +55,10 @@ def states(weights: Sequence[Weight], optimizers: Sequence[Optimizer]) -> Named:
         if isinstance(state, Tensor) and state.is_floating_point() and state.numel() == weight.own.numel()
         and (state.dim() or name != "step")
     ]  # fmt: skip
+
+
+def origin(bad: Sequence[str]) -> str:
+    """Of the parameters whose gradients are not finite, in the order of the model, the one that the backward pass met
+    first: the first one of the last module. '' where there are none."""
+    module = bad[-1].rpartition(".")[0] if bad else ""
+    return next((name for name in bad if name.rpartition(".")[0] == module), "")

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -163,7 +163,10 @@ class _Training:
     def _clip(self) -> Tensor:
         """The L2 norm of the unscaled gradients, before they are clipped to the configured norm."""
         weights = [w for group in self.optimizer.param_groups for w in group["params"] if w.grad is not None]
-        norm = total_norm([w.grad for w in weights if w.grad is not None])
+        norms = single_norms([w.grad for w in weights if w.grad is not None])
+        norm = total_norm(norms)
+        for observer in self.observers:
+            observer.norms(weights, norms)
         if self.config.train.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(weights, self.config.train.clip_norm, norm)
         return norm
@@ -202,11 +205,15 @@ class _Training:
         return lr
 
 
-def total_norm(gradients: list[Tensor]) -> Tensor:
-    """The L2 norm over all gradients, in FP32 at least: it would overflow in FP16 and have three digits in BF16."""
+def single_norms(gradients: list[Tensor]) -> Sequence[Tensor]:
+    """The L2 norm of each gradient, in FP32 at least: it would overflow in FP16 and have three digits in BF16."""
     narrow = any(gradient.element_size() < 4 for gradient in gradients)
-    norms = torch._foreach_norm(gradients, dtype=torch.float32 if narrow else None)
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return torch._foreach_norm(gradients, dtype=torch.float32 if narrow else None)
+
+
+def total_norm(norms: Sequence[Tensor]) -> Tensor:
+    """The L2 norm over all gradients, from that of each."""
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)))
     return norm
 
 

@@ -147,17 +147,6 @@ def test_that_the_error_of_a_product_tells_the_format() -> None:
     assert gemm_error(CPU, torch.float64) == 0
 
 
-def test_that_the_first_bad_gradient_is_named() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    precision = precisions.make(config.load("digits-quick"), CPU)
-    assert precision.first_nonfinite(model) == ""
-    assert model[1].bias.grad is not None
-    model[1].bias.grad[0] = float("inf")
-    assert precision.first_nonfinite(model) == "1.bias"
-
-
 @pytest.mark.parametrize("under_autocast", [True, False])
 def test_that_attention_in_fp16_agrees_with_torchs_own(under_autocast: bool) -> None:
     torch.manual_seed(0)

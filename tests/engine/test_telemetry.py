@@ -224,7 +224,7 @@ def test_that_a_parameter_is_named_in_the_step_whatever_is_due(tmp_path: Path, p
                 "record": {"gradients_every": 0, "activations_every": 0}}  # fmt: skip
     train(build(settings), events.append, lambda: False)
     (told,) = [event for event in events if isinstance(event, Incident) and event.kind == "nonfinite_gradient"]
-    assert (told.step, told.module) == (7, "0.weight")
+    assert (told.step, told.module) == (7, "2.weight")
 
 
 TASK = """
@@ -244,6 +244,31 @@ class Late:
         self.count += 1
         return nn.functional.cross_entropy(outputs, targets) * (float("nan") if self.count == 7 else 1)
 """
+
+
+@pytest.mark.parametrize("clip", ["", "clip_norm"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16-amp", "bf16-sr"])
+def test_that_bad_gradients_are_named_by_where_the_backward_pass_met_them(
+    tmp_path: Path, precision: str, clip: str
+) -> None:
+    """Clipping by a norm that is NaN makes all gradients NaN: what is told must be from before."""
+    task = tmp_path / "midst.py"
+    hook = "lambda gradient: gradient * (float('nan') if self.count == 7 else 1)"
+    task.write_text(
+        TASK.replace("Late", "Midst").replace("* (float(\"nan\") if self.count == 7 else 1)", "").replace(
+            "return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))",
+            "made = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))\n"
+            f"        made[3].register_full_backward_hook(lambda m, i, o: tuple(({hook})(each) for each in i))\n"
+            "        return made",
+        )
+    )  # fmt: skip
+    events: list[Event] = []
+    trained = {"max_steps": 7} | ({clip: 0.1} if clip else {})
+    settings = {"task": f"{task}:Midst", "precision": precision, "threads": 1, "train": trained}
+    settings["record"] = {"gradients_every": 0}
+    train(build(settings), events.append, lambda: False)
+    (told,) = [event for event in events if isinstance(event, Incident) and event.kind == "nonfinite_gradient"]
+    assert (told.step, told.module) == (7, "1.weight")
 
 
 def test_that_the_record_tells_what_it_cost() -> None:

@@ -106,13 +106,6 @@ class Precision:
         self.scale = self._scaler.get_scale()
         return not taken
 
-    def first_nonfinite(self, model: nn.Module) -> str:
-        """The name of the first parameter whose gradient holds NaN or Inf, or ''."""
-        for name, parameter in model.named_parameters():
-            if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
-                return name
-        return ""
-
     def _make_scaler(self, config: ScalingConfig) -> torch.amp.GradScaler:
         enabled = self.scaling_mode != "none"
         scaler = self._scaler_type()(

@@ -49,14 +49,6 @@ class Pure(Precision):
             self.masters.give_weights()
         return skipped
 
-    def first_nonfinite(self, model: nn.Module) -> str:
-        if self.masters is None:
-            return super().first_nonfinite(model)
-        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        gradients = (master.grad for master in self.masters.parameters)
-        bad = (n for n, g in zip(names, gradients, strict=True) if g is not None and not bool(g.isfinite().all()))
-        return next(bad, "")
-
 
 class BF16Pure(Pure):
     storage = torch.bfloat16
@@ -75,7 +67,6 @@ class BF16Stochastic(BF16Pure):
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
         self._clock = Clock(config.seed)
-        self._norms: list[Tensor | None] = []  # of the latest gradients
 
     def weights(self, model: nn.Module) -> list[nn.Parameter]:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -84,18 +75,7 @@ class BF16Stochastic(BF16Pure):
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
         self._clock.tick += 1
-        assert self.masters is not None
-        graded = [master.grad for master in self.masters.parameters]
-        found = [gradient for gradient in graded if gradient is not None]
-        norms = iter(torch._foreach_norm(found) if found else [])
-        self._norms = [next(norms) if gradient is not None else None for gradient in graded]
         return super().step(optimizer)
-
-    def first_nonfinite(self, model: nn.Module) -> str:
-        """The gradients are gone when it is asked for: their norms tell."""
-        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        bad = (n for n, norm in zip(names, self._norms, strict=True) if norm is not None and not bool(norm.isfinite()))
-        return next(bad, "")
 
     def _rounded(self, weight: Tensor, place: int) -> Tensor:
         return quantize(weight, "bf16", rounding="stochastic", seed=self._clock.draw(f"weight {place}"))
