@@ -71,6 +71,28 @@ def test_that_zeros_and_infinities_of_a_cast_are_foretold(
         assert foretold / elements == pytest.approx(found / elements, abs=3e-5)
 
 
+@pytest.mark.parametrize("name", [*CASTS, "e4m3fn", "e5m2"])
+def test_that_the_noise_of_a_cast_is_foretold_without_bias(
+    run: tuple[Path, list[dict[str, Tensor]]], name: str
+) -> None:
+    path, taken = run
+    kind = (CASTS | {"e4m3fn": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2})[name]
+    errors = []
+    with precgui.open_run(path) as saved:
+        record = saved.tensors()["gradient"]
+        for row, gradients in enumerate(taken):
+            told = WhatIf(record.exponents(row, row + 1)[0], record.stats(row, row + 1)[0]).predict(name, 8)
+            for tensor, gradient in gradients.items():
+                exact = gradient.double() * 2.0**8
+                noise = float((exact - exact.float().to(kind).double()).square().sum())
+                foretold = float(told.snr_db[record.names.index(tensor)])
+                if noise and gradient.numel() > 200 and np.isfinite(foretold):
+                    errors.append(foretold - 10 * np.log10(float(exact.square().sum()) / noise))
+    assert len(errors) > 30
+    assert abs(np.median(errors)) < 0.3
+    assert np.percentile(np.abs(errors), 95) < 1
+
+
 def test_that_the_casts_show_what_is_to_be_foretold(run: tuple[Path, list[dict[str, Tensor]]]) -> None:
     """At the scales above, real zeros and real infinities do occur."""
     gradients = torch.cat([gradient.ravel() for step in run[1] for gradient in step.values()])
