@@ -35,7 +35,7 @@ KINDS = {
 REFRESH_MS = 1000  # of a run that goes on
 SLICE_S, PAUSE_MS = 0.01, 5  # of reading a long record, and between two of them
 _NO_RUN = "Open a run, or start one: precgui records the exponents of its gradients, weights and activations."
-_NO_TENSORS = "No tensors were recorded in the open runs; switch on record.tensors in Run."
+_NO_TENSORS = "The open runs hold no tensors: event files never do, run files do with record.tensors (in Run)."
 
 
 class TensorsPanel(Pages):
