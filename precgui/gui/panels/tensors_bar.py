@@ -15,7 +15,7 @@ PACE_MS = 16  # between two answers while the slider is dragged: 60 a second
 SETTLED_MS = 250  # without a move until the list is put in order again
 _ANSWERS = (
     "Zeros and the largest safe scale are counted, of the elements and steps that were looked at. The share that "
-    "overflows is interpolated within one octave. The signal-to-noise ratio is an estimate: mostly within 1.5 dB, less "
+    "overflows is interpolated within one octave. The signal-to-noise ratio is an estimate: mostly within 1.7 dB, less "
     "sure where a few elements make up the sum."
 )
 
