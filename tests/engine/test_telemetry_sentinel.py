@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from precgui.config import RecordConfig
+from precgui.engine import telemetry_repeat
 from precgui.engine.loop_watch import LoopWatch
 from precgui.engine.telemetry_outputs import Outputs
 from precgui.engine.telemetry_sentinel import Sentinel
@@ -104,6 +105,13 @@ def break_at(module: nn.Module) -> Any:
     return module.register_forward_hook(lambda _module, _inputs, output: output / 0 * 0)
 
 
+@pytest.fixture
+def passed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models here are taken for such as a second pass leaves no trace in."""
+    monkeypatch.setattr(telemetry_repeat, "leaves_no_trace", lambda *_: True)
+
+
+@pytest.mark.usefixtures("passed_twice")
 @pytest.mark.parametrize("name", ["frozen", "first", "odd", "drop", "last"])
 @pytest.mark.parametrize("guarded", [False, True])
 def test_that_the_first_of_all_modules_is_named_in_the_very_step(name: str, guarded: bool) -> None:
@@ -122,6 +130,7 @@ def test_that_the_first_of_all_modules_is_named_in_the_very_step(name: str, guar
     outputs.close()
 
 
+@pytest.mark.usefixtures("passed_twice")
 def test_that_a_second_pass_leaves_no_trace_in_numbers() -> None:
     results = []
     for watched in (False, True):
@@ -141,6 +150,7 @@ def test_that_a_second_pass_leaves_no_trace_in_numbers() -> None:
         assert torch.equal(plain.nan_to_num(7.0), seen.nan_to_num(7.0))
 
 
+@pytest.mark.usefixtures("passed_twice")
 def test_that_a_model_that_cannot_be_called_twice_trains_on() -> None:
     class Once(Parts):
         def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
@@ -157,6 +167,7 @@ def test_that_a_model_that_cannot_be_called_twice_trains_on() -> None:
     outputs.close()
 
 
+@pytest.mark.usefixtures("passed_twice")
 def test_that_a_run_that_stays_broken_is_not_passed_twice_in_each_step() -> None:
     model = Parts()
     outputs = Outputs(model, lambda *_: None)
@@ -165,6 +176,20 @@ def test_that_a_run_that_stays_broken_is_not_passed_twice_in_each_step() -> None
         model(torch.ones(3, 4), shift=torch.nan)
     assert model.passes == 64 + 4
     outputs.close()
+
+
+def test_that_only_modules_without_a_state_of_their_own_are_passed_twice() -> None:
+    for model, passes in ((Parts(), 1), (nn.Sequential(Parts()), 1)):
+        outputs = Outputs(model, lambda *_: None)
+        outputs.begin(frozenset(), guarded=False)
+        model(torch.full((3, 4), torch.nan))
+        assert next(part for part in model.modules() if isinstance(part, Parts)).passes == passes
+        outputs.close()
+    plain = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    assert telemetry_repeat.leaves_no_trace(plain, [torch.ones(1)], {"scale": 2.0})
+    assert not telemetry_repeat.leaves_no_trace(plain, [iter(())], {})
+    plain[0].register_forward_hook(lambda *_: None)
+    assert not telemetry_repeat.leaves_no_trace(plain, [torch.ones(1)], {})
 
 
 def test_that_a_view_is_read_again_only_when_something_was_written() -> None:
