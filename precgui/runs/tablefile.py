@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -225,6 +226,8 @@ def _create(draft: Path, path: Path) -> h5py.File:
         draft.unlink(missing_ok=True)  # of a process that died with the same number
         return h5py.File(draft, "x", libver=_LIBVER, locking="best-effort", **_WITHIN_PAGES)
     except (OSError, RuntimeError) as error:
+        if getattr(error, "errno", None) == errno.ENAMETOOLONG:
+            raise RunFileError(f"{path.name} is too long for a file name; choose a shorter one.") from None
         raise RunFileError(f"{path} cannot be created: {error}; choose another folder.") from None
 
 

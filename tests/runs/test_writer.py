@@ -50,6 +50,12 @@ def test_that_a_file_for_a_folder_is_named(tmp_path: Path) -> None:
         open_writer(tmp_path / "file" / "run.h5")
 
 
+def test_that_a_name_that_is_too_long_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(RunFileError, match="is too long for a file name; choose a shorter one"):
+        open_writer(tmp_path / f"{'x' * 250}.h5")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere")
 def test_that_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
