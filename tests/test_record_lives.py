@@ -1,0 +1,291 @@
+"""What users do with a model while it is recorded: the training must not notice, and the file must not suffer."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import gc
+import io
+import itertools
+import math
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import precgui
+from precgui.record import Recorder
+from tests.test_record import ALL, batches, network
+
+
+class Loop:
+    """A small training; `step` is one step of it."""
+
+    def __init__(self, path: Path | None = None, model: nn.Module | None = None) -> None:
+        self.model = network() if model is None else model
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        self.recorder = Recorder(path, self.model, self.optimizer, record=ALL) if path else None
+        self.data: Iterator[tuple[Tensor, Tensor]] = itertools.cycle(batches(4))
+        self.losses: list[float] = []
+
+    def step(self, model: Callable[[Tensor], Tensor] | None = None) -> None:
+        inputs, targets = next(self.data)
+        loss = nn.functional.cross_entropy((model or self.model)(inputs), targets)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.losses.append(loss.item())
+        if self.recorder is not None:
+            self.recorder.step(loss)
+
+
+def deepcopied(loop: Loop) -> None:
+    copied = copy.deepcopy(loop.model)
+    copied(torch.full((2, 8), math.nan)).sum().backward()
+
+
+def averaged(loop: Loop) -> None:
+    mean = torch.optim.swa_utils.AveragedModel(loop.model)
+    mean.update_parameters(loop.model)
+    mean(torch.full((2, 8), math.nan))
+
+
+def saved(loop: Loop) -> None:
+    file = io.BytesIO()
+    torch.save(loop.model, file)
+    file.seek(0)
+    torch.load(file, weights_only=False)(torch.full((2, 8), math.nan)).sum().backward()
+
+
+def traced(loop: Loop) -> None:
+    torch.jit.trace(loop.model, torch.ones(2, 8))
+
+
+def faked(loop: Loop) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        loop.model(torch.ones(2, 8))
+
+
+def transformed(loop: Loop) -> None:
+    torch.func.jacrev(loop.model)(torch.full((8,), math.nan))
+    torch.func.vmap(loop.model)(torch.full((2, 8), math.nan))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("use", [deepcopied, averaged, saved, traced, faked, transformed])
+def test_that_a_model_can_be_used_otherwise_while_it_is_recorded(tmp_path: Path, use: Callable[[Loop], None]) -> None:
+    plain, recorded = Loop(), Loop(tmp_path / "run.h5")
+    for loop in (plain, recorded):
+        for _ in range(3):
+            use(loop)
+            loop.step()
+            use(loop)
+    assert recorded.recorder is not None
+    recorded.recorder.close()
+    use(recorded)
+    assert recorded.losses == plain.losses
+    for one, other in zip(recorded.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.steps, list(run.events("nonfinite_activation"))) == ("completed", 3, [])
+        weights = run.tensors()["weight"]
+        assert {name for name in weights.names if name.endswith("weight")} == {"0.weight", "2.weight"}
+
+
+LOADER = """
+import sys, torch
+sys.modules["precgui"] = None  # no such thing here
+model = torch.load(sys.argv[1], weights_only=False)
+model(torch.ones(1, 8)).sum().backward()
+"""
+
+
+def test_that_a_saved_model_is_loaded_without_precgui(tmp_path: Path) -> None:
+    loop = Loop(tmp_path / "run.h5")
+    loop.step()
+    torch.save(loop.model, tmp_path / "model.pt")
+    subprocess.run([sys.executable, "-c", LOADER, tmp_path / "model.pt"], check=True, cwd=tmp_path, timeout=240)
+    assert loop.recorder is not None
+    loop.recorder.close()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_that_scripted_models_are_recorded_from_outside(tmp_path: Path) -> None:
+    scripted = torch.jit.script(nn.Linear(8, 4))
+    for path, model in (("a.h5", scripted), ("b.h5", nn.Sequential(scripted, nn.Tanh()))):
+        loop = Loop(tmp_path / path, model)
+        loop.step()
+        assert loop.recorder is not None
+        loop.recorder.close()
+        with precgui.open_run(tmp_path / path) as run:
+            assert len(run.tensors()["gradient"]) == 1
+
+
+def test_that_default_device_and_type_are_the_users(tmp_path: Path) -> None:
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            model = nn.Linear(8, 4, device="cpu", dtype=torch.float32)
+            loop = Loop(tmp_path / "run.h5", model)
+            loop.data = iter([(torch.ones(3, 8, device="cpu", dtype=torch.float32), torch.zeros(3, 4, device="cpu"))])
+            loop.step()
+    finally:
+        torch.set_default_dtype(default)
+    assert loop.recorder is not None
+    loop.recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert "weight" in run.tensors()["gradient"].names
+
+
+@dataclasses.dataclass
+class Answer:
+    logits: Tensor
+    about: Any
+
+
+class Drawing(collections.abc.Sequence[Tensor]):
+    """Draws its elements when they are read."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, place: Any) -> Tensor:
+        if place:
+            raise IndexError
+        return torch.rand(1)
+
+
+class Answering(nn.Module):
+    def __init__(self, about: Any) -> None:
+        super().__init__()
+        self.layer, self.about = nn.Linear(8, 4), about
+
+    def forward(self, inputs: Tensor) -> Answer:
+        return Answer(self.layer(inputs), self.about)
+
+
+def endless() -> list[Any]:
+    found: list[Any] = [torch.ones(1)]
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize("about", [None, Drawing(), endless(), {"a": ("text", 3)}, iter("abc")], ids=type)
+def test_that_any_output_of_a_module_is_left_alone(tmp_path: Path, about: Any) -> None:
+    loop = Loop(tmp_path / "run.h5", Answering(about))
+    torch.manual_seed(0)
+    loop.step(lambda inputs: loop.model(inputs).logits)
+    after = torch.rand(1)
+    torch.manual_seed(0)
+    assert torch.equal(after, torch.rand(1))
+    assert loop.recorder is not None
+    loop.recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert "(model).logits" in run.tensors()["activation"].names
+
+
+def test_that_new_parameters_and_new_optimizers_are_recorded(tmp_path: Path) -> None:
+    loop = Loop(tmp_path / "run.h5")
+    other = torch.optim.SGD([nn.Parameter(torch.ones(1, requires_grad=True))], lr=0.1)
+    loop.step()
+    late = nn.Parameter(torch.ones(4))
+    loop.model.register_parameter("late", late)
+    loop.optimizer.add_param_group({"params": [late]})
+    other.step()
+    loop.step(lambda inputs: loop.model(inputs) * late)
+    loop.step(lambda inputs: loop.model(inputs) * late)
+    loop.optimizer = torch.optim.SGD(loop.model.parameters(), lr=0.5)
+    for _ in range(2):
+        loop.step(lambda inputs: loop.model(inputs) * late)
+    assert loop.recorder is not None
+    loop.recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert not run.series("skipped")[1].any()
+        assert run.series("lr")[1].tolist() == [0.01] * 3 + [0.5] * 2
+        gradients = run.tensors()["gradient"]
+        assert gradients.stat("count")[-1, gradients.names.index("late")] == 4
+        assert not [name for name in gradients.names if name.startswith("(parameter")]
+
+
+def test_that_one_of_several_optimizers_that_is_skipped_is_seen(tmp_path: Path) -> None:
+    model = network()
+    optimizers = [torch.optim.SGD(model[place].parameters(), lr=0.1) for place in (0, 2)]
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with Recorder(tmp_path / "run.h5", model, optimizers, scaler) as recorder:
+        loss = model(batches(1)[0][0]).sum()
+        scaler.scale(loss).backward()
+        model[0].weight.grad[0, 0] = math.inf
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+        recorder.step(loss)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert [event.module for event in run.events("nonfinite_gradient")] == ["0.weight"]
+        (skipped,) = run.events("skipped_step")
+        assert skipped.message.startswith("some weights not updated")
+
+
+def in_child(loop: Loop) -> None:
+    assert loop.recorder is not None
+    loop.step()
+    loop.recorder.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_that_a_forked_process_leaves_the_file_alone(tmp_path: Path) -> None:
+    loop = Loop(tmp_path / "run.h5")
+    loop.step()
+    child = multiprocessing.get_context("fork").Process(target=in_child, args=(loop,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    loop.step()
+    assert loop.recorder is not None
+    loop.recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.steps) == ("completed", 2)
+
+
+def test_that_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    loop = Loop(Path("run.h5"))
+    loop.step()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    loop.step()
+    assert loop.recorder is not None
+    loop.recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.steps, run.events("recording_stopped")) == ("completed", 2, [])
+
+
+def test_that_a_deleted_recorder_ends_its_run_and_frees_the_model(tmp_path: Path) -> None:
+    loop = Loop(tmp_path / "run.h5")
+    loop.step()
+    model = weakref.ref(loop.model)
+    loop.recorder = None
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "run-file-end":
+            thread.join(60)
+    assert not any(module._forward_hooks for module in loop.model.modules())
+    loop.step()
+    del loop
+    gc.collect()
+    assert model() is None
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.steps) == ("failed", 1)
+        assert run.message.startswith("the recorder was deleted after step 1")
