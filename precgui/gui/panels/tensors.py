@@ -77,7 +77,7 @@ class TensorsPanel(Pages):
         self.filter.setClearButtonEnabled(True)
         self.caption.setProperty("kind", "muted")
         self.caption.setTextFormat(Qt.TextFormat.PlainText)
-        self.caption.setContentsMargins(6, 2, 0, 0)
+        self.caption.setIndent(6)
         self.caption.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         plots = QSplitter(Qt.Orientation.Vertical, self)
         plots.addWidget(_column(self, self.caption, self.spectrogram))

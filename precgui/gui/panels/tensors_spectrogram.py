@@ -22,7 +22,7 @@ from precgui.runs.whatif import BIAS, Range
 _FAINTEST = 1e-6  # the share of elements that is still drawn
 _COLUMNS = 480
 _MARGIN = 3  # octaves beyond what was seen
-_MOST_TICKS = 160  # more would be a solid line
+_MOST_TICKS = 64  # more would be a solid line
 _TICK_SHARE = 0.025  # of the height
 _NAME_PX = 52  # from the left end of the axis of steps to its name
 _ABOUT = (
