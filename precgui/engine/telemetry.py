@@ -27,6 +27,7 @@ __all__ = ["Telemetry", "Weight"]
 
 WATCHED = {"activation", "activation_gradient"}  # by hooks on modules
 FIXED = "fixed"  # on the account: what is done in every step, the sentinel first of all
+_ALL_CALLS = 2.0  # times what `begin` and `end` take: with the calls that look at nothing, and reading the clock
 ALARM_STEPS = 2  # after a non-finite value, at full detail
 
 
@@ -86,7 +87,7 @@ class Telemetry:
             self._due = {kind: 1 for kind, every in self._kinds.items() if every}
         if self._outputs is not None:
             self._outputs.begin(self._due.keys() & WATCHED, guarded=self._guarded, everywhere=alarmed)
-        self._clock.book(FIXED, time.thread_time() - begin)
+        self._clock.book(FIXED, _ALL_CALLS * (time.thread_time() - begin))
 
     def start(self) -> None:
         """The work of the step begins here; without this call it began with `begin`."""
@@ -148,7 +149,7 @@ class Telemetry:
         costs = self._clock.take()
         self.budget.settle(busy_s, costs, costs.pop(FIXED, 0.0))
         if not alarm:  # what that takes is not to be saved in other steps
-            self._clock.book(FIXED, time.thread_time() - begin - told_s)  # of the next step
+            self._clock.book(FIXED, _ALL_CALLS * (time.thread_time() - begin - told_s))  # of the next step
 
     def _hand_over(self, time_s: float, *, alarm: bool) -> float:
         """To the file what is due at the interval of its kind or in an alarm, to the black box the rest.
@@ -190,6 +191,8 @@ class Telemetry:
     def _tell_outputs(self, time_s: float, *, told: bool) -> bool:
         """Tell of a module whose output has become NaN or infinite, unless it is `told` already. Returns whether."""
         name = self.first_nonfinite()
+        if not name and not self._bad_output:
+            return False
         new = name not in ("", self._bad_output)
         if name or self._guarded:  # else it may still be so
             self._bad_output = name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections import defaultdict
 from functools import cache
 from typing import Any
 
@@ -45,13 +44,12 @@ class Clock:
 
     def take(self) -> dict[str, float]:
         """Seconds by name; the device must have done its work."""
-        device_s: defaultdict[str, float] = defaultdict(float)
+        taken, self._host_s = self._host_s, {}
+        device_s: dict[str, float] = {}
         for name, first, last in self._marks:
-            device_s[name] += 1e-3 * first.elapsed_time(last)
-        taken = {name: max(seconds, device_s[name]) for name, seconds in self._host_s.items()}
-        self._host_s.clear()
+            device_s[name] = device_s.get(name, 0.0) + 1e-3 * first.elapsed_time(last)
         self._marks.clear()
-        return taken
+        return taken | {name: max(taken[name], seconds) for name, seconds in device_s.items()} if device_s else taken
 
     def start(self) -> float:
         """What a step is busy with begins here, at the time that is returned."""
