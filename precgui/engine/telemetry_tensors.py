@@ -62,8 +62,8 @@ def readable(tensor: Tensor) -> Tensor | None:
     wraps: bool = is_traceable_wrapper_subclass(tensor)
     if wraps or tensor.layout is not torch.strided:
         return None
-    plain = tensor.as_subclass(Tensor)
-    return readable(plain) if type(plain) is Tensor else None  # a fake tensor has no numbers and stays what it is
+    bare = tensor.as_subclass(Tensor)
+    return readable(bare) if type(bare) is Tensor else None  # a fake tensor has no numbers and stays what it is
 
 
 def dense(tensor: Tensor) -> Tensor:
