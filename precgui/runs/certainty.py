@@ -44,18 +44,18 @@ class Basis:
         return "estimate" if self.sampled else "exact"
 
     def reasons(self, log2_scale: int) -> list[str]:
-        """Sentences on what the numbers do not know; none where they are exact."""
+        """Sentences on what the numbers do not know, the weightiest first; none where they are exact."""
         told = []
         if self._is_cut(log2_scale):
             told.append("Below a scale of 1 this is a lower bound: more is lost on the way.")
+        if self.skipped_at and self.kind in BACKWARD:
+            told.append(f"The run itself skipped steps at a scale of {scale_text(self.skipped_at)}.")
         if self._had_lost():
             told.append(f"Recorded in {self.precision}: what that had lost already is not counted.")
         elif self.precision in _FEW_DIGITS and self._was_rounded():
             told.append(f"Recorded in {self.precision}: its own rounding is not in the noise.")
         if self.sampled:
             told.append("Estimated from samples: larger values may have been missed.")
-        if self.skipped_at and self.kind in BACKWARD:
-            told.append(f"The run itself skipped steps at a scale of {scale_text(self.skipped_at)}.")
         if self.own_loop and self.kind == "gradient":
             told.append("Gradients were seen after any clipping.")
         return told
@@ -111,7 +111,11 @@ def share_text(share: float, off: float = 0.0) -> str:
         return f"< {100 * off:.0f} %" if off >= 0.01 else f"< {max(100 * off, 0.01):.1g} %"
     if percent == 0:
         return "0 %"
-    return "< 0.01 %" if percent < 0.01 else f"{percent:.2f} %" if percent < 10 else f"{percent:.0f} %"
+    if percent < 0.01:
+        return "< 0.01 %"
+    if 99 < percent < 100:
+        return f"{min(percent, 99.99):.2f} %"
+    return f"{percent:.2f} %" if percent < 10 else f"{percent:.0f} %"
 
 
 def spread_text(share: float, off: float) -> str:

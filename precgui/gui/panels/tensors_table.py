@@ -141,10 +141,7 @@ class TensorTable(QAbstractTableModel):
 
     def text(self, row: int, column: int) -> str:
         """A number as the list shows it."""
-        value = self.value(row, column)
-        if column in self._spreads:
-            return share_text(value, float(self._spreads[column][row]))
-        return text_of(column, value)
+        return text_of(column, self.value(row, column))
 
     def value(self, row: int, column: int) -> float:
         """The number of a cell, NaN where there is none."""
@@ -233,7 +230,7 @@ def _moved(before: NDArray[np.float64] | None, now: NDArray[np.float64]) -> NDAr
 
 
 def text_of(column: int, value: float) -> str:
-    """A number as the list shows it where all elements were looked at."""
+    """A number as the list shows it; how far it may be off is in its hint."""
     if column == TREND or isnan(value):
         return "" if column == TREND else NOTHING
     if column == SNR:

@@ -11,6 +11,7 @@ from precgui.runs.tensor_view import View
 from precgui.runs.whatif import Prediction
 
 _MOST_NAME = 45  # characters
+_MOST_REASONS = 2  # so that nothing below jumps; all of them are in the hint of the word beside the scale
 
 
 def answer(told: Prediction, view: View, basis: Basis, question: tuple[str, int, str]) -> str:
@@ -30,7 +31,7 @@ def answer(told: Prediction, view: View, basis: Basis, question: tuple[str, int,
         f"In {name} at {power_label(log2_scale, 2)}, {become} of all {kind} become zero, {overflow} overflow."
         f"{noise}{limit}"
     )
-    return " ".join([text, *basis.reasons(log2_scale)])
+    return " ".join([text, *basis.reasons(log2_scale)[:_MOST_REASONS]])
 
 
 def what_broke(view: View) -> str:
