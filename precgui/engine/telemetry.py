@@ -17,7 +17,7 @@ from precgui.engine.telemetry_box import BLACK_BOX_STEPS, BlackBox
 from precgui.engine.telemetry_budget import Budget
 from precgui.engine.telemetry_clock import Clock, keeping_s
 from precgui.engine.telemetry_meters import Meter, meter_for, stride_for
-from precgui.engine.telemetry_outputs import Outputs, hook_s
+from precgui.engine.telemetry_outputs import Outputs
 from precgui.engine.telemetry_rows import Rows, Table, finished, nonfinite, norm
 from precgui.engine.telemetry_tensors import readable, unseen
 from precgui.engine.telemetry_weights import Weight, exact_values, gradients, origin, states, updated_by, values
@@ -87,7 +87,8 @@ class Telemetry:
             self._due = {kind: 1 for kind, every in self._kinds.items() if every}
         if self._outputs is not None:
             self._outputs.begin(self._due.keys() & WATCHED, guarded=self._guarded, everywhere=alarmed)
-        self._clock.book(FIXED, _ALL_CALLS * (time.thread_time() - begin))
+        self._rests = not self._due and not self._guarded and self.budget.can_rest
+        self._begin_s = _ALL_CALLS * (time.thread_time() - begin)
 
     def start(self) -> None:
         """The work of the step begins here; without this call it began with `begin`."""
@@ -131,13 +132,18 @@ class Telemetry:
 
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
+        self._time_s = time_s
+        if self._rests and not alarm and not self.first_nonfinite() and not self._bad_output:
+            spent_s = self._outputs.end() if self._outputs is not None else 0.0
+            self.budget.rest(spent_s + self._begin_s)
+            return
         begin = time.thread_time()
+        self._clock.book(FIXED, self._begin_s)
         busy_s = self._clock.busy_s(step_s, begin)
         self._fetch()
         if self._outputs is not None:
-            self._outputs.end()
+            self._clock.book(FIXED, self._outputs.end())
             alarm = self._tell_outputs(time_s, told=alarm) or alarm
-            self._clock.book(FIXED, self._outputs.sentinel.spent_s + self._outputs.calls * hook_s())
         if alarm:
             if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
                 self._alarm_until = self._step + ALARM_STEPS
@@ -145,7 +151,6 @@ class Telemetry:
                 self._fetch()
             self._box.write(self._emit)
         told_s = self._hand_over(time_s, alarm=alarm) if self._tables else 0.0
-        self._time_s = time_s
         costs = self._clock.take()
         self.budget.settle(busy_s, costs, costs.pop(FIXED, 0.0))
         if not alarm:  # what that takes is not to be saved in other steps

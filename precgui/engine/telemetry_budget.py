@@ -14,7 +14,7 @@ _BETWEEN = 0.25  # of the part of a kind: what looks between its intervals have 
 _FIRST_BETWEEN = 64  # their stride until their cost is known
 _FIXED = 0.5  # of the budget is the most that goes to what is always done, the sentinel first of all
 _SMOOTH = 0.1  # weight of the latest step in the mean of that
-_IDLE = 4  # steps without a look in which nothing is paid out
+_IDLE = 15  # steps without a look in which nothing is paid out
 _LEAST = 0.2  # of the budget is left to the looks, however short a step is
 _WORTH = 0.8  # of the cost before is what a raised stride must get below
 _SAVED = 4.0  # intervals whose allowance can be saved up: a burst after a pause stays small
@@ -78,7 +78,8 @@ class Budget:
             account.part /= parts
         self._used: dict[str, _Account] = {}
         self._fixed_s, self._fixed_credit_s = -1.0, 0.0
-        self._saved_s, self._idle = 0.0, 0  # earned and not yet paid out, in so many steps
+        self._saved_s, self._idle = 0.0, -1  # earned and not yet paid out, in so many steps; none before the first
+        self._step_s = 0.0  # of the last step that was settled
         self.spent_s = self.elapsed_s = 0.0
 
     def due(self, step: int) -> dict[str, int]:
@@ -101,6 +102,20 @@ class Budget:
         """Whether the next step can pay for the sentinel; a model of tiny steps has it in some of them only."""
         return self._fixed_credit_s >= 0
 
+    @property
+    def can_rest(self) -> bool:
+        """Whether a step without looks can be booked by `rest`: settling takes time, too."""
+        return 0 <= self._idle < _IDLE
+
+    def rest(self, fixed_s: float) -> None:
+        """Book a step like the last one that was settled, in which nothing was looked at and `fixed_s` spent."""
+        self.elapsed_s += self._step_s
+        self.spent_s += fixed_s
+        allowed = self._share * self._step_s
+        self._fixed_credit_s += _FIXED * allowed - fixed_s
+        self._saved_s += max(allowed - fixed_s, _LEAST * allowed)
+        self._idle += 1
+
     def settle(self, step_s: float, costs_s: Mapping[str, float], fixed_s: float = 0.0) -> None:
         """Book one step of `step_s` seconds in which the kinds cost `costs_s`, and what is always done `fixed_s`."""
         self.elapsed_s += step_s
@@ -109,10 +124,7 @@ class Budget:
         allowed = self._share * step_s
         self._fixed_credit_s = min(self._fixed_credit_s + _FIXED * allowed, 4 * fixed_s) - fixed_s
         earned = max(allowed - self._fixed_s, _LEAST * allowed) + self._saved_s
-        if not costs_s and self._idle < _IDLE:  # the accounts wait for it, since paying it out takes time, too
-            self._saved_s, self._idle = earned, self._idle + 1
-            return
-        self._saved_s, self._idle = 0.0, 0
+        self._step_s, self._saved_s, self._idle = step_s, 0.0, 0
         paid = {id(self._used.get(kind, self._accounts.get(kind))): cost for kind, cost in costs_s.items()}
         spare = sum(self._book(account, earned * account.part, paid.get(id(account), 0.0)) for account in self._all)
         if "gradient" in self._accounts:

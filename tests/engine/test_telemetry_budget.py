@@ -52,6 +52,23 @@ def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
     assert 0.015 < budget.share < 0.022
 
 
+def test_that_what_is_earned_in_steps_of_rest_is_spent_later() -> None:
+    """Settling costs 2 ms of a budget of 3 ms a step, resting 0.1 ms, a look 20 ms."""
+    budget = Budget(RecordConfig(budget=0.03), {"gradient": 1})
+    looks = rested = 0
+    for step in range(1, 3001):
+        due = budget.due(step)
+        if not due and not budget.can_guard and budget.can_rest:
+            budget.rest(0.0001)
+            rested += 1
+            continue
+        looks += bool(due)
+        budget.settle(0.1, dict.fromkeys(due, 0.020), 0.002)
+    assert rested > 500
+    assert 0.02 < budget.share < 0.035
+    assert looks > 200
+
+
 def test_that_the_black_box_forgets_the_oldest_for_want_of_room() -> None:
     box, written = BlackBox(room_bytes=10_000), []
     for step in range(1, 101):
