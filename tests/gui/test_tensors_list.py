@@ -10,6 +10,7 @@ from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, TensorStats
+from precgui.gui.panels.formats.recorded import recorded as recorded_row
 from precgui.gui.panels.tensors import TensorsPanel
 from precgui.gui.panels.tensors_table import AMAX, BAD, NAME, OVERFLOW, SAFE, UNDERFLOW
 from precgui.gui.plots.signals import grouped
@@ -139,3 +140,15 @@ def test_that_a_run_that_goes_on_moves_nothing_under_the_hand(
     assert panel.list.chosen() == 2
     assert "step 9" in panel.moment.text.text()
     assert cell(panel, 1, BAD) == "step 9"
+
+
+def test_that_the_formats_panel_weighs_samples_as_this_one_does(tmp_path: Path) -> None:
+    """a.weight, of which one of 8 blocks was looked at, is 8 times as large as what was seen of it."""
+    plain = event(1)
+    sampled = TensorStats(1, 0.1, "gradient", NAMES, (8, 1), plain.stats, plain.exponents)
+    record = live_run([sampled]).tensors()["gradient"]
+    whole, one = recorded_row("all", record, None, 0), recorded_row("a", record, "a.weight", 0)
+    assert whole is not None
+    assert one is not None
+    assert whole.losses("fp16")[0] == 8 * 40 / (8 * 100 + 100)
+    assert one.losses("fp16")[0] == 0.4

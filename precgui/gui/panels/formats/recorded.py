@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
 from precgui.formats.sampling import BINS, Histogram
+from precgui.runs.overview import at_full_size
 from precgui.runs.tensors import TensorRecord
 from precgui.runs.whatif import BIAS, WhatIf
 
@@ -78,10 +79,12 @@ def recorded_rows(record: TensorRecord, tensor: str | None) -> NDArray[np.intp]:
 
 
 def recorded(title: str, record: TensorRecord, tensor: str | None, row: int) -> Recorded | None:
-    """One row of a record, for one tensor or for all; None where it counted nothing."""
+    """One row of a record, for one tensor or for all, samples at their weight; None where it counted nothing."""
     counts = record.exponents(row, row + 1)[0].astype(np.float64)
     stats = record.stats(row, row + 1)[0]
-    if tensor is not None:
+    if tensor is None:
+        stats, counts = at_full_size(record.strides(row, row + 1)[0], stats, counts)
+    else:
         place = record.names.index(tensor)
         counts, stats = counts[place : place + 1], stats[place : place + 1]
     if not counts.sum():
