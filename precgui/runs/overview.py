@@ -78,9 +78,11 @@ class Overview:
 
         `strides` (rows, tensors) says of how many blocks one was looked at; without it, all were.
         """
-        strides = np.ones(stats.shape[:2]) if strides is None else strides
-        parts = (strides, stats, exponents)
-        tensors = min(part.shape[1] for part in parts) if len(steps) else 0  # which differ in a damaged file only
+        tensors = min(stats.shape[1], exponents.shape[1]) if len(steps) else 0  # which differ in a damaged file only
+        known = np.ones((len(steps), tensors))  # what such a file has lost of the strides counts as looked at in full
+        if strides is not None:
+            known[:, : strides.shape[1]] = strides[:, :tensors]
+        parts = (known, stats, exponents)
         if tensors > self._tensors:
             self._make_room(tensors)
         rows = zip(steps.tolist(), *(part[:, :tensors] for part in parts), strict=True)

@@ -91,6 +91,13 @@ def test_that_samples_count_as_often_as_they_stand_for_others() -> None:
     np.testing.assert_array_equal(found.sampled[:, 1], 100 * np.where(strides > 1, strides, 0).sum(0))
 
 
+def test_that_rows_are_added_though_a_file_has_lost_their_strides() -> None:
+    stats, exponents = rows(5, 3)
+    overview = Overview()
+    assert overview.add(np.arange(5), stats, exponents, np.zeros((5, 0), np.uint32)).all()
+    np.testing.assert_array_equal(overview.columns().exponents, exponents)
+
+
 @pytest.mark.filterwarnings("error")
 def test_that_wild_numbers_of_a_damaged_file_do_no_harm() -> None:
     stats, exponents = rows(40, 2)
