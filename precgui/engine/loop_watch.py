@@ -181,7 +181,8 @@ class LoopWatch:
             own = {name: gradient for name, gradient in named if gradient is not None}
             if own:
                 norms = torch._foreach_norm(list(own.values()), dtype=torch.float32)
-                torch._foreach_div_(norms, scale)
+                if scale != 1:
+                    torch._foreach_div_(norms, scale)
                 self._norms |= {name: norm.to(norms[0].device) for name, norm in zip(own, norms, strict=True)}
 
 
