@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from precgui.config import RecordConfig
 from precgui.engine.hook import Hook
 from precgui.engine.telemetry import Telemetry, Weight
+from precgui.engine.telemetry_meters import device_norms
 from precgui.engine.telemetry_outputs import plain_name
 from precgui.engine.telemetry_tensors import readable, unseen
 from precgui.engine.telemetry_weights import origin, updated_by
@@ -84,7 +85,7 @@ class LoopWatch:
         self._stepped: set[int] = set()  # by id
         self._begun = 0.0
         self._known: list[float] = []  # norms that telemetry knew
-        self._norms: dict[str, Tensor] = {}  # of single gradients, still on their device
+        self._norms: dict[tuple[str, ...], Tensor] = {}  # of the gradients of these names, still on their device
         self._first = ""
 
     def begin(self, step: int, scale: float) -> None:
@@ -105,8 +106,9 @@ class LoopWatch:
         if lowered or not self._stepped:
             for optimizer in left_out:
                 self._look_at_gradients(optimizer, 1.0)
-        norms = torch.stack(list(self._norms.values())).tolist() if self._norms else []
-        self._first = origin([name for name, n in zip(self._norms, norms, strict=True) if not math.isfinite(n)])
+        norms = [norm for found in self._norms.values() for norm in found.tolist()]
+        names = [name for names in self._norms for name in names]
+        self._first = origin([name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)])
         every = [*self._known, *norms]
         norm = math.hypot(*every) if every else math.nan
         rate = self._lr if self._stepped else float(self._optimizers[0].param_groups[0]["lr"])
@@ -180,10 +182,9 @@ class LoopWatch:
             ]
             own = {name: gradient for name, gradient in named if gradient is not None}
             if own:
-                norms = torch._foreach_norm(list(own.values()), dtype=torch.float32)
-                if scale != 1:
-                    torch._foreach_div_(norms, scale)
-                self._norms |= {name: norm.to(norms[0].device) for name, norm in zip(own, norms, strict=True)}
+                found = list(own.values())
+                norms = device_norms(found) if self._telemetry is None else self._telemetry.norms(found)
+                self._norms[tuple(own)] = norms if scale == 1 else norms / scale
 
 
 class _PassHook(Hook):

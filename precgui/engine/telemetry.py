@@ -106,6 +106,17 @@ class Telemetry:
                 return self._measure("gradient", named, stride, self._unscaled)
         return None
 
+    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The L2 norm of each gradient of a step in which `gradients` did not know them. Shape (gradients,).
+
+        That belongs to what a look at samples costs: one at every element has the norms, too.
+        """
+        begin = time.thread_time()
+        norms = self._meter.norms(gradients)
+        if "gradient" in self._due:
+            self._clock.book("gradient", time.thread_time() - begin)
+        return norms
+
     def before_update(self, optimizer: Optimizer | None = None) -> None:
         """The optimizer (or the one of several) is about to step."""
         if stride := self._due.get("update", 0):

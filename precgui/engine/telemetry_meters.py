@@ -31,6 +31,10 @@ class Meter(Protocol):
         """Rows of WIDTH numbers, one for each tensor, of the tensor times `factor`; see `fetch`."""
         ...
 
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The L2 norm of each, NaN or Inf where an element is; shape (tensors,), still on the device."""
+        ...
+
     def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> Any:
         """Copies of the places looked at, for `compare`."""
         ...
@@ -87,6 +91,12 @@ def _difference(now: Tensor, before: Tensor) -> Tensor:
     return now.float() - before.float()
 
 
+def device_norms(tensors: Sequence[Tensor]) -> Tensor:
+    """The L2 norm of each, by torch; on the device of the first."""
+    norms = torch._foreach_norm(list(tensors), dtype=torch.float32)
+    return torch.stack([norm.to(norms[0].device) for norm in norms])
+
+
 class HostMeter:
     """Numba loops over the memory of the tensors."""
 
@@ -101,6 +111,14 @@ class HostMeter:
         rows = empty(len(tensors))
         k.measure(*places, factor, rows)
         return rows
+
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        if not all(tensor.is_cpu and tensor.dtype in _KINDS for tensor in tensors):
+            return device_norms(tensors)
+        (addresses, sizes, kinds, *_), _alive = self._places(tensors, [1] * len(tensors), 0)
+        sums = np.empty(len(tensors))
+        k.squares(addresses, sizes, kinds, sums)
+        return torch.from_numpy(np.sqrt(sums))
 
     def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> Any:
         places, _alive = self._places(tensors, strides, tick)
@@ -132,9 +150,10 @@ class HostMeter:
         self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int
     ) -> tuple[tuple[NDArray[np.int64], ...], list[Tensor]]:
         """Addresses, sizes, strides and first blocks, and what must live as long as the addresses are used."""
-        alive, wanted = list(tensors), np.array(strides, np.int64)
+        alive = [tensor if tensor.is_cpu else tensor.cpu() for tensor in tensors]  # of a model on several devices
+        wanted = np.array(strides, np.int64)
         firsts = _first(wanted, tick)
-        for place, tensor in enumerate(tensors):
+        for place, tensor in enumerate(alive):
             if tensor.dtype not in _KINDS:
                 alive[place] = single(_blocks(tensor, strides[place], int(firsts[place])))
                 wanted[place], firsts[place] = 1, 0
@@ -164,6 +183,9 @@ class DeviceMeter:
         samples = [single(blocks) for blocks in self._looked_at(tensors, strides, tick)]
         with _any_algorithm():
             return torch.stack([self._row(sample * factor if factor != 1 else sample) for sample in samples])
+
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        return device_norms(tensors)
 
     def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
         return [blocks.clone() for blocks in self._looked_at(tensors, strides, tick)]

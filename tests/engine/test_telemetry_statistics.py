@@ -225,3 +225,20 @@ def test_that_all_numbers_of_a_step_come_over_together() -> None:
     assert (first.shape[0], second.shape[0], more.tolist()) == (2, 1, [np.inf, 2.0])
     assert first[:, 8].tolist() == [3, 5]
     assert second[0, 4] == 2
+
+
+@pytest.mark.parametrize("meter", METERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_that_norms_are_those_of_torch(meter: Meter, dtype: torch.dtype) -> None:
+    sizes = (1, 63, 2048, 2049, 5000)
+    tensors = [torch.randn(size, generator=torch.Generator().manual_seed(size)).to(dtype) for size in sizes]
+    tensors += [tensors[-1].view(50, 100).T, torch.zeros(0, dtype=dtype), torch.zeros(3, dtype=dtype)]
+    wanted = [float(torch.linalg.vector_norm(tensor.double())) for tensor in tensors]
+    np.testing.assert_allclose(meter.norms(tensors).tolist(), wanted, rtol=2e-6)
+
+
+@pytest.mark.parametrize("meter", METERS)
+def test_that_norms_tell_what_is_not_finite(meter: Meter) -> None:
+    bad = torch.ones(3000)
+    bad[2999] = torch.inf
+    assert meter.norms([torch.ones(4), bad, -bad, torch.full((9,), torch.nan)]).isfinite().tolist() == [1, 0, 0, 0]
