@@ -195,7 +195,7 @@ def _columns(lines: list[Foretold], *, listed: bool) -> list[tuple[str, Callable
     columns: list[tuple[str, Callable[[Foretold], str]]] = [
         ("to zero", lambda line: spread_text(line.underflow, line.underflow_spread)),
         ("overflow", lambda line: spread_text(line.overflow, line.overflow_spread)),
-        ("SNR", lambda line: f"{line.snr_db:.0f} dB" if isfinite(line.snr_db) else NOTHING),
+        ("SNR\ndB", lambda line: f"{line.snr_db:.0f}" if isfinite(line.snr_db) else NOTHING),
         ("safe\nscale", lambda line: whole(line.safe_scale_log2, "2^")),
         ("largest", lambda line: NOTHING if isnan(line.largest) else f"{line.largest:.2e}"),
     ]
