@@ -92,8 +92,10 @@ def _difference(now: Tensor, before: Tensor) -> Tensor:
 
 
 def device_norms(tensors: Sequence[Tensor]) -> Tensor:
-    """The L2 norm of each, by torch; on the device of the first."""
-    norms = torch._foreach_norm(list(tensors), dtype=torch.float32)
+    """The L2 norm of each, by torch, in FP32 at least; on the device of the first."""
+    parts = [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
+    wide = any(part.dtype is torch.float64 for part in parts)
+    norms = torch._foreach_norm(parts, dtype=torch.float64 if wide else torch.float32)
     return torch.stack([norm.to(norms[0].device) for norm in norms])
 
 

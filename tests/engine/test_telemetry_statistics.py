@@ -228,13 +228,21 @@ def test_that_all_numbers_of_a_step_come_over_together() -> None:
 
 
 @pytest.mark.parametrize("meter", METERS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_that_norms_are_those_of_torch(meter: Meter, dtype: torch.dtype) -> None:
     sizes = (1, 63, 2048, 2049, 5000)
     tensors = [torch.randn(size, generator=torch.Generator().manual_seed(size)).to(dtype) for size in sizes]
     tensors += [tensors[-1].view(50, 100).T, torch.zeros(0, dtype=dtype), torch.zeros(3, dtype=dtype)]
     wanted = [float(torch.linalg.vector_norm(tensor.double())) for tensor in tensors]
     np.testing.assert_allclose(meter.norms(tensors).tolist(), wanted, rtol=2e-6)
+
+
+@pytest.mark.parametrize("meter", METERS)
+def test_that_norms_are_taken_of_types_that_stand_side_by_side(meter: Meter) -> None:
+    values = 3.0, 3 + 4j
+    tensors = [torch.full((4,), value) for value in values] + [torch.full((4,), 2.0).bfloat16(), torch.ones(4).double()]
+    assert meter.norms(tensors).tolist() == [6.0, 10.0, 4.0, 2.0]
+    assert meter.norms(tensors[:2]).tolist() == [6.0, 10.0]
 
 
 @pytest.mark.parametrize("meter", METERS)
