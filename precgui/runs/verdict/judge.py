@@ -1,0 +1,155 @@
+"""From differences paired by seed to one of four words: met, missed, undecided, not measurable.
+
+Several arms are judged together, because with ten arms one in forty would be called different that is not
+(Holm). All tests are made at the planned looks and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
+from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference, seeds_for
+
+VerdictWord = Literal["met", "missed", "undecided", "not measurable"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A target on one quantity: it shall lie above (`side` 1) or below (`side` -1) the bound.
+
+    `log` says that the quantity is the logarithm of a ratio, which is given back in verdicts. `subject` completes "one
+    seed: not a measurement of ...". `repeatable` quantities (a peak of memory) are judged by their value when all
+    seeds agree. `systematic` is an error of the instrument in the unit of the quantity, which no number of seeds
+    reduces: it is added to the interval on both sides.
+    """
+
+    name: str
+    title: str
+    side: Literal[1, -1]
+    bound: float
+    subject: str
+    log: bool = False
+    repeatable: bool = False
+    systematic: float = 0.0
+
+    def shown(self, value: float) -> float:
+        return math.exp(value) if self.log else value
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One arm's values in the order of the plan, one for each seed; with `why` it cannot be measured at all."""
+
+    values: tuple[float, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`value`, `ci` and `margin` are in the unit of the target (a ratio for a ratio); None stands for "not measured".
+
+    `ci` is the interval that was held against the margin: at the level of the look, shared by all arms. `n` seeds
+    were used; `seeds_needed` is how many more would probably decide, None where that is not known.
+    """
+
+    target: str
+    verdict: VerdictWord
+    value: float | None = None
+    ci: tuple[float, float] | None = None
+    margin: float | None = None
+    n: int = 0
+    seeds_needed: int | None = None
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """The verdict in words, such as "undecided: about 5 more seeds"."""
+        if self.verdict == "undecided":
+            seeds = self.seeds_needed
+            return "undecided" if seeds is None else f"undecided: about {seeds} more seed{'s' if seeds != 1 else ''}"
+        return f"not measurable: {self.why}" if self.verdict == "not measurable" and self.why else self.verdict
+
+
+def judge(
+    goal: Goal, samples: Mapping[str, Sample], looks: Looks = DEFAULT_LOOKS, grain: float = 0.0
+) -> dict[str, Verdict]:
+    """The verdict of each arm on one target, all arms judged together."""
+    differences: dict[str, PairedDifference] = {}
+    verdicts: dict[str, Verdict] = {}
+    for arm, sample in samples.items():
+        early = _without_test(goal, sample, looks)
+        if early is None:
+            differences[arm] = paired_difference(sample.values[: looks.reached(len(sample.values))], grain)
+        else:
+            verdicts[arm] = early
+    return verdicts | _tested(goal, differences, looks)
+
+
+def _without_test(goal: Goal, sample: Sample, looks: Looks) -> Verdict | None:
+    """The verdict where there is nothing to test; None where there is."""
+    n, margin = len(sample.values), goal.shown(goal.bound)
+    if sample.why or not n:
+        why = sample.why or "no seed has both runs of a pair"
+        return Verdict(goal.name, "not measurable", margin=margin, n=n, why=why)
+    value = goal.shown(math.fsum(sample.values) / n)
+    if goal.repeatable and max(sample.values) == min(sample.values):
+        is_met = goal.side * (sample.values[0] - goal.bound) >= 0
+        why = "the same in every run" if n > 1 else "one run; the value does not depend on the seed"
+        return Verdict(goal.name, "met" if is_met else "missed", value, (value, value), margin, n, why=why)
+    if n == 1:
+        why = f"one seed: not a measurement of {goal.subject}"
+        return Verdict(goal.name, "not measurable", value, None, margin, n, looks.seeds[0] - 1, why)
+    if looks.reached(n) is None:
+        why = f"the first look of the plan is at {looks.seeds[0]} seeds"
+        return Verdict(goal.name, "undecided", value, None, margin, n, looks.seeds[0] - n, why)
+    return None
+
+
+def _tested(goal: Goal, differences: Mapping[str, PairedDifference], looks: Looks) -> dict[str, Verdict]:
+    arms = list(differences)
+    p_values = [min(_p_met(goal, differences[arm]), _p_missed(goal, differences[arm])) for arm in arms]
+    adjusted = holm(p_values)
+    order = sorted(range(len(arms)), key=p_values.__getitem__)
+    return {
+        arms[place]: _worded(goal, differences[arms[place]], adjusted[place], looks, len(arms) - rank)
+        for rank, place in enumerate(order)
+    }
+
+
+def _worded(goal: Goal, difference: PairedDifference, p_holm: float, looks: Looks, shared_by: int) -> Verdict:
+    alpha = looks.alpha / shared_by
+    low, high = difference.interval(1 - 2 * alpha)
+    ci = goal.shown(low - goal.systematic), goal.shown(high + goal.systematic)
+    value, margin, n = goal.shown(difference.mean), goal.shown(goal.bound), difference.n
+    if p_holm < looks.alpha:
+        is_met = _p_met(goal, difference) < _p_missed(goal, difference)
+        side = "inside" if is_met else "outside"
+        why = f"the interval lies wholly {side} the target"
+        return Verdict(goal.name, "met" if is_met else "missed", value, ci, margin, n, why=why)
+    more = _more_seeds(goal, difference, alpha, looks)
+    why = "the interval holds the border of the target"
+    if more is None:
+        why = "the mean is so near the border of the target that a thousand seeds would not tell"
+    return Verdict(goal.name, "undecided", value, ci, margin, n, more, why)
+
+
+def _more_seeds(goal: Goal, difference: PairedDifference, alpha: float, looks: Looks) -> int | None:
+    distance = abs(difference.mean - goal.bound) - goal.systematic
+    needed = seeds_for(distance, difference.standard_error * math.sqrt(difference.n), alpha)
+    if needed is None:
+        return None
+    return max(needed, looks.after(difference.n) or 0, difference.n + 1) - difference.n
+
+
+def _p_met(goal: Goal, difference: PairedDifference) -> float:
+    bound = goal.bound + goal.side * goal.systematic
+    return difference.p_above(bound) if goal.side > 0 else difference.p_below(bound)
+
+
+def _p_missed(goal: Goal, difference: PairedDifference) -> float:
+    bound = goal.bound - goal.side * goal.systematic
+    return difference.p_below(bound) if goal.side > 0 else difference.p_above(bound)

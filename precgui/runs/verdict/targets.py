@@ -1,0 +1,122 @@
+"""The targets of a study: what a person wants of a precision, with defaults, from a TOML file that can be edited."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from precgui.runs.verdict.judge import Goal
+
+SENSOR_ERROR = 0.05  # of an energy reading; it is the same in every run and does not shrink with more of them
+
+Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
+class TargetError(ValueError):
+    """The file of targets cannot be used; the message is one sentence with the cure."""
+
+
+class Targets(BaseModel):
+    """One bound for each target; None where a target is not asked for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    speedup: Positive | None = Field(2.0, description="Faster than the baseline by this factor at least.")
+    memory_saved: Share | None = Field(0.30, description="Share of the baseline's peak that is saved, at least.")
+    accuracy_lost: Positive | None = Field(
+        0.005, description="Less than this is lost of a metric that is a share: 0.005 are 0.5 points."
+    )
+    metric_lost: Share | None = Field(
+        0.01, description="Less than this share of the baseline's value is lost, of a metric that is no share."
+    )
+    tensor_use: Share | None = Field(0.80, description="Share of the time in which tensor cores work, at least.")
+    energy_saved: Share | None = Field(0.20, description="Share of the baseline's energy that is saved, at least.")
+    curve_distance: Positive | None = Field(
+        0.10, description="Mean distance of the training loss from the baseline's, as a share of it, at most."
+    )
+    failures: int | None = Field(0, ge=0, description="Runs that fail or whose loss becomes NaN or Inf, at most.")
+
+
+DEFAULT_TARGETS = Targets()
+
+
+def load_targets(path: Path) -> Targets:
+    """The targets of a TOML file; `false` in place of a number switches a target off. Raises TargetError."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Targets.model_validate({key: None if value is False else value for key, value in tree.items()})
+    except (OSError, UnicodeDecodeError) as error:
+        raise TargetError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise TargetError(f"{path} is not valid TOML: {error}") from None
+    except ValidationError as error:
+        raise TargetError(f"{path}: {_sentence(error)}") from None
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    known = ", ".join(Targets.model_fields)
+    if first["type"] == "extra_forbidden":
+        return f"{name} is not a target; the targets are {known}"
+    return f"{name} = {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+
+
+def targets_toml(targets: Targets = DEFAULT_TARGETS) -> str:
+    """The targets as a TOML file with a comment for each, which `load_targets` reads back."""
+    lines = ["# Targets of a study. `false` in place of a number switches one off."]
+    for name, field in Targets.model_fields.items():
+        value = getattr(targets, name)
+        lines += [f"\n# {field.description}", tomli_w.dumps({name: False if value is None else value}).strip()]
+    return "\n".join(lines) + "\n"
+
+
+def goals(targets: Targets, *, metric_is_share: bool, baseline_value: float | None) -> list[Goal]:
+    """The targets as goals on paired quantities; `failures` is none of them, see `runs.verdict.success`.
+
+    Losses are positive when the arm is worse than the baseline. `baseline_value` is the mean of the baseline's metric,
+    by which a metric without a unit is measured.
+    """
+    found = [
+        _ratio("speedup", "Speed-up", 1, targets.speedup, "speed"),
+        _saving("memory_saved", "Memory saved", targets.memory_saved, "memory", repeatable=True),
+        _loss(targets, metric_is_share, baseline_value),
+        _plain("tensor_use", "Tensor cores busy", 1, targets.tensor_use, "tensor-core use"),
+        _saving("energy_saved", "Energy saved", targets.energy_saved, "energy", systematic=math.log1p(SENSOR_ERROR)),
+        _plain("curve_distance", "Curve like the baseline's", -1, targets.curve_distance, "the distance of curves"),
+    ]
+    return [goal for goal in found if goal is not None]
+
+
+def _loss(targets: Targets, is_share: bool, baseline_value: float | None) -> Goal | None:
+    if is_share:
+        return _plain("accuracy_lost", "Accuracy lost", -1, targets.accuracy_lost, "accuracy")
+    if targets.metric_lost is None or not baseline_value:
+        return None
+    return _plain("accuracy_lost", "Metric lost", -1, targets.metric_lost * abs(baseline_value), "the metric")
+
+
+def _ratio(name: str, title: str, side: int, bound: float | None, subject: str) -> Goal | None:
+    if bound is None:
+        return None
+    return Goal(name, title, 1 if side > 0 else -1, math.log(bound), subject, log=True)
+
+
+def _saving(
+    name: str, title: str, share: float | None, subject: str, *, repeatable: bool = False, systematic: float = 0.0
+) -> Goal | None:
+    """A saving of a share s is a ratio to the baseline below 1 - s."""
+    if share is None:
+        return None
+    bound = math.log1p(-share)
+    return Goal(name, title, -1, bound, subject, log=True, repeatable=repeatable, systematic=systematic)
+
+
+def _plain(name: str, title: str, side: int, bound: float | None, subject: str) -> Goal | None:
+    return None if bound is None else Goal(name, title, 1 if side > 0 else -1, bound, subject)
