@@ -20,7 +20,7 @@ import numpy as np
 from PySide6.QtCore import QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
 
-from precgui.gui.panels.hardware import TABS, HardwarePanel
+from precgui.gui.panels.hardware.panel import TABS, HardwarePanel
 
 TICK_S = 0.005
 

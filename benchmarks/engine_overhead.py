@@ -27,7 +27,7 @@ from torch import nn
 
 from precgui import config
 from precgui.config import PRECISIONS, RunConfig
-from precgui.engine import precisions, switches, tasks
+from precgui.engine import backend_flags, precisions, tasks
 from precgui.engine.train import train
 from precgui.events import Evaluated, Event, StepDone
 
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which each measurement ends early")
     parser.add_argument("--size", default="medium", choices=["small", "medium", "large"])
     options = parser.parse_args()
-    with switches.restored():
+    with backend_flags.restored():
         torch.set_num_threads(options.threads)
         print(json.dumps(dict(measure(options)), indent=1))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from precgui import config
 from precgui.engine.train import train
 from precgui.events import Event, RunStarted, StepDone, TensorStats
-from precgui.runs import writer
+from precgui.runs.file import writer
 
 WARM_STEPS = 100  # in which the tables take their first room
 REAL_STEPS = 8

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from gfloat import Domain, FormatInfo
 
-from precgui.engine.quantize import quantize
+from precgui.engine.quantize.elements import quantize
 
 PIECE = 1 << 22
 REFERENCES: dict[str, Any] = {

@@ -15,16 +15,16 @@ from pathlib import Path
 
 from precgui import config
 from precgui.engine.train import train
-from precgui.runs.writer import RunWriter
+from precgui.runs.file.writer import RunWriter
 
 AT_ONCE = 100
 READ_ALL = """
 import sys, numpy, precgui
 from precgui.runs.errors import RunFileError
-from precgui.runs.overview import Overview
+from precgui.runs.tensors.overview import Overview
 from precgui.runs.run import SIGNALS
 from precgui.runs.summary import summarise
-from precgui.runs.whatif import WhatIf
+from precgui.runs.tensors.what_if import WhatIf
 numpy.seterr(all="ignore")
 for path in sys.argv[1:]:
     print("begin", flush=True)

@@ -19,7 +19,7 @@ from torch import nn
 
 from precgui.engine import tasks
 from precgui.engine.casting import cast_floats
-from precgui.engine.qat import saved
+from precgui.engine.qat import saved_model
 from precgui.engine.qat.folding import fold, norms_behind
 from precgui.engine.qat.measure import sizes, some_batches
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def compare(path: Path, rounds: int) -> None:
-    content = saved.load(path)
+    content = saved_model.load(path)
     config = content["config"].model_copy(update={"device": "cpu"})
     task = tasks.make(config)
     batches = some_batches(task)
@@ -44,7 +44,7 @@ def compare(path: Path, rounds: int) -> None:
         plain = task.model().eval()
         fold(plain, norms_behind(plain, inputs))
     measured = sizes(config.data.batch_size, batches)
-    integers = saved.rebuilt(path, content, config, task, batches, measured)
+    integers = saved_model.rebuilt(path, content, config, task, batches, measured)
     for size in measured:
         piece = inputs[:size].clone()
         with torch.inference_mode():

@@ -36,10 +36,10 @@ from precgui.events import (
     StepDone,
     TensorStats,
 )
-from precgui.runs import writer
 from precgui.runs.errors import RunFileError
-from precgui.runs.reader import BROKEN_OFF
-from precgui.runs.tensors import TensorRecord
+from precgui.runs.file import writer
+from precgui.runs.file.reader import BROKEN_OFF
+from precgui.runs.tensors.record import TensorRecord
 
 TENSORS, STEPS_A_FLUSH, PAGE = 70, 7, 4096
 NAME = "run.h5"

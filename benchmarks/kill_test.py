@@ -28,9 +28,9 @@ import precgui
 from precgui.config import RunConfig, load
 from precgui.events import Evaluated, Event, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs.errors import RunFileError
-from precgui.runs.reader import BROKEN_OFF
-from precgui.runs.tensors import TensorRecord
-from precgui.runs.writer import RunWriter
+from precgui.runs.file.reader import BROKEN_OFF
+from precgui.runs.file.writer import RunWriter
+from precgui.runs.tensors.record import TensorRecord
 
 _PAUSE_S = 0.0002
 _STEPS = 300  # of a run that is killed at its end

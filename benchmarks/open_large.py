@@ -37,7 +37,7 @@ from precgui.events import (
     StepDone,
     TensorStats,
 )
-from precgui.runs.writer import RunWriter
+from precgui.runs.file.writer import RunWriter
 
 VARIANTS = 16  # different histograms, so that the file does not compress better than a real one
 
@@ -96,9 +96,9 @@ def open_once(path: Path) -> dict[str, float]:
     from PySide6.QtWidgets import QApplication
 
     from precgui.gui.notices import Notices
+    from precgui.gui.session import State
     from precgui.gui.settings import Settings
-    from precgui.gui.state import State
-    from precgui.gui.window import Window
+    from precgui.gui.shell.window import Window
 
     app = QApplication([])
     window = Window(Settings(fresh=True), Notices())

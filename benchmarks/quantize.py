@@ -22,9 +22,9 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from precgui.engine.quantize import quantize
-from precgui.engine.quantize_blocks import quantize_blocks
-from precgui.engine.quantize_cpu import round_into
+from precgui.engine.quantize.blocks import quantize_blocks
+from precgui.engine.quantize.cpu import round_into
+from precgui.engine.quantize.elements import quantize
 from precgui.formats.registry import formats, get
 from precgui.formats.rounding import Convention
 

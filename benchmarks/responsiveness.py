@@ -33,11 +33,11 @@ from PySide6.QtWidgets import QApplication
 
 from precgui.config import RunConfig, load
 from precgui.events import Evaluated, Event, Incident, PowerRead, RunStarted, StepDone
-from precgui.gui.panels.live import LivePanel
-from precgui.gui.startup import Collector
-from precgui.gui.state import DRAIN_MS, OpenRun, State
+from precgui.gui.panels.live.panel import LivePanel
+from precgui.gui.session import DRAIN_MS, OpenRun, State
+from precgui.gui.shell.startup import Collector
+from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun
-from precgui.runs.reader import open_run
 
 TIMER_MS = 5
 STEPS_PER_S = 400.0

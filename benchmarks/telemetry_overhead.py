@@ -27,10 +27,10 @@ import torchvision
 from torch import Tensor, nn
 
 from precgui.config import RecordConfig
-from precgui.engine.telemetry_meters import HostMeter
+from precgui.engine.telemetry.backends import HostMeter
 from precgui.record import Recorder
-from precgui.runs import writer
-from precgui.runs.reader import open_run
+from precgui.runs.file import writer
+from precgui.runs.file.reader import open_run
 
 WARM_UP = 8
 Step = Callable[[], None]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS
-from precgui.runs.certainty import BLOCK, spread
-from precgui.runs.whatif import WhatIf
+from precgui.runs.tensors.confidence import BLOCK, spread
+from precgui.runs.tensors.what_if import WhatIf
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import gpt

@@ -21,8 +21,8 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 from open_large import write_tensors
 from PySide6.QtWidgets import QApplication
 
-from precgui.gui.panels.tensors import TensorsPanel
-from precgui.gui.state import State
+from precgui.gui.panels.tensors.panel import TensorsPanel
+from precgui.gui.session import State
 
 
 def moves(panel: TensorsPanel, count: int) -> tuple[list[float], list[float]]:

@@ -29,9 +29,9 @@ from precgui import config
 from precgui.gui.notices import Notices
 from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.settings import Settings
-from precgui.gui.startup import Start
+from precgui.gui.shell.startup import Start
+from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
-from precgui.gui.window import PANELS, Window
 
 LARGE, SMALL = (1280, 800), (800, 560)
 SETTLE_S = 0.6  # redraws are staggered over some ticks

@@ -10,9 +10,9 @@ __version__ = "0.1.0"
 _LAZY = {  # looked up on first use, so that importing precgui stays light
     "Metric": "precgui.runs.metric",
     "Recorder": "precgui.record",
-    "open_run": "precgui.runs.reader",
-    "quantize": "precgui.engine.quantize",
-    "quantize_blocks": "precgui.engine.quantize_blocks",
+    "open_run": "precgui.runs.file.reader",
+    "quantize": "precgui.engine.quantize.elements",
+    "quantize_blocks": "precgui.engine.quantize.blocks",
 }
 
 

@@ -18,7 +18,7 @@ from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
 from precgui.runs.errors import RunFileError
-from precgui.runs.writer import RunWriter
+from precgui.runs.file.writer import RunWriter
 
 if TYPE_CHECKING:
     from precgui.child import Control

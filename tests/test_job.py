@@ -18,7 +18,7 @@ from precgui.engine import tasks
 from precgui.engine.tasks import Batch, Digits
 from precgui.events import TENSOR_KINDS, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.errors import RunFileError
-from precgui.runs.reader import open_run
+from precgui.runs.file.reader import open_run
 
 
 def run_job(path: Path, *settings: str) -> tuple[RunEnded, list[Event]]:

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": MACHINE | {"engine", "runs", "job", "gui"},
 }
 # Single doors: a module that may import a room which the rest of its room may not.
-DOORS: dict[str, set[str]] = {"gui.worker": {"child", "job", "engine"}}
+DOORS: dict[str, set[str]] = {"gui.workers.child_process": {"child", "job", "engine"}}
 # Where a library may be imported at all, and where only inside functions, so that it is not loaded at start-up.
 LIBRARY_ROOMS: dict[str, set[str]] = {
     "PySide6": {"gui"},
@@ -50,11 +50,12 @@ TORCH_ONLY_IN_FUNCTIONS = {"hardware", "cli", "child"}
 ROOMS_ONLY_IN_FUNCTIONS = {("cli", "gui"), ("cli", "engine"), ("__init__", "engine"), ("__init__", "record")}
 # Inside the window: the parts on the left never import those on the right.
 INSIDE_GUI: dict[str, set[str]] = {
-    "gui.panels": {"gui.window", "gui.app", "gui.worker"},
-    "gui.plots": {"gui.panels", "gui.window", "gui.app", "gui.worker"},
-    "gui.state": {"gui.panels", "gui.window", "gui.app"},
-    "gui.worker": {"gui.panels", "gui.window", "gui.app"},
-    "gui.theme": {"gui.panels", "gui.window", "gui.app", "gui.state", "gui.worker"},
+    "gui.panels": {"gui.shell", "gui.workers.child_process"},
+    "gui.plots": {"gui.panels", "gui.shell", "gui.workers"},
+    "gui.session": {"gui.panels", "gui.shell"},
+    "gui.workers": {"gui.panels", "gui.shell"},
+    "gui.widgets": {"gui.panels", "gui.shell", "gui.session", "gui.workers"},
+    "gui.theme": {"gui.panels", "gui.shell", "gui.session", "gui.workers"},
 }
 NAMELESS_ROOMS = {"util", "utils", "helper", "helpers", "common", "shared", "misc"}
 MOST_LINES = 400
@@ -128,16 +129,17 @@ def _library_fault(room: str, library: str, in_function: bool) -> str | None:
 def _inside_fault(module: str, target: str) -> str | None:
     own, other = module.split("."), target.split(".")
     if own[:2] == other[:2] == ["gui", "panels"] and _panel(own) != _panel(other):
-        return f"imports {target}: panels meet in gui.state, they do not import one another"
+        return f"imports {target}: panels meet in gui.session, they do not import one another"
     for part, forbidden in INSIDE_GUI.items():
-        if own[:2] == part.split(".") and ".".join(other[:2]) in forbidden:
+        above = any(f"{target}.".startswith(f"{name}.") for name in forbidden)
+        if above and own[:2] == part.split("."):
             return f"imports {target}: {part} is below it"
     return None
 
 
 def _panel(parts: list[str]) -> str:
-    """The panel of a module: a package `panels/live/`, or files with a name in common, `live.py` and `live_axes.py`."""
-    return parts[2].partition("_")[0] if len(parts) > 2 else ""
+    """The name of the panel that a module belongs to: its folder in `panels/`, or its file."""
+    return parts[2] if len(parts) > 2 else ""
 
 
 def modules() -> list[Path]:
@@ -158,23 +160,25 @@ def test_that_a_module_imports_only_what_its_room_may(path: Path) -> None:
     ("module", "source"),
     [
         ("engine.train", "import h5py"),
-        ("engine.train", "from precgui.runs.writer import Writer"),
-        ("runs.reader", "def f():\n    import torch"),
-        ("runs.reader", "from precgui import engine"),
+        ("engine.train", "from precgui.runs.file.writer import Writer"),
+        ("runs.file.reader", "def f():\n    import torch"),
+        ("runs.file.reader", "from precgui import engine"),
         ("formats.codec", "if TYPE_CHECKING:\n    import torch"),
         ("hardware.gpu", "import torch.cuda"),
         ("hardware.gpu", "try:\n    from torch import cuda\nexcept ImportError:\n    cuda = None"),
         ("cli.run", "from PySide6.QtCore import QObject"),
-        ("cli.main", "from precgui.gui.app import main"),
-        ("gui.panels.live", "from precgui.gui.panels.library import LibraryPanel"),
+        ("cli.main", "from precgui.gui.shell.app import main"),
+        ("gui.panels.live", "from precgui.gui.panels.library.panel import LibraryPanel"),
         ("gui.panels.live", "from precgui.gui.panels import library"),
-        ("gui.panels.live.chooser", "from precgui.gui.panels.setup import SetupPanel"),
+        ("gui.panels.live.chooser", "from precgui.gui.panels.setup.panel import SetupPanel"),
         ("gui.panels.live", "import precgui.engine.train"),
-        ("gui.plots.linked", "from precgui.gui import window"),
-        ("gui.state", "import importlib\nimportlib.import_module('torch')"),
-        ("gui.state", "from precgui.job import run"),
+        ("gui.plots.linked", "from precgui.gui.shell import window"),
+        ("gui.session", "import importlib\nimportlib.import_module('torch')"),
+        ("gui.session", "from precgui.job import run"),
         ("config", "from precgui.hardware import gpu"),
-        ("gui.window", "from precgui.child import Order"),
+        ("gui.shell.window", "from precgui.child import Order"),
+        ("gui.panels.live.panel", "from precgui.gui.workers.child_process import RunThread"),
+        ("gui.widgets.form", "from precgui.gui.session import State"),
         ("child", "from precgui.job import Job"),
         ("events", "from . import config"),
         ("__init__", "from precgui.record import Recorder"),
@@ -187,14 +191,13 @@ def test_that_the_check_finds_a_planted_fault(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("gui.worker", "from precgui import job"),
-        ("cli.main", "def window():\n    from precgui.gui.app import main\n    return main()"),
+        ("gui.workers.child_process", "from precgui import job"),
+        ("cli.main", "def window():\n    from precgui.gui.shell.app import main\n    return main()"),
         ("hardware.host", "def versions():\n    import torch\n    return torch.__version__"),
         ("gui.panels.live.panel", "from precgui.gui.panels.live.chooser import Chooser"),
-        ("gui.panels.live", "from precgui.gui.panels.live_axes import Axes"),
         ("child", "def main():\n    importlib.import_module('torch')"),
         ("cli.main", "from precgui import __version__"),
-        ("job", "from precgui.runs.writer import Writer\nfrom precgui.engine.train import train"),
+        ("job", "from precgui.runs.file.writer import Writer\nfrom precgui.engine.train import train"),
     ],
 )
 def test_that_the_check_lets_the_allowed_pass(module: str, source: str) -> None:
@@ -227,10 +230,10 @@ def test_that_no_file_is_too_long_to_find_ones_way_in() -> None:
         ("precgui", ["torch", "PySide6", "h5py", "numpy"]),
         ("precgui.cli.main", ["torch", "PySide6"]),
         ("precgui.config", ["torch", "PySide6", "h5py"]),
-        ("precgui.runs.reader", ["torch", "PySide6"]),
+        ("precgui.runs.file.reader", ["torch", "PySide6"]),
         ("precgui.hardware.power", ["torch", "PySide6"]),
-        ("precgui.gui.window", ["torch", "torchvision"]),
-        ("precgui.gui.worker", ["torch", "torchvision"]),
+        ("precgui.gui.shell.window", ["torch", "torchvision"]),
+        ("precgui.gui.workers.child_process", ["torch", "torchvision"]),
     ],
 )
 def test_that_an_import_leaves_heavy_libraries_out(module: str, left_out: list[str]) -> None:

@@ -17,7 +17,7 @@ import precgui
 from precgui.config import OWN_LOOP, RecordConfig
 from precgui.engine import tasks
 from precgui.engine.errors import EngineError
-from precgui.engine.script import write_script
+from precgui.engine.export.script import write_script
 from precgui.events import TENSOR_STATS, Metric
 from precgui.record import Recorder
 from precgui.runs.errors import RunFileError

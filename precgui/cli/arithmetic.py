@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 
-from precgui.cli.errors import UserError
 from precgui.cli.format_options import (
     add_switches,
     chosen_formats,
@@ -26,6 +25,7 @@ from precgui.cli.format_tables import (
     stored_lines,
     table,
 )
+from precgui.cli.parser import UserError
 from precgui.formats import text
 from precgui.formats.arithmetic import (
     OPERATIONS,

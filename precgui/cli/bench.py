@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from precgui.cli.errors import UserError
+from precgui.cli.parser import UserError
 from precgui.hardware import measured
 from precgui.hardware.figures import Figure, csv_text, figures
 from precgui.hardware.measured import number_text, remarks, threads_text
@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> Any:
-    from precgui.engine.bench import DEFAULT_PARTS, Plan
-    from precgui.engine.bench_parts import PARTS
-    from precgui.engine.bench_work import FORMATS
+    from precgui.engine.bench.parts import PARTS
+    from precgui.engine.bench.run import DEFAULT_PARTS, Plan
+    from precgui.engine.bench.workloads import FORMATS
 
     formats = FORMATS if args.formats is None else tuple(name.strip() for name in args.formats.split(","))
     for name in formats:
@@ -98,7 +98,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _measure(plan: Any, quiet: bool) -> dict[str, Any]:
-    from precgui.engine.bench import run_bench
+    from precgui.engine.bench.run import run_bench
     from precgui.engine.device import choose
     from precgui.engine.errors import EngineError
 

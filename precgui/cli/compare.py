@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from precgui.cli.errors import UserError
+from precgui.cli.parser import UserError
 from precgui.events import Metric
 
 if TYPE_CHECKING:
     from precgui.runs.compare import Compared, Comparison
-    from precgui.runs.imported import ImportedRun
-    from precgui.runs.reader import SavedRun
+    from precgui.runs.file.reader import SavedRun
+    from precgui.runs.tensorboard.imported_run import ImportedRun
 
     _Rows = tuple[tuple[str, Callable[[Compared], str]], ...]
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 def _compared(paths: list[Path], baseline: str | None, tags: dict[str, str]) -> Comparison:
     from precgui.runs.compare import UnknownBaseline, compare
     from precgui.runs.errors import RunFileError
-    from precgui.runs.opening import open_any
+    from precgui.runs.open import open_any
 
     runs: list[SavedRun | ImportedRun] = []
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from precgui.cli.errors import UserError
+from precgui.cli.parser import UserError
 from precgui.hardware import measured
 from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
 from precgui.hardware.datasheet import datasheet_devices

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from precgui.cli.errors import UserError
+from precgui.cli.parser import UserError
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -23,7 +23,7 @@ def add_parsers(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate and print. Raises UserError for a file that is no integer model."""
     from precgui.engine.errors import EngineError
-    from precgui.engine.qat.saved import evaluate_file
+    from precgui.engine.qat.saved_model import evaluate_file
 
     try:
         told = evaluate_file(args.file, own_code=args.own_code)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from precgui.cli.errors import UserError
+from precgui.cli.parser import UserError
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -26,9 +26,9 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export and name the files. Raises UserError for a file that is no run or a place that cannot be written."""
+    from precgui.runs.csv_export import about
     from precgui.runs.errors import RunFileError
-    from precgui.runs.export import about
-    from precgui.runs.reader import open_run
+    from precgui.runs.file.reader import open_run
 
     try:
         with open_run(args.file) as saved:
@@ -47,17 +47,17 @@ def _written(saved: Any, args: argparse.Namespace) -> list[Path]:
     if args.script:
         return _script(saved, args.script)
     if args.tensorboard:
-        from precgui.runs.event_export import export_events
+        from precgui.runs.tensorboard.export import export_events
 
         return export_events(saved, args.tensorboard)
-    from precgui.runs.export import export_csv
+    from precgui.runs.csv_export import export_csv
 
     return export_csv(saved, args.csv)
 
 
 def _script(saved: Any, path: Path) -> list[Path]:
     from precgui.engine.errors import EngineError
-    from precgui.engine.script import write_script
+    from precgui.engine.export.script import write_script
 
     try:
         return write_script(saved.config, saved.environment, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from precgui.cli.errors import UserError
+from precgui.cli.parser import UserError
 from precgui.formats.conventions import BY_NAME
 from precgui.formats.model import Format
 from precgui.formats.parse import InputError, parse

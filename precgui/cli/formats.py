@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from precgui.cli.errors import UserError
 from precgui.cli.format_options import (
     add_switches,
     chosen_formats,
@@ -28,6 +27,7 @@ from precgui.cli.format_tables import (
     stored_lines,
     table,
 )
+from precgui.cli.parser import UserError
 from precgui.formats import text
 from precgui.formats.catalogue import catalogue
 from precgui.formats.conventions import library_table

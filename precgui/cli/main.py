@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from precgui import __version__
-from precgui.cli.errors import UserError
-from precgui.cli.parser import Parser
+from precgui.cli.parser import Parser, UserError
 
 # Modules with `add_parsers(subparsers)`; each sub-parser sets `run`, a function from the arguments to the exit code.
 COMMANDS = {
@@ -80,7 +79,7 @@ def _window(arguments: list[str]) -> int:
                 f"{file} is neither a run file nor a command; {near}the commands are {', '.join(COMMANDS)}; "
                 "see precgui --help"
             )
-    from precgui.gui.app import run_app
+    from precgui.gui.shell.app import run_app
 
     return run_app(parsed.files, fresh=parsed.fresh)
 

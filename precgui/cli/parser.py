@@ -7,7 +7,10 @@ import difflib
 import re
 from typing import Any, NoReturn
 
-from precgui.cli.errors import UserError
+
+class UserError(Exception):
+    """Bad input: one sentence that names the value and the cure; exit code 2, no traceback."""
+
 
 _KINDS = {"int": "a whole number", "float": "a number"}
 

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from precgui import config, paths
-from precgui.cli.errors import UserError
+from precgui.cli.parser import UserError
 from precgui.events import NO_METRIC, Evaluated, Event, Incident, RunStarted, StepDone
 from precgui.runs.metric import ACCURACY, in_text, metric_of, value_text
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _report(path: Path) -> dict[str, Any]:
     """The summary as the file tells it: what is reported is what was kept."""
-    from precgui.runs.reader import open_run
+    from precgui.runs.file.reader import open_run
 
     with open_run(path) as saved:
         return {"run": str(path), **saved.summary}

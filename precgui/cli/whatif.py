@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from precgui.cli.errors import UserError
+from precgui.cli.parser import UserError
 from precgui.events import TENSOR_KINDS
 
 if TYPE_CHECKING:
-    from precgui.runs.foretell import Foretold, Told
+    from precgui.runs.tensors.what_if_table import Foretold, Told
 
 _GROUPINGS = {name: f"each {name}" for name in ("tensor", "layer", "block", "sort")}
 _SORTS = ("underflow", "overflow", "snr", "safe-scale", "largest", "changed", "nonfinite")
@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _foretold(args: argparse.Namespace, formats: list[str], log2_scale: int) -> tuple[dict[str, Any], list[Told]]:
     from precgui.runs.errors import RunFileError
-    from precgui.runs.foretell import foretell
-    from precgui.runs.reader import open_run
+    from precgui.runs.file.reader import open_run
+    from precgui.runs.tensors.what_if_table import foretell
 
     try:
         with open_run(args.file) as saved:
@@ -104,7 +104,7 @@ def _log2_scale(text: str) -> int:
 def _formats(text: str) -> list[str]:
     """Names of formats as the record answers for them. Raises UserError."""
     from precgui.formats.registry import blocks, get
-    from precgui.runs.whatif import format_names, range_of
+    from precgui.runs.tensors.what_if import format_names, range_of
 
     if text == "all":
         return format_names()
@@ -120,7 +120,7 @@ def _formats(text: str) -> list[str]:
 
 
 def _as_json(told: Told, *, listed: bool, sort: str | None) -> dict[str, Any]:
-    from precgui.runs.foretell import as_json
+    from precgui.runs.tensors.what_if_table import as_json
 
     lines = [as_json(line) for line in _lines(told, listed=listed, sort=sort)]
     return {
@@ -136,8 +136,8 @@ def _as_json(told: Told, *, listed: bool, sort: str | None) -> dict[str, Any]:
 
 def _lines(told: Told, *, listed: bool, sort: str | None) -> list[Foretold]:
     """The entries of a kind, or only the whole, which comes first in each format."""
-    from precgui.runs.foretell import ordered
-    from precgui.runs.tensor_view import ALL
+    from precgui.runs.tensors.grouping import ALL
+    from precgui.runs.tensors.what_if_table import ordered
 
     if not listed:
         return [line for line in told.tensors if line.tensor == ALL]
@@ -187,7 +187,7 @@ def _notes(told: list[Told]) -> list[str]:
 
 def _columns(lines: list[Foretold], *, listed: bool) -> list[tuple[str, Callable[[Foretold], str]]]:
     """Headings and texts; what no line has is left out."""
-    from precgui.runs.certainty import NOTHING, share_text, spread_text
+    from precgui.runs.tensors.confidence import NOTHING, share_text, spread_text
 
     def whole(value: float, before: str = "") -> str:
         return NOTHING if isnan(value) else f"{before}{value:.0f}"
@@ -207,7 +207,7 @@ def _columns(lines: list[Foretold], *, listed: bool) -> list[tuple[str, Callable
 
 
 def _write_csv(path: Path, told: list[Told]) -> None:
-    from precgui.runs.foretell import as_json
+    from precgui.runs.tensors.what_if_table import as_json
 
     rows = [{"kind": kind.kind, **as_json(line), "certainty": kind.certainty} for kind in told for line in kind.tensors]
     try:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from precgui.config.names import DOWNLOADED, IMAGE_TASKS, MODELS, SIZELESS
-from precgui.config.section import Section
+from precgui.config.sections import Section
 
 _QAT: dict[str, JsonValue] = {"precision": ["*-qat"]}
 _SUGGESTED: list[JsonValue] = ["auto", *dict.fromkeys(name for names in MODELS.values() for name in names)]

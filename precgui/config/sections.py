@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from precgui.config.names import BELOW_16_BITS, EMULATED, QUANTISED, check_format, check_number_format
-from precgui.config.section import Section
 from precgui.formats.rounding import Rounding
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _as_list(value: Any) -> Any:

@@ -9,12 +9,12 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import MODELS, TASKS, check_model, check_precision, check_task
-from precgui.config.section import Section
 from precgui.config.sections import (
     OptimizerConfig,
     PrecisionOptions,
     RecordConfig,
     ScalingConfig,
+    Section,
     TrainConfig,
 )
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
-from precgui.engine.emulate import shown
+from precgui.engine.emulation.layers import shown
 
 _NAMES = {
     torch.float64: "fp64",

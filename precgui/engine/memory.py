@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, autograd
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 
+from precgui.engine.callback import Observer
 from precgui.engine.journal import Journal
-from precgui.engine.observer import Observer
 from precgui.engine.tasks import Batch
 
 _torch: Any = autograd  # torch does not declare what it has of the older profiler

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
+from precgui.engine import backend_flags, execution
 from precgui.engine import device as devices
-from precgui.engine import mechanics, switches
+from precgui.engine.callbacks import observers
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
-from precgui.engine.observers import observers
-from precgui.engine.outset import set_out
+from precgui.engine.setup import set_out
 from precgui.engine.tasks import Batch
-from precgui.engine.tensor_count import tensor_count
+from precgui.engine.telemetry.parameters import tensor_count
 from precgui.events import Emit, Evaluated, RunEnded, RunStarted, StepDone
 
 
@@ -31,7 +31,7 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
     has been emitted. torch's process-wide switches are afterwards as they were before.
     """
     journal = Journal(emit)
-    with switches.restored():
+    with backend_flags.restored():
         try:
             _Training(config, journal, stopped).run()
         except Stopped:
@@ -39,7 +39,7 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
         except RuntimeError as error:
             if devices.is_out_of_memory(error):
                 raise MemoryError(devices.memory_told(error)) from error
-            if told := mechanics.switch_to_blame(error, config.train):
+            if told := execution.switch_to_blame(error, config.train):
                 raise EngineError(told) from error
             raise
 
@@ -155,8 +155,8 @@ class _Training:
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs, targets = self.precision.batch(*batch)
         if self.config.train.channels_last:
-            inputs = mechanics.channels_last(inputs)
-        with self.precision.cast(), mechanics.attention(self.config.train.attention):
+            inputs = execution.channels_last(inputs)
+        with self.precision.cast(), execution.attention(self.config.train.attention):
             outputs = self.model(inputs)
         return self.precision.results(outputs), targets
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.hook import Hook
+from precgui.engine.telemetry.hook import Hook
 
 
 class LossWatch(Hook):

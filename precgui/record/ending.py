@@ -11,7 +11,7 @@ import traceback
 from types import CodeType, FrameType
 
 from precgui.events import Event, RunEnded, Status
-from precgui.runs.writer import RunWriter
+from precgui.runs.file.writer import RunWriter
 
 
 class Outlet:

@@ -23,15 +23,14 @@ from torch.optim import Optimizer
 
 from precgui.config import RecordConfig, RunConfig
 from precgui.engine import device as devices
-from precgui.engine import ranks
-from precgui.engine.loop_watch import LoopWatch, Seen
-from precgui.engine.tensor_count import tensor_count
+from precgui.engine.telemetry.parameters import tensor_count
 from precgui.events import Evaluated, Incident, IncidentKind, Metric, RunStarted, Severity, Status, StepDone
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
-from precgui.record import arguments, ending
-from precgui.runs.writer import RunWriter
+from precgui.record import arguments, distributed, ending
+from precgui.record.hooks import LoopWatch, Seen
+from precgui.runs.file.writer import RunWriter
 
 _TRAINERS = ("transformers", "accelerate", "lightning")
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
@@ -85,7 +84,7 @@ class Recorder:
         self._emit = ending.Outlet()
         facts = {**arguments.facts(model, self._device), "metric": asdict(measured)}
         tensors = tensor_count(model) if config.record.tensors else 0
-        self._mail = ranks.Mailbox(str(path))
+        self._mail = distributed.Mailbox(str(path))
         started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)
         self._recording = self._opened(file, config, model, optimizers, started)
         _recorders.add(self)
@@ -98,7 +97,7 @@ class Recorder:
         self, file: Path, config: RunConfig, model: nn.Module, optimizers: list[Optimizer], started: RunStarted
     ) -> ending.Recording:
         """The hooks, and in the first process the file and the sensors: all of them or, where one fails, none."""
-        first = ranks.rank() == 0
+        first = distributed.rank() == 0
         with contextlib.ExitStack() as parts:
             self._watch = LoopWatch(config.record, model, optimizers, self._emit, active=first)
             parts.callback(self._watch.close)
@@ -148,7 +147,7 @@ class Recorder:
         """End the record and take all hooks from the model; the training may go on. Idempotent."""
         if not self._recording.is_open:
             return
-        for found in self._mail.close(ranks.LATE_S if status == "completed" else 0.0):
+        for found in self._mail.close(distributed.LATE_S if status == "completed" else 0.0):
             self._tell(found)
         self._recording.end(status, message, details)
         del self._watch  # and with it the model
@@ -198,8 +197,14 @@ class Recorder:
         if bad_loss or bad_gradients:
             module = self._watch.first_output() if bad_loss else ""
             parameter = self._watch.first_gradient() if bad_gradients else ""
-            own = ranks.Trouble(
-                ranks.rank(), self._step, bad_loss, bad_gradients, seen.skipped, module=module, parameter=parameter
+            own = distributed.Trouble(
+                distributed.rank(),
+                self._step,
+                bad_loss,
+                bad_gradients,
+                seen.skipped,
+                module=module,
+                parameter=parameter,
             )
             if self._emit.writer is not None:
                 self._tell(own)
@@ -215,9 +220,9 @@ class Recorder:
             word = "lowered" if scale < used else "raised"
             self._incident("scale_change", "info", f"loss scale {word} from {used:g} to {scale:g}")
 
-    def _tell(self, found: ranks.Trouble) -> None:
+    def _tell(self, found: distributed.Trouble) -> None:
         """Of what was not finite in a step of a process."""
-        who = f" in process {found.rank}" if ranks.world() > 1 else ""
+        who = f" in process {found.rank}" if distributed.world() > 1 else ""
         if found.loss:
             where = f", first not finite is the output of {found.module}" if found.module else ""
             self._incident("nonfinite_loss", "error", f"the loss is not finite{who}{where}", found.module, found.step)
@@ -256,7 +261,7 @@ def _writer(path: Path, config: RunConfig, sensors: PowerSampler, optimizers: Se
                 "script": sys.argv[0],
                 "arguments": sys.argv[1:],
                 "optimizers": [arguments.told(each) for each in optimizers],
-                "processes": ranks.world(),
+                "processes": distributed.world(),
             },
         },
     )

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from precgui.runs.eventfile import NAME_PART
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
+from precgui.runs.tensorboard.event_file import NAME_PART
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 from precgui.config import RunConfig
 from precgui.events import Metric, Status
 from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import SavedRun, open_run
+from precgui.runs.file.user_notes import Notes, notes_path, read_notes, write_notes
 from precgui.runs.metric import ACCURACY, metric_of
-from precgui.runs.notes import Notes, notes_path, read_notes, write_notes
-from precgui.runs.reader import SavedRun, open_run
 
 _SUFFIX = ".h5"
 

@@ -13,7 +13,7 @@ from precgui.config import RunConfig
 from precgui.events import Incident, Status
 
 if TYPE_CHECKING:
-    from precgui.runs.tensors import TensorRecord
+    from precgui.runs.tensors.record import TensorRecord
 
 Axis = Literal["step", "time_s"]
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from precgui.hardware.device_readings import HELD_BITS
-from precgui.runs.growing import Values
+from precgui.runs.growable import Values
 from precgui.runs.run import EVALUATION_SIGNALS, POWER_SIGNALS, SIGNALS, STATE_SIGNALS, Axis, Series
 
 

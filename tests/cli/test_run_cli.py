@@ -15,7 +15,7 @@ import pytest
 
 from precgui.cli.main import main
 from precgui.runs.errors import RunFileError
-from precgui.runs.reader import open_run
+from precgui.runs.file.reader import open_run
 
 SHORT = ["--set", "train.max_steps=10", "--set", "device=cpu", "--set", "threads=1"]
 

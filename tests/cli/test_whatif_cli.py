@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from precgui.cli.main import main
-from precgui.runs.tensor_view import ALL
+from precgui.runs.tensors.grouping import ALL
 from tests.runs.synthetic import open_writer
 from tests.runs.test_foretell import NAMES, path
 

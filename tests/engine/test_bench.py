@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from precgui.engine import bench, bench_energy, bench_parts, bench_timing, bench_work
-from precgui.engine.bench import Plan, run_bench
+from precgui.engine.bench import parts, timing, workloads
+from precgui.engine.bench import run as bench
+from precgui.engine.bench.run import Plan, run_bench
 from precgui.engine.errors import EngineError
 from precgui.hardware import measured, power, rapl
 from precgui.hardware.energy import EnergyPlan
@@ -26,8 +27,8 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Short samples, and no accelerator that the test's machine may have."""
-    monkeypatch.setattr(bench_timing, "BUDGET_S", 0.002)
-    monkeypatch.setattr(bench_timing, "SAMPLE_S", 0.0)
+    monkeypatch.setattr(timing, "BUDGET_S", 0.002)
+    monkeypatch.setattr(timing, "SAMPLE_S", 0.0)
     monkeypatch.setattr(bench, "detect", lambda facts, detect=bench.detect: detect({**facts, "devices": []}))
 
 
@@ -57,7 +58,7 @@ def test_that_the_certificate_tells_which_arithmetic_ran():
 
 
 def test_that_asking_for_tf32_where_there_is_none_is_found_out(monkeypatch):
-    monkeypatch.setattr(bench_parts, "set_fp32_arithmetic", lambda *, tf32: None)
+    monkeypatch.setattr(parts, "set_fp32_arithmetic", lambda *, tf32: None)
     result, _ = run(formats=("tf32",), parts=())
     assert result["certificate"][0]["ran_as"] == "fp32"
     assert "asked for tf32" in result["certificate"][0]["note"]
@@ -99,7 +100,7 @@ def test_that_the_bench_of_the_window_gives_way_to_it():
 def test_that_a_reference_kernel_is_not_run_at_a_size_that_would_take_minutes(monkeypatch):
     tiny_s = {"fp32": 1e-4, "bf16": 0.5}
     probed = iter(tiny_s.values())
-    monkeypatch.setattr(bench_parts, "once", lambda work, device: next(probed))
+    monkeypatch.setattr(parts, "once", lambda work, device: next(probed))
     result, _ = run(formats=tuple(tiny_s), sizes=(512,))
     rows = {row["format"]: row for row in result["gemm"]}
     assert rows["bf16"]["seconds"] is None
@@ -108,8 +109,8 @@ def test_that_a_reference_kernel_is_not_run_at_a_size_that_would_take_minutes(mo
 
 
 def test_that_a_size_that_the_host_cannot_hold_is_not_tried(monkeypatch):
-    memory = SimpleNamespace(available=4 * bench_parts.OPERANDS * 32**2)
-    monkeypatch.setattr(bench_parts, "psutil", SimpleNamespace(virtual_memory=lambda: memory))
+    memory = SimpleNamespace(available=4 * parts.OPERANDS * 32**2)
+    monkeypatch.setattr(parts, "psutil", SimpleNamespace(virtual_memory=lambda: memory))
     result, _ = run(formats=("fp32",), sizes=(32, 48), parts=("gemm", "energy"))
     assert [row["seconds"] is None for row in result["gemm"]] == [False, True]
     assert "host's memory" in result["gemm"][1]["note"]
@@ -120,10 +121,10 @@ def test_that_what_torch_refuses_is_a_note_and_not_the_end(monkeypatch):
     def refuse(fmt, size, device):
         if fmt == "bf16":
             raise RuntimeError("not on this device\nsecond line")
-        return bench_work_gemm(fmt, size, device)
+        return gemm(fmt, size, device)
 
-    bench_work_gemm = bench_work.gemm
-    monkeypatch.setattr(bench_work, "gemm", refuse)
+    gemm = workloads.gemm
+    monkeypatch.setattr(workloads, "gemm", refuse)
     result, _ = run(parts=("gemm", "alignment"))
     assert [row["note"] for row in result["gemm"] if row["format"] == "bf16"] == [
         "torch refuses: not on this device"
@@ -148,10 +149,10 @@ def test_that_what_does_not_fit_is_a_note_and_not_the_end(monkeypatch):
     def refuse(*_):
         raise RuntimeError("can't allocate memory")
 
-    gemm = bench_work.gemm
-    monkeypatch.setattr(bench_work, "copy", refuse)
+    gemm = workloads.gemm
+    monkeypatch.setattr(workloads, "copy", refuse)
     monkeypatch.setattr(
-        bench_work, "gemm", lambda fmt, size, device: refuse() if size == 40 else gemm(fmt, size, device)
+        workloads, "gemm", lambda fmt, size, device: refuse() if size == 40 else gemm(fmt, size, device)
     )
     result, _ = run(formats=("fp32",), sizes=(40,), parts=("gemm", "copy", "conversions", "energy"))
     assert result["copy"]["gb_s"] is None
@@ -163,12 +164,12 @@ def test_that_what_does_not_fit_is_a_note_and_not_the_end(monkeypatch):
 
 def test_that_the_clock_of_an_accelerator_is_read_while_it_works(monkeypatch):
     told = []
-    monkeypatch.setattr(bench_timing, "synchronize", lambda device: told.append("wait"))
+    monkeypatch.setattr(timing, "synchronize", lambda device: told.append("wait"))
     gpu = SimpleNamespace(type="cuda")
-    read = bench_timing.while_busy(lambda: told.append("work"), gpu, 0.01, lambda: told.append("read") or 1980)
+    read = timing.while_busy(lambda: told.append("work"), gpu, 0.01, lambda: told.append("read") or 1980)
     assert read == 1980
     assert told == ["work"] * 3 + ["read", "wait"]
-    bench_timing.while_busy(lambda: told.append("work"), CPU, 0.01, lambda: None)
+    timing.while_busy(lambda: told.append("work"), CPU, 0.01, lambda: None)
     assert told.count("work") == 3
 
 
@@ -199,23 +200,23 @@ def test_that_a_device_that_is_not_there_is_one_sentence():
 
 
 @pytest.mark.parametrize("fmt", ["fp32", "bf16"])
-@pytest.mark.parametrize("block", bench_work.BLOCKS)
+@pytest.mark.parametrize("block", workloads.BLOCKS)
 def test_that_the_blocks_go_forward_and_backward(block, fmt):
-    work, operations = bench_work.BLOCKS[block](fmt, CPU, True)
+    work, operations = workloads.BLOCKS[block](fmt, CPU, True)
     work()
     assert operations > 0
-    large = bench_work.BLOCKS[block](fmt, CPU, False)[1]
+    large = workloads.BLOCKS[block](fmt, CPU, False)[1]
     assert large > operations
 
 
 def test_that_timing_gives_a_median_with_its_spread_and_times_a_long_call_once(monkeypatch):
-    timing = bench_timing.measure(lambda: sum(range(100)), CPU, lambda: False)
-    assert timing.seconds > 0
-    assert timing.calls >= bench_timing.LEAST_SAMPLES
+    measured_time = timing.measure(lambda: sum(range(100)), CPU, lambda: False)
+    assert measured_time.seconds > 0
+    assert measured_time.calls >= timing.LEAST_SAMPLES
     assert timing.spread is not None
     assert math.isfinite(timing.spread)
-    monkeypatch.setattr(bench_timing, "LONG_S", 0.0)
-    assert bench_timing.measure(lambda: None, CPU, lambda: False).spread is None
+    monkeypatch.setattr(timing, "LONG_S", 0.0)
+    assert timing.measure(lambda: None, CPU, lambda: False).spread is None
 
 
 def test_that_turns_are_compared_in_ratios(monkeypatch):
@@ -224,8 +225,8 @@ def test_that_turns_are_compared_in_ratios(monkeypatch):
     def lasting(seconds):
         return lambda: now_s.append(now_s.pop() + seconds)
 
-    monkeypatch.setattr(bench_timing, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
-    ratios = bench_timing.compare([lasting(0.25), lasting(1.0)], CPU, lambda: False)
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    ratios = timing.compare([lasting(0.25), lasting(1.0)], CPU, lambda: False)
     assert ratios == [1.0, 4.0]
 
 
@@ -235,7 +236,7 @@ def test_that_the_energy_of_a_product_is_measured_where_there_is_a_sensor(monkey
     monkeypatch.setattr(rapl, "zones", lambda: [zone])
     monkeypatch.setattr(rapl.Zone, "read_j", lambda self: 0.0)
     monkeypatch.setattr(power.RaplSensor, "read", lambda self, now_s, last=False: (30.0, 30.0 * now_s))
-    monkeypatch.setattr(bench_energy, "PLAN", EnergyPlan(0.0, 0.15, 0.15, windows=2, least_s=0.1))
+    monkeypatch.setattr(parts, "PLAN", EnergyPlan(0.0, 0.15, 0.15, windows=2, least_s=0.1))
     result, _ = run(formats=("fp32",), sizes=(64,), parts=("gemm", "energy"))
     (row,) = result["energy"]
     assert row["method"] == "energy counter"

@@ -12,12 +12,12 @@ from torch import nn
 
 from precgui import config
 from precgui.engine import precisions
-from precgui.engine.accumulate import Accumulator
+from precgui.engine.backend_flags import restored, set_fp32_arithmetic
 from precgui.engine.certificate import gemm_error
-from precgui.engine.emulate import Products, emulate_products, layers
-from precgui.engine.half_products import HalfProducts
-from precgui.engine.rounding import Cast, Exact, InFormat, Round
-from precgui.engine.switches import restored, set_fp32_arithmetic
+from precgui.engine.emulation.accumulator import Accumulator
+from precgui.engine.emulation.fp16_on_cpu import HalfProducts
+from precgui.engine.emulation.layers import Products, emulate_products, layers
+from precgui.engine.emulation.operands import Cast, Exact, InFormat, Round
 
 CPU = torch.device("cpu")
 FP16 = Cast(torch.float16)

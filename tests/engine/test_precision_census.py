@@ -12,12 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from precgui import config, job
 from precgui.engine import certificate as certificates
+from precgui.engine.backend_flags import restored, set_fp32_arithmetic
 from precgui.engine.census import Census, sentence
 from precgui.engine.certificate import certificate, executed_fp32, gemm_error
 from precgui.engine.errors import EngineError
-from precgui.engine.switches import restored, set_fp32_arithmetic
 from precgui.events import Event, Facts, Incident, RunStarted, StepDone
-from precgui.runs.reader import open_run
+from precgui.runs.file.reader import open_run
 from tests.engine.conftest import Record
 
 CPU = torch.device("cpu")
@@ -100,7 +100,7 @@ def test_that_attention_is_counted_in_the_format_of_its_operands() -> None:
 
 
 def test_that_the_census_changes_no_bit(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    from precgui.engine.observers import FirstStepCensus
+    from precgui.engine.callbacks import FirstStepCensus
 
     counted = [e.loss for e in record("train.max_steps=3", "precision=fp16-amp") if isinstance(e, StepDone)]
     monkeypatch.setattr(FirstStepCensus, "begin_step", lambda *_: None)

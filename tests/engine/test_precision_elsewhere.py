@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from precgui.engine.census import Census
-from precgui.engine.elsewhere import RoundedProducts, leave_alone
-from precgui.engine.emulate import Products, emulate_products, layers
+from precgui.engine.emulation.functional import RoundedProducts, leave_alone
+from precgui.engine.emulation.layers import Products, emulate_products, layers
+from precgui.engine.emulation.operands import NEAREST_EVEN, Exact, InBlocks, InFormat, Round
+from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.errors import EngineError
-from precgui.engine.recurrent import emulate_recurrent, recurrent_layers
-from precgui.engine.rounding import NEAREST_EVEN, Exact, InBlocks, InFormat, Round
 from precgui.events import Event, Facts, Incident, StepDone
 from tests.engine.conftest import Record
 

@@ -11,11 +11,12 @@ from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 from torchao.float8.config import CastConfig, ScalingGranularity
 
 from precgui import config
-from precgui.engine import native_fp8, precisions
-from precgui.engine.emulate import EmulatedConv2d, EmulatedLinear
+from precgui.engine import precisions
+from precgui.engine.emulation import native_fp8
+from precgui.engine.emulation.layers import EmulatedConv2d, EmulatedLinear
+from precgui.engine.emulation.operands import Clock, Scale
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import Precision
-from precgui.engine.rounding import Clock, Scale
 from precgui.events import Incident, RunStarted
 from tests.engine.conftest import Record
 from tests.engine.layer_gradients import gradients

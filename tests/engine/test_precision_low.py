@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from precgui import config
 from precgui.engine import precisions
-from precgui.engine.accumulate import Accumulator
+from precgui.engine.emulation.accumulator import Accumulator
+from precgui.engine.emulation.operands import Clock, Scale
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import Precision
 from precgui.engine.precisions.low import largest
-from precgui.engine.rounding import Clock, Scale
 from precgui.events import StepDone
 from tests.engine.conftest import Record
 from tests.engine.layer_gradients import gradients

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from precgui import config
-from precgui.engine import mechanics, precisions, tasks
-from precgui.engine.averaging import WeightAverage
+from precgui.engine import execution, precisions, tasks
+from precgui.engine.ema import WeightAverage
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Digits
 from precgui.events import Event, StepDone
@@ -65,7 +65,7 @@ def test_that_checkpoints_save_activations() -> None:
         return nn.Sequential(nn.Sequential(*(part for _ in range(16) for part in (nn.Linear(64, 64), nn.ReLU()))))
 
     plain, checkpointed = network(), network()
-    assert mechanics.checkpoint_segments(checkpointed) == ["0"]
+    assert execution.checkpoint_segments(checkpointed) == ["0"]
     assert saved(checkpointed) < saved(plain) / 2
 
 
@@ -75,12 +75,12 @@ def test_that_blocks_in_a_list_are_segments() -> None:
             super().__init__()
             self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(3))
 
-    assert mechanics.checkpoint_segments(Stack()) == ["blocks.0", "blocks.1", "blocks.2"]
+    assert execution.checkpoint_segments(Stack()) == ["blocks.0", "blocks.1", "blocks.2"]
 
 
 def test_that_a_model_without_segments_is_told() -> None:
     with pytest.raises(EngineError, match=r"no nn\.Sequential or nn\.ModuleList"):
-        mechanics.checkpoint_segments(nn.Linear(2, 2))
+        execution.checkpoint_segments(nn.Linear(2, 2))
 
 
 def test_that_channels_last_changes_only_the_order_of_sums(record: Record) -> None:
@@ -167,7 +167,7 @@ def test_that_the_attention_kernel_can_be_chosen(backend: str, monkeypatch: pyte
             return func(*args, **(kwargs or {}))  # type: ignore[misc,dict-item]
 
     q = torch.randn(1, 2, 8, 16)
-    with mechanics.attention(backend), Names():  # type: ignore[no-untyped-call]
+    with execution.attention(backend), Names():  # type: ignore[no-untyped-call]
         nn.functional.scaled_dot_product_attention(q, q, q)
     assert any("flash" in name for name in names) is (backend == "flash")
 
@@ -238,7 +238,7 @@ def test_that_a_batch_that_does_not_fit_names_the_peak(record: Record, monkeypat
 def test_that_compiled_models_leave_emulated_layers_alone() -> None:
     wanted = config.load("digits-quick", ["precision=fp8"])
     model = precisions.make(wanted, torch.device("cpu")).convert(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
-    mechanics.compile_model(model)
+    execution.compile_model(model)
     assert model[0].forward._torchdynamo_disable is True
     assert not hasattr(model[1].forward, "_torchdynamo_disable")
 
@@ -247,7 +247,7 @@ def test_that_switches_set_by_the_new_names_are_put_back() -> None:
     """torch then refuses to tell them by their old names."""
     program = (
         "import torch\n"
-        "from precgui.engine.switches import restored, set_fp32_arithmetic\n"
+        "from precgui.engine.backend_flags import restored, set_fp32_arithmetic\n"
         "backends = torch.backends\n"
         "backends.cuda.matmul.fp32_precision = backends.cudnn.conv.fp32_precision = 'tf32'\n"
         "with restored():\n"
@@ -262,7 +262,7 @@ def test_that_switches_set_by_the_new_names_are_put_back() -> None:
 def test_that_attention_without_a_kernel_is_told_for_every_device() -> None:
     wanted = config.load("digits-quick", ["train.attention=flash"]).train
     for words in ("No available kernel. Aborting execution.", "No viable backend for scaled_dot_product_attention was"):
-        assert mechanics.switch_to_blame(RuntimeError(words), wanted).startswith(
+        assert execution.switch_to_blame(RuntimeError(words), wanted).startswith(
             "train.attention = flash has no kernel"
         )
-    assert not mechanics.switch_to_blame(RuntimeError("out of luck"), wanted)
+    assert not execution.switch_to_blame(RuntimeError("out of luck"), wanted)

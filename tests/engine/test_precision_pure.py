@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from precgui import config
-from precgui.engine import keep, precisions
+from precgui.engine import precisions
 from precgui.engine.errors import EngineError
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions import Precision, fp32_modules
 from precgui.events import Incident, StepDone
 from tests.engine.conftest import Record
 
@@ -129,7 +129,7 @@ def network() -> nn.Module:
     ],
 )
 def test_that_a_pattern_finds_names_types_and_ends(patterns: list[str], names: list[str]) -> None:
-    assert list(keep.find(network(), patterns)) == names
+    assert list(fp32_modules.find(network(), patterns)) == names
 
 
 def test_that_a_pattern_that_matches_nothing_is_named() -> None:

@@ -14,11 +14,11 @@ from torch import Tensor
 from precgui import config
 from precgui.cli.main import main
 from precgui.config import PRECISIONS, RunConfig
-from precgui.engine import plain_rounding
-from precgui.engine.quantize import quantize
-from precgui.engine.quantize_blocks import quantize_blocks
-from precgui.engine.script import write_script
-from precgui.engine.script_precisions import format_facts
+from precgui.engine.export import torch_only_rounding
+from precgui.engine.export.precisions import format_facts
+from precgui.engine.export.script import write_script
+from precgui.engine.quantize.blocks import quantize_blocks
+from precgui.engine.quantize.elements import quantize
 from precgui.engine.train import train
 from precgui.events import Evaluated, Event, RunStarted, StepDone
 from precgui.formats.registry import blocks, get
@@ -117,13 +117,13 @@ def tables() -> Iterator[None]:
         "ue4m3",
         "e2m3",
     ]
-    plain_rounding.FORMATS.update({name: _values(format_facts(get(name))) for name in [*names, "mxint8"]})
+    torch_only_rounding.FORMATS.update({name: _values(format_facts(get(name))) for name in [*names, "mxint8"]})
     for name, block in blocks().items():
         facts = {"block": block.block, "element": block.element, "two_level": block.two_level}
-        plain_rounding.BLOCKS[name] = facts
+        torch_only_rounding.BLOCKS[name] = facts
     yield
-    plain_rounding.FORMATS.clear()
-    plain_rounding.BLOCKS.clear()
+    torch_only_rounding.FORMATS.clear()
+    torch_only_rounding.BLOCKS.clear()
 
 
 def _values(facts: dict[str, object]) -> dict[str, object]:
@@ -147,14 +147,14 @@ def test_that_plain_rounding_gives_the_answers_of_the_fast_one(tables: None, nam
         values = values[~values.isnan()]  # these formats have none
     for rounding in ROUNDINGS:
         fast = quantize(values, name, rounding=rounding, saturate=saturate, seed=5)
-        plain = plain_rounding.quantize(values, name, rounding=rounding, saturate=saturate, seed=5)
+        plain = torch_only_rounding.quantize(values, name, rounding=rounding, saturate=saturate, seed=5)
         torch.testing.assert_close(plain, fast, rtol=0, atol=0, equal_nan=True, msg=f"{name} {rounding}")
 
 
 @pytest.mark.parametrize("name", ["nf4", "sign1"])
 def test_that_plain_code_books_give_the_answers_of_the_fast_ones(tables: None, name: str) -> None:
     values = torch.randn(4000).clamp(-1, 1)
-    assert torch.equal(plain_rounding.quantize(values, name), quantize(values, name))
+    assert torch.equal(torch_only_rounding.quantize(values, name), quantize(values, name))
 
 
 @pytest.mark.parametrize(
@@ -168,4 +168,4 @@ def test_that_plain_blocks_give_the_answers_of_the_fast_ones(tables: None, name:
     values[2, 3] = 0
     for axis in (0, 2):
         fast = quantize_blocks(values, name, rule=rule, axis=axis)  # type: ignore[arg-type]
-        assert torch.equal(plain_rounding.quantize_blocks(values, name, rule=rule, axis=axis), fast)
+        assert torch.equal(torch_only_rounding.quantize_blocks(values, name, rule=rule, axis=axis), fast)

@@ -17,7 +17,7 @@ from precgui import config
 from precgui.engine import precisions
 from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
-from precgui.engine.qat import integer
+from precgui.engine.qat import integer_layers
 from precgui.engine.qat.folding import fold, norms_behind
 from precgui.engine.qat.layers import Quantizer, begin_batch, quantise
 from precgui.events import Evaluated, Event, Facts, Incident, StepDone
@@ -41,9 +41,9 @@ def test_that_packed_integers_come_back(bits: int, count: int, seed: int) -> Non
     else:
         largest = 2 ** (bits - 1) - 1
         values = torch.randint(-largest, largest + 1, (count,), generator=generator)
-    packed = integer.pack(values.float(), bits)
+    packed = integer_layers.pack(values.float(), bits)
     assert packed.numel() == math.ceil(count * bits / 8)
-    assert torch.equal(integer.unpack(packed, bits, (count,)), values.to(torch.int8))
+    assert torch.equal(integer_layers.unpack(packed, bits, (count,)), values.to(torch.int8))
 
 
 def _layers() -> nn.Sequential:
@@ -59,9 +59,9 @@ def _layers() -> nn.Sequential:
 def test_that_the_integer_model_computes_what_training_saw(
     bits: int, native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if native and not integer.kernels():
+    if native and not integer_layers.kernels():
         pytest.skip("torch has no integer kernels for this processor")
-    monkeypatch.setattr(integer, "kernels", lambda: native)
+    monkeypatch.setattr(integer_layers, "kernels", lambda: native)
     fake, plain = _layers(), _layers()
     made = quantise(
         {name: layer for name, layer in fake.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear)},
@@ -71,8 +71,8 @@ def test_that_the_integer_model_computes_what_training_saw(
     for _ in range(3):
         begin_batch(made)
         fake(images)
-    converted = integer.convert(plain, made)
-    assert all(m.native == native for m in converted.modules() if isinstance(m, integer.Integer))
+    converted = integer_layers.convert(plain, made)
+    assert all(m.native == native for m in converted.modules() if isinstance(m, integer_layers.Integer))
     with torch.no_grad():
         torch.testing.assert_close(converted(images), fake.eval()(images), rtol=1e-3, atol=1e-3)
 
@@ -99,7 +99,7 @@ def test_that_batch_norms_are_folded_without_changing_the_result() -> None:
         fake(images)
     plain.load_state_dict({k: v for k, v in fake.state_dict().items() if "quantizer" not in k})
     with torch.inference_mode():
-        for converted in (integer.convert(copy.deepcopy(plain), made), copy.deepcopy(plain).eval()):
+        for converted in (integer_layers.convert(copy.deepcopy(plain), made), copy.deepcopy(plain).eval()):
             before = converted(images)
             pairs = norms_behind(converted, images)
             assert len(pairs) == 9, "each convolution has its own"

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from precgui.engine.qat.estimators import (
+from precgui.engine.qat.layers import Quantizer
+from precgui.engine.qat.straight_through import (
     clipped_input,
     fake_input,
     fake_weight,
@@ -15,7 +16,6 @@ from precgui.engine.qat.estimators import (
     weight_integers,
     weight_scale,
 )
-from precgui.engine.qat.layers import Quantizer
 
 
 @pytest.mark.parametrize("bits", [8, 4])

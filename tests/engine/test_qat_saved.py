@@ -13,7 +13,7 @@ import torch
 from precgui import config
 from precgui.cli.main import main
 from precgui.engine.errors import EngineError
-from precgui.engine.qat import saved
+from precgui.engine.qat import saved_model
 from precgui.events import Facts
 from precgui.job import Job
 from tests.engine.conftest import Record
@@ -39,7 +39,7 @@ def test_that_a_saved_model_is_evaluated_again_as_it_was(
     events = record(*QUIET, *settings, f"qat.save_to={path}")
     facts = next(e.values["quantised"] for e in events if isinstance(e, Facts) and "quantised" in e.values)
     assert facts["file"] == str(path)
-    again = saved.evaluate_file(path)
+    again = saved_model.evaluate_file(path)
     assert again["saved"] == facts["evaluation"]["integer"]
     assert again["now"]["metric"] == again["saved"]["metric"]
     assert again["now"]["loss"] == pytest.approx(again["saved"]["loss"], rel=1e-5)
@@ -101,7 +101,7 @@ class _Harmful:
 def test_that_a_file_cannot_run_code(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     torch.save({"precgui_integer_model": 1, "state": _Harmful()}, tmp_path / "evil.pt")
     with pytest.raises(EngineError, match="cannot be read as a model"):
-        saved.evaluate_file(tmp_path / "evil.pt")
+        saved_model.evaluate_file(tmp_path / "evil.pt")
     assert "harmed" not in capfd.readouterr().err
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from precgui import config
-from precgui.engine.script import write_script
+from precgui.engine.export.script import write_script
 from precgui.engine.train import train
 from precgui.events import Evaluated, Event, Facts, RunStarted, StepDone
 from tests.engine.script_output import printed_by

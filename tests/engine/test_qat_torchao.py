@@ -12,11 +12,11 @@ from torch import nn
 
 from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
-from precgui.engine.qat import exported_graph as graphs
-from precgui.engine.qat.exported_errors import layer_errors
-from precgui.engine.qat.exported_state import set_state, state
-from precgui.engine.qat.integer import kernels
-from precgui.engine.qat.lowering import Lowered
+from precgui.engine.qat.integer_layers import kernels
+from precgui.engine.qat.pt2e import graph as graphs
+from precgui.engine.qat.pt2e.layer_errors import layer_errors
+from precgui.engine.qat.pt2e.lowering import Lowered
+from precgui.engine.qat.pt2e.state import set_state, state
 from precgui.engine.train import _Training
 from precgui.events import Evaluated, Event, Facts, Incident, StepDone
 from tests.engine.conftest import Record

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from precgui.engine import quantize_device
-from precgui.engine.quantize import quantize
-from precgui.engine.quantize_plan import SINGLE, make_plan
+from precgui.engine.quantize import device as on_device
+from precgui.engine.quantize.elements import quantize
+from precgui.engine.quantize.plan import SINGLE, make_plan
 from precgui.formats.arrays import quantize_array
 from precgui.formats.registry import UnknownFormatError, get
 from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, Convention, Overflow, Rounding, stream_keys
@@ -74,7 +74,7 @@ def test_that_the_fast_form_gives_the_answers_of_the_exact_form(name: str, round
 def test_that_the_form_for_accelerators_gives_the_same_bits(name: str, rounding: Rounding, overflow: Overflow) -> None:
     values = _torch(np.concatenate([PATTERNS[:4000], BF16[::20], FP16[::20]]))
     ours = quantize(values, name, rounding=rounding, overflow=overflow, seed=3)
-    device = quantize_device.rounded_on_device(values, get(name), Convention(rounding, overflow), 3)
+    device = on_device.rounded_on_device(values, get(name), Convention(rounding, overflow), 3)
     keep = ~values.isnan().numpy()
     assert bits_equal(ours.numpy()[keep], device.numpy()[keep]).all()
 
@@ -83,7 +83,7 @@ def test_that_tensor_operations_serve_double_precision_too() -> None:
     values = torch.randn(2000, dtype=torch.float64) * 100
     for rounding in ("nearest_even", "stochastic", "up"):
         ours = quantize(values, "e5m12", rounding=rounding, seed=3)
-        other = quantize_device.rounded_on_device(values, get("e5m12"), Convention(rounding), 3)
+        other = on_device.rounded_on_device(values, get("e5m12"), Convention(rounding), 3)
         assert torch.equal(ours, other)
 
 

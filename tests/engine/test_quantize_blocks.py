@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import precgui
-from precgui.engine.quantize_block_kernels import fused_blocks
-from precgui.engine.quantize_blocks import _composed, quantize_blocks
+from precgui.engine.quantize.block_kernels import fused_blocks
+from precgui.engine.quantize.blocks import _composed, quantize_blocks
 from precgui.formats.blocks import SCALE_RULES, ScaleRule, quantize_blocks_array
 from precgui.formats.registry import UnknownFormatError, blocks, get
 from tests.formats.references import signal_to_noise_db

@@ -11,7 +11,7 @@ from torch import Tensor
 from precgui import config
 from precgui.engine.models import Detector
 from precgui.engine.tasks import detection
-from precgui.engine.tasks.average_precision import average_precision, matches, together
+from precgui.engine.tasks.detection import average_precision, matches, together
 from precgui.events import Evaluated, StepDone
 from tests.engine.conftest import Record
 

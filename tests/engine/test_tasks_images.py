@@ -18,8 +18,7 @@ from precgui.config.names import IMAGE_TASKS
 from precgui.engine import tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import TASKS, download
-from precgui.engine.tasks.augment import augmented
-from precgui.engine.tasks.images import digits
+from precgui.engine.tasks.images import augmented, digits
 from precgui.events import Evaluated
 from tests.engine.conftest import Record
 

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from precgui import config
-from precgui.engine import switches
-from precgui.engine.script import script, write_script
+from precgui.engine import backend_flags
+from precgui.engine.export.script import script, write_script
 from precgui.engine.tasks.images import digits
 from precgui.engine.train import train
 from precgui.events import Evaluated, Event, RunStarted, StepDone
@@ -109,7 +109,7 @@ def test_that_a_script_says_when_the_data_have_changed(tmp_path: Path, capsys: p
     started = next(e for e in events if isinstance(e, RunStarted))
     write_script(wanted, started.engine, tmp_path / "script.py")
     (tmp_path / "prose.txt").write_text("what is read by the script " * 20)
-    with switches.restored():
+    with backend_flags.restored():
         runpy.run_path(str(tmp_path / "script.py"), run_name="__main__")
     assert "the data are not those of the run (bytes, sha256), so the losses will differ" in capsys.readouterr().out
 

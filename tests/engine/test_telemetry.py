@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RecordConfig, build
-from precgui.engine.telemetry import Telemetry, Weight
+from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.engine.train import train
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, Facts, Incident, StepDone, TensorStats
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from precgui.config import RecordConfig
-from precgui.engine.telemetry_box import BlackBox
-from precgui.engine.telemetry_budget import Budget
-from precgui.engine.telemetry_clock import Clock
+from precgui.engine.telemetry.budget import Budget
+from precgui.engine.telemetry.cost import Clock
+from precgui.engine.telemetry.ring_buffer import BlackBox
 from precgui.events import TensorStats
 
 

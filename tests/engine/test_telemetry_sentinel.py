@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from precgui.config import RecordConfig
-from precgui.engine import telemetry_repeat
-from precgui.engine.loop_watch import LoopWatch
-from precgui.engine.telemetry_outputs import Outputs
-from precgui.engine.telemetry_sentinel import Sentinel
+from precgui.engine.telemetry.module_hooks import Outputs
+from precgui.engine.telemetry.nonfinite import Sentinel
+from precgui.engine.telemetry.recorder import nonfinite
 from precgui.events import Event, TensorStats
+from precgui.record.hooks import LoopWatch
 
 
 def first(*outputs: Any) -> str:
@@ -108,7 +108,7 @@ def break_at(module: nn.Module) -> Any:
 @pytest.fixture
 def passed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The models here are taken for such as a second pass leaves no trace in."""
-    monkeypatch.setattr(telemetry_repeat, "leaves_no_trace", lambda *_: True)
+    monkeypatch.setattr(nonfinite, "leaves_no_trace", lambda *_: True)
 
 
 @pytest.mark.usefixtures("passed_twice")
@@ -186,10 +186,10 @@ def test_that_only_modules_without_a_state_of_their_own_are_passed_twice() -> No
         assert next(part for part in model.modules() if isinstance(part, Parts)).passes == passes
         outputs.close()
     plain = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    assert telemetry_repeat.leaves_no_trace(plain, [torch.ones(1)], {"scale": 2.0})
-    assert not telemetry_repeat.leaves_no_trace(plain, [iter(())], {})
+    assert nonfinite.leaves_no_trace(plain, [torch.ones(1)], {"scale": 2.0})
+    assert not nonfinite.leaves_no_trace(plain, [iter(())], {})
     plain[0].register_forward_hook(lambda *_: None)
-    assert not telemetry_repeat.leaves_no_trace(plain, [torch.ones(1)], {})
+    assert not nonfinite.leaves_no_trace(plain, [torch.ones(1)], {})
 
 
 def test_that_a_view_is_read_again_only_when_something_was_written() -> None:

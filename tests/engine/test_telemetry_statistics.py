@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from precgui.engine.telemetry_meters import DeviceMeter, HostMeter, Meter, stride_for
-from precgui.engine.telemetry_rows import Table, finished
+from precgui.engine.telemetry.backends import DeviceMeter, HostMeter, Meter, stride_for
+from precgui.engine.telemetry.statistics import Table, finished
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, TensorStats
 
 METERS: list[Meter] = [HostMeter(), DeviceMeter(torch.device("cpu"))]

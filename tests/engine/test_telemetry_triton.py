@@ -13,7 +13,7 @@ PROGRAM = """
 import numpy as np
 import torch
 from precgui.engine import telemetry_triton
-from precgui.engine.telemetry_meters import DeviceMeter, HostMeter
+from precgui.engine.telemetry.backends import DeviceMeter, HostMeter
 
 assert telemetry_triton.works(torch.device("cpu"))
 draw = torch.Generator().manual_seed(0)

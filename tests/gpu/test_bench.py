@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from precgui.engine.bench import Plan, run_bench
-from precgui.engine.bench_work import BLOCKS, FORMATS
+from precgui.engine.bench.run import Plan, run_bench
+from precgui.engine.bench.workloads import BLOCKS, FORMATS
 from precgui.hardware import measured
 
 pytestmark = pytest.mark.gpu

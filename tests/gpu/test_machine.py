@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from precgui.engine.bench_energy import sensor_names
+from precgui.engine.bench.parts import sensor_names
 from precgui.engine.torch_facts import torch_facts
 from precgui.events import DeviceRead, Event, PowerRead
 from precgui.hardware import nvml

@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from precgui.engine import native_fp8, quantize_device
-from precgui.engine.emulate import Products, emulate_products, layers
-from precgui.engine.quantize import quantize
-from precgui.engine.quantize_blocks import quantize_blocks
-from precgui.engine.rounding import Clock, Exact, Rounding, Scale, Scaled
+from precgui.engine.emulation import native_fp8
+from precgui.engine.emulation.layers import Products, emulate_products, layers
+from precgui.engine.emulation.operands import Clock, Exact, Rounding, Scale, Scaled
+from precgui.engine.quantize import device
+from precgui.engine.quantize.blocks import quantize_blocks
+from precgui.engine.quantize.elements import quantize
 from precgui.formats.rounding import ROUNDINGS
 
 pytestmark = pytest.mark.gpu
@@ -60,7 +61,7 @@ def test_that_blocks_round_alike(name):
 
 
 def test_that_the_rounding_is_one_fused_kernel():
-    if quantize_device.fused(DEVICE) is quantize_device.round_tensor:
+    if device.fused(DEVICE) is device.round_tensor:
         pytest.skip("torch cannot build a fused kernel here: no Triton, or no compiler")
     source = torch.randn(1 << 22, device=DEVICE)
     quantize(source, "e4m3fn")

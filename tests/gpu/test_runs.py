@@ -14,7 +14,7 @@ pytest.importorskip("pydantic", reason="runs are configured with pydantic, which
 from precgui import config, job
 from precgui.config import PRECISIONS
 from precgui.events import Event
-from precgui.runs.reader import open_run
+from precgui.runs.file.reader import open_run
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda"

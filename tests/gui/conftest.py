@@ -20,9 +20,9 @@ from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
 from precgui.gui.notices import Notices
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.settings import Settings
+from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
-from precgui.gui.window import Window
-from precgui.runs.writer import RunWriter
+from precgui.runs.file.writer import RunWriter
 from tests.gui.plotted import Opened, Show
 
 PATIENCE_MS = 120_000  # waiting only costs when a test fails, and the machine may be busy

@@ -12,11 +12,11 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 import precgui
 from precgui.gui.notices import Notices
-from precgui.gui.scalars import ScalarsDialog
-from precgui.gui.state import State
-from precgui.gui.window import Window
-from precgui.runs.event_export import export_events
-from precgui.runs.eventfile import write_record
+from precgui.gui.session import State
+from precgui.gui.shell.scalar_dialog import ScalarsDialog
+from precgui.gui.shell.window import Window
+from precgui.runs.tensorboard.event_file import write_record
+from precgui.runs.tensorboard.export import export_events
 
 
 @pytest.fixture

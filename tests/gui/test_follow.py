@@ -9,10 +9,10 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui.events import RunEnded, StepDone
-from precgui.gui import state as states
-from precgui.gui.panels.live import LivePanel
-from precgui.gui.panels.live_runs import DETAIL, RunList
-from precgui.gui.state import State
+from precgui.gui import session as states
+from precgui.gui.panels.live.panel import LivePanel
+from precgui.gui.panels.live.run_list import DETAIL, RunList
+from precgui.gui.session import State
 from tests.runs.synthetic import open_writer, synthetic_events
 
 

@@ -15,9 +15,9 @@ from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.config import PRECISION_GROUPS, RECIPES, ConfigError, RunConfig, build
-from precgui.gui.editors import ChoiceEditor, editor_for, number_text, read_number
-from precgui.gui.form import Form, at, leaves
-from precgui.gui.panels.setup_precision import ChoiceCards
+from precgui.gui.panels.setup.precision_cards import ChoiceCards
+from precgui.gui.widgets.editors import ChoiceEditor, editor_for, number_text, read_number
+from precgui.gui.widgets.form import Form, at, leaves
 
 
 class Inner(BaseModel):

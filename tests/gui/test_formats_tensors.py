@@ -18,12 +18,12 @@ from precgui.formats.comparison import Comparison
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.line import LineTab
 from precgui.gui.panels.formats.line_view import BINADES, LINEAR
-from precgui.gui.panels.formats.newest import Progress
 from precgui.gui.panels.formats.panel import TABS
 from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.run_source import RunSource
-from precgui.runs.tensors import TensorRecord
+from precgui.gui.workers.latest_only import Progress
+from precgui.runs.tensors.record import TensorRecord
 
 VALUES = np.array([1e-9, 1e-6, 1.0, 1e6], np.float32)
 LOST = "25 % underflow, 25 % subnormal, 25 % saturate"

@@ -9,11 +9,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLabel
 
-from precgui.gui.panels import hardware_measured, hardware_model
-from precgui.gui.panels.hardware import TABS, HardwarePanel
-from precgui.gui.panels.hardware_export import ExportButton
-from precgui.gui.panels.hardware_result import ResultView
-from precgui.gui.panels.hardware_roofline import Roofline, intensity
+from precgui.gui.panels.hardware import bench_tab
+from precgui.gui.panels.hardware import model as hardware_model
+from precgui.gui.panels.hardware.bench_result import ResultView
+from precgui.gui.panels.hardware.bench_tab import ExportButton
+from precgui.gui.panels.hardware.panel import TABS, HardwarePanel
+from precgui.gui.panels.hardware.roofline import Roofline, intensity
 from precgui.hardware import measured, rapl
 from precgui.hardware.figures import COLUMNS, csv_text
 from precgui.hardware.support import FORMATS
@@ -31,7 +32,7 @@ FACTS = {
 }  # fmt: skip
 
 
-class FakeTask(hardware_measured.EngineTask):
+class FakeTask(bench_tab.EngineTask):
     """A task whose child process is never started: the test says what it would say."""
 
     started: list[FakeTask] = []  # noqa: RUF012  # one list for all tests, emptied by the fixture
@@ -48,7 +49,7 @@ def no_children(monkeypatch, tmp_path):
     FakeTask.started = []
     monkeypatch.setattr(hardware_model, "ASK_TORCH_AFTER_MS", 0)
     monkeypatch.setattr(hardware_model, "EngineTask", FakeTask)
-    monkeypatch.setattr(hardware_measured, "EngineTask", FakeTask)
+    monkeypatch.setattr(bench_tab, "EngineTask", FakeTask)
     monkeypatch.setattr(rapl, "POWERCAP", tmp_path / "none")
 
 

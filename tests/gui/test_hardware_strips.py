@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from PySide6.QtCore import QRectF
 
-from precgui.gui.panels import hardware_strip
-from precgui.gui.panels.hardware_live import DeviceStrips
-from precgui.gui.panels.hardware_strip import Strip, lines
+from precgui.gui.panels.hardware import strip_chart
+from precgui.gui.panels.hardware.live_tab import DeviceStrips
+from precgui.gui.panels.hardware.strip_chart import Strip, lines
 from precgui.hardware.device_readings import DeviceReading
 
 
@@ -43,8 +43,8 @@ def test_that_a_strip_keeps_extremes_and_leaves_gaps():
 def test_that_a_strip_forgets_what_is_older_than_its_history(qtbot):
     strip = Strip("Power", "W")
     qtbot.addWidget(strip)
-    for index in range(hardware_strip.KEPT + 2000):
+    for index in range(strip_chart.KEPT + 2000):
         strip.add(index * 0.05, 1.0)
-    assert len(strip._times) <= hardware_strip.KEPT
-    assert strip._times[-1] - strip._times[0] >= hardware_strip.HISTORY_S
+    assert len(strip._times) <= strip_chart.KEPT
+    assert strip._times[-1] - strip._times[0] >= strip_chart.HISTORY_S
     assert not strip.grab().isNull()

@@ -11,12 +11,12 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui import config
-from precgui.gui.panels.library import LibraryPanel
-from precgui.gui.panels.library_integers import IntegerDialog
-from precgui.gui.state import Problem, State
+from precgui.gui.panels.library.panel import LibraryPanel
+from precgui.gui.panels.library.quantised_dialog import IntegerDialog
+from precgui.gui.session import Problem, State
 from precgui.job import Job
-from precgui.runs.integers import integer_model
-from precgui.runs.reader import open_run
+from precgui.runs.file.reader import open_run
+from precgui.runs.quantised_model import integer_model
 from tests.gui.conftest import write_run
 
 

@@ -11,9 +11,9 @@ from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
 from precgui.events import Metric
-from precgui.gui.panels import library as panel_module
-from precgui.gui.panels.library import LibraryPanel
-from precgui.gui.panels.library_table import (
+from precgui.gui.panels.library import panel as panel_module
+from precgui.gui.panels.library.panel import LibraryPanel
+from precgui.gui.panels.library.table import (
     COLUMNS,
     NOTE,
     STATUS,
@@ -23,7 +23,7 @@ from precgui.gui.panels.library_table import (
     loss_text,
     metric_text,
 )
-from precgui.gui.state import Problem, State
+from precgui.gui.session import Problem, State
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import Entry, read_entry
 from tests.gui.conftest import write_run

@@ -11,9 +11,9 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Incident, RunEnded, RunStarted, StepDone
-from precgui.gui.panels.live import LivePanel
-from precgui.gui.panels.live_runs import DETAIL
-from precgui.gui.state import OpenRun, Problem, State
+from precgui.gui.panels.live.panel import LivePanel
+from precgui.gui.panels.live.run_list import DETAIL
+from precgui.gui.session import OpenRun, Problem, State
 from precgui.gui.theme import themes
 from precgui.runs.live import LiveRun
 from tests.gui.plotted import ArrayRun, training_run

@@ -9,15 +9,15 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
-from precgui.gui import worker
 from precgui.gui.notices import Notices
-from precgui.gui.panels.library import LibraryPanel
-from precgui.gui.panels.live import LivePanel
-from precgui.gui.panels.setup import SetupPanel
+from precgui.gui.panels.library.panel import LibraryPanel
+from precgui.gui.panels.live.panel import LivePanel
+from precgui.gui.panels.setup.panel import SetupPanel
+from precgui.gui.session import State
 from precgui.gui.settings import Settings
-from precgui.gui.state import State
-from precgui.gui.window import Window
-from precgui.runs.reader import open_run
+from precgui.gui.shell.window import Window
+from precgui.gui.workers import child_process
+from precgui.runs.file.reader import open_run
 from tests.gui.conftest import close_window
 
 
@@ -54,7 +54,7 @@ def type_into(qtbot: QtBot, setup: SetupPanel, path: str, text: str) -> None:
 def test_that_a_person_can_train_watch_stop_compare_and_come_back(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "KILL_AFTER_S", 60.0)  # however busy the machine is, the process ends by itself
+    monkeypatch.setattr(child_process, "KILL_AFTER_S", 60.0)  # however busy the machine is, the process ends by itself
     window, state = open_window(qtbot)
     setup = panel(window, "setup", SetupPanel)
     assert isinstance(setup, SetupPanel)

@@ -14,9 +14,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.banners import Banner, NoticeList
 from precgui.gui.notices import LIMIT, Entry, Notice, Notices, caught, crash_log
-from precgui.gui.window import Window
+from precgui.gui.shell.banners import Banner, NoticeList
+from precgui.gui.shell.window import Window
 
 
 def fail(text: str) -> None:

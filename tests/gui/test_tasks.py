@@ -6,10 +6,10 @@ import tempfile
 
 import pytest
 
-from precgui.gui import tasks
-from precgui.gui.panels import hardware_model
-from precgui.gui.panels.hardware import HardwarePanel
-from precgui.gui.tasks import EngineTask
+from precgui.gui.panels.hardware import model
+from precgui.gui.panels.hardware.panel import HardwarePanel
+from precgui.gui.workers import engine_task
+from precgui.gui.workers.engine_task import EngineTask
 
 
 @pytest.fixture(autouse=True)
@@ -52,18 +52,18 @@ def test_that_a_task_that_was_never_started_leaves_nothing():
 
 
 def test_that_a_stopped_task_ends_without_a_complaint(qtbot):
-    said, problem = run(qtbot, "precgui.engine.bench:serve", {"device": "cpu"}, stop=True)
+    said, problem = run(qtbot, "precgui.engine.bench.run:serve", {"device": "cpu"}, stop=True)
     assert problem == ""
     assert not any(event["kind"] == "done" and event["result"]["complete"] for event in said)
 
 
 def test_that_a_panel_that_goes_takes_its_task_along(qtbot, monkeypatch):
-    monkeypatch.setattr(hardware_model, "ASK_TORCH_AFTER_MS", 0)
+    monkeypatch.setattr(model, "ASK_TORCH_AFTER_MS", 0)
     panel = HardwarePanel(None)
     panel.show()
-    qtbot.waitUntil(lambda: bool(tasks._running))
-    (task,) = tasks._running
+    qtbot.waitUntil(lambda: bool(engine_task._running))
+    (task,) = engine_task._running
     with qtbot.waitSignal(task.ended):
         panel.close()
         panel.deleteLater()
-    assert not tasks._running
+    assert not engine_task._running

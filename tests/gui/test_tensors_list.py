@@ -11,11 +11,11 @@ from pytestqt.qtbot import QtBot
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, TensorStats
 from precgui.gui.panels.formats.recorded import recorded as recorded_row
-from precgui.gui.panels.tensors import TensorsPanel
-from precgui.gui.panels.tensors_table import AMAX, BAD, NAME, OVERFLOW, SAFE, UNDERFLOW
+from precgui.gui.panels.tensors.model import AMAX, BAD, NAME, OVERFLOW, SAFE, UNDERFLOW
+from precgui.gui.panels.tensors.panel import TensorsPanel
 from precgui.gui.plots.signals import grouped
-from precgui.gui.state import State
-from precgui.runs.tensor_view import ALL
+from precgui.gui.session import State
+from precgui.runs.tensors.grouping import ALL
 from tests.gui.test_tensors_panel import NAMES, cell, event, long_record, odd, panel, recorded, state
 from tests.runs.synthetic import live_run, open_writer
 

@@ -11,16 +11,16 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, Incident, RunEnded, RunStarted, TensorStats
-from precgui.gui.panels import tensors
-from precgui.gui.panels import tensors_reading as reading
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.bits import BitsTab
-from precgui.gui.panels.tensors import TensorsPanel
-from precgui.gui.panels.tensors_table import AMAX, CHANGED, NAME, OVERFLOW, SAFE, UNDERFLOW
-from precgui.gui.state import State
+from precgui.gui.panels.tensors import incremental_reader as reading
+from precgui.gui.panels.tensors import panel as panel_module
+from precgui.gui.panels.tensors.model import AMAX, CHANGED, NAME, OVERFLOW, SAFE, UNDERFLOW
+from precgui.gui.panels.tensors.panel import TensorsPanel
+from precgui.gui.session import State
 from precgui.gui.theme import themes
-from precgui.runs.overview import FEWEST_COLUMNS, MOST_COLUMNS
-from precgui.runs.tensor_view import ALL
+from precgui.runs.tensors.grouping import ALL
+from precgui.runs.tensors.overview import FEWEST_COLUMNS, MOST_COLUMNS
 from tests.gui.conftest import write_run
 from tests.runs.synthetic import live_run, open_writer
 
@@ -175,7 +175,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MOST_AT_ONCE", 2 * FEWEST_COLUMNS)
     monkeypatch.setattr(reading, "_PIECE", 200)
     monkeypatch.setattr(reading, "_ROWS", 100)
-    monkeypatch.setattr(tensors, "SLICE_S", 0.0)
+    monkeypatch.setattr(panel_module, "SLICE_S", 0.0)
 
 
 @pytest.mark.usefixtures("few")
@@ -236,7 +236,7 @@ def test_that_overflow_is_marked_for_the_format_and_scale_asked_about(
 def test_that_a_live_run_adds_up_rows_that_it_no_longer_holds(
     panel: TensorsPanel, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("precgui.runs.livetensors.MOST_BYTES", 30_000)
+    monkeypatch.setattr("precgui.runs.live.MOST_BYTES", 30_000)
     state._add(live_run([odd(step) if step == 7 else event(step) for step in range(1, 60)]))
     panel._take_runs()
     assert panel.view is not None
@@ -327,7 +327,7 @@ def test_that_tensors_of_a_run_that_another_process_writes_are_followed(
 ) -> None:
     state._follower.setInterval(20)
     panel._later.setInterval(20)
-    monkeypatch.setattr(tensors, "REFRESH_MS", 20)
+    monkeypatch.setattr(panel_module, "REFRESH_MS", 20)
     with open_writer(tmp_path / "run.h5") as emit:
         emit(RunStarted(0.0, 9, 9, "cpu"))
         emit(event(1))

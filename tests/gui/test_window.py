@@ -16,16 +16,16 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QLabel, QMenu, QTreeWidget, QWidget
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.actions import ACTIONS, SUBMENUS
-from precgui.gui.navigation import PanelSpec
 from precgui.gui.notices import Notices
-from precgui.gui.palette import CommandPalette, KeyList, match
-from precgui.gui.panelhost import PanelHost
+from precgui.gui.session import Problem, State
 from precgui.gui.settings import Settings
-from precgui.gui.state import Problem, State
-from precgui.gui.statusline import duration
+from precgui.gui.shell.actions import ACTIONS, SUBMENUS
+from precgui.gui.shell.command_palette import CommandPalette, KeyList, match
+from precgui.gui.shell.navigation import PanelSpec
+from precgui.gui.shell.panel_host import PanelHost
+from precgui.gui.shell.status_bar import duration
+from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
-from precgui.gui.window import PANELS, Window
 from tests.gui.conftest import close_window
 
 
@@ -46,7 +46,7 @@ def working(qtbot: QtBot, notices: Notices) -> Iterator[Window]:
 def test_that_the_first_paint_needs_qt_alone() -> None:
     script = (
         "import sys\nfrom PySide6.QtWidgets import QApplication\napp = QApplication([])\n"
-        "from precgui.gui.startup import Settings, Window, Notices\n"
+        "from precgui.gui.shell.startup import Settings, Window, Notices\n"
         "window = Window(Settings(), Notices())\nwindow.painted.connect(app.quit)\nwindow.show()\napp.exec()\n"
         "heavy = {'numpy', 'h5py', 'pydantic', 'pyqtgraph', 'torch', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'loaded before the first paint: {heavy}' if heavy else 0)\n"
@@ -57,7 +57,7 @@ def test_that_the_first_paint_needs_qt_alone() -> None:
 
 def test_that_the_start_is_traced_and_torch_stays_out(run_file: Path) -> None:
     script = (
-        "import sys\nfrom pathlib import Path\nfrom precgui.gui.app import run_app\n"
+        "import sys\nfrom pathlib import Path\nfrom precgui.gui.shell.app import run_app\n"
         "code = run_app([Path(name) for name in sys.argv[1:]])\n"
         "print('torch' in sys.modules)\nsys.exit(code)\n"
     )
@@ -77,7 +77,7 @@ def test_that_the_start_is_traced_and_torch_stays_out(run_file: Path) -> None:
 def test_that_without_a_display_one_sentence_says_what_to_do() -> None:
     hidden = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    script = "import sys\nfrom precgui.gui.app import run_app\nsys.exit(run_app([]))"
+    script = "import sys\nfrom precgui.gui.shell.app import run_app\nsys.exit(run_app([]))"
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=240, env=environment
     )

@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
-from precgui.gui.panels.setup import SetupPanel
-from precgui.gui.state import State
+from precgui.gui.panels.setup.panel import SetupPanel
+from precgui.gui.session import State
 
 
 class Orders(State):

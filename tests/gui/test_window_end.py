@@ -7,9 +7,9 @@ from pathlib import Path
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.notices import Notices
+from precgui.gui.session import State
 from precgui.gui.settings import FIELDS, Settings
-from precgui.gui.state import State
-from precgui.gui.window import Window
+from precgui.gui.shell.window import Window
 from tests.gui.conftest import close_window
 
 # Settings --------------------------------------------------------------------------------------------------

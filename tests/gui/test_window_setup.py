@@ -11,9 +11,8 @@ from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
 from precgui.config import PRECISIONS, RECIPES, RunConfig, load
-from precgui.gui.panels.setup import SetupPanel
-from precgui.gui.panels.setup_command import command, value_text
-from precgui.gui.state import State
+from precgui.gui.panels.setup.panel import SetupPanel, command, value_text
+from precgui.gui.session import State
 
 
 class Orders(State):

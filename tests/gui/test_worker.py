@@ -16,10 +16,10 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui import config
-from precgui.gui import worker
-from precgui.gui.state import Problem, State
+from precgui.gui.session import Problem, State
+from precgui.gui.workers import child_process
+from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun
-from precgui.runs.reader import open_run
 
 ON_CPU = ["device=cpu", "threads=1"]
 QUICK = [*ON_CPU, "train.max_steps=40", "record.tensors=false"]
@@ -123,7 +123,7 @@ def test_that_runs_wait_for_those_before_them_whether_these_fail_or_not(qtbot: Q
 def test_that_stop_reacts_inside_a_long_step(
     qtbot: QtBot, state: State, gated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "KILL_AFTER_S", 60.0)  # the process ends by itself, and its record with it
+    monkeypatch.setattr(child_process, "KILL_AFTER_S", 60.0)  # the process ends by itself, and its record with it
     state.start(config.load("digits-quick", [*ON_CPU, f"task={gated}:make_task"]))
     run = live(state)
     qtbot.waitUntil(lambda: count(run) >= 3)
@@ -169,7 +169,7 @@ def test_that_a_crash_shows_its_last_words(qtbot: QtBot, state: State) -> None:
 OWNER = """
 import os, signal
 from PySide6.QtCore import QCoreApplication
-from precgui.gui.worker import RunThread
+from precgui.gui.workers.child_process import RunThread
 
 if __name__ == "__main__":
     app = QCoreApplication([])
@@ -227,7 +227,7 @@ import os, sys
 from pathlib import Path
 from PySide6.QtCore import QCoreApplication, QTimer
 from precgui import config
-from precgui.gui.state import State
+from precgui.gui.session import State
 app = QCoreApplication([])
 state = State()
 state.set_folder(Path(sys.argv[1]).parent)

@@ -12,7 +12,7 @@ from precgui import config, job
 from precgui.events import DeviceRead, Event, Incident, PowerRead, RunEnded, StepDone
 from precgui.hardware import device_state, gpm, power
 from precgui.hardware.energy import COUNTER, window_energy
-from precgui.runs.reader import open_run
+from precgui.runs.file.reader import open_run
 from tests.hardware import cards
 from tests.hardware.fake_nvml import GPU_IS_LOST, Fails, install
 

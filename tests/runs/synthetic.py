@@ -10,8 +10,8 @@ import numpy as np
 
 from precgui.config import RunConfig
 from precgui.events import DeviceRead, Evaluated, Event, Incident, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.runs.file.writer import RunWriter
 from precgui.runs.live import LiveRun
-from precgui.runs.writer import RunWriter
 
 STEPS_PER_EPOCH = 25
 LONG_MESSAGE = "the gradient of layer four is not finite – " * 20

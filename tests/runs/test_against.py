@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from precgui.runs.against import LOSS_GAP, LOSS_MEAN, Against, trailing_mean, window_of
+from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN, Against, trailing_mean, window_of
 from tests.gui.plotted import ArrayRun, training_run
 
 

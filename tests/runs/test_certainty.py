@@ -7,8 +7,8 @@ import pytest
 
 from precgui.config import RunConfig
 from precgui.events import RunEnded, RunStarted, StepDone
-from precgui.runs.certainty import BLOCK, basis_of, share_text, spread, spread_text
 from precgui.runs.live import LiveRun
+from precgui.runs.tensors.confidence import BLOCK, basis_of, share_text, spread, spread_text
 from tests.runs.synthetic import live_run
 
 

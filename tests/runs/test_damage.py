@@ -15,7 +15,7 @@ import pytest
 
 import precgui
 from precgui.runs.errors import RunFileError
-from precgui.runs.snapshot import lookup3
+from precgui.runs.file.snapshot import lookup3
 from tests.runs.synthetic import synthetic_events
 
 # Reads everything of each file in a process of its own, and says per file how that went.

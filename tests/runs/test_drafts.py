@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from precgui.runs import drafts
+from precgui.runs.file import atomic
 from tests.runs.synthetic import open_writer
 
 DYING = """
@@ -35,7 +35,7 @@ def of_dead(folder: Path, host: str = "", kind: str = "new") -> Path:
     """The name of a draft that a process made which has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    return folder / f".run.h5.{host or drafts._host()}.{ended.pid}.{kind}"
+    return folder / f".run.h5.{host or atomic._host()}.{ended.pid}.{kind}"
 
 
 def test_that_the_draft_of_a_killed_process_is_removed_when_the_next_run_begins(tmp_path: Path) -> None:
@@ -52,14 +52,14 @@ def test_that_the_draft_of_a_killed_process_is_removed_when_the_next_run_begins(
 
 @pytest.mark.parametrize("kind", ["new", "copy"])
 def test_that_a_draft_is_stale_when_its_process_is_dead_or_it_is_of_another_day(tmp_path: Path, kind: str) -> None:
-    own = drafts.draft_path(tmp_path / "run.h5", kind)  # type: ignore[arg-type]
-    assert not drafts.is_stale(aged(own, 3600))
-    assert drafts.is_stale(aged(own, 2 * 86_400))
-    assert drafts.is_stale(aged(of_dead(tmp_path, kind=kind), 120))
-    assert not drafts.is_stale(aged(of_dead(tmp_path, kind=kind), 20))
+    own = atomic.draft_path(tmp_path / "run.h5", kind)  # type: ignore[arg-type]
+    assert not atomic.is_stale(aged(own, 3600))
+    assert atomic.is_stale(aged(own, 2 * 86_400))
+    assert atomic.is_stale(aged(of_dead(tmp_path, kind=kind), 120))
+    assert not atomic.is_stale(aged(of_dead(tmp_path, kind=kind), 20))
     elsewhere = aged(of_dead(tmp_path, "0123abcd", kind), 3600)
-    assert not drafts.is_stale(elsewhere)
-    assert drafts.is_stale(aged(elsewhere, 2 * 86_400))
+    assert not atomic.is_stale(elsewhere)
+    assert atomic.is_stale(aged(elsewhere, 2 * 86_400))
 
 
 OTHERS = [".run.h5", "run.h5.1.new", ".run.h5.new", ".notes.txt.new", ".run.h5.12.new", ".run.h5.0123abcd.1.new.h5"]
@@ -71,5 +71,5 @@ def test_that_other_files_are_left_alone_whatever_their_age(tmp_path: Path, name
     (tmp_path / ".a.h5.0123abcd.1.new").mkdir()
     (tmp_path / ".b.h5.0123abcd.1.new").symlink_to(tmp_path / name)
     os.utime(tmp_path / ".a.h5.0123abcd.1.new", (0, 0))
-    drafts.remove_stale(tmp_path)
+    atomic.remove_stale(tmp_path)
     assert len(list(tmp_path.iterdir())) == 3

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import precgui
 from precgui.events import RunEnded, StepDone
 from precgui.runs.errors import RunFileError
-from precgui.runs.event_export import export_events
+from precgui.runs.tensorboard.export import export_events
 from tests.runs.synthetic import open_writer, synthetic_events
 from tests.runs.test_tensors import NAMES, stats_event
 

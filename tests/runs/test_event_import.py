@@ -20,10 +20,10 @@ import precgui
 from precgui.events import RunEnded, Status
 from precgui.runs.compare import compare
 from precgui.runs.errors import RunFileError
-from precgui.runs.event_export import export_events
-from precgui.runs.event_import import open_events
-from precgui.runs.imported import ImportedRun
-from precgui.runs.opening import open_any
+from precgui.runs.open import open_any
+from precgui.runs.tensorboard.export import export_events
+from precgui.runs.tensorboard.imported_run import ImportedRun
+from precgui.runs.tensorboard.imports import open_events
 
 LOSSES = [2.0, 1.5, math.nan, math.inf, 0.75]
 

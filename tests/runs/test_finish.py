@@ -14,7 +14,7 @@ import pytest
 import precgui
 from precgui.events import RunEnded
 from precgui.runs.errors import RunFileError
-from precgui.runs.finish import finish
+from precgui.runs.file.repair import finish
 from precgui.runs.run import SIGNALS
 from precgui.runs.summary import summarise
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
@@ -40,7 +40,7 @@ def dead(tmp_path: Path) -> Path:
 
 
 def finish_in_a_process(path: Path, *options: str, details: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "precgui.runs.finish", str(path), *options]
+    command = [sys.executable, "-m", "precgui.runs.file.repair", str(path), *options]
     return subprocess.run(command, input=details, capture_output=True, text=True, check=False)
 
 

@@ -12,8 +12,8 @@ import pytest
 import precgui
 from precgui.config import RunConfig
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, TensorStats
-from precgui.runs.foretell import SORTS, Told, as_json, foretell, ordered
-from precgui.runs.tensor_view import ALL
+from precgui.runs.tensors.grouping import ALL
+from precgui.runs.tensors.what_if_table import SORTS, Told, as_json, foretell, ordered
 from tests.runs.synthetic import open_writer
 
 NAMES = ("first.weight", "first.bias", "last.weight")

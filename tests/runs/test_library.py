@@ -14,8 +14,8 @@ from precgui.config import RunConfig
 from precgui.events import RunEnded, StepDone
 from precgui.runs import library
 from precgui.runs.errors import RunFileError
+from precgui.runs.file.user_notes import notes_path, read_notes
 from precgui.runs.library import Library, annotate, delete, new_run_path, read_entry, rename
-from precgui.runs.notes import notes_path, read_notes
 from tests.runs.synthetic import open_writer
 
 

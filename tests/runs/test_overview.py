@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS
-from precgui.runs.overview import Overview
+from precgui.runs.tensors.overview import Overview
 
 NAN = TENSOR_STATS.index("nan")
 COUNT = TENSOR_STATS.index("count")

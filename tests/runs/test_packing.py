@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from precgui.runs.packing import pieces
-from precgui.runs.schema import TENSORS_IN_CHUNK
+from precgui.runs.file.chunk_codec import pieces
+from precgui.runs.file.schema import TENSORS_IN_CHUNK
 
 
 def counts(tensors: int, most: int) -> np.ndarray:

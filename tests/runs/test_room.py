@@ -14,12 +14,12 @@ from numpy.testing import assert_array_equal
 
 import precgui
 from precgui.events import TENSOR_KINDS, Event, Incident, PowerRead, RunEnded, RunStarted, StepDone, TensorStats
-from precgui.runs import disk, process, recording, tablefile
-from precgui.runs.finish import finish
-from precgui.runs.reader import BROKEN_OFF
-from precgui.runs.safefile import open_snapshot
-from precgui.runs.schema import TENSORS_IN_CHUNK, tensor_room
-from precgui.runs.snapshot import lookup3
+from precgui.runs.file import disk, event_store, process, table_file
+from precgui.runs.file.reader import BROKEN_OFF
+from precgui.runs.file.repair import finish
+from precgui.runs.file.safe_hdf5 import open_snapshot
+from precgui.runs.file.schema import TENSORS_IN_CHUNK, tensor_room
+from precgui.runs.file.snapshot import lookup3
 from tests.runs.synthetic import open_writer
 from tests.runs.test_tensors import expected, stats_event
 
@@ -110,11 +110,11 @@ def no_room(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
 
 
 def copy_fails(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-    monkeypatch.setattr(tablefile.TableFile, "take_over", refuse)
+    monkeypatch.setattr(table_file.TableFile, "take_over", refuse)
 
 
 def draft_fails(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-    monkeypatch.setattr(tablefile.TableFile, "_make_texts", refuse)
+    monkeypatch.setattr(table_file.TableFile, "_make_texts", refuse)
 
 
 def file_is_moved(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
@@ -157,7 +157,7 @@ def test_that_a_file_of_a_full_disk_is_not_made_anew(tmp_path: Path, monkeypatch
 def test_that_tensors_without_room_are_told_and_the_others_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "tensor_room", lambda _: 64)
+    monkeypatch.setattr(event_store, "tensor_room", lambda _: 64)
     told: list[Incident] = []
     counts = (60, 70, 71, 76, 76)
     events = [stats_event(step, names(count)) for step, count in enumerate(counts, 1)]
@@ -217,7 +217,7 @@ def test_that_a_file_of_either_layout_is_read_and_finished(
         as_laid_out_earlier(path)
     assert limits(path)["gradient/stats"][1] == (None if earlier else tensor_room(10))
     assert_kept(path, events)
-    monkeypatch.setattr(tablefile, "_COPIED_BYTES", 1 << 18)  # a row or two at once
+    monkeypatch.setattr(table_file, "_COPIED_BYTES", 1 << 18)  # a row or two at once
     finish(path, "failed", "killed")
     assert_kept(path, events)
     with precgui.open_run(path) as run:

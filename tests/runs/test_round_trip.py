@@ -17,8 +17,7 @@ import pytest
 import precgui
 from precgui.config import RunConfig
 from precgui.events import Incident, RunEnded, StepDone
-from precgui.runs.run import SIGNALS, STEP_SIGNALS
-from precgui.runs.schema import (
+from precgui.runs.file.schema import (
     EVENT_ROW,
     FIXED_TEXTS,
     RESERVED_TEXTS,
@@ -28,6 +27,7 @@ from precgui.runs.schema import (
     TENSOR_KINDS,
     TENSOR_STATS,
 )
+from precgui.runs.run import SIGNALS, STEP_SIGNALS
 from precgui.runs.summary import summarise
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS
-from precgui.runs.tensor_view import ALL, Rows, grouped
+from precgui.runs.tensors.grouping import ALL, Rows, grouped
 
 
 @pytest.mark.parametrize(

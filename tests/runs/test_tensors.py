@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 import precgui
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, TensorStats
-from precgui.runs import livetensors
+from precgui.runs import live
 from tests.runs.synthetic import live_run, open_writer
 
 NAMES = ("conv.weight", "größe", "fc.bias")
@@ -82,7 +82,7 @@ def test_that_kinds_share_the_axis_of_names(tmp_path: Path) -> None:
 
 def test_that_a_live_run_forgets_every_second_row_but_never_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     row = stats_event(1, NAMES)
-    monkeypatch.setattr(livetensors, "MOST_BYTES", 40 * (len(row.stats) + len(row.exponents)))
+    monkeypatch.setattr(live, "MOST_BYTES", 40 * (len(row.stats) + len(row.exponents)))
     run = live_run([])
     for step in range(1, 401):
         run.extend([stats_event(step, NAMES)])

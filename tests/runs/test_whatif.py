@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS
-from precgui.runs.whatif import WhatIf, format_names, range_of
+from precgui.runs.tensors.what_if import WhatIf, format_names, range_of
 
 CASTS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "e5m2": ml_dtypes.float8_e5m2}
 

@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 import precgui
 from precgui.config import load
 from precgui.engine.train import train
-from precgui.runs.whatif import WhatIf
+from precgui.runs.tensors.what_if import WhatIf
 from tests.runs.synthetic import open_writer
 
 STEPS = 12

@@ -19,12 +19,12 @@ import pytest
 
 import precgui
 from precgui.events import Event, Incident, RunEnded, StepDone
-from precgui.runs import disk, tablefile, writer
 from precgui.runs.errors import RunFileError
-from precgui.runs.reader import BROKEN_OFF, open_run
-from precgui.runs.schema import FIXED_TEXTS
-from precgui.runs.tablefile import TableFile
-from precgui.runs.tensors import Names, exponents_of, tensor_rows
+from precgui.runs.file import disk, table_file, writer
+from precgui.runs.file.reader import BROKEN_OFF, open_run
+from precgui.runs.file.schema import FIXED_TEXTS
+from precgui.runs.file.table_file import TableFile
+from precgui.runs.tensors.record import Names, exponents_of, tensor_rows
 from tests.runs.synthetic import open_writer, synthetic_events
 from tests.runs.test_tensors import stats_event
 
@@ -234,8 +234,8 @@ def test_that_nobody_sees_half_a_file(tmp_path: Path) -> None:
 
 
 def test_that_a_name_that_is_taken_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, publish = tmp_path / "run.h5", tablefile.publish
-    monkeypatch.setattr(tablefile, "publish", lambda draft, path: (path.write_text("mine"), publish(draft, path)))
+    path, publish = tmp_path / "run.h5", table_file.publish
+    monkeypatch.setattr(table_file, "publish", lambda draft, path: (path.write_text("mine"), publish(draft, path)))
     with pytest.raises(RunFileError, match="already exists; choose another name"):
         open_writer(path)
     assert path.read_text() == "mine"

@@ -10,7 +10,7 @@ from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.full import FP32, FP64, TF32
 from precgui.engine.precisions.low import FP8, MXFP4, MXFP6, MXFP8, NVFP4, AnyFormat
 from precgui.engine.precisions.pure import BF16Pure, BF16Stochastic, FP16Pure
-from precgui.engine.qat.precision import Int1, Int2, Int4, Int8
+from precgui.engine.precisions.qat import Int1, Int2, Int4, Int8
 
 __all__ = ["PRECISIONS", "Precision", "make"]
 
@@ -38,7 +38,7 @@ PRECISIONS: dict[str, type[Precision]] = {
 def make(config: RunConfig, device: torch.device) -> Precision:
     """The precision that the config names."""
     if config.quantised_by == "torchao":
-        from precgui.engine.qat.exported import Exported  # torchao takes seconds to import
+        from precgui.engine.precisions.qat_torchao import Exported  # torchao takes seconds to import
 
         return Exported(config, device)
     chosen = AnyFormat if config.precision.startswith(EMULATED) else PRECISIONS[config.precision]

@@ -9,14 +9,14 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from precgui.engine import keep
 from precgui.engine.census import ATTENTION
 from precgui.engine.certificate import slowdown
-from precgui.engine.emulate import Products, emulate_products, layers
-from precgui.engine.half_products import HalfProducts
+from precgui.engine.emulation.fp16_on_cpu import HalfProducts
+from precgui.engine.emulation.layers import Products, emulate_products, layers
+from precgui.engine.emulation.operands import Cast
+from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
+from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.base import Precision
-from precgui.engine.recurrent import emulate_recurrent, recurrent_layers
-from precgui.engine.rounding import Cast
 
 SLOW = 4.0  # times FP32: beyond this a CPU kernel is not worth having and the user is told
 
@@ -32,7 +32,7 @@ class Autocast(Precision):
 
     def _convert(self, model: nn.Module) -> nn.Module:
         for module in self.kept.values():
-            keep.run_in_fp32(module, self.device.type, returns=None)
+            fp32_modules.run_in_fp32(module, self.device.type, returns=None)
         return model
 
 
@@ -82,7 +82,7 @@ def emulate_fp16(model: nn.Module, kept: dict[str, nn.Module]) -> tuple[dict[str
     """
     to_fp16 = Cast(torch.float16)
     products = Products("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)
-    left_out = keep.members(kept)
+    left_out = fp32_modules.members(kept)
     labels = emulate_products(layers(model, left_out), lambda _: products)
     labels |= emulate_recurrent(recurrent_layers(model, left_out), lambda _: products)
     return labels | {ATTENTION: "fp16"}, (

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig, ScalingConfig
-from precgui.engine import keep
+from precgui.engine.backend_flags import set_fp32_arithmetic
 from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
-from precgui.engine.switches import set_fp32_arithmetic
+from precgui.engine.precisions import fp32_modules
 from precgui.engine.tasks import Task
 
 
@@ -52,7 +52,7 @@ class Precision:
         """The model in this precision, on the device; the same object. Raises EngineError for a useless pattern."""
         model = model.to(self.device)
         if self.options.keep_fp32 and self.keeps:
-            self.kept = keep.find(model, self.options.keep_fp32)
+            self.kept = fp32_modules.find(model, self.options.keep_fp32)
         elif self.options.keep_fp32:
             self.notes.append(f"precision_options.keep_fp32 does nothing in {self.config.precision}")
         return self._convert(model)

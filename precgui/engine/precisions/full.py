@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from precgui.engine.certificate import TRUE_FP32_BELOW, gemm_error, require_true_fp32
-from precgui.engine.elsewhere import EVERYWHERE, RoundedProducts, rounds_everywhere
-from precgui.engine.emulate import Products, emulate_products, layers
+from precgui.engine.emulation.functional import EVERYWHERE, RoundedProducts, rounds_everywhere
+from precgui.engine.emulation.layers import Products, emulate_products, layers
+from precgui.engine.emulation.operands import InFormat
+from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
-from precgui.engine.recurrent import emulate_recurrent, recurrent_layers
-from precgui.engine.rounding import InFormat
 
 
 class FP64(Precision):

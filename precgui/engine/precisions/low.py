@@ -9,15 +9,16 @@ import torch
 from torch import nn
 
 from precgui.config import EMULATED, RunConfig
-from precgui.engine import keep, native_fp8
-from precgui.engine.accumulate import Accumulator
 from precgui.engine.certificate import require_true_fp32
-from precgui.engine.elsewhere import ELSEWHERE, EVERYWHERE, RoundedProducts, leave_alone, rounds_everywhere
-from precgui.engine.emulate import Products, emulate_products, layers
+from precgui.engine.emulation import native_fp8
+from precgui.engine.emulation.accumulator import Accumulator
+from precgui.engine.emulation.functional import ELSEWHERE, EVERYWHERE, RoundedProducts, leave_alone, rounds_everywhere
+from precgui.engine.emulation.layers import Products, emulate_products, layers
+from precgui.engine.emulation.operands import Clock, Exact, InBlocks, InFormat, Round, Rounding, Scale, Scaled
+from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.errors import EngineError
+from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.base import Precision
-from precgui.engine.recurrent import emulate_recurrent, recurrent_layers
-from precgui.engine.rounding import Clock, Exact, InBlocks, InFormat, Round, Rounding, Scale, Scaled
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.registry import blocks, get
 
@@ -42,7 +43,7 @@ class Low(Precision):
 
     def _convert(self, model: nn.Module) -> nn.Module:
         require_true_fp32(self.device)  # products of rounded operands are exact in FP32 only
-        chosen = layers(model, keep.members(self.kept))
+        chosen = layers(model, fp32_modules.members(self.kept))
         if not chosen and not rounds_everywhere(self.config):
             raise EngineError(
                 f"precision {self.config.precision}: the model has no linear or convolutional layer to round"
@@ -59,7 +60,7 @@ class Low(Precision):
 
     def _turn_the_rest(self, model: nn.Module) -> None:
         """Recurrent layers, and what is computed outside of layers but not in the modules that are kept."""
-        self.labels |= emulate_recurrent(recurrent_layers(model, keep.members(self.kept)), self._products)
+        self.labels |= emulate_recurrent(recurrent_layers(model, fp32_modules.members(self.kept)), self._products)
         self.notes.append(EVERYWHERE)
         for module in self.kept.values():
             leave_alone(module)

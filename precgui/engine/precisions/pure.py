@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
-from precgui.engine import keep
-from precgui.engine.masters import Masters
+from precgui.engine.emulation.operands import Clock
+from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.amp import emulate_fp16, half_products, slow_bf16
 from precgui.engine.precisions.base import Precision
-from precgui.engine.quantize import quantize
-from precgui.engine.rounding import Clock
+from precgui.engine.precisions.master_weights import Masters
+from precgui.engine.quantize.elements import quantize
 
 _SMALLEST_FP16 = 2.0**-24
 
@@ -29,7 +29,7 @@ class Pure(Precision):
     def _convert(self, model: nn.Module) -> nn.Module:
         model.to(self.storage)
         for module in self.kept.values():
-            keep.run_in_fp32(module, self.device.type, returns=self.storage)
+            fp32_modules.run_in_fp32(module, self.device.type, returns=self.storage)
         return model
 
     def weights(self, model: nn.Module) -> list[nn.Parameter]:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.casting import cast_floats
-from precgui.engine.qat.estimators import relative
 from precgui.engine.qat.folding import fold, norms_behind
-from precgui.engine.qat.integer import Integer, convert
+from precgui.engine.qat.integer_layers import Integer, convert
 from precgui.engine.qat.layers import Quantizer
+from precgui.engine.qat.straight_through import relative
 from precgui.engine.tasks import Batch, Task
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from precgui.engine.qat.integer import Integer
+from precgui.engine.qat.integer_layers import Integer
 
 _Norm = nn.modules.batchnorm._BatchNorm
 _Layer = nn.modules.conv._ConvNd | Integer

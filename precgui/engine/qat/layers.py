@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.qat.estimators import (
+from precgui.engine.qat.straight_through import (
     clipped_input,
     fake_input,
     fake_weight,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from precgui.gui.empty import EmptyState, set_paragraph
+from precgui.gui.widgets.empty_state import EmptyState, set_paragraph
 
 if TYPE_CHECKING:
-    from precgui.gui.state import State
+    from precgui.gui.session import State
 
 _TEXT = "precgui does not yet find by itself what went wrong in a run. Its record holds what you need to find it:"
 _WAYS = (

@@ -6,10 +6,27 @@ import math
 from typing import Literal
 
 import pyqtgraph as pg
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import QRectF, Signal
+from PySide6.QtWidgets import QComboBox, QLabel, QWidget
 
 from precgui.gui.plots.signals import Scale, from_plot, grouped, number, power_label
 from precgui.runs.run import Axis
+
+
+class AxisChoice(QComboBox):
+    """`chosen(over)`: another axis. `label` belongs beside it."""
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        for text, over in (("Step", "step"), ("Time", "time_s")):
+            self.addItem(text, over)
+        self.setAccessibleName("X axis")
+        self.label = QLabel("&X axis", parent)
+        self.label.setBuddy(self)
+        self.currentIndexChanged.connect(lambda _: self.chosen.emit(self.currentData()))
+
 
 Kind = Scale | Literal["step", "time_s"]
 Ticks = list[tuple[float, list[float]]]

@@ -20,7 +20,7 @@ from precgui.gui.theme import DASHES, themes
 from precgui.runs.run import Axis
 
 if TYPE_CHECKING:
-    from precgui.gui.state import OpenRun
+    from precgui.gui.session import OpenRun
 
 LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
 READOUT_LINES = 8

@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QPen
 from precgui.gui.plots.marks import paint, scatter
 from precgui.gui.plots.pyramid import Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
-from precgui.runs.growing import Growing
+from precgui.runs.growable import Growing
 from precgui.runs.run import Axis, Run
 
 DOT_PX = 8

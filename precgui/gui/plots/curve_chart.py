@@ -9,17 +9,51 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 
-from precgui.gui.plots.absence import device_sentences, power_sentences
 from precgui.gui.plots.chart import Chart, Reading, Row, Value, colour_of, dash_of
 from precgui.gui.plots.curve import Curve
 from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
 from precgui.gui.plots.signals import Signal, devices_of, shown_value, suited
 from precgui.gui.theme import themes
-from precgui.runs.against import LOSS_GAP, LOSS_MEAN
+from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.run import Run
 
 if TYPE_CHECKING:
-    from precgui.gui.state import OpenRun
+    from precgui.gui.session import OpenRun
+
+
+def device_sentences(runs: Sequence[OpenRun], signal: Signal) -> str:
+    """Why no device of these runs told this signal."""
+    if any(opened.run.status == "running" and not opened.run.state_devices() for opened in runs):
+        return "Waiting for the first value."
+    if not any(opened.run.state_devices() for opened in runs):
+        return "What the devices did was not recorded in these runs."
+    lines: list[str] = []
+    for opened in runs:
+        for sensor in opened.run.environment.get("power_sensors") or ():
+            name, untold = sensor.get("name", "GPU"), sensor.get("untold")
+            if isinstance(untold, dict) and signal.series[0] in untold:
+                lines.append(f"{name}: not available: {untold[signal.series[0]]}.")
+            elif name == "NVML" and not sensor.get("found"):
+                lines.append(f"NVML: {sensor.get('reason')}")
+    return "\n".join(dict.fromkeys([f"{signal.title}: not measured in these runs.", *lines]))
+
+
+def power_sentences(runs: Sequence[OpenRun]) -> str:
+    """Which power sensors were looked for in these runs, and why there is none."""
+    lines: list[str] = []
+    for opened in runs:
+        for sensor in opened.run.environment.get("power_sensors") or ():
+            line = f"{sensor.get('name', 'sensor')}: {sensor.get('reason') or 'no reading yet'}"
+            if line not in lines:
+                lines.append(line)
+    if not lines:
+        running = any(opened.run.status == "running" for opened in runs)
+        return "Looking for power sensors." if running else "The file does not say which power sensors were looked for."
+    return "\n".join(["No power was measured. These sensors were looked for:", *lines])
+
+
+if TYPE_CHECKING:
+    from precgui.gui.session import OpenRun
 
 MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 
 import pyqtgraph as pg
 from PySide6.QtCore import QBuffer, QByteArray, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QImage, QImageWriter, QPainter, QPen
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontMetrics,
+    QGuiApplication,
+    QIcon,
+    QImage,
+    QImageWriter,
+    QPainter,
+    QPen,
+    QPixmap,
+)
 from PySide6.QtSvg import QSvgGenerator
 
 from precgui.gui.plots.chart import Chart, Row, colour_of, dash_of
@@ -18,7 +29,7 @@ from precgui.gui.plots.signals import EVENTS
 from precgui.gui.theme import themes
 
 if TYPE_CHECKING:
-    from precgui.gui.state import OpenRun
+    from precgui.gui.session import OpenRun
 
 PIXEL_RATIO = 2.0
 CSV_CHUNK = 4000  # rows written between two looks at the event loop
@@ -162,3 +173,25 @@ def _fields(row: Row) -> tuple[str, str, str, str, str]:
     value = row.value if isinstance(row.value, str) else repr(row.value)
     step = f"{row.step:.0f}" if row.step.is_integer() else repr(row.step)
     return row.run, row.signal, step, repr(row.time_s), value
+
+
+if TYPE_CHECKING:
+    from precgui.gui.session import OpenRun
+
+SWATCH = QSize(30, 14)
+
+
+def swatch_icon(opened: OpenRun, width: float = 2.0) -> QIcon:
+    """A piece of the run's line, in its colour and dash."""
+    ratio = 2.0
+    image = QPixmap(SWATCH * ratio)
+    image.setDevicePixelRatio(ratio)
+    image.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(image)
+    painter.setPen(swatch_pen(opened, width))
+    middle = SWATCH.height() / 2
+    painter.drawLine(QPointF(1, middle), QPointF(SWATCH.width() - 1, middle))
+    painter.end()
+    icon = QIcon(image)
+    icon.addPixmap(image, QIcon.Mode.Selected)  # Qt would tint the selected run, whose colour then is no longer its own
+    return icon

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import NO_METRIC
-from precgui.runs.against import LOSS_GAP, LOSS_MEAN
+from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.metric import in_text, metric_of, shared
 from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS, Axis, Run
 

@@ -31,10 +31,9 @@ from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatChoice, FormatMenu, copy_text
 from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
-from precgui.gui.panels.formats.newest import Busy, Newest, Progress
-from precgui.gui.panels.formats.operand_row import NAMES, OperandRow
 from precgui.gui.panels.formats.reading import scrolled_down, set_kind
-from precgui.gui.panels.formats.result_table import ResultTable
+from precgui.gui.panels.formats.result_table import NAMES, OperandRow, ResultTable
+from precgui.gui.workers.latest_only import Busy, Newest, Progress
 
 NARROW = 1000
 RESULT = "result"

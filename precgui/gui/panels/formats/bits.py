@@ -16,8 +16,7 @@ from precgui.formats.registry import get
 from precgui.formats.snippets import copies
 from precgui.gui.panels.formats.bit_details import Details
 from precgui.gui.panels.formats.bit_grid import BitGrid
-from precgui.gui.panels.formats.buttons import menu_button, tip_button
-from precgui.gui.panels.formats.choose import FormatMenu, copy_text
+from precgui.gui.panels.formats.choose import FormatMenu, copy_text, menu_button, tip_button
 from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.reading import scrolled_down
 

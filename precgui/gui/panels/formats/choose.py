@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QAction, QGuiApplication
-from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QToolButton, QWidget, QWidgetAction
+from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QPushButton, QToolButton, QWidget, QWidgetAction
 
 from precgui.formats.model import Format
 from precgui.formats.registry import MAIN, UnknownFormatError, formats, get
+
+
+def tip_button(words: str, tip: str, slot: Callable[[], None]) -> QPushButton:
+    button = QPushButton(words)
+    button.setToolTip(tip)
+    button.setAccessibleName(tip)
+    button.setAutoRepeat(True)
+    button.clicked.connect(slot)
+    return button
+
+
+def menu_button(words: str, fill: Callable[[QMenu], None]) -> QToolButton:
+    """A button whose menu is filled anew each time it opens."""
+    button = QToolButton()
+    button.setText(words)
+    button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+    menu = QMenu(button)
+    menu.aboutToShow.connect(menu.clear)
+    menu.aboutToShow.connect(lambda: fill(menu))
+    button.setMenu(menu)
+    return button
 
 
 class FormatMenu(QToolButton):

@@ -10,10 +10,10 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QSlider, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.choose import FormatChoice
-from precgui.gui.panels.formats.newest import Busy, Newest, Work
 from precgui.gui.panels.formats.plotting import Plot, brush
 from precgui.gui.panels.formats.reading import scrolled, set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
+from precgui.gui.workers.latest_only import Busy, Newest, Work
 
 WAIT_MS = 40
 NARROW = 720

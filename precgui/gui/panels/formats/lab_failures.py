@@ -12,9 +12,9 @@ from precgui.formats.lab import ScaleCurve, gradients, kahan_sums, running_sums,
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import get
 from precgui.gui.panels.formats.experiment import Experiment, percent
-from precgui.gui.panels.formats.newest import Progress, Work
 from precgui.gui.panels.formats.plotting import brush, pen, row_colour
 from precgui.gui.theme import themes
+from precgui.gui.workers.latest_only import Progress, Work
 
 FORMATS = ("fp16", "bf16", "fp32", "e5m2", "e4m3fn")
 SAMPLES = 20_000

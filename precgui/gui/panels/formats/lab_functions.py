@@ -12,9 +12,9 @@ from precgui.formats.lab import FUNCTIONS, dot_product, exact_softmax, function_
 from precgui.formats.model import Format
 from precgui.formats.rounding import Convention, Overflow
 from precgui.gui.panels.formats.experiment import Experiment
-from precgui.gui.panels.formats.newest import Progress, Work
 from precgui.gui.panels.formats.plotting import brush, pen
 from precgui.gui.theme import themes
+from precgui.gui.workers.latest_only import Progress, Work
 
 
 class Softmax(Experiment):

@@ -17,12 +17,12 @@ from precgui.formats.sorted_values import SortedValues
 from precgui.formats.text import grouped
 from precgui.gui.panels.formats.choose import FormatMenu
 from precgui.gui.panels.formats.line_view import BINADES, LINEAR, LineView
-from precgui.gui.panels.formats.newest import Busy, Newest, Progress
 from precgui.gui.panels.formats.plotting import Plot, brush
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
+from precgui.gui.workers.latest_only import Busy, Newest, Progress
 
 FORMATS = ("fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1")
 BARS = 160

@@ -13,7 +13,7 @@ from precgui.gui.panels.formats.line import LineTab
 from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
-from precgui.gui.state import State
+from precgui.gui.session import State
 
 TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
     ("Bits", "one number in many formats, bit by bit", BitsTab),

@@ -27,11 +27,11 @@ from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options
 from precgui.formats.text import grouped
 from precgui.gui.panels.formats.convention_row import ROUNDING_WORDS
-from precgui.gui.panels.formats.newest import Busy, Newest
 from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
 from precgui.gui.panels.formats.reading import set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
+from precgui.gui.workers.latest_only import Busy, Newest
 
 NARROW = 820
 RULES = {

@@ -17,12 +17,12 @@ from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import MAIN, get
 from precgui.formats.sorted_values import SortedValues
 from precgui.gui.panels.formats.choose import FormatMenu
-from precgui.gui.panels.formats.newest import Busy, Newest
 from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
+from precgui.gui.workers.latest_only import Busy, Newest
 
 START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
 HALF = 0.28

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
 from precgui.formats.sampling import BINS, Histogram
-from precgui.runs.overview import at_full_size
-from precgui.runs.tensors import TensorRecord
-from precgui.runs.whatif import BIAS, WhatIf
+from precgui.runs.tensors.overview import at_full_size
+from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.what_if import BIAS, WhatIf
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSlider, QToolButton, QWidget
 
 from precgui.gui.panels.formats.recorded import recorded, recorded_names, recorded_rows
-from precgui.runs.tensors import TensorRecord
+from precgui.runs.tensors.record import TensorRecord
 
 MOST_LISTED = 200
 

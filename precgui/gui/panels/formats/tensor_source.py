@@ -10,7 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
 
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
-from precgui.gui.panels.formats.newest import Newest, Progress
+from precgui.gui.workers.latest_only import Newest, Progress
 
 Load = Callable[[Path, str], Any]
 Loaded = tuple[list[str], str, Any]

@@ -1,0 +1,1 @@
+"""Measured rates of a device in each format."""

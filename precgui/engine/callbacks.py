@@ -1,0 +1,189 @@
+"""What watches the steps of a run: the census, the peak of memory, the record of tensors, the average, the troubles."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from precgui.config import RunConfig
+from precgui.engine import census
+from precgui.engine.callback import Observer
+from precgui.engine.ema import WeightAverage
+from precgui.engine.journal import Journal
+from precgui.engine.memory import MemoryPeak
+from precgui.engine.precisions import Precision
+from precgui.engine.setup import Outset
+from precgui.engine.tasks import Batch
+from precgui.engine.telemetry.parameters import origin
+from precgui.engine.telemetry.recorder import Telemetry, Weight
+from precgui.events import Severity, StepDone
+
+
+class FirstStepCensus(Observer):
+    """Which formats really ran in the first step. It is not compiled, so that each operation is seen."""
+
+    def __init__(
+        self, journal: Journal, model: nn.Module, labels: Mapping[str, str], fp32: str, *, compiled: bool
+    ) -> None:
+        self._journal, self._compiled = journal, compiled
+        self._census = census.Census(model, labels, fp32)
+        self._entered = contextlib.ExitStack()
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        if step == 1:
+            if self._compiled:
+                self._entered.enter_context(torch.compiler.set_stance("force_eager"))
+            self._entered.enter_context(self._census)
+
+    def end_step(self, done: StepDone) -> None:
+        if done.step == 1:
+            self._entered.close()
+            facts = self._census.facts()
+            self._journal.facts({"census": facts})
+            self._journal.note(1, census.sentence(facts))
+
+    def close(self) -> None:
+        self._entered.close()
+
+
+class TensorRecord(Observer):
+    """Telemetry at the moments that it asks for."""
+
+    def __init__(self, journal: Journal, telemetry: Telemetry, optimizer: Optimizer) -> None:
+        self._journal, self._telemetry, self._optimizers = journal, telemetry, [optimizer]
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        self._telemetry.begin(step, scale)
+
+    def gradients(self) -> None:
+        self._telemetry.gradients()
+
+    def before_update(self) -> None:
+        self._telemetry.before_update()
+
+    def after_update(self, *, skipped: bool) -> None:
+        self._telemetry.after_update(self._optimizers)
+
+    def end_step(self, done: StepDone) -> None:
+        finite = math.isfinite(done.loss) and math.isfinite(done.grad_norm)
+        self._telemetry.end(self._journal.now(), done.step_s, self._optimizers, alarm=not finite)
+
+    def close(self) -> None:
+        self._telemetry.close()
+
+
+class Averaging(Observer):
+    """Takes the weights of each step into their average."""
+
+    def __init__(self, average: WeightAverage) -> None:
+        self._average = average
+
+    def after_update(self, *, skipped: bool) -> None:
+        if not skipped:
+            self._average.update()
+
+
+class Troubles(Observer):
+    """Marks on the time line: what was not finite and where, skipped steps, changes of the loss scale."""
+
+    def __init__(self, journal: Journal, precision: Precision, begun: Outset, telemetry: Telemetry | None) -> None:
+        self._journal, self._precision, self._telemetry = journal, precision, telemetry
+        self._names = {id(used): name for (name, _), used in zip(begun.trained(), begun.weights, strict=True)}
+        self._batches: Sequence[Batch] = ()
+        self._normed: tuple[Sequence[Tensor], Sequence[Tensor]] = (), ()
+
+    def norms(self, weights: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
+        self._normed = weights, norms
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        self._batches = batches
+
+    def end_step(self, done: StepDone) -> None:
+        if not math.isfinite(done.loss):
+            self._tell_loss(done)
+        if not math.isfinite(done.grad_norm):
+            self._tell_gradients(done)
+        if done.skipped:
+            message = f"weights not updated: Inf or NaN in the gradients at scale {done.scale:g}"
+            self._journal.incident(done.step, "skipped_step", "warning", message)
+        if (scale := self._precision.scale) != done.scale:
+            word = "lowered" if scale < done.scale else "raised"
+            message = f"loss scale {word} from {done.scale:g} to {scale:g}"
+            self._journal.incident(done.step, "scale_change", "info", message)
+        self._batches, self._normed = (), ((), ())
+
+    def _tell_loss(self, done: StepDone) -> None:
+        if part := _nonfinite_part(self._batches):
+            message = f"the loss is {done.loss}, because the {part} of this step hold NaN or Inf; clean the data"
+            self._journal.incident(done.step, "nonfinite_loss", "error", message)
+            return
+        module = self._telemetry.first_nonfinite() if self._telemetry else ""
+        where = f", first not finite is the output of {module}" if module else ""
+        self._journal.incident(done.step, "nonfinite_loss", "error", f"the loss is {done.loss}{where}", module)
+
+    def _tell_gradients(self, done: StepDone) -> None:
+        weights, norms = self._normed
+        values = torch.stack(list(norms)).tolist()
+        name = origin([self._names[id(w)] for w, value in zip(weights, values, strict=True) if _is_bad(w, value)])
+        where = f"first in {name}" if name else "each is finite, their norm overflows FP32"
+        severity: Severity = "warning" if done.skipped else "error"
+        self._journal.incident(done.step, "nonfinite_gradient", severity, f"gradients not finite: {where}", name)
+
+
+def _is_bad(weight: Tensor, norm: float) -> bool:
+    """Whether its gradient held NaN or Inf: a norm of Inf may also be an overflow; clipped by it, finite ones are 0."""
+    return math.isnan(norm) or (math.isinf(norm) and (weight.grad is None or not bool(weight.grad.isfinite().all())))
+
+
+def _nonfinite_part(batches: Sequence[Batch]) -> str:
+    """What of the data is not finite, if anything is."""
+    for number, part in enumerate(("inputs", "targets")):
+        found = (tensor for batch in batches for tensor in _tensors(batch[number]) if tensor.is_floating_point())
+        if any(not bool(tensor.isfinite().all()) for tensor in found):
+            return part
+    return ""
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """All tensors of a nested value."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
+
+
+def observers(config: RunConfig, begun: Outset, journal: Journal) -> list[Observer]:
+    """Those that the run wants, in the order in which they are called."""
+    fp32, labels = begun.facts["certificate"]["fp32_products"], begun.precision.labels
+    wanted: list[Observer] = [
+        FirstStepCensus(journal, begun.model, labels, fp32, compiled=config.train.compile),
+    ]
+    telemetry = _telemetry(config, begun, journal) if config.record.tensors else None
+    if telemetry is not None:
+        wanted.append(TensorRecord(journal, telemetry, begun.optimizer))
+    if begun.average is not None:
+        wanted.append(Averaging(begun.average))
+    if begun.device.type == "cpu":  # last, since the others let go at the start of a step of what they kept
+        wanted.append(MemoryPeak(journal, _held(begun)))
+    return [*wanted, Troubles(journal, begun.precision, begun, telemetry)]
+
+
+def _held(begun: Outset) -> dict[str, Callable[[], Any]]:
+    """What outlives a step, by name."""
+    model, optimizer, average = begun.model, begun.optimizer, begun.average
+    return {
+        "weights": lambda: [*model.parameters(), *model.buffers()],
+        "optimizer": lambda: [begun.weights, optimizer.state.values()],
+        "average": lambda: average.values if average is not None else [],
+    }
+
+
+def _telemetry(config: RunConfig, begun: Outset, journal: Journal) -> Telemetry:
+    named = [Weight(name, own, used) for (name, own), used in zip(begun.trained(), begun.weights, strict=True)]
+    return Telemetry(config.record, begun.model, named, journal.emit, modules=not config.train.compile)

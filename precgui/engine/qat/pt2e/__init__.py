@@ -1,0 +1,1 @@
+"""Quantisation-aware training by torchao's PT2E flow."""

@@ -1,0 +1,180 @@
+"""A converted model as a file: weights and what is needed to build the model again, read without running code."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from _pickle import UnpicklingError  # the error only: nothing is unpickled here but by torch, weights only
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui import config as configs
+from precgui.config import ConfigError, RunConfig, is_own_task
+from precgui.engine import tasks
+from precgui.engine.casting import cast_floats
+from precgui.engine.errors import EngineError
+from precgui.engine.qat.folding import _Norm
+from precgui.engine.qat.integer_layers import Integer
+from precgui.engine.qat.layers import quantizable
+from precgui.engine.qat.measure import evaluate, some_batches
+from precgui.engine.tasks import Batch
+
+_SCHEMA = 1
+_UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError)
+_BITS = (1, 2, 4, 8)
+
+
+def check_place(save_to: str) -> None:
+    """Raises EngineError at once, not after the training, where nothing could be saved."""
+    path = Path(save_to).expanduser()
+    if path.exists():
+        raise EngineError(f"qat.save_to: {path} already exists; choose another name or delete it first")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise EngineError(f"qat.save_to: {path.parent} is not a folder that can be written; choose another place")
+
+
+def save(
+    path: Path,
+    config: RunConfig,
+    state: Mapping[str, Tensor],
+    layers: Mapping[str, tuple[int, int | None]],
+    evaluation: Mapping[str, Any],
+) -> None:
+    """Write the model, in full or not at all. `layers` has the bits of weights and of inputs of each layer."""
+    document = {
+        "precgui_integer_model": _SCHEMA,
+        "config": config.model_dump_json(),
+        "layers": {name: [bits, inputs or 0] for name, (bits, inputs) in layers.items()},
+        "evaluation": json.dumps(evaluation),
+        "state": dict(state),
+    }
+    unfinished = path.with_name(f"{path.name}.part")
+    torch.save(document, unfinished)
+    unfinished.replace(path)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What `save` wrote, with `config` as a RunConfig. Raises EngineError for a file that is no such model."""
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise EngineError(f"{path} cannot be read as a model: torch has not written it whole; qat.save_to writes one")
+    try:
+        document = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise EngineError(f"{path} does not exist") from None
+    except _UNREADABLE as error:
+        raise EngineError(f"{path} cannot be read as a model: {_first_line(error)}") from None
+    if not isinstance(document, dict) or document.get("precgui_integer_model") != _SCHEMA:
+        raise EngineError(f"{path} is no integer model of precgui; qat.save_to writes one")
+    try:
+        return {**document, "config": configs.build(json.loads(document["config"])), **_checked(document)}
+    except (ConfigError, *_UNREADABLE) as error:
+        raise EngineError(f"{path} is damaged: {_first_line(error)}") from None
+
+
+def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts that are not tensors, by type; raises ValueError, TypeError or KeyError."""
+    layers = {str(name): (int(bits), int(inputs)) for name, (bits, inputs) in document["layers"].items()}
+    if any(bits not in _BITS or not 0 <= inputs <= 8 for bits, inputs in layers.values()):
+        raise ValueError("a layer has an odd number of bits")
+    state = document["state"]
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError("its weights are no tensors")
+    evaluation = json.loads(document["evaluation"])
+    if not isinstance(evaluation, dict):
+        raise ValueError("its evaluation is no table")
+    return {"layers": layers, "state": state, "evaluation": evaluation}
+
+
+def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """Build the model again and evaluate it on the CPU, on the samples that were taken after its training.
+
+    Gives the config's title, task and precision, `samples`, `saved` and `now` (loss, metric), `bytes` of the file, and
+    the name of the metric. Raises EngineError for what cannot be read, and for a task of the user's own, which is code,
+    unless `own_code`.
+    """
+    saved = load(path)
+    config: RunConfig = saved["config"].model_copy(update={"device": "cpu"})
+    if is_own_task(config.task) and not own_code:
+        raise EngineError(f"{path} was trained on {config.task}, which is code; allow it with --own-code")
+    torch.manual_seed(config.seed)
+    task = tasks.make(config)
+    batches = some_batches(task)
+    model = rebuilt(path, saved, config, task, batches)
+    return {
+        "title": config.display_title,
+        "task": config.task,
+        "precision": config.precision,
+        "backend": config.quantised_by,
+        "metric": task.metric.title,
+        "unit": task.metric.unit,
+        "samples": sum(len(targets) for _, targets in batches),
+        "bytes": path.stat().st_size,
+        "saved": saved["evaluation"],
+        "now": {} if stopped() else evaluate(model, task, batches, torch.device("cpu")),
+    }
+
+
+def evaluate_in_child(emit: Callable[[Any], None], control: Any, *, path: str) -> None:
+    """`evaluate_file` as the task of a child process (see `precgui.child`): emits its figures, or an `error`."""
+    try:
+        emit(evaluate_file(Path(path), stopped=control.stopped))
+    except EngineError as error:
+        emit({"error": str(error)})
+
+
+def rebuilt(
+    path: Path,
+    saved: Mapping[str, Any],
+    config: RunConfig,
+    task: tasks.Task,
+    batches: Sequence[Batch],
+    made_for: tuple[int, ...] = (),
+) -> nn.Module:
+    """The integer model, for sizes of batches that a graph is made for, or that of the first one.
+
+    Raises EngineError when the file does not fit the model of its config.
+    """
+    try:
+        if config.quantised_by == "own":
+            return restored(task.model(), saved["layers"], saved["state"])
+        from precgui.engine.qat.pt2e.rebuild import restored_graph  # torchao takes seconds to import
+
+        inputs, targets = batches[0]
+        inputs = cast_floats(inputs, torch.float32)
+        return restored_graph(task, config, inputs, saved["state"], made_for or (len(targets),))
+    except (RuntimeError, ValueError) as error:
+        raise EngineError(f"{path} does not fit the model of its config: {_first_line(error)}") from None
+
+
+def restored(model: nn.Module, layers: Mapping[str, tuple[int, int]], state: Mapping[str, Tensor]) -> nn.Module:
+    """A fresh model of the task with the saved integers. Raises ValueError or RuntimeError when they do not fit."""
+    known = quantizable(model, set())
+    for name, (bits, inputs) in layers.items():
+        if name not in known or f"{name}.scales" not in state:
+            raise ValueError(f"{name} is no layer that can be quantised")
+        scales, layer = state[f"{name}.scales"].numel(), known[name]
+        if scales not in (1, len(layer.weight)):  # type: ignore[arg-type]
+            raise ValueError(f"{name} has {scales} scales")
+        _put(model, name, Integer(layer, bits, inputs or None, scales=scales, bias=f"{name}.bias" in state))
+    for name, module in list(model.named_modules()):
+        if isinstance(module, _Norm) and module.running_mean is not None and f"{name}.running_mean" not in state:
+            _put(model, name, nn.Identity())  # folded into the layer before it
+        elif f"{name}.bias" in state and getattr(module, "bias", "") is None and not isinstance(module, Integer):
+            module.bias = nn.Parameter(torch.zeros(len(module.weight)))
+    model.load_state_dict(dict(state))
+    return model.eval()
+
+
+def _put(model: nn.Module, name: str, new: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, new)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].strip().rstrip(".:") if lines else type(error).__name__

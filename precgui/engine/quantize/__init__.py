@@ -1,0 +1,1 @@
+"""Rounding of torch tensors to any number format."""

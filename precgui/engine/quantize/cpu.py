@@ -1,0 +1,120 @@
+"""Rounding on the CPU: picks the loop, splits the array over threads, falls back to the array form of `formats`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.engine.quantize.e8m0_kernels import power_runner
+from precgui.engine.quantize.float_kernels import Run, constants, loop, stream
+from precgui.engine.quantize.plan import DOUBLE, SINGLE, Machine, Plan, make_plan
+from precgui.engine.quantize.table_kernels import book_runner, integer_runner
+from precgui.formats.arrays import quantize_array
+from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
+from precgui.formats.rounding import Convention
+
+PIECE = 1 << 20  # elements; smaller arrays are not worth a thread
+SLOW_PIECE = 1 << 16
+# From which share of the gap on a positive and a negative magnitude goes outwards; above 1: never.
+ADDING = ("narrow", "fine")  # the ways that add and take away
+SHARES = {"toward_zero": (2.0, 2.0), "up": (0.0, 2.0), "down": (2.0, 0.0), "nearest_away": (0.5, 0.5)}
+Array = NDArray[Any]
+
+
+def round_into(source: Array, out: Array, fmt: Format, convention: Convention, seed: int, threads: int) -> None:
+    """Round a flat contiguous float32 or float64 array into another one, which may be the same."""
+    machine = SINGLE if source.dtype == np.float32 else DOUBLE
+    plan = make_plan(fmt, convention, machine) if isinstance(fmt, FloatFormat) and fmt.has_zero else None
+    table = _table_runner(fmt, convention, machine, seed) if plan is None else None
+    if table is not None:
+        _in_threads(table, source, out, machine, threads)
+    elif plan is None or plan.way == "none":
+        _round_slowly(source, out, fmt, convention, seed)
+    elif plan.way == "identity" and convention.overflow == "ieee":
+        out[:] = source
+    elif plan.way == "identity":
+        _clip_infinities(source, out, plan)
+    else:
+        _in_threads(_runner(plan, convention, seed), source, out, machine, threads)
+
+
+def _table_runner(fmt: Format, convention: Convention, machine: Machine, seed: int) -> Run | None:
+    """The loop for a format that is no binary float; None where only the slow way serves."""
+    rounding = convention.rounding
+    drawn = seed if rounding == "stochastic" else 0
+    if isinstance(fmt, IntFormat):
+        return integer_runner(fmt, machine, rounding, drawn)
+    if isinstance(fmt, CodeBook):
+        ordered = fmt.has_zero or rounding != "toward_zero"  # else the gap around zero is entered from both sides
+        return book_runner(fmt, machine, rounding, drawn) if ordered else None
+    return power_runner(fmt, machine, convention, drawn)
+
+
+def _in_threads(run: Run, source: Array, out: Array, machine: Machine, threads: int) -> None:
+    bits, target = source.view(machine.word), out.view(machine.word)
+    cuts = _cuts(bits.size, threads)
+    if len(cuts) == 1:
+        run(bits, target, 0)
+        return
+    with ThreadPoolExecutor(len(cuts)) as pool:
+        list(pool.map(lambda cut: run(bits[cut], target[cut], cut.start), cuts))
+
+
+def _cuts(size: int, threads: int) -> list[slice]:
+    """Equal pieces, one for each thread, none across a multiple of 2^32 (where the keys of the draws change)."""
+    count = max(1, min(threads, size // PIECE))
+    edges = {round(size * i / count) for i in range(count + 1)} | set(range(0, size, 1 << 32))
+    ordered = sorted(edges)
+    return [slice(a, b) for a, b in pairwise(ordered)] or [slice(0, 0)]
+
+
+def _runner(plan: Plan, convention: Convention, seed: int) -> Run:
+    numbers, rounding, machine = constants(plan), convention.rounding, plan.machine
+    if rounding == "stochastic":
+        return _stochastic_runner(plan, numbers, seed)
+    if rounding in SHARES and (plan.way not in ADDING or rounding != "nearest_away"):
+        directed, moves = loop(machine, "directed", plan.way), _moves(rounding, plan)
+        return lambda bits, out, start: directed(bits, out, numbers, moves)
+    plain = loop(machine, "nearest" if rounding == "nearest_even" else rounding, plan.way)
+    return lambda bits, out, start: plain(bits, out, numbers, ())
+
+
+def _moves(rounding: str, plan: Plan) -> tuple[Any, ...]:
+    """What tells the loop which numbers go outwards."""
+    word = plan.machine.word
+    if plan.way in ADDING:
+        return (word({"toward_zero": 1, "up": 0, "down": plan.machine.sign}[rounding]),)
+    return tuple(word(_added(share, plan)) for share in SHARES[rounding])
+
+
+def _added(share: float, plan: Plan) -> int:
+    """What to add to the bits so that the carry goes outwards from that share of the gap on."""
+    dropped = (1 << plan.drop) - 1
+    return 0 if share > 1 else dropped if share == 0 else (dropped + 1) >> 1
+
+
+def _stochastic_runner(plan: Plan, numbers: Any, seed: int) -> Run:
+    stochastic = loop(plan.machine, "stochastic", plan.way)
+
+    return lambda bits, out, start: stochastic(bits, out, numbers, stream(seed, start))
+
+
+def _round_slowly(source: Array, out: Array, fmt: Format, convention: Convention, seed: int) -> None:
+    """In pieces that stay in the cache; stochastic rounding counts places, so it takes the array at once."""
+    piece = source.size if convention.rounding == "stochastic" else SLOW_PIECE
+    for start in range(0, source.size, piece or 1):
+        part = slice(start, start + piece)
+        with np.errstate(over="ignore"):
+            rounded = quantize_array(source[part], fmt, convention, seed)
+            rounded[np.isnan(source[part])] = np.nan  # as the loops keep it, in formats without NaN, too
+            out[part] = rounded
+
+
+def _clip_infinities(source: Array, out: Array, plan: Plan) -> None:
+    machine: Machine = plan.machine
+    limit = np.array(plan.inf_up, machine.word).view(machine.real)
+    out[:] = np.where(np.isinf(source), np.copysign(limit, source), source)

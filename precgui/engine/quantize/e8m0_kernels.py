@@ -1,0 +1,70 @@
+"""Rounding to powers of two without zero and sign: E8M0, the scales of MX blocks."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import Any
+
+from precgui.engine.quantize.float_kernels import Loop, Run, Words, compiled, drawn_at, stream
+from precgui.engine.quantize.plan import Machine
+from precgui.formats.model import FloatFormat, power_of_two
+from precgui.formats.rounding import DRAW_BITS, Convention, keeps_finite
+
+
+@lru_cache(maxsize=64)
+def power_runner(fmt: FloatFormat, machine: Machine, convention: Convention, seed: int) -> Run:
+    """A function from the bits of the input to the bits of the output and the place of the first; NaN stays.
+
+    What is too small becomes the smallest power; zero and negative numbers become NaN, or the smallest power where
+    the convention saturates.
+    """
+    word, bits_of = machine.word, machine.bits_of
+    lowest, largest = bits_of(power_of_two(fmt.emin)), bits_of(power_of_two(fmt.emax))
+    saturates = convention.overflow == "saturate"
+    finite = convention.overflow == "ieee" and keeps_finite(convention.rounding, negative=False)
+    numbers = tuple(
+        word(value)
+        for value in (
+            lowest, largest, largest if saturates or finite else machine.nan, largest if saturates else machine.nan,
+            lowest if saturates else machine.nan, machine.infinity, machine.sign, 1 << machine.mantissa_bits,
+            _added(convention.rounding, machine),
+        )
+    )  # fmt: skip
+    run = _power_loop(machine, convention.rounding == "stochastic")
+    if convention.rounding == "stochastic":
+        return lambda bits, out, start: run(bits, out, numbers, stream(seed, start))
+    return lambda bits, out, start: run(bits, out, numbers, ())
+
+
+def _added(rounding: str, machine: Machine) -> int:
+    """What is added to the bits before they are cut: every power counts as odd, so ties go outwards."""
+    whole = 1 << machine.mantissa_bits
+    return {"nearest_even": whole >> 1, "nearest_away": whole >> 1, "up": whole - 1, "stochastic": whole}.get(
+        rounding, 0
+    )
+
+
+@cache
+def _power_loop(machine: Machine, drawn: bool) -> Loop:
+    """Subnormals of the type are doubled before rounding, which makes them normal, and halved afterwards."""
+    word, one = machine.word, machine.word(1)
+    less = word(max(DRAW_BITS - machine.mantissa_bits, 0))
+    more = word(max(machine.mantissa_bits - DRAW_BITS, 0))
+
+    def power(bits: Words, out: Words, k: Any, extra: Any) -> None:
+        for i in range(bits.size):
+            b = bits[i]
+            c = max(b, k[0])
+            tiny = c < k[7]
+            added = k[8]
+            if drawn:
+                share = word(drawn_at(extra[0] + i, extra[1], extra[2]))
+                added = word(added - word(word(word(share >> less) + one) << more))
+            r = word(word((word(c + c) if tiny else c) + added) & k[5])
+            r = word(r >> one) if tiny else r
+            r = k[2] if r > k[1] else r
+            r = k[3] if b == k[5] else r
+            r = k[4] if b >= k[6] or b == 0 else r
+            out[i] = b if word(b & word(k[6] - one)) > k[5] else r
+
+    return compiled(power)

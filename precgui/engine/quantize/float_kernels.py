@@ -1,0 +1,253 @@
+"""Rounding loops over the bits of an array, compiled by numba; they run at the speed of a copy.
+
+A loop takes bits as unsigned integers; what is special in a rounding is a rule, one inlined function. A loop holds only
+what LLVM turns into vector instructions: no branch that stays, no integer wider than the word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba.extending import register_jitable
+from numpy.typing import NDArray
+
+from precgui.engine.quantize.plan import Machine, Plan
+from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, stream_keys
+
+Words = NDArray[Any]
+Loop = Callable[..., None]
+Run = Callable[[Words, Words, int], None]  # bits of the input, bits of the output, the place of the first element
+A, B, ONE = np.uint32(MIX_A), np.uint32(MIX_B), np.uint32(1)
+S8, S15, S16 = np.uint32(32 - DRAW_BITS), np.uint32(15), np.uint32(16)
+
+
+@lru_cache(maxsize=256)
+def constants(plan: Plan) -> tuple[Any, ...]:
+    """The numbers of a plan in the types of its machine, in the order in which the loops read them."""
+    machine = plan.machine
+    every = (1 << machine.bits) - 1
+    dropped = (1 << plan.drop) - 1
+    values = (
+        machine.sign - 1, machine.infinity, machine.sign,
+        plan.cap, plan.lowest_binade, plan.lift, plan.fall,
+        plan.drop, every & ~dropped, dropped >> 1, dropped,
+        max(DRAW_BITS - plan.drop, 0), max(plan.drop - DRAW_BITS, 0),
+        plan.largest, plan.over_up, plan.over_down, plan.inf_up, plan.inf_down,
+        plan.negative or 0, machine.sign if plan.negative is not None else every,
+        machine.sign if plan.keeps_zero_sign else 0,
+    )  # fmt: skip
+    return tuple(machine.word(value & every) for value in values)
+
+
+def stream(seed: int, start: int) -> tuple[Any, ...]:
+    """What stochastic rounding needs for the elements from `start` on: their place in a block of 2^32 and its keys."""
+    return tuple(np.uint32(number) for number in (start & 0xFFFFFFFF, *stream_keys(seed, start >> 32)))
+
+
+@cache
+def loop(machine: Machine, rounding: str, way: str) -> Loop:
+    """The compiled loop for a rounding (a key of the tables below) and a way (`narrow`, `fine`, `fixed`, `wide`).
+
+    It is called with the bits of the input and of the output, the `constants` and a tuple of what the rule needs
+    besides: nothing, which numbers go outwards, or for stochastic rounding the place of the first element and two keys.
+    """
+    if way in ("narrow", "fine"):
+        return _narrow(machine.word, machine.real, _NARROW[rounding](machine.word, machine.real), way == "fine")
+    return _fixed(machine.word, machine.real, _FIXED[rounding](machine.word), way == "wide")
+
+
+def compiled(function: Loop) -> Loop:
+    """Compile at the first call, and keep the machine code on disk where there is a place for it."""
+    try:
+        return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # numba found no folder that it may write to
+        return numba.njit(nogil=True, error_model="numpy")(function)
+
+
+def _finisher(word: Any) -> Any:
+    """What follows the rounding of a magnitude `a` of the bits `b`: overflow, infinity, NaN and the sign."""
+
+    @register_jitable(inline="always")
+    def finish(b: Any, a: Any, rounded: Any, k: Any) -> Any:
+        s = word(b & k[2])
+        r = (k[15] if s != 0 else k[14]) if rounded > k[13] else rounded
+        r = (k[17] if s != 0 else k[16]) if a == k[1] else r
+        r = k[18] if b >= k[19] and r != 0 else r
+        s = word(0) if k[19] == k[2] else s
+        r = a if a > k[1] else r
+        return word(r | (s if r != 0 else word(s & k[20])))
+
+    return finish
+
+
+@register_jitable(inline="always")
+def drawn_at(place: Any, first: Any, second: Any) -> Any:
+    """`formats.rounding.draw` for one element of a block of 2^32."""
+    w = np.uint32(np.uint32(place) ^ first)
+    w = np.uint32(np.uint32(np.uint32(w ^ np.uint32(w >> S16)) * A) + second)
+    w = np.uint32(np.uint32(w ^ np.uint32(w >> S15)) * B)
+    return np.uint32(np.uint32(w ^ np.uint32(w >> S15)) >> S8)
+
+
+Rule = Callable[..., Any]
+
+
+def _narrow(word: Any, real: Any, rule: Rule, fine: bool) -> Loop:
+    """Magnitudes rounded by adding `big` and taking it away; `gap` is the distance of neighbours in that place.
+
+    fine: the format is as precise as the type or more, so that only what is below `big` has bits to lose.
+    """
+    finish = _finisher(word)
+
+    def narrow(bits: Words, out: Words, k: Any, extra: Any) -> None:
+        for i in range(bits.size):
+            b = bits[i]
+            a = word(b & k[0])
+            c = min(a, k[3])
+            binade = k[4] if fine else max(word(c & k[1]), k[4])
+            big, step = word(binade + k[5]), word(binade - k[6])
+            big = word(0) if fine and c >= big else big
+            x = word(c).view(real)
+            rounded = rule(x, word(big).view(real), step, word(b & k[2]), i, extra)
+            out[i] = finish(b, a, real(rounded).view(word), k)
+
+    return compiled(narrow)
+
+
+def _nearest_narrow(word: Any, real: Any) -> Rule:
+    @register_jitable(inline="always")
+    def nearest(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        return (x + big) - big
+
+    return nearest
+
+
+def _directed_narrow(word: Any, real: Any) -> Rule:
+    """Numbers with the sign bit `extra[0]` take the outer neighbour, the others the inner one."""
+
+    @register_jitable(inline="always")
+    def directed(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        gap = word(step).view(real)
+        near = (x + big) - big
+        inner = near - gap if near > x else near
+        outer = near if near > x else near + gap
+        return outer if sign == extra[0] and inner < x else inner
+
+    return directed
+
+
+def _away_narrow(word: Any, real: Any) -> Rule:
+    """To nearest, ties outwards."""
+
+    @register_jitable(inline="always")
+    def away(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        gap = word(step).view(real)
+        near = (x + big) - big
+        rest = x - near
+        return near + gap if rest + rest == gap else near
+
+    return away
+
+
+def _odd_narrow(word: Any, real: Any) -> Rule:
+    """The neighbour whose last bit is 1; that bit is the last one of x + big."""
+    one = word(1)
+
+    @register_jitable(inline="always")
+    def odd(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        gap = word(step).view(real)
+        grown = x + big
+        near = grown - big
+        is_odd = word(real(grown).view(word) & one)
+        other = near + gap if near < x else near - gap
+        return other if near != x and is_odd == 0 else near
+
+    return odd
+
+
+def _stochastic_narrow(word: Any, real: Any) -> Rule:
+    one_draw = word(DRAW_BITS << (23 if real is np.float32 else 52))  # as a difference of exponents
+
+    @register_jitable(inline="always")
+    def stochastic(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
+        gap, fine = word(step).view(real), word(step - one_draw).view(real)
+        near = (x + big) - big
+        inner = near - gap if near > x else near
+        threshold = real(np.int32(drawn_at(extra[0] + place, extra[1], extra[2]) + ONE)) * fine
+        return inner + gap if x - inner >= threshold else inner
+
+    return stochastic
+
+
+def _fixed(word: Any, real: Any, rule: Rule, wide: bool) -> Loop:
+    """Magnitudes rounded by an addition to their bits and a mask; wide: subnormal inputs are scaled up meanwhile."""
+    finish = _finisher(word)
+    up = real(2.0 ** (64 if real is np.float32 else 128))
+    down, normal = real(1.0) / up, word(1 << (23 if real is np.float32 else 52))
+
+    def fixed(bits: Words, out: Words, k: Any, extra: Any) -> None:
+        for i in range(bits.size):
+            b = bits[i]
+            a = word(b & k[0])
+            tiny = wide and a < normal
+            c = real(word(a).view(real) * up).view(word) if tiny else a
+            rounded = word(rule(c, word(b & k[2]), k, i, extra) & k[8])
+            lowered = real(word(rounded).view(real) * down).view(word) if tiny else rounded
+            out[i] = finish(b, a, lowered, k)
+
+    return compiled(fixed)
+
+
+def _nearest_fixed(word: Any) -> Rule:
+    one = word(1)
+
+    @register_jitable(inline="always")
+    def nearest(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
+        return word(c + k[9] + word(word(c >> k[7]) & one))
+
+    return nearest
+
+
+def _directed_fixed(word: Any) -> Rule:
+    """`extra`: what is added to the bits of a positive and of a negative number before they are cut."""
+
+    @register_jitable(inline="always")
+    def directed(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
+        return word(c + (extra[1] if sign != 0 else extra[0]))
+
+    return directed
+
+
+def _odd_fixed(word: Any) -> Rule:
+    """Sets the last bit that stays where any bit that is dropped was set."""
+
+    @register_jitable(inline="always")
+    def odd(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
+        return word(c | word(word(c & k[10]) + k[10]))
+
+    return odd
+
+
+def _stochastic_fixed(word: Any) -> Rule:
+    one = word(1)
+
+    @register_jitable(inline="always")
+    def stochastic(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
+        drawn = word(drawn_at(extra[0] + place, extra[1], extra[2]))
+        share = word(word(word(drawn >> k[11]) + one) << k[12])
+        return word(c + word(word(k[10] + one) - share))
+
+    return stochastic
+
+
+_NARROW: dict[str, Callable[[Any, Any], Rule]] = {
+    "nearest": _nearest_narrow, "directed": _directed_narrow, "nearest_away": _away_narrow, "to_odd": _odd_narrow,
+    "stochastic": _stochastic_narrow,
+}  # fmt: skip
+_FIXED: dict[str, Callable[[Any], Rule]] = {
+    "nearest": _nearest_fixed, "directed": _directed_fixed, "to_odd": _odd_fixed, "stochastic": _stochastic_fixed
+}  # fmt: skip

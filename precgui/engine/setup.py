@@ -1,0 +1,101 @@
+"""What a run begins with: device, switches, task, model, optimizer, and the facts about them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from precgui.config import RunConfig
+from precgui.engine import backend_flags, execution, precisions, tasks
+from precgui.engine import device as devices
+from precgui.engine.certificate import certificate
+from precgui.engine.ema import WeightAverage
+from precgui.engine.precisions import Precision
+from precgui.engine.tasks import Task, Tell
+
+
+@dataclass(frozen=True)
+class Outset:
+    """All that the loop needs. `weights` are what the optimizer updates, in the order of the model's parameters."""
+
+    device: torch.device
+    task: Task
+    precision: Precision
+    model: nn.Module
+    weights: list[nn.Parameter]
+    optimizer: Optimizer
+    average: WeightAverage | None
+    facts: dict[str, Any]  # what only the engine knows of this run, as built-in types
+
+    def trained(self) -> list[tuple[str, nn.Parameter]]:
+        """The model's own parameters with their names, beside `weights`."""
+        return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+
+
+def set_out(config: RunConfig, tell: Tell) -> Outset:
+    """Set torch's switches for this run and build what trains; `tell` hears what takes long before the first step.
+
+    Raises EngineError for what the user can mend.
+    """
+    threads = devices.pin_threads(config.threads)
+    device = devices.choose(config.device)
+    if config.train.deterministic:
+        backend_flags.set_deterministic(device)
+    precision = precisions.make(config, device)
+    precision.prepare()
+    torch.manual_seed(config.seed)
+    task = tasks.make(config, tell)
+    # Every precision starts from the same FP32 weights: built first, converted after.
+    model = task.model()
+    precision.see(task)
+    weights_hash = _hash(model)
+    model = execution.prepare_model(precision.convert(model), config.train)
+    weights = precision.weights(model)
+    facts = _facts(device, threads, model, weights_hash, precision)
+    facts |= {"metric": vars(task.metric), "data": dict(task.facts)}
+    average = _average(config, model, weights)
+    return Outset(device, task, precision, model, weights, _optimizer(config, weights), average, facts)
+
+
+def _optimizer(config: RunConfig, weights: list[nn.Parameter]) -> Optimizer:
+    wanted = config.optimizer
+    if wanted.name == "sgd":
+        return torch.optim.SGD(weights, lr=wanted.lr, momentum=wanted.momentum, weight_decay=wanted.weight_decay)
+    return torch.optim.AdamW(weights, lr=wanted.lr, eps=wanted.eps, weight_decay=wanted.weight_decay)
+
+
+def _average(config: RunConfig, model: nn.Module, weights: list[nn.Parameter]) -> WeightAverage | None:
+    if config.train.ema_decay is None:
+        return None
+    return WeightAverage([p for p in model.parameters() if p.requires_grad], weights, config.train.ema_decay)
+
+
+def _hash(model: nn.Module) -> str:
+    """SHA-256 of the parameters as FP32, as evidence that runs began alike."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().float().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _facts(
+    device: torch.device, threads: int, model: nn.Module, weights_hash: str, precision: Precision
+) -> dict[str, Any]:
+    return {
+        "device": str(device),
+        "device_name": devices.name(device),
+        "threads": threads,
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "initial_weights_sha256": weights_hash,
+        "loss_scaling": precision.scaling_mode,
+        "notes": list(precision.notes),
+        "kept_in_fp32": list(precision.kept),
+        "certificate": certificate(device),
+    }

@@ -1,0 +1,247 @@
+"""How tensors are looked at: compiled loops on the CPU, torch operations without synchronisation elsewhere."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from precgui.engine.telemetry import cpu_kernels as k
+from precgui.engine.telemetry.readable import dense, single
+from precgui.engine.telemetry.statistics import Rows, Table, empty, finished, half_ulps
+
+SMALL = 4096  # elements, below which a tensor is always looked at in full
+_KINDS = {torch.float32: k.FLOAT32, torch.bfloat16: k.BFLOAT16}  # what the loops read; other types are cast before
+_INF, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
+_GOLDEN = 0x9E3779B1  # 2^32 / 1.618
+
+
+class Meter(Protocol):
+    """Looks at readable tensors of any type, order and size; `stride` k reads one of k blocks, from a moving one on."""
+
+    def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Any:
+        """Rows of WIDTH numbers, one for each tensor, of the tensor times `factor`; see `fetch`."""
+        ...
+
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The L2 norm of each, NaN or Inf where an element is; shape (tensors,), still on the device."""
+        ...
+
+    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> Any:
+        """Copies of the places looked at, for `compare`."""
+        ...
+
+    def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Any:
+        """Rows on what was added to the tensors since `keep` with the same strides and tick."""
+        ...
+
+    def fetch(self, rows: Sequence[Any]) -> list[Rows]:
+        """The rows, or numbers of any shape, as NumPy arrays, in one transfer."""
+        ...
+
+
+def meter_for(device: torch.device) -> Meter:
+    return HostMeter() if device.type == "cpu" else DeviceMeter(device, _fused_for(device))
+
+
+def _fused_for(device: torch.device) -> ModuleType | None:
+    """`engine.telemetry.triton_kernels` where there is a Triton that can do it."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    fused = importlib.import_module("precgui.engine.telemetry.triton_kernels")
+    return fused if fused.works(device) else None
+
+
+def stride_for(size: int, stride: int) -> int:
+    """The stride for a tensor of `size` elements: a power of two of at most `stride`, 1 for small tensors."""
+    return min(stride, 1 << max(0, (size // SMALL).bit_length() - 1)) if size >= SMALL else 1
+
+
+def _blocks(tensor: Tensor, stride: int, first: int) -> Tensor:
+    """The elements looked at, flat: one of `stride` blocks, from block `first` on."""
+    flat = dense(tensor)
+    if stride == 1:
+        return flat
+    whole = flat.numel() // k.BLOCK
+    kept = flat[: whole * k.BLOCK].view(-1, k.BLOCK)[first::stride].reshape(-1)
+    with_rest = flat.numel() % k.BLOCK and whole % stride == first
+    return torch.cat((kept, flat[whole * k.BLOCK :])) if with_rest else kept
+
+
+def _first(stride: Any, tick: int) -> Any:
+    """The first block of a tensor (of each of an array): it moves, so that over the steps every element is seen.
+
+    By the golden section, which leaves nothing out whether every step is looked at or one of 2, 10 or 64.
+    """
+    return (tick * _GOLDEN & 0xFFFFFFFF) * stride >> 32
+
+
+def _difference(now: Tensor, before: Tensor) -> Tensor:
+    """As FP32, but exact in FP64, where a small change of a large number would be none in FP32."""
+    if now.dtype is torch.float64:
+        return single(now - before)
+    return now.float() - before.float()
+
+
+def device_norms(tensors: Sequence[Tensor]) -> Tensor:
+    """The L2 norm of each, by torch, in FP32 at least; on the device of the first."""
+    parts = [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
+    wide = any(part.dtype is torch.float64 for part in parts)
+    norms = torch._foreach_norm(parts, dtype=torch.float64 if wide else torch.float32)
+    return torch.stack([norm.to(norms[0].device) for norm in norms])
+
+
+class HostMeter:
+    """Numba loops over the memory of the tensors."""
+
+    def __init__(self) -> None:
+        self._halves = half_ulps()
+        probe = [torch.ones(3, dtype=torch.float32, device="cpu")]  # loads the loops before they are timed
+        self.compare(probe, [1], 0, self.keep(probe, [1], 0))
+        finished(Table("gradient", [""], [1], [3]), self.measure(probe, [1], 0), 0, 0.0)
+
+    def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Rows:
+        places, _alive = self._places(tensors, strides, tick)
+        rows = empty(len(tensors))
+        k.measure(*places, factor, rows)
+        return rows
+
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        if not all(tensor.is_cpu and tensor.dtype in _KINDS for tensor in tensors):
+            return device_norms(tensors)
+        (addresses, sizes, kinds, *_), _alive = self._places(tensors, [1] * len(tensors), 0)
+        sums = np.empty(len(tensors))
+        k.squares(addresses, sizes, kinds, sums)
+        return torch.from_numpy(np.sqrt(sums))
+
+    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> Any:
+        places, _alive = self._places(tensors, strides, tick)
+        kept = np.empty(int(places[1].sum()) if len(tensors) else 0, np.float32)
+        k.sample(*places, kept)
+        doubles = {
+            place: _blocks(tensor, strides[place], _first(strides[place], tick)).clone()
+            for place, tensor in enumerate(tensors)
+            if tensor.dtype is torch.float64
+        }
+        return kept, doubles
+
+    def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Rows:
+        before, doubles = kept
+        tensors, strides = list(tensors), list(strides)
+        for place, double in doubles.items():
+            now = _blocks(tensors[place], strides[place], _first(strides[place], tick))
+            tensors[place], strides[place] = _difference(now, double), 1
+        places, _alive = self._places(tensors, strides, tick)
+        places[2][list(doubles)] = k.CHANGE
+        rows = empty(len(tensors))
+        k.compare(*places, before, self._halves, rows)
+        return rows
+
+    def fetch(self, rows: Sequence[Any]) -> list[Rows]:
+        return [part.cpu().numpy() if isinstance(part, Tensor) else part for part in rows]
+
+    def _places(
+        self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int
+    ) -> tuple[tuple[NDArray[np.int64], ...], list[Tensor]]:
+        """Addresses, sizes, strides and first blocks, and what must live as long as the addresses are used."""
+        alive = [tensor if tensor.is_cpu else tensor.cpu() for tensor in tensors]  # of a model on several devices
+        wanted = np.array(strides, np.int64)
+        firsts = _first(wanted, tick)
+        for place, tensor in enumerate(alive):
+            if tensor.dtype not in _KINDS:
+                alive[place] = single(_blocks(tensor, strides[place], int(firsts[place])))
+                wanted[place], firsts[place] = 1, 0
+            elif not tensor.is_contiguous():
+                alive[place] = dense(tensor)
+        addresses = np.array(list(map(Tensor.data_ptr, alive)), np.int64)
+        sizes = np.array(list(map(Tensor.numel, alive)), np.int64)
+        kinds = np.array([_KINDS[tensor.dtype] for tensor in alive], np.int64)
+        return (addresses, sizes, kinds, wanted, firsts), alive
+
+
+class DeviceMeter:
+    """torch operations on the tensor's device, or one kernel for all tensors; nothing waits for it before `fetch`."""
+
+    def __init__(self, device: torch.device, fused: ModuleType | None = None) -> None:
+        """`fused` is `engine.telemetry.triton_kernels`, where it works."""
+        self._device, self._fused = device, fused
+        self._wide = torch.float32 if device.type == "mps" else torch.float64
+        self._halves = half_ulps().tolist()
+
+    def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Tensor:
+        if self._fused is not None and all(self._fused.reads(tensor) for tensor in tensors):
+            flat = [dense(tensor) for tensor in tensors]
+            rows: Tensor = self._fused.measure(flat, strides, [_first(stride, tick) for stride in strides], factor)
+            sums, histograms = rows[:, : -k.BINS], rows[:, -k.BINS :]
+            return torch.cat((sums, sums.new_zeros(len(rows), k.SUMS - sums.shape[1]), histograms), 1)
+        samples = [single(blocks) for blocks in self._looked_at(tensors, strides, tick)]
+        with _any_algorithm():
+            return torch.stack([self._row(sample * factor if factor != 1 else sample) for sample in samples])
+
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        return device_norms(tensors)
+
+    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
+        return [blocks.clone() for blocks in self._looked_at(tensors, strides, tick)]
+
+    def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Tensor:
+        now = self._looked_at(tensors, strides, tick)
+        with _any_algorithm():
+            pairs = zip(now, kept, strict=True)
+            return torch.stack([self._changed_row(_difference(new, old), single(old)) for new, old in pairs])
+
+    @staticmethod
+    def _looked_at(tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
+        return [_blocks(tensor, stride, _first(stride, tick)) for tensor, stride in zip(tensors, strides, strict=True)]
+
+    def fetch(self, rows: Sequence[Any]) -> list[Rows]:
+        if not rows:
+            return []
+        flat = [part.to(self._device, self._wide).reshape(-1) for part in rows]
+        together: Rows = torch.cat(flat).cpu().double().numpy()
+        parts = np.split(together, np.cumsum([len(part) for part in flat])[:-1])
+        return [part.reshape(tuple(of.shape)) for part, of in zip(parts, rows, strict=True)]
+
+    def _row(self, values: Tensor, changes: Sequence[Tensor] = ()) -> Tensor:
+        bits = values.view(torch.int32) & _MAGNITUDE
+        finite = bits < _INF
+        kept = torch.where(finite, values, 0).to(self._wide)
+        none = kept.new_zeros(1)
+        amax = torch.cat((torch.where(finite, bits, 0).to(self._wide), none)).amax()
+        least = torch.cat((torch.where(bits > 0, bits - 1, _INF).to(self._wide), none + float(_INF))).amin()
+        sums = [
+            amax, least, kept.sum(), kept.square().sum(), (bits == 0).sum(), (bits > _INF).sum(),
+            torch.isposinf(values).sum(), torch.isneginf(values).sum(), none[0] + values.numel(), *changes,
+        ]  # fmt: skip
+        sums += [none[0]] * (k.SUMS - len(sums))
+        return torch.cat((torch.stack([each.to(self._wide) for each in sums]), self._histogram(bits >> 23)))
+
+    def _changed_row(self, change: Tensor, old: Tensor) -> Tensor:
+        exponent = (change.view(torch.int32) & _MAGNITUDE) >> 23
+        binade = (old.view(torch.int32) & _MAGNITUDE) >> 23
+        moved = (change.view(torch.int32) & _MAGNITUDE) != 0
+        lost = [((exponent < (binade - down).clamp(min=low)) & moved).sum() for low, down in self._halves]
+        return self._row(change, [moved.sum(), *lost])
+
+    def _histogram(self, exponents: Tensor) -> Tensor:
+        counted = exponents if exponents.device.type == "cuda" else exponents.to(self._wide)
+        return torch.histc(counted, k.BINS, 0, k.BINS).to(self._wide)
+
+
+@contextmanager
+def _any_algorithm() -> Iterator[None]:
+    """Counting gives the same result in any order, also where torch's deterministic mode refuses it."""
+    strict, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warn)

@@ -1,0 +1,233 @@
+"""Watching what modules put out, and the gradients that come back, by hooks that change nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Set
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.nonfinite import Sentinel, repeat_forward
+from precgui.engine.telemetry.readable import floats
+
+MODEL = "(model)"
+_CALLS = 50
+_COLD = 1.5  # times what a hook takes when nothing else runs between its calls
+_PAUSE_STEPS = 16  # a run that stays broken is not slowed down by a second pass in each step
+_WRAPPERS = ("_orig_mod.", "module.")
+Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
+
+
+class Outputs:
+    """Hooks on the modules that compute (those without parts, or with weights of their own).
+
+    What the model returns is shown to the sentinel in every step; where that is not finite, its forward pass is
+    repeated, to find the module that it began with. In a step that is `guarded`, the sentinel is shown the outputs of
+    all modules with weights, so that it notices what reaches neither the loss nor the gradients, too. What else is
+    wanted, `activation` and `activation_gradient`, is handed to `look`. Modules have hooks only in steps that need
+    them, since torch calls a module with hooks more slowly. A forward pass that only repeats what a checkpoint forgot
+    is not looked at, nor one that is traced or transformed by torch.func.
+    """
+
+    def __init__(self, model: nn.Module, look: Look) -> None:
+        self._model, self._look = model, look
+        self._wanted: Set[str] = frozenset()
+        self._guarded = self._everywhere = self._inside = self.watching = False
+        self._on_cpu = all(parameter.is_cpu for parameter in model.parameters())
+        self._pause = 0  # steps until a forward pass may be repeated
+        self.sentinel = Sentinel()
+        self.calls = 0  # of hooks, in this step
+        self._weighty: list[tuple[nn.Module, Hook]] = []
+        self._weightless: list[tuple[nn.Module, Hook]] = []
+        for path, module in model.named_modules():
+            name = plain_name(path)
+            if module is model or not name or isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
+                continue
+            if any(True for _ in module.parameters(recurse=False)):
+                self._weighty.append((module, _OutputHook(self, name, weighty=True)))
+            elif not any(True for _ in module.children()):
+                self._weightless.append((module, _OutputHook(self, name, weighty=False)))
+        self._handles: dict[str, list[RemovableHandle]] = {"weighty": [], "weightless": [], "entrance": []}
+        self._hooked_now = (False, False)
+        self._exit = model.register_forward_hook(_ReturnHook(self), with_kwargs=True)
+
+    def begin(self, wanted: Set[str], *, guarded: bool, everywhere: bool = False) -> None:
+        """A step begins. `everywhere` shows the sentinel what modules without weights put out, too."""
+        self._wanted, self._guarded, self._everywhere = wanted, guarded, everywhere
+        self.watching, self._inside, self.calls = True, False, 0
+        self._pause = max(self._pause - 1, 0)
+        self._have_hooks(modules=guarded or bool(wanted), all_modules=everywhere or bool(wanted))
+        self.sentinel.begin()
+
+    def end(self) -> float:
+        """The forward and backward passes of the step are over. Returns the CPU time that hooks and sentinel took."""
+        self.watching = False
+        return self.sentinel.spent_s + self.calls * hook_s()
+
+    def close(self) -> None:
+        self.end()
+        self._have_hooks(modules=False, all_modules=False)
+        self._exit.remove()
+
+    def _have_hooks(self, *, modules: bool, all_modules: bool) -> None:
+        """Hooks on those with weights, or on all."""
+        if (modules, all_modules) == self._hooked_now:
+            return
+        self._hooked_now = modules, all_modules
+        wanted = {"weighty": modules, "weightless": all_modules, "entrance": modules}
+        for name, handles in self._handles.items():
+            if handles and not wanted[name]:
+                for handle in handles:
+                    handle.remove()
+                handles.clear()
+            elif wanted[name] and not handles:
+                handles += self._hooked(name)
+
+    def _hooked(self, name: str) -> list[RemovableHandle]:
+        if name == "entrance":
+            return [self._model.register_forward_pre_hook(_EntranceHook(self))]
+        hooks = self._weighty if name == "weighty" else self._weightless
+        return [module.register_forward_hook(hook) for module, hook in hooks]
+
+    def entered(self) -> None:
+        """The model's own forward pass begins."""
+        self._inside = torch.is_grad_enabled()
+
+    def seen(self, name: str, outputs: Any, *, weighty: bool) -> None:
+        """A module has returned."""
+        if self._is_training():
+            self.calls += 1
+            if self._everywhere or (weighty and self._guarded):
+                self.sentinel.look(name, outputs)
+            if self._wanted:
+                self._watch(name, outputs)
+
+    def returned(self, args: Any, kwargs: Any, outputs: Any) -> None:
+        """The model has returned."""
+        if not self._is_training():
+            return
+        self.calls += 1
+        self._inside = False
+        if self._wanted:
+            self._watch(MODEL, outputs)
+        if (self._on_cpu or self._guarded) and self.sentinel.look(MODEL, outputs) and not self._pause:
+            self._pause = _PAUSE_STEPS
+            self._find_first(args, kwargs)
+
+    def _find_first(self, args: Any, kwargs: Any) -> None:
+        """Tell the sentinel by a second pass which of all modules was the first."""
+        first, state = self.sentinel, (self._wanted, self._everywhere, self.calls)
+        self.sentinel, self._wanted, self._everywhere, self._inside = Sentinel(), frozenset(), True, True
+        self._have_hooks(modules=True, all_modules=True)
+        repeat_forward(self._model, args, kwargs)
+        found, self.sentinel = self.sentinel.first_nonfinite(), first
+        self._wanted, self._everywhere, self.calls = state
+        self._inside = False
+        if found:
+            first.correct(found)
+
+    def gradient_seen(self, name: str, gradient: Tensor) -> None:
+        """What came back to an output."""
+        if self.watching:
+            self._look("activation_gradient", name, gradient)
+
+    def _is_training(self) -> bool:
+        """Neither evaluation nor the second forward pass of a checkpoint, and with tensors that have numbers.
+
+        What the model computes without a graph inside its forward pass belongs to it, as a frozen part.
+        """
+        return (
+            self._model.training
+            and (self._inside or torch.is_grad_enabled())
+            and torch._C._current_graph_task_id() == -1
+            and torch._C._functorch.maybe_current_level() is None
+            and torch._C._get_tracing_state() is None
+        )
+
+    def _watch(self, name: str, outputs: Any) -> None:
+        for path, tensor in floats(outputs):
+            if "activation" in self._wanted:
+                self._look("activation", name + path, tensor)
+            if "activation_gradient" in self._wanted and tensor.requires_grad:
+                self.calls += 1
+                tensor.register_hook(_GradientHook(self, name + path))
+
+
+class _EntranceHook(Hook):
+    """Called by the model when its forward pass begins."""
+
+    __slots__ = ("_outputs",)
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
+
+    def __call__(self, _module: nn.Module, _inputs: Any) -> None:
+        if self._outputs.watching and not torch.compiler.is_compiling():
+            self._outputs.entered()
+
+
+class _ReturnHook(Hook):
+    """Called by the model with what it was given and what it returns."""
+
+    __slots__ = ("_outputs",)
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
+
+    def __call__(self, _module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
+        if self._outputs.watching and not torch.compiler.is_compiling():
+            self._outputs.returned(args, kwargs, outputs)
+
+
+class _OutputHook(Hook):
+    """Called by a module with its inputs and outputs, in every pass: it asks for as little as it can."""
+
+    __slots__ = ("_name", "_outputs", "_weighty")
+
+    def __init__(self, outputs: Outputs, name: str, *, weighty: bool) -> None:
+        self._outputs, self._name, self._weighty = outputs, name, weighty
+
+    def __call__(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        if self._outputs.watching and not torch.compiler.is_compiling():
+            self._outputs.seen(self._name, outputs, weighty=self._weighty)
+
+
+class _GradientHook(Hook):
+    """Called by a tensor with its gradient."""
+
+    __slots__ = ("_name", "_outputs")
+
+    def __init__(self, outputs: Outputs, name: str) -> None:
+        self._outputs, self._name = outputs, name
+
+    def __call__(self, gradient: Tensor) -> None:
+        self._outputs.gradient_seen(self._name, gradient)
+
+
+@cache
+def hook_s() -> float:
+    """CPU time that a hook takes of a step beside what is done with the output, tried once with a module of no work."""
+    module = nn.Identity()
+    outputs, sample = Outputs(nn.Sequential(module), lambda *_: None), torch.ones(1, dtype=torch.float32, device="cpu")
+
+    def called_s(*, hooked: bool) -> float:
+        outputs.begin(frozenset(), guarded=hooked, everywhere=hooked)
+        begin = time.thread_time()
+        for _ in range(_CALLS):
+            module(sample)
+        return (time.thread_time() - begin - outputs.sentinel.spent_s) / _CALLS
+
+    taken = min(called_s(hooked=True) for _ in range(5)) - min(called_s(hooked=False) for _ in range(5))
+    return max(_COLD * taken, 0.0)
+
+
+def plain_name(name: str) -> str:
+    """A name without what torch.compile and DistributedDataParallel put before it."""
+    for wrapper in _WRAPPERS:
+        name = "" if name == wrapper[:-1] else name.removeprefix(wrapper)
+    return name

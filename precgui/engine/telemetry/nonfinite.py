@@ -1,0 +1,233 @@
+"""The sentinel: which output of a step is the first that is not finite."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import NoneType
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from precgui.engine.telemetry.cpu_kernels import carray, compiled
+from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.llvm_intrinsics import LINE, as_floats, as_longs, as_words, prefetch
+from precgui.engine.telemetry.readable import dense, floats, readable, unseen
+
+_KNOWN = ("torch", "torchvision", "precgui")
+
+
+def repeat_forward(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Call `model.forward` again: random numbers and buffers are afterwards as they were before.
+
+    Nothing is done where that may not be all there is, see `leaves_no_trace`, and where several processes train
+    together, since the others would not answer. A pass that fails ends early; then so much was seen.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return
+    if not leaves_no_trace(model, args, kwargs):
+        return
+    numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models may use
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        with torch.random.fork_rng(devices=_gpus(model)), unseen():
+            model.forward(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - whatever a model raises the second time, the training goes on
+        pass
+    finally:
+        for buffer, before in buffers:
+            buffer.data.copy_(before)  # `data`, so that autograd does not take it for a change of what it needs
+        random.setstate(numbers[0])
+        np.random.set_state(numbers[1])  # noqa: NPY002
+
+
+def leaves_no_trace(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a pass changes nothing but random numbers and buffers.
+
+    That is known of the modules of torch and of precgui, without hooks of others, called with tensors. A module of
+    somebody else may count its calls, keep a state from pass to pass, or read on from its input.
+    """
+    return all(map(_is_known, model.modules())) and all(
+        isinstance(each, (Tensor, int, float, str, NoneType)) for each in (*args, *kwargs.values())
+    )
+
+
+def _is_known(module: nn.Module) -> bool:
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    return type(module).__module__.partition(".")[0] in _KNOWN and all(isinstance(hook, Hook) for hook in hooks)
+
+
+def _gpus(model: nn.Module) -> list[int]:
+    return sorted({parameter.device.index for parameter in model.parameters() if parameter.is_cuda})
+
+
+_SPAN = 512  # numbers that are read while those two spans before them come into the cache
+_LIMITS = {  # bytes of a number, and the bits of Inf
+    torch.float16: (2, 0x7C00),
+    torch.bfloat16: (2, 0x7F80),
+    torch.float32: (4, 0x7F800000),
+    torch.float64: (8, 0x7FF << 52),
+}
+
+
+_NOTHING: tuple[Any, int] = (lambda: None, 0)  # looks like a reference to a tensor that is gone
+
+
+class Sentinel:
+    """Looks for NaN and Inf in all outputs that it is shown, in the order in which they come.
+
+    On the CPU a loop reads them while they are still in the cache; elsewhere their largest magnitudes stay on the
+    device until `first_nonfinite` is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._largest: list[Tensor] = []
+        self.begin()
+        self._look("", torch.ones(3, dtype=torch.float32, device="cpu"))  # loads the loop before it is timed
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.spent_s = 0.0  # CPU time of the step
+        self._last: tuple[Any, int] = _NOTHING
+        self._first, self._last_bad = "", False
+        self._names.clear()
+        self._largest.clear()
+
+    def look(self, name: str, outputs: Any) -> bool:
+        """What the module of this name returned. Returns whether it is known to be not finite; of a GPU, never."""
+        begin, bad = time.thread_time(), False
+        if type(outputs) is Tensor:  # without the search for them, which takes as long as a small tensor
+            if outputs.is_floating_point() or outputs.is_complex():
+                bad = self._look(name, outputs)
+        else:
+            for path, output in floats(outputs):
+                bad = self._look(name + path, output) or bad
+        self.spent_s += time.thread_time() - begin
+        return bad
+
+    def correct(self, name: str) -> None:
+        """The first was this one."""
+        self._first = name
+
+    def pending(self) -> Tensor | None:
+        """What `take` needs, where it is still on a device."""
+        if not self._largest:
+            return None
+        device = self._largest[0].device
+        return torch.stack([each.to(device) for each in self._largest])
+
+    def take(self, largest: NDArray[Any]) -> None:
+        """What was `pending`, from the device."""
+        bad = ~np.isfinite(largest)
+        if bad.any() and not self._first:
+            self._first = self._names[int(bad.argmax())]
+        self._names.clear()
+        self._largest.clear()
+
+    def first_nonfinite(self) -> str:
+        """The first module of the step whose output is not finite, or ''. Waits for the device."""
+        pending = self.pending()
+        if pending is not None:
+            self.take(pending.cpu().numpy())
+        return self._first
+
+    def _look(self, name: str, output: Tensor) -> bool:
+        (last, version), now = self._last, _version(output)
+        known = last()
+        if known is not None and now == version != -1 and (output is known or output._base is known):
+            return self._last_bad  # just another view of what was looked at last, as the outputs of many models are
+        self._last, self._last_bad = (weakref.ref(output), now), False
+        tensor = output if _is_at_hand(output) else _prepared(output)
+        if tensor is None:
+            return False
+        if tensor.is_cpu:
+            self._last_bad = not _is_finite(tensor)
+            if self._last_bad and not self._first:
+                self._first = name
+            return self._last_bad
+        with unseen():
+            self._largest.append(torch.linalg.vector_norm(tensor, math.inf))
+        self._names.append(name)
+        return False
+
+
+def _version(output: Tensor) -> int:
+    """How often it was written to, -1 where that is not counted."""
+    return -1 if output.is_inference() else output._version
+
+
+def _is_at_hand(tensor: Tensor) -> bool:
+    """Whether its numbers lie side by side in the main memory, in whatever order, as most of them do."""
+    return (
+        type(tensor) is Tensor
+        and tensor.is_cpu
+        and tensor.dtype in _LIMITS
+        and tensor.layout is torch.strided
+        and (tensor.is_contiguous() or _is_packed(tensor.shape, tensor.stride()))
+        and tensor.data_ptr() != 0
+    )
+
+
+@lru_cache(1024)
+def _is_packed(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether a tensor fills its memory without a gap, as one of which axes were exchanged."""
+    place = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1 and stride != place:
+            return False
+        place *= size
+    return True
+
+
+def _prepared(output: Tensor) -> Tensor | None:
+    """What there is to look at of any other output."""
+    with unseen():
+        tensor = readable(output)
+        if tensor is None or not tensor.numel():
+            return None
+        if tensor.dtype not in _LIMITS:
+            tensor = tensor.float()
+        return dense(tensor) if tensor.is_cpu else tensor
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether all elements are, of a contiguous tensor in the main memory."""
+    width, infinite = _LIMITS[tensor.dtype]
+    found: int = largest(tensor.data_ptr(), tensor.numel(), width)
+    return found < infinite
+
+
+@numba.njit(inline="always")
+def _most(words: Any, magnitude: Any, address: Any) -> Any:
+    """The largest of `words` under the mask `magnitude`, from the last to the first: the end is still in the cache."""
+    largest = np.uint64(0)
+    for start in range((words.size - 1) // _SPAN * _SPAN, -1, -_SPAN):
+        for line in range(0, _SPAN * words.itemsize, LINE):
+            prefetch(address + (start - 2 * _SPAN) * words.itemsize + line)
+        part = words[start : start + _SPAN]
+        most = part.dtype.type(0)
+        for i in range(part.size):
+            most = max(most, part.dtype.type(part[i] & magnitude))
+        largest = max(largest, np.uint64(most))
+    return largest
+
+
+def _largest(address: Any, size: Any, width: Any) -> Any:
+    """The largest magnitude of numbers of `width` bytes, as bits: not below those of Inf where one is not finite."""
+    if width == 2:
+        return _most(carray(as_words(address), (size,)), np.uint16(0x7FFF), address)
+    if width == 4:
+        return _most(carray(as_floats(address), (size,)).view(np.uint32), np.uint32(0x7FFFFFFF), address)
+    return _most(carray(as_longs(address), (size,)), np.uint64(0x7FFFFFFFFFFFFFFF), address)
+
+
+largest = compiled(_largest)

@@ -1,0 +1,70 @@
+"""What there is to look at of a parameter: its value, its gradient, what the optimizer keeps for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+def tensor_count(model: nn.Module) -> int:
+    """Parameters and modules; optimizer states and further outputs of a module come on top of it."""
+    return sum(1 for _ in model.parameters()) + sum(1 for _ in model.modules())
+
+
+Named = list[tuple[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter of the model and what the optimizer updates in its stead (the same one, or an FP32 copy)."""
+
+    name: str
+    own: nn.Parameter
+    updated: nn.Parameter
+
+    @property
+    def value(self) -> Tensor:
+        """The more exact of the two, as far as it is held between steps."""
+        return self.updated if self.updated.numel() == self.own.numel() else self.own
+
+
+def updated_by(weights: Sequence[Weight], optimizer: Optimizer | None) -> list[Weight]:
+    """The weights that an optimizer updates, all of them for None."""
+    if optimizer is None:
+        return list(weights)
+    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return [weight for weight in weights if id(weight.updated) in own]
+
+
+def gradients(weights: Sequence[Weight]) -> Named:
+    return [(w.name, gradient) for w in weights if (gradient := w.updated.grad) is not None]
+
+
+def values(weights: Sequence[Weight]) -> Named:
+    return [(w.name, w.own) for w in weights]
+
+
+def exact_values(weights: Sequence[Weight]) -> Named:
+    return [(w.name, w.value) for w in weights]
+
+
+def states(weights: Sequence[Weight], optimizers: Sequence[Optimizer]) -> Named:
+    """What the optimizers keep for each weight, but for step counters: `fc.weight.exp_avg`."""
+    return [
+        (f"{weight.name}.{name}", state)
+        for weight in weights
+        for optimizer in optimizers
+        for name, state in optimizer.state.get(weight.updated, {}).items()
+        if isinstance(state, Tensor) and state.is_floating_point() and state.numel() == weight.own.numel()
+        and (state.dim() or name != "step")
+    ]  # fmt: skip
+
+
+def origin(bad: Sequence[str]) -> str:
+    """Of the parameters whose gradients are not finite, in the order of the model, the one that the backward pass met
+    first: the first one of the last module. '' where there are none."""
+    module = bad[-1].rpartition(".")[0] if bad else ""
+    return next((name for name in bad if name.rpartition(".")[0] == module), "")

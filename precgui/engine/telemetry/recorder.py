@@ -1,0 +1,289 @@
+"""The record of tensors: what is looked at in a step, when, and what it says about it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from precgui.config import RecordConfig
+from precgui.engine.telemetry.backends import Meter, meter_for, stride_for
+from precgui.engine.telemetry.budget import Budget
+from precgui.engine.telemetry.cost import Clock, keeping_s
+from precgui.engine.telemetry.module_hooks import Outputs
+from precgui.engine.telemetry.parameters import Weight, exact_values, gradients, origin, states, updated_by, values
+from precgui.engine.telemetry.readable import readable, unseen
+from precgui.engine.telemetry.ring_buffer import BLACK_BOX_STEPS, BlackBox
+from precgui.engine.telemetry.statistics import Rows, Table, finished, nonfinite, norm
+from precgui.events import Emit, Facts, Incident, TensorStats
+
+__all__ = ["Telemetry", "Weight"]
+
+WATCHED = {"activation", "activation_gradient"}  # by hooks on modules
+FIXED = "fixed"  # on the account: what is done in every step, the sentinel first of all
+_ALL_CALLS = 2.0  # times what `begin` and `end` take: with the calls that look at nothing, and reading the clock
+ALARM_STEPS = 2  # after a non-finite value, at full detail
+
+
+class Telemetry:
+    """Looks at tensors at the moments of a step that the training loop names, within the budget.
+
+    Order of calls: `begin`, the forward and backward passes, `gradients` once they are unscaled, `before_update`,
+    `after_update`, `end`. Nothing that is called here changes what is computed. On the CPU each look is a loop over
+    the memory; elsewhere the results of a step come over in one transfer.
+    """
+
+    def __init__(
+        self, config: RecordConfig, model: nn.Module, weights: Sequence[Weight], emit: Emit, *, modules: bool = True
+    ) -> None:
+        """`modules` says whether module outputs can be watched (a compiled model hides them)."""
+        self._emit = emit
+        self.watch(weights)
+        device = next((w.own.device for w in weights), torch.device("cpu"))
+        self._meter: Meter = meter_for(device)
+        kinds = {
+            "gradient": config.gradients_every,
+            "weight": config.weights_every,
+            "update": config.weights_every,
+            "optimizer": config.optimizer_every,
+        }
+        if modules:
+            kinds["activation"] = config.activations_every
+            kinds["activation_gradient"] = config.activation_gradients_every
+        self._kinds = kinds
+        self.budget = Budget(config, kinds | {"gradient": min(config.gradients_every, 1)}, between=True)
+        self._clock = Clock(device)
+        self._outputs = Outputs(model, self._look) if modules else None
+        self._box = BlackBox()
+        self._alarm_until = -BLACK_BOX_STEPS
+        self._bad_output = ""
+        self._looks: Counter[str] = Counter()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._tables: list[tuple[Table, Any]] = []
+        self._unscaled = 1.0  # what gradients must be multiplied by
+        self._before: tuple[list[Weight], Any] | None = None
+
+    def watch(self, weights: Sequence[Weight]) -> None:
+        """From the next step on, these; each is looked at once, however often it is named."""
+        self._weights = list({id(w.own): w for w in weights}.values())
+
+    def begin(self, step: int, scale: float = 1.0) -> None:
+        """Step `step` (counted from 1) begins, its loss multiplied by `scale`."""
+        self._clear()
+        begin = self._clock.start()
+        self._step, self._scale = step, scale
+        self._due = self.budget.due(step)
+        alarmed = step <= self._alarm_until
+        self._guarded = alarmed or self.budget.can_guard
+        if alarmed:
+            self._due = {kind: 1 for kind, every in self._kinds.items() if every}
+        if self._outputs is not None:
+            self._outputs.begin(self._due.keys() & WATCHED, guarded=self._guarded, everywhere=alarmed)
+        self._rests = not self._due and not self._guarded and self.budget.can_rest
+        self._begin_s = _ALL_CALLS * (time.thread_time() - begin)
+
+    def start(self) -> None:
+        """The work of the step begins here; without this call it began with `begin`."""
+        self._clock.start()
+
+    def gradients(self, optimizer: Optimizer | None = None, scale: float = 1.0) -> float | None:
+        """The gradients (of one optimizer) are complete; they are still multiplied by `scale`.
+
+        Returns their unscaled L2 norm where that is known from the look; NaN or Inf when one of them is not finite.
+        """
+        self._unscaled = 1 / scale
+        if stride := self._due.get("gradient", 0):
+            with self._clock.booked("gradient"), unseen():
+                named = gradients(updated_by(self._weights, optimizer))
+                return self._measure("gradient", named, stride, self._unscaled)
+        return None
+
+    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The L2 norm of each gradient of a step in which `gradients` did not know them. Shape (gradients,).
+
+        That belongs to what a look at samples costs: one at every element has the norms, too.
+        """
+        begin = time.thread_time()
+        norms = self._meter.norms(gradients)
+        if "gradient" in self._due:
+            self._clock.book("gradient", time.thread_time() - begin)
+        return norms
+
+    def before_update(self, optimizer: Optimizer | None = None) -> None:
+        """The optimizer (or the one of several) is about to step."""
+        if stride := self._due.get("update", 0):
+            with self._clock.booked("update"), unseen():
+                weights = updated_by(self._weights, optimizer)
+                tensors, table = _listed("update", exact_values(weights), stride)
+                self._before = weights, self._meter.keep(tensors, table.strides, self._step)
+
+    def after_update(self, optimizers: Sequence[Optimizer]) -> None:
+        """The weights are what the next step will see; a skipped step has left them as they were."""
+        if (stride := self._due.get("update", 0)) and self._before is not None:
+            with self._clock.booked("update"), unseen():
+                weights, kept = self._before
+                tensors, table = _listed("update", exact_values(weights), stride)
+                self._tables.append((table, self._meter.compare(tensors, table.strides, self._step, kept)))
+                self._before = None
+        if stride := self._due.get("weight", 0):
+            with self._clock.booked("weight"), unseen():
+                own = [weight for optimizer in optimizers for weight in updated_by(self._weights, optimizer)]
+                self._measure("weight", values(own), stride)
+        if stride := self._due.get("optimizer", 0):
+            with self._clock.booked("optimizer"), unseen():
+                self._measure("optimizer", states(self._weights, optimizers), stride)
+
+    def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
+        """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
+        self._time_s = time_s
+        if self._rests and not alarm and not self.first_nonfinite() and not self._bad_output:
+            spent_s = self._outputs.end() if self._outputs is not None else 0.0
+            self.budget.rest(spent_s + self._begin_s)
+            return
+        begin = time.thread_time()
+        self._clock.book(FIXED, self._begin_s)
+        busy_s = self._clock.busy_s(step_s, begin)
+        self._fetch()
+        if self._outputs is not None:
+            self._clock.book(FIXED, self._outputs.end())
+            alarm = self._tell_outputs(time_s, told=alarm) or alarm
+        if alarm:
+            if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
+                self._alarm_until = self._step + ALARM_STEPS
+                self._look_closely(optimizers)
+                self._fetch()
+            self._box.write(self._emit)
+        told_s = self._hand_over(time_s, alarm=alarm) if self._tables else 0.0
+        costs = self._clock.take()
+        self.budget.settle(busy_s, costs, costs.pop(FIXED, 0.0))
+        if not alarm:  # what that takes is not to be saved in other steps
+            self._clock.book(FIXED, _ALL_CALLS * (time.thread_time() - begin - told_s))  # of the next step
+
+    def _hand_over(self, time_s: float, *, alarm: bool) -> float:
+        """To the file what is due at the interval of its kind or in an alarm, to the black box the rest.
+
+        Returns the CPU time that it took, which is booked on the kinds.
+        """
+        begin = time.thread_time()
+        events = self._events(time_s)
+        for event in events:
+            if alarm or self._step <= self._alarm_until or (self._step - 1) % self._kinds[event.kind] == 0:
+                self._looks[event.kind] += 1
+                self._clock.book(event.kind, keeping_s(len(event.names)))
+                self._emit(event)
+            else:
+                self._box.add(event)
+        taken_s = time.thread_time() - begin
+        for event in events:
+            self._clock.book(event.kind, taken_s / len(events))
+        return taken_s
+
+    def first_nonfinite(self) -> str:
+        """The first module of this step whose output was not finite, or ''."""
+        return self._outputs.sentinel.first_nonfinite() if self._outputs is not None else ""
+
+    def first_nonfinite_gradient(self) -> str:
+        """The parameter with which gradients that are not finite began, see `origin`; on a GPU known after `end`."""
+        seen = [nonfinite(table, rows) for table, rows in self._tables if table.kind == "gradient"]
+        return origin([name for names in seen for name in names])
+
+    def close(self) -> None:
+        """Leave the model as it was before, and tell how closely was looked and what it cost."""
+        if self._outputs is not None:
+            self._outputs.close()
+        if self._looks and self.budget.elapsed_s:
+            told = {"cost_share": self.budget.share, "looks": dict(self._looks), "strides": self.budget.strides}
+            self._emit(Facts(self._time_s, {"record": told}))
+            self._looks.clear()
+
+    def _tell_outputs(self, time_s: float, *, told: bool) -> bool:
+        """Tell of a module whose output has become NaN or infinite, unless it is `told` already. Returns whether."""
+        name = self.first_nonfinite()
+        if not name and not self._bad_output:
+            return False
+        new = name not in ("", self._bad_output)
+        if name or self._guarded:  # else it may still be so
+            self._bad_output = name
+        if not new or told:
+            return False
+        message = f"the output of {name} is not finite, although the loss and the gradients are"
+        self._emit(Incident(time_s, self._step, "nonfinite_activation", "warning", message, name))
+        return True
+
+    def _look_closely(self, optimizers: Sequence[Optimizer]) -> None:
+        """Once more and in full what is still there at the end of a step that turned out bad."""
+        still_there = {
+            "gradient": gradients(self._weights),
+            "weight": values(self._weights),
+            "optimizer": states(self._weights, optimizers),
+        }
+        for kind, named in still_there.items():
+            seen = [table for table, _ in self._tables if table.kind == kind]
+            if self._kinds[kind] and named and not (seen and all(max(t.strides, default=1) == 1 for t in seen)):
+                self._tables = [(table, rows) for table, rows in self._tables if table.kind != kind]
+                with unseen():
+                    self._measure(kind, named, 1, self._unscaled if kind == "gradient" else 1.0)
+
+    def _look(self, kind: str, name: str, tensor: Tensor) -> None:
+        """A hook saw a tensor of a kind that is due."""
+        if stride := self._due.get(kind, 0):
+            with self._clock.booked(kind), unseen():
+                factor = 1 / self._scale if kind == "activation_gradient" else 1.0
+                self._measure(kind, [(name, tensor)], stride, factor)
+
+    def _measure(
+        self, kind: str, named: Sequence[tuple[str, Tensor]], stride: int, factor: float = 1.0
+    ) -> float | None:
+        """Look at tensors; returns the L2 norm over all of them where it is known now, see `statistics.norm`."""
+        tensors, table = _listed(kind, named, stride)
+        if not tensors:
+            return None
+        rows = self._meter.measure(tensors, table.strides, self._step, factor)
+        self._tables.append((table, rows))
+        return norm(rows) if isinstance(rows, np.ndarray) and max(table.strides) == 1 else None
+
+    def _fetch(self) -> None:
+        """All results that are still on the device, in one transfer."""
+        pending = self._outputs.sentinel.pending() if self._outputs is not None else None
+        if not self._tables and pending is None:
+            return
+        rows = [rows for _, rows in self._tables]
+        fetched = self._meter.fetch(rows if pending is None else [*rows, pending])
+        if self._outputs is not None and pending is not None:
+            self._outputs.sentinel.take(fetched.pop())
+        self._tables = [(table, rows) for (table, _), rows in zip(self._tables, fetched, strict=True)]
+
+    def _events(self, time_s: float) -> list[TensorStats]:
+        """What was seen in the step, one event for each kind."""
+        tables, rows = [table for table, _ in self._tables], [rows for _, rows in self._tables]
+        kinds = dict.fromkeys(table.kind for table in tables)
+        return [self._event(kind, tables, rows, time_s) for kind in kinds]
+
+    def _event(self, kind: str, tables: Sequence[Table], rows: Sequence[Rows], time_s: float) -> TensorStats:
+        """All that was seen of one kind in the step."""
+        parts = [place for place, table in enumerate(tables) if table.kind == kind]
+        if len(parts) == 1:
+            return finished(tables[parts[0]], rows[parts[0]], self._step, time_s)
+        whole = Table(kind)
+        for place in parts:
+            whole.names += tables[place].names
+            whole.strides += tables[place].strides
+            whole.sizes += tables[place].sizes
+        return finished(whole, np.concatenate([rows[place] for place in parts]), self._step, time_s)
+
+
+def _listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], Table]:
+    """What can be looked at of these tensors, and the table of it, with a stride for each."""
+    pairs = [(name, found) for name, tensor in named if (found := readable(tensor)) is not None and found.numel()]
+    sizes = [tensor.numel() for _, tensor in pairs]
+    strides = [stride_for(size, stride) for size in sizes] if stride > 1 else [1] * len(sizes)
+    table = Table(kind, [name for name, _ in pairs], strides, sizes)
+    return [tensor for _, tensor in pairs], table

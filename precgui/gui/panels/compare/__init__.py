@@ -1,0 +1,1 @@
+"""The Compare panel: runs against a baseline."""

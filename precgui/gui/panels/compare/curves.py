@@ -1,0 +1,63 @@
+"""The picture of Compare: the losses of the runs over one another, and how far each is from the baseline's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from precgui.gui.plots.axes import AxisChoice
+from precgui.gui.plots.linked import LinkedPlots
+from precgui.gui.plots.signals import BESIDE_A_BASELINE, SIGNALS
+from precgui.gui.session import OpenRun
+from precgui.runs.baseline import Against, window_of
+
+TWO_COLUMNS_PX = 760
+LINE_PX, BASELINE_PX = 1.5, 5.0
+LEAST_HEIGHT = 200
+
+
+class CompareCurves(QWidget):
+    """Two linked plots. The broad line is the baseline's; a run that is over ends in a dot."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.plots = LinkedPlots(
+            list(BESIDE_A_BASELINE), self, choices=BESIDE_A_BASELINE | SIGNALS, two_columns_px=TWO_COLUMNS_PX
+        )
+        self.axis_choice = AxisChoice(self)
+        self.whole = QPushButton("Whole runs", self)
+        self.whole.setToolTip("Back to the whole of all runs (F, or a double click into a plot)")
+        self.all_runs = QPushButton("All runs", self)
+        self.all_runs.setToolTip("Draw all runs, not only those that are selected in the table")
+        self.told = QLabel(self)
+        self.told.setProperty("kind", "muted")
+        self._seen: dict[tuple[str, str, int], Against] = {}
+        self.setMinimumHeight(LEAST_HEIGHT)
+        bar = QHBoxLayout()
+        for widget in (self.axis_choice.label, self.axis_choice, self.whole, self.all_runs):
+            bar.addWidget(widget)
+        bar.addWidget(self.told, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addLayout(bar)
+        layout.addWidget(self.plots, 1)
+        self.axis_choice.chosen.connect(self.plots.set_over)
+        self.whole.clicked.connect(self.plots.follow)
+
+    def show_runs(self, runs: Sequence[OpenRun], baseline: OpenRun, chosen: Sequence[OpenRun]) -> None:
+        """Draw the runs beside the baseline; of chosen ones only these and the baseline."""
+        window = window_of(baseline.run)
+        wanted = [run for run in runs if not chosen or run is baseline or run in chosen]
+        known, self._seen = self._seen, {}
+        drawn = []
+        for run in wanted:
+            key = (run.key, baseline.key, window)
+            look = self._seen[key] = known.get(key) or Against(run.run, baseline.run, window)
+            width_px = BASELINE_PX if run is baseline else LINE_PX
+            drawn.append(replace(run, key=repr(key), run=look, visible=True, line_px=width_px))
+        self.plots.set_runs(drawn)
+        self.all_runs.setVisible(bool(chosen))
+        averaged = f"mean over {window} steps" if window > 1 else "step by step"
+        self.told.setText(f"Training loss: {averaged}" + (f"; {len(wanted)} of {len(runs)} runs" if chosen else ""))

@@ -1,0 +1,100 @@
+"""Compare: the open runs side by side, each figure and each curve beside that of a baseline."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QTimer
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QComboBox, QLabel, QVBoxLayout, QWidget
+
+from precgui.gui.panels.compare.curves import CompareCurves
+from precgui.gui.panels.compare.table import CompareTable
+from precgui.gui.session import Problem, State
+from precgui.gui.theme import themes
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
+from precgui.runs.compare import compare, names
+
+REFRESH_MS = 1000
+_EMPTY = (
+    "Open two or more runs, or train the same recipe in another precision, and their accuracy, time, memory, energy "
+    "and losses stand here side by side."
+)
+
+
+class ComparePanel(Pages):
+    """A row a run; the baseline is the first FP32 run unless another is chosen. Follows a run that goes on."""
+
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+        super().__init__(EmptyState("compare", "No runs are open", _EMPTY, "Choose runs"), parent)
+        self._state = state
+        self.baseline = QComboBox(self)
+        self.baseline.setAccessibleName("Baseline")
+        self.baseline.setMinimumContentsLength(24)
+        self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        ignore_wheel(self.baseline)
+        self.note = QLabel(self)
+        self.note.setProperty("kind", "muted")
+        self.note.setWordWrap(True)
+        self.table = CompareTable(self)
+        self.curves = CompareCurves(self)
+        self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._lay_out()
+        self._connect()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        column = QVBoxLayout(self.content)
+        column.setContentsMargins(24, 16, 24, 16)
+        column.setSpacing(12)
+        column.addLayout(panel_head("Compare", named("Baseline", self.baseline), self.baseline))
+        column.addWidget(self.note)
+        column.addWidget(self.table)
+        column.addWidget(self.curves, 1)
+
+    def _connect(self) -> None:
+        state = self._state
+        self._timer.timeout.connect(self.refresh)
+        self.baseline.activated.connect(lambda _: self.refresh())
+        self.table.itemSelectionChanged.connect(self.refresh)
+        self.empty.button.clicked.connect(lambda: state.panel_wanted.emit("library"))
+        for signal in (state.run_added, state.run_removed, state.run_changed):
+            signal.connect(lambda _: self.refresh())
+        state.data_arrived.connect(self._on_data)
+        self.curves.all_runs.clicked.connect(self.table.clearSelection)
+        self.curves.plots.failed.connect(lambda sentence: state.notice.emit(Problem(sentence)))
+        themes().changed.connect(self.refresh)
+
+    def _on_data(self) -> None:
+        if self.isVisible():
+            self.curves.plots.data_arrived()
+            if not self._timer.isActive():
+                self._timer.start()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compare anew; nothing is computed while the panel is not seen."""
+        opened = self._state.runs
+        self.show_content(bool(opened))
+        if not self.isVisible() or not opened:
+            return
+        wanted = self.baseline.currentData() if self.baseline.currentIndex() > 0 else None
+        keys, runs = list(opened), [opened[key].run for key in opened]
+        found = compare(runs, names(runs)[keys.index(wanted)] if wanted in opened else None)
+        self._fill_baseline(keys, wanted)
+        self.note.setText("".join(f"{note[:1].upper()}{note[1:]}." for note in found.notes))
+        self.note.setVisible(bool(found.notes))
+        shown = list(opened.values())
+        self.table.show_comparison(shown, found)
+        base = shown[[row.run for row in found.runs].index(found.baseline)]
+        self.curves.show_runs(shown, base, [shown[row] for row in self.table.chosen()])
+
+    def _fill_baseline(self, keys: list[str], wanted: str | None) -> None:
+        entries = [("first FP32 run", None), *((self._state.runs[key].name, key) for key in keys)]
+        if entries != [(self.baseline.itemText(n), self.baseline.itemData(n)) for n in range(self.baseline.count())]:
+            self.baseline.clear()
+            for name, key in entries:
+                self.baseline.addItem(name, key)
+        self.baseline.setCurrentIndex(max(0, self.baseline.findData(wanted)) if wanted else 0)

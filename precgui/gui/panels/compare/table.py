@@ -1,0 +1,139 @@
+"""The table of Compare: a row a run, a column a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
+
+from precgui.events import Metric
+from precgui.gui.plots.export import SWATCH, swatch_icon
+from precgui.gui.session import OpenRun
+from precgui.runs.compare import Compared, Comparison
+from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
+
+UNKNOWN = "–"
+NAME_WIDTH = 180
+METRIC, DIFFERENCE = 2, 3  # columns
+TEXTS = 2  # the first columns hold words, the others numbers
+MOST_ROWS, LEAST_ROWS = 8, 2  # that are seen without scrolling
+LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+
+
+def figure(value: float | None, form: str) -> str:
+    """A number in a format such as `{:.3g} s`; a dash when it was not measured."""
+    return UNKNOWN if value is None else form.format(value)
+
+
+def _mib(value: int | None) -> float | None:
+    return None if value is None else value / 2**20
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A column: its heading, its text for a run, what it means."""
+
+    title: str
+    text: Callable[[Compared], str]
+    told: str
+
+
+FIGURES = (
+    Figure("Precision", lambda r: r.precision, "How the run uses number formats"),
+    Figure("Status", lambda r: r.status, "How the run ended, or that it goes on; event files do not tell"),
+    Figure("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
+    Figure("Difference", lambda r: difference_text(Metric(**r.metric), r.accuracy_delta, UNKNOWN), "To the baseline"),
+    Figure("Final loss", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss of the last epoch"),
+    Figure("Step time", lambda r: figure(r.step_s_median and 1e3 * r.step_s_median, "{:.3g} ms"), "Median of a step"),
+    Figure("Speed-up", lambda r: figure(r.speedup, "{:.2f}x" + " (emulated)" * r.emulated),
+           "Samples per second over the baseline's; of emulated arithmetic it says nothing about hardware"),
+    Figure("Time", lambda r: figure(r.time_s, "{:.1f} s"), "From the start to the last step"),
+    Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:,.1f} MiB"),
+           "Of the device's allocator; on a CPU of all tensors in one step"),
+    Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
+    Figure("Tensor cores", lambda r: figure(r.tensor_use, "{:.0%}"), "Share of the time in which they worked, by GPM"),
+    Figure("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
+    Figure("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),
+)  # fmt: skip
+
+
+class CompareTable(QTableWidget):
+    """As high as its rows need, up to eight of them."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(0, len(FIGURES), parent)
+        self._mixed = False  # whether the runs have different metrics
+        self.setAccessibleName("Comparison of the open runs")
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.setCornerButtonEnabled(False)
+        self.verticalHeader().setToolTip("Select runs to see only their curves, beside the baseline's")
+        for column, each in enumerate(FIGURES):
+            heading = QTableWidgetItem(each.title)
+            heading.setToolTip(each.told)
+            heading.setTextAlignment(LEFT if column < TEXTS else RIGHT)
+            self.setHorizontalHeaderItem(column, heading)
+        across, down = self.horizontalHeader(), self.verticalHeader()
+        across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        across.setHighlightSections(False)
+        down.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        down.setDefaultSectionSize(self.fontMetrics().height() + 16)
+        down.setDefaultAlignment(LEFT)
+        down.setHighlightSections(False)
+        down.setIconSize(SWATCH)
+
+    def show_comparison(self, opened: list[OpenRun], found: Comparison) -> None:
+        """A row for each run, in the order of both; the baseline's line in the picture is the broad one."""
+        self._name_metric(found)
+        if self.rowCount() != len(opened):
+            self.clearSelection()
+            self.setRowCount(len(opened))
+            self._take_height()
+        for row, (run, figures) in enumerate(zip(opened, found.runs, strict=True)):
+            self._fill_row(row, run, figures, is_base=figures.run == found.baseline)
+
+    def chosen(self) -> list[int]:
+        """The selected rows."""
+        return sorted(index.row() for index in self.selectionModel().selectedRows())
+
+    def sizeHint(self) -> QSize:
+        return QSize(super().sizeHint().width(), self.maximumHeight())
+
+    def _take_height(self) -> None:
+        row = self.verticalHeader().defaultSectionSize()
+        rest = self.horizontalHeader().sizeHint().height() + self.horizontalScrollBar().sizeHint().height()
+        rest += 2 * self.frameWidth()
+        self.setMaximumHeight(rest + row * min(self.rowCount(), MOST_ROWS))
+        self.setMinimumHeight(rest + row * min(self.rowCount(), LEAST_ROWS))
+
+    def _name_metric(self, found: Comparison) -> None:
+        """Call the metric as the task of the runs calls it, or say that they have different ones."""
+        common = shared(Metric(**row.metric) for row in found.runs)
+        self._mixed = common is None
+        told = f"{common.about}; {way_text(common)}" if common else "On the validation set, by the task of each run"
+        self._head(METRIC, common.title if common else "Metric", told)
+        lower = common is not None and not common.higher_is_better
+        self._head(DIFFERENCE, "Difference (lower is better)" if lower else "Difference", "To the baseline")
+
+    def _head(self, column: int, title: str, told: str) -> None:
+        if (heading := self.horizontalHeaderItem(column)) is not None:
+            heading.setText(title)
+            heading.setToolTip(told)
+
+    def _fill_row(self, row: int, opened: OpenRun, found: Compared, *, is_base: bool) -> None:
+        name = self.fontMetrics().elidedText(opened.name, Qt.TextElideMode.ElideMiddle, NAME_WIDTH)
+        head = QTableWidgetItem(swatch_icon(opened, 5.0 if is_base else 2.0), f"{name} (baseline)" if is_base else name)
+        head.setToolTip(f"{opened.name}\n{found.path or 'not saved'}")
+        self.setVerticalHeaderItem(row, head)
+        for column, each in enumerate(FIGURES):
+            text = each.text(found)
+            if column == METRIC and self._mixed and text != UNKNOWN:
+                text = f"{in_text(found.metric['title'])} {text}"
+            item = QTableWidgetItem(text)
+            item.setTextAlignment(LEFT if column < TEXTS else RIGHT)
+            self.setItem(row, column, item)

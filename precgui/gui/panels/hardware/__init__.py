@@ -1,0 +1,1 @@
+"""The Hardware panel: devices, formats, measured rates, live readings, advice."""

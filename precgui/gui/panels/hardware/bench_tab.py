@@ -1,0 +1,277 @@
+"""The Measured tab: run the bench in a process of its own, watch it, compare with earlier days, export."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QTimer
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFileDialog,
+    QGridLayout,
+    QMenu,
+    QProgressBar,
+    QPushButton,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.panels.hardware.bench_result import PARTS, ResultView
+from precgui.gui.panels.hardware.cards import label, scrolled
+from precgui.gui.panels.hardware.model import HardwareModel
+from precgui.gui.theme import themes
+from precgui.gui.widgets.icons import icon
+from precgui.gui.workers.background import Background
+from precgui.gui.workers.engine_task import EngineTask
+from precgui.hardware import measured
+from precgui.hardware.figures import csv_text
+
+
+def as_json(result: Mapping[str, Any]) -> str:
+    """The result as it is kept."""
+    return json.dumps(result, indent=1)
+
+
+class ExportButton(QToolButton):
+    """Offers what to do with the result that `shown` returns; `told` takes a sentence about how it went."""
+
+    def __init__(self, shown: Callable[[], Mapping[str, Any] | None], told: Callable[[str], None]) -> None:
+        super().__init__()
+        self._shown, self._told = shown, told
+        self.dialog: QFileDialog | None = None
+        menu = QMenu(self)
+        menu.addAction("Copy as JSON", self.copy)
+        menu.addAction("Save as JSON…", lambda: self.ask("json", as_json))
+        menu.addAction("Save as CSV…", lambda: self.ask("csv", csv_text))
+        self.setText("Export")
+        self.setIcon(icon("save"))
+        self.setToolTip("Copy or save the result that is shown")
+        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.setMenu(menu)
+        themes().changed.connect(self._recolour)
+
+    def _recolour(self) -> None:
+        self.setIcon(icon("save"))
+
+    def copy(self) -> None:
+        if (result := self._shown()) is not None:
+            QGuiApplication.clipboard().setText(as_json(result))
+
+    def ask(self, suffix: str, write: Callable[[Mapping[str, Any]], str]) -> None:
+        """Ask for a file, then save the result that is shown now."""
+        result = self._shown()
+        if result is None:
+            return
+        text = write(result)
+        self.dialog = dialog = QFileDialog(self, "Save the result", f"precgui-bench.{suffix}")
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(suffix)
+        dialog.fileSelected.connect(lambda path: self.save(Path(path), text))
+        dialog.open()
+
+    def save(self, path: Path, text: str) -> None:
+        """Write the text and tell how it went."""
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            self._told(f"{path} cannot be written: {error}")
+        else:
+            self._told(f"Saved {path}")
+
+
+REDRAW_MS = 500  # between two parts of the view of a bench that runs
+_LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
+
+
+class MeasuredTab(QWidget):
+    """Measures a device, and shows a kept result or the bench that runs as it grows."""
+
+    def __init__(self, model: HardwareModel) -> None:
+        super().__init__()
+        self._model = model
+        self._task: EngineTask | None = None
+        self._growing: dict[str, Any] | None = None
+        self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
+        self.measure, self.stop = QPushButton("Measure"), QPushButton("Stop")
+        self.progress, self.told = QProgressBar(), label("", "muted")
+        self._redraw = QTimer(self, interval=REDRAW_MS, singleShot=True)
+        self._redraw.timeout.connect(self._show_growth)
+        self._next_part = 0
+        self._lay_out()
+        self.measure.clicked.connect(self.start)
+        self.stop.clicked.connect(self._ask_to_stop)
+        self.results.currentIndexChanged.connect(self._show_chosen)
+        model.machine_changed.connect(self._fill_devices)
+        model.results_changed.connect(self._fill_results)
+        self._fill_devices()
+        self._fill_results()
+
+    def _lay_out(self) -> None:
+        self.measure.setProperty("kind", "primary")
+        self.stop.setEnabled(False)
+        self.progress.setTextVisible(False)
+        self.progress.hide()
+        page = QWidget()
+        column = QVBoxLayout(page)
+        column.setContentsMargins(4, 12, 4, 4)
+        column.setSpacing(8)
+        column.addLayout(self._choices())
+        column.addWidget(self.progress)
+        column.addWidget(self.told)
+        column.addWidget(self.view, 1)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scrolled(page))
+
+    def _choices(self) -> QGridLayout:
+        """The device with what can be done to it, and below it the result with its sizes."""
+        grid = QGridLayout()
+        grid.setColumnStretch(1, 1)
+        for row, (title, box) in enumerate((("Device", self.device), ("Result", self.results))):
+            box.setAccessibleName(title)
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            box.setMinimumContentsLength(16)
+            grid.addWidget(label(title, "muted"), row, 0)
+            grid.addWidget(box, row, 1)
+        for column, widget in enumerate((self.measure, self.stop), 2):
+            grid.addWidget(widget, 0, column)
+        grid.addWidget(self.view.size_box, 1, 2)
+        grid.addWidget(ExportButton(self._shown, self.told.setText), 1, 3)
+        return grid
+
+    def _fill_devices(self) -> None:
+        chosen = self.device.currentData()
+        self.device.clear()
+        for device in self._model.devices:
+            if device.id == "cpu" or device.id.startswith(("cuda", "xpu", "mps")):
+                self.device.addItem(device.name, device.id)
+        best = self._model.best()
+        wanted = chosen or (best.id if best else None)
+        self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
+        self.measure.setEnabled(self.device.count() > 0 and self._task is None)
+
+    def _fill_results(self) -> None:
+        self.results.blockSignals(True)
+        self.results.clear()
+        for result in self._model.results:
+            when = str(result["started"])[:16].replace("T", " ")
+            self.results.addItem(f"{when}  {result['device']['name']}")
+        self.results.blockSignals(False)
+        if self._growing is None:
+            self._show_chosen()
+
+    # Measuring
+
+    def start(self) -> None:
+        """Measure the chosen device in a process of its own."""
+        device = self.device.currentData()
+        if device is None or self._task is not None:
+            return
+        name = self.device.currentText()
+        self._growing = {part: [] for part in _LISTS} | {"copy": None, "device": {"name": name, "id": device}}
+        self._task = EngineTask("precgui.engine.bench.run:serve", {"device": device})
+        self._task.said.connect(self._hear)
+        self._task.ended.connect(self._ended)
+        self.destroyed.connect(self._task.stop)
+        self._task.start()
+        self.measure.setEnabled(False)
+        self.stop.setEnabled(True)
+        self.progress.setRange(0, 0)
+        self.progress.show()
+        self.told.setText("Starting the engine…")
+
+    def _ask_to_stop(self) -> None:
+        if self._task is not None:
+            self.told.setText("Stopping…")
+            self._task.stop()
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        assert self._growing is not None
+        if event["kind"] == "progress":
+            self.progress.setRange(0, event["total"])
+            self.progress.setValue(event["done"])
+            self.told.setText(event["text"])
+        elif event["kind"] == "row":
+            part = event["part"]
+            if part == "copy":
+                self._growing["copy"] = event["row"]
+            else:
+                self._growing[part].append(event["row"])
+            if not self._redraw.isActive():
+                self._redraw.start()
+        elif event["result"]["complete"]:
+            self._keep(event["result"])
+
+    def _keep(self, result: dict[str, Any]) -> None:
+        work = Background(lambda: _kept(result))
+        work.answered.connect(self._saved)
+        work.begin()
+
+    def _saved(self, problem: str) -> None:
+        if problem:
+            self.told.setText(problem)
+        self._model.read_results()
+
+    def _ended(self, problem: str) -> None:
+        self._redraw.stop()
+        self._show(self._growing)
+        complete = self.progress.maximum() > 0 and self.progress.value() >= self.progress.maximum() - 1
+        self._task, self._growing = None, None
+        self.progress.hide()
+        self.measure.setEnabled(True)
+        self.stop.setEnabled(False)
+        self.told.setText(problem or ("" if complete else "Stopped: an incomplete result is shown, but not kept."))
+
+    # Showing
+
+    def _show_chosen(self) -> None:
+        result = self._chosen()
+        if result is None:
+            self.told.setText("Nothing measured yet: Measure takes about a minute, and the window stays usable.")
+        else:
+            self.told.setText(_about(result))
+        self._show(result)
+
+    def _shown(self) -> Mapping[str, Any] | None:
+        return self._growing or self._chosen()
+
+    def _show_growth(self) -> None:
+        """One part of the view, then the next, until all show what has come."""
+        if self._growing is None:
+            return
+        self.view.show_part(self._next_part, self._growing, self._earlier(self._growing))
+        self._next_part = (self._next_part + 1) % PARTS
+        if self._next_part:
+            self._redraw.start()
+
+    def _chosen(self) -> Mapping[str, Any] | None:
+        index = self.results.currentIndex()
+        return self._model.results[index] if 0 <= index < len(self._model.results) else None
+
+    def _show(self, result: Mapping[str, Any] | None) -> None:
+        self.view.show_result(result, self._earlier(result) if result else None)
+
+    def _earlier(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return measured.earlier_than(result, self._model.results)
+
+
+def _about(result: Mapping[str, Any]) -> str:
+    threads = f", {measured.threads_text(result['threads'])}" if result["device"]["kind"] == "cpu" else ""
+    return (
+        f"{result['device']['name']}{threads}, torch {result['torch']}. Rates in 10¹² operations a second; "
+        "dashed frame: theoretical peak where it is known; tick: the result before."
+    )
+
+
+def _kept(result: dict[str, Any]) -> str:
+    """Keep the result; the sentence to show when that fails."""
+    try:
+        measured.keep(result)
+    except OSError as error:
+        return f"The result cannot be kept in {measured.folder()}: {error}"
+    return ""

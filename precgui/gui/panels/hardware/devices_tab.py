@@ -1,0 +1,122 @@
+"""The Devices tab: a card for each device, the software and the power sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from precgui.gui.panels.hardware.cards import Card, Cards, label, scrolled
+from precgui.gui.panels.hardware.model import HardwareModel
+from precgui.hardware.detect import Machine
+from precgui.hardware.device import Device
+from precgui.hardware.measured import best_tops, copy_gb_s, number_text
+from precgui.hardware.power import SensorReport
+from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.support import LEVELS
+
+
+class DevicesTab(QWidget):
+    """Cards, filled by what has answered so far."""
+
+    def __init__(self, model: HardwareModel) -> None:
+        super().__init__()
+        self._model = model
+        self._cards = Cards()
+        self._waiting = label("Asking the machine…", "muted")
+        page = QWidget()
+        column = QVBoxLayout(page)
+        column.setContentsMargins(4, 12, 12, 12)
+        column.addWidget(self._waiting)
+        column.addWidget(self._cards)
+        column.addStretch(1)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scrolled(page))
+        model.machine_changed.connect(self._show)
+        model.results_changed.connect(self._show)
+        self._show()
+
+    def _show(self) -> None:
+        machine = self._model.machine
+        self._waiting.setVisible(machine is None)
+        if machine is not None:
+            devices = [device_card(device, self._model.result_of(device)) for device in machine.devices]
+            software = software_card(machine, self._model.torch_problem)
+            self._cards.show_cards([*devices, software, sensor_card(machine)])
+
+
+def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Card:
+    """Name, architecture, memory, details, what was measured; what is not told says why."""
+    what = ", ".join(part for part in (device.id, device.architecture, device.capability) if part)
+    counts = [f"{sum(c.support == level for c in device.formats.values())} {level}" for level in LEVELS]
+    rows = [
+        ("Memory", gibibytes(device.memory_bytes)),
+        ("Bandwidth", _bandwidth(device.bandwidth_gbs, result)),
+        *((name, shown(value)) for name, value in device.details),
+        ("Formats", ", ".join(count for count in counts if not count.startswith("0 "))),
+    ]
+    if result:
+        best = ", ".join(f"{name} {number_text(tops)}" for name, tops in best_tops(result).items())
+        rows.append(("Measured, 10¹²/s", f"{best} ({result['started'][:10]})"))
+    return Card(device.name, what, rows, warning=device.problem)
+
+
+def software_card(machine: Machine, torch_problem: str) -> Card:
+    """Versions, and the switches that decide what FP32 means."""
+    host, facts = machine.host, machine.torch
+    rows = [("Python", host["python"]), *((name, v or "not installed") for name, v in host["versions"].items())]
+    rows.append(("NVIDIA driver", host["nvidia_driver"] or "none on this machine"))
+    if facts is None:
+        rows.append(("Switches of torch", "asking torch…" if not torch_problem else "unknown"))
+        return Card("Software", host["os"], rows, warning=torch_problem)
+    return Card("Software", host["os"], [*rows, *_torch_rows(facts)])
+
+
+def _torch_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    built = f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}" if facts["hip"] else "CPU only"
+    kernels = ", ".join(name.removeprefix("sm_") for name in facts["architectures"])
+    switches = facts["switches"]
+    return [
+        ("torch built for", f"{built}{f', capabilities {kernels}' if kernels else ''}"),
+        ("Matrix products, CUDA", _fp32(switches["backends.cuda.matmul.fp32_precision"])),
+        ("Convolutions, cuDNN", _fp32(switches["backends.cudnn.conv.fp32_precision"])),
+        ("Matrix products, CPU", _fp32(switches["backends.mkldnn.matmul.fp32_precision"])),
+    ]
+
+
+def _fp32(value: object) -> str:
+    """What torch does with FP32 operands, by the value of a `fp32_precision` switch."""
+    words = {"none": "FP32 (by default)", "ieee": "FP32", "tf32": "TF32 where the hardware has it", "bf16": "BF16"}
+    return words.get(str(value), str(value))
+
+
+def sensor_card(machine: Machine) -> Card:
+    """Which power sensors were looked for, found, and why there is none."""
+    found = sum(sensor.found for sensor in machine.sensors)
+    below = f"{found} found" if found else "None found: runs on this machine record no power"
+    return Card("Power sensors", below, [(s.source, _sentence(s)) for s in machine.sensors])
+
+
+def _sentence(sensor: SensorReport) -> str:
+    """The message without the name of the source, which stands beside it."""
+    text = sensor.message.removeprefix(f"{sensor.source}: ")
+    return text[:1].upper() + text[1:]
+
+
+def shown(value: Maybe[str]) -> str:
+    """The value, or why there is none."""
+    return str(value)
+
+
+def gibibytes(count: Maybe[int]) -> str:
+    return str(count) if isinstance(count, Absent) else f"{count / 2**30:.1f} GiB"
+
+
+def _bandwidth(rate: Maybe[float], result: Mapping[str, Any] | None) -> str:
+    """By clock and bus, else as measured by copying."""
+    if not isinstance(rate, Absent):
+        return f"{rate:.0f} GB/s"
+    copied = copy_gb_s(result)
+    return str(rate) if copied is None else f"{copied:.0f} GB/s, measured by copying"

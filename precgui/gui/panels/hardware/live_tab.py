@@ -1,0 +1,192 @@
+"""The Live tab: what the sensors read now and read in the last minutes. Polls only while it is looked at."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from PySide6.QtCore import QTimer
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+
+from precgui.gui.panels.hardware.cards import label, scrolled
+from precgui.gui.panels.hardware.model import HardwareModel
+from precgui.gui.panels.hardware.strip_chart import Band, Severity, Strip
+from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
+from precgui.hardware.live import LivePoller, Snapshot
+from precgui.hardware.readings import Absent, Maybe
+
+DRAW_MS = 500
+GIB = 2.0**30
+COLUMNS = 3
+# Quantities that are lines in other strips.
+_LIMITS = {"power_limit_w": ("power_instant_w", "power_average_w"), "memory_total_bytes": ("memory_used_bytes",)}
+_WARNS = {word for word, _, warns in REASONS.values() if warns}
+_BY_HARDWARE = {REASONS[bit][0] for bit in (0x8, 0x40, 0x80)}  # halves the clocks or worse
+_COUNTERS = ("energy_j", "energy_integrated_j")  # shown from where they stood when they were first seen
+
+
+class DeviceStrips(QWidget):
+    """All strips of one device. What the device will never tell is one line of text, not an empty strip."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.strips: dict[str, Strip] = {}
+        self.reasons = Band("Clocks held by")
+        self.processes = label("", "muted")
+        self.missing = label("", "muted")
+        self._absent: dict[str, str] = {}
+        self._first: dict[str, float] = {}
+        self._grid = QGridLayout()
+        self._grid.setHorizontalSpacing(20)
+        self._grid.setVerticalSpacing(12)
+        for column_index in range(COLUMNS):
+            self._grid.setColumnStretch(column_index, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 12)
+        column.addWidget(label(device, bold=True))
+        column.addLayout(self._grid)
+        for widget in (self.reasons, self.processes, self.missing):
+            column.addWidget(widget)
+            widget.hide()
+
+    def take(self, time_s: float, reading: DeviceReading, full: bool) -> None:
+        for name, value in reading.values.items():
+            self._take_value(time_s, name, value)
+        if full:
+            self._take_reasons(time_s, reading.reasons)
+            self._take_processes(reading.processes)
+            names = [f"{QUANTITIES[name][0]}: {why}" for name, why in self._absent.items()]
+            self.missing.setText("Not available. " + "; ".join(names) + "." if names else "")
+            self.missing.setVisible(bool(names))
+
+    def _take_value(self, time_s: float, name: str, value: Maybe[float]) -> None:
+        if isinstance(value, Absent):
+            if name in self.strips:
+                self.strips[name].add(time_s, math.nan, value.reason)
+            elif value.lasting:
+                self._absent[name] = value.reason
+            return
+        value = value / GIB if name.endswith("_bytes") else value
+        if name in _LIMITS:
+            for limited in _LIMITS[name]:
+                if limited in self.strips:
+                    self.strips[limited].limit = value
+        elif not math.isnan(value):
+            if name not in self.strips:
+                self._add_strip(name)
+            self.strips[name].add(time_s, self._since_start(name, value) if name in _COUNTERS else value)
+
+    def _since_start(self, name: str, value: float) -> float:
+        """What a counter has gained since it was first seen, or since it was reset."""
+        if value < self._first.setdefault(name, value):
+            self._first[name] = value
+        return value - self._first[name]
+
+    def _add_strip(self, name: str) -> None:
+        title, unit = QUANTITIES[name]
+        title = f"{title}, since the start" if name in _COUNTERS else title
+        percent = unit == "%"
+        strip = Strip(title, "GiB" if unit == "B" else unit, 100.0 if percent else None)
+        self.strips[name] = strip
+        for place, known in enumerate(sorted(self.strips, key=list(QUANTITIES).index)):
+            self._grid.addWidget(self.strips[known], place // COLUMNS, place % COLUMNS)
+
+    def _take_reasons(self, time_s: float, reasons: Maybe[tuple[str, ...]]) -> None:
+        if isinstance(reasons, Absent):
+            return
+        self.reasons.show()
+        level: Severity = "error" if _BY_HARDWARE & set(reasons) else "warning" if _WARNS & set(reasons) else "ok"
+        self.reasons.add(time_s, ", ".join(reasons) or "nothing", level)
+
+    def _take_processes(self, processes: Maybe[tuple[Process, ...]]) -> None:
+        if isinstance(processes, Absent):
+            return
+        named = [f"{p.name} ({p.pid}) {_gib(p.memory_bytes)}" for p in processes]
+        self.processes.setText(f"Programs: {', '.join(named)}" if named else "Programs: none")
+        self.processes.show()
+
+    def draw(self) -> None:
+        for strip in self.strips.values():
+            strip.update()
+        self.reasons.update()
+
+
+class LiveTab(QWidget):
+    """Strips by device. The poller's thread fills a queue, a timer empties it."""
+
+    def __init__(self, model: HardwareModel) -> None:
+        super().__init__()
+        self._queue: deque[Snapshot] = deque(maxlen=2000)
+        self._poller = LivePoller(self._queue.append)
+        self._base_s = self._last_s = 0.0
+        self.devices: dict[str, DeviceStrips] = {}
+        self.pause = QPushButton("Pause")
+        self.pause.setCheckable(True)
+        self.pause.setToolTip("Polling keeps a sleeping laptop GPU awake")
+        self.pause.toggled.connect(self._switch)
+        self.told = label("", "muted")
+        self._timer = QTimer(self, interval=DRAW_MS)
+        self._timer.timeout.connect(self._drain)
+        self._lay_out()
+        model.machine_changed.connect(self._tell)
+        self._model = model
+        self._tell()
+        self.destroyed.connect(self._poller.stop)
+
+    def _lay_out(self) -> None:
+        top = QHBoxLayout()
+        top.addWidget(self.told, 1)
+        top.addWidget(self.pause)
+        page = QWidget()
+        self._column = QVBoxLayout(page)
+        self._column.setContentsMargins(4, 8, 12, 8)
+        self._column.addStretch(1)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(4, 12, 4, 4)
+        outer.addLayout(top)
+        outer.addWidget(scrolled(page), 1)
+
+    def _tell(self) -> None:
+        machine = self._model.machine
+        sensors = machine.sensors if machine else ()
+        power = "Power 20 times a second. " if any(sensor.found for sensor in sensors) else ""
+        missing = " ".join(sensor.message for sensor in sensors if not sensor.found)
+        self.told.setText(f"{power}The last 5 minutes. {missing}")
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._switch(self.pause.isChecked())
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._switch(True)
+
+    def _switch(self, paused: bool) -> None:
+        if paused:
+            self._timer.stop()
+            self._poller.stop()
+        elif not self._timer.isActive():
+            self._drain()
+            self._base_s = self._last_s
+            self._poller.start()
+            self._timer.start()
+
+    def _drain(self) -> None:
+        while self._queue:
+            snapshot = self._queue.popleft()
+            self._last_s = self._base_s + snapshot.time_s
+            for reading in snapshot.devices:
+                self._strips(reading.device).take(self._last_s, reading, snapshot.full)
+        for strips in self.devices.values():
+            strips.draw()
+
+    def _strips(self, device: str) -> DeviceStrips:
+        if device not in self.devices:
+            self.devices[device] = DeviceStrips(device)
+            self._column.insertWidget(self._column.count() - 1, self.devices[device])
+        return self.devices[device]
+
+
+def _gib(count: Maybe[int]) -> str:
+    return "" if isinstance(count, Absent) else f"{count / GIB:.1f} GiB"

@@ -1,0 +1,95 @@
+"""The machine: what it is, what it can do in each format, what was measured, what it reads now, what to use."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication, QShowEvent
+from PySide6.QtWidgets import QMenu, QTabWidget, QToolButton, QVBoxLayout, QWidget
+
+from precgui.gui.panels.hardware.model import HardwareModel
+from precgui.gui.session import State
+from precgui.gui.theme import themes
+from precgui.gui.widgets.icons import icon
+from precgui.hardware.advice import Situation, advise
+from precgui.hardware.report import document, text
+
+# Title, tool tip, and the class, whose module is imported when the tab is first looked at.
+TABS = (
+    ("Devices", "what is in this machine", "devices_tab:DevicesTab"),
+    ("Formats", "what each device does with each format", "formats_tab:MatrixTab"),
+    ("Measured", "what this machine reaches, from one day to the next", "bench_tab:MeasuredTab"),
+    ("Live", "what the sensors read now", "live_tab:LiveTab"),
+    ("Advice", "which precision to use for a task", "advice_tab:AdviceTab"),
+)
+
+
+class HardwarePanel(QWidget):
+    """Tabs, each made when it is first looked at."""
+
+    def __init__(self, state: State | None, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.state = state
+        self.model = HardwareModel(lambda: state is not None and state.is_training, self)
+        self.tabs = QTabWidget(self)
+        self.tabs.setDocumentMode(True)
+        self._pages: list[QVBoxLayout] = []
+        for title, tip, _ in TABS:
+            page = QWidget()
+            self._pages.append(QVBoxLayout(page))
+            self._pages[-1].setContentsMargins(0, 0, 0, 0)
+            self.tabs.setTabToolTip(self.tabs.addTab(page, title), tip)
+        self._made: dict[int, QWidget] = {}
+        self.tabs.currentChanged.connect(self.tab)
+        self.copy = QToolButton(self)
+        self._add_copy_menu()
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 8, 12, 8)
+        column.addWidget(self.tabs)
+        self.tab(0)
+
+    def tab(self, index: int) -> QWidget:
+        """The content of a tab, made now if it was not."""
+        if index not in self._made:
+            module, _, name = TABS[index][2].partition(":")
+            made = getattr(importlib.import_module(f"precgui.gui.panels.hardware.{module}"), name)
+            self._made[index] = made(self.model)
+            self._pages[index].addWidget(self._made[index])
+        return self._made[index]
+
+    def _add_copy_menu(self) -> None:
+        menu = QMenu(self)
+        menu.addAction("Report as text", lambda: self._copy_text(as_json=False))
+        menu.addAction("Report as JSON", lambda: self._copy_text(as_json=True))
+        self.copy.setText("Copy report")
+        self.copy.setToolTip("Devices, formats, measured rates and advice to the clipboard")
+        self.copy.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.copy.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.copy.setMenu(menu)
+        self.tabs.setCornerWidget(self.copy)
+        themes().changed.connect(self._recolour)
+        self._recolour()
+
+    def _recolour(self) -> None:
+        self.copy.setIcon(icon("copy"))
+
+    def _copy_text(self, as_json: bool) -> None:
+        QGuiApplication.clipboard().setText(self.report(as_json))
+
+    def report(self, as_json: bool) -> str:
+        """What Copy report copies; empty before the machine has answered."""
+        model, machine = self.model, self.model.machine
+        if machine is None:
+            return ""
+        asked = {d.id: Situation(d, "classification", "large", model.gain_of(d)) for d in machine.devices}
+        advices = {name: advise(situation) for name, situation in asked.items()}
+        if as_json:
+            found = document(machine, advices, model.torch_problem)
+            return json.dumps({**found, "measured": model.results[:1]}, indent=1)
+        return text(machine, advices, model.results)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.model.ask_torch()

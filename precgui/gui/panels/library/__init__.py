@@ -1,0 +1,1 @@
+"""The Runs panel: the list of saved runs."""

@@ -1,0 +1,331 @@
+"""Runs: the folder of runs as a table; open, rename, note, show in folder, delete to the bin."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QFileSystemWatcher, QItemSelectionModel, QObject, Qt, QTimer, QUrl, Signal
+from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
+from PySide6.QtWidgets import QFileDialog, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from precgui.gui.panels.library.quantised_dialog import IntegerModels
+from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunTable
+from precgui.gui.panels.library.view import AskBar, RunsView, tool
+from precgui.gui.session import Problem, State
+from precgui.gui.theme import themes
+from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
+from precgui.gui.widgets.icons import icon
+from precgui.gui.workers.background import Background
+from precgui.runs.errors import RunFileError
+from precgui.runs.library import Entry, Library, annotate, delete, rename
+
+DEBOUNCE_MS = 300
+
+
+class RunsFolder(QObject):
+    """`changed`: something in the folder is new, a moment ago; `read(entries)`; `failed(sentence)`."""
+
+    changed = Signal()
+    read = Signal(list)
+    failed = Signal(str)
+
+    def __init__(self, folder: Path, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._library = Library(folder)
+        self._scan: Background | None = None
+        self._scan_again = False
+        self._watcher = QFileSystemWatcher(self)
+        self._debounce = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
+        self._watcher.directoryChanged.connect(lambda _: self.look_soon())
+        self._debounce.timeout.connect(self.changed)
+
+    @property
+    def is_reading(self) -> bool:
+        return self._scan is not None
+
+    def use(self, folder: Path) -> None:
+        """Another folder, or the same one; it is not read yet."""
+        if self._library.folder != folder:
+            self._library = Library(folder)
+            if watched := self._watcher.directories():
+                self._watcher.removePaths(watched)
+
+    def look_soon(self) -> None:
+        """Emit `changed` when nothing more has come for a moment."""
+        self._debounce.start()
+
+    def refresh(self) -> None:
+        """Read the folder, in a thread; a wish that comes meanwhile is met by one more reading."""
+        if self._scan is not None:
+            self._scan_again = True
+            return
+        if self._library.folder.is_dir() and not self._watcher.directories():
+            self._watcher.addPath(str(self._library.folder))
+        self._scan = Background(partial(_read, self._library))
+        self._scan.answered.connect(self._on_read)
+        self._scan.begin()
+
+    def _on_read(self, answer: list[Entry] | RunFileError) -> None:
+        self._scan = None
+        if isinstance(answer, RunFileError):
+            self.failed.emit(str(answer))
+        self.read.emit([] if isinstance(answer, RunFileError) else answer)
+        if self._scan_again:
+            self._scan_again = False
+            self.refresh()
+
+
+def _read(library: Library) -> list[Entry] | RunFileError:
+    try:
+        return library.entries()
+    except RunFileError as error:
+        return error
+
+
+ALL_FROM_WIDTH = 900
+ON_RUNS = ("open", "rename", "note", "integers", "library", "bin")
+
+
+class LibraryPanel(QWidget):
+    """The runs of `state.folder`; a change in the folder is seen by itself."""
+
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state = state
+        self._folder = RunsFolder(state.folder, self)
+        self._doomed: list[Entry] = []
+        self._integers = IntegerModels(self)
+        self.actions_ = self._make_actions()
+        self.table = RunTable(self._edit, self)
+        self.filtered = RunFilter(self)
+        self.filtered.setSourceModel(self.table)
+        self.view = RunsView(self.filtered, [self.actions_[name] for name in ON_RUNS], self)
+        self.bar = AskBar([self.actions_[name] for name in ON_RUNS], "Move to the bin", "Keep", self)
+        self.search = QLineEdit(self)
+        self.folder = QLabel(self)
+        self.told = QLabel(self)
+        self.pages = Pages(EmptyState("library", "No runs yet", "", "Set up a run"), self)
+        self._lay_out()
+        self._connect()
+        self._recolour()
+        self.told.setText("Reading the folder...")
+        self._use_folder()
+
+    def _make_actions(self) -> dict[str, QAction]:
+        made: dict[str, QAction] = {}
+        for name, text, keys, act in (
+            ("open", "Open", "", self.open_selected),
+            ("rename", "Rename", "F2", partial(self._edit_cell, TITLE)),
+            ("note", "Note", "Ctrl+E", partial(self._edit_cell, NOTE)),
+            ("integers", "Integer model", "", self.show_integers),
+            ("library", "Show in folder", "", self.show_in_folder),
+            ("bin", "Delete", "Del", self.ask_to_delete),
+            ("refresh", "Refresh", "F5", self.refresh),
+        ):
+            action = QAction(text, self)
+            action.setToolTip(f"{text} ({keys})" if keys else text)
+            action.setShortcut(QKeySequence(keys))
+            action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+            action.triggered.connect(lambda _=False, act=act: act())
+            self.addAction(action)
+            made[name] = action
+        return made
+
+    def _lay_out(self) -> None:
+        self.search.setPlaceholderText("Filter by any word")
+        self.search.setClearButtonEnabled(True)
+        self.search.setAccessibleName("Filter the runs")
+        self.search.setFixedWidth(200)
+        for label in (self.folder, self.told):
+            label.setProperty("kind", "muted")
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.told.setWordWrap(True)
+        self.told.setFixedHeight(2 * self.fontMetrics().height() + 8)
+        self.told.setAlignment(Qt.AlignmentFlag.AlignTop)
+        column = QVBoxLayout(self.pages.content)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        column.addWidget(self.bar)
+        column.addWidget(self.view, 1)
+        column.addWidget(self.told)
+        self.choose = QPushButton("Choose folder...", self)
+        refresh = tool(self.actions_["refresh"], self, with_text=False)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(24, 16, 24, 8)
+        layout.setSpacing(8)
+        layout.addLayout(panel_head("Runs", self.search, refresh, self.choose))
+        layout.addWidget(self.folder)
+        layout.addWidget(self.pages, 1)
+
+    def _connect(self) -> None:
+        self.search.textChanged.connect(self.filtered.set_words)
+        self.view.activated.connect(self.open_selected)
+        self.view.selectionModel().selectionChanged.connect(self._on_selection)
+        self.filtered.modelReset.connect(self._on_selection)
+        self.bar.agreed.connect(self._delete_doomed)
+        self.choose.clicked.connect(self.ask_for_folder)
+        self.pages.empty.button.clicked.connect(lambda: self._state.panel_wanted.emit("setup"))
+        self._folder.changed.connect(self.refresh)
+        self._folder.read.connect(self._show)
+        self._folder.failed.connect(lambda text: self._state.notice.emit(Problem(text)))
+        self._state.folder_changed.connect(self._use_folder)
+        self._state.run_added.connect(lambda _: self._folder.look_soon())
+        self._integers.failed.connect(lambda text: self._state.notice.emit(Problem(text, severity="warning")))
+        themes().changed.connect(self._recolour)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        for column in (STEPS, NOTE):
+            self.view.setColumnHidden(column, self.width() < ALL_FROM_WIDTH)
+
+    def _recolour(self) -> None:
+        for name, action in self.actions_.items():
+            action.setIcon(icon(name, themes().theme.muted, 18))
+        self.table.recolour()
+
+    # Reading the folder ------------------------------------------------------------------------------------
+
+    def _use_folder(self) -> None:
+        self._folder.use(self._state.folder)
+        self.folder.setText(_from_home(self._state.folder))
+        self.folder.setToolTip(str(self._state.folder))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the folder again, but not while a name is being edited in the table."""
+        if self.view.is_editing():
+            self._folder.look_soon()
+        else:
+            self._folder.refresh()
+
+    def _show(self, entries: list[Entry]) -> None:
+        chosen = {entry.path for entry in self.selected()}
+        self.table.show_entries(entries)
+        self._select(chosen)
+        self.pages.empty.set_text(
+            f"Every run is kept as a file in {self._state.folder}. Start one, or choose a folder that holds runs."
+        )
+        self.pages.show_content(bool(entries))
+
+    # The selection -----------------------------------------------------------------------------------------
+
+    def selected(self) -> list[Entry]:
+        """The chosen runs, in the order of the table."""
+        rows = sorted(self.view.selectionModel().selectedRows(), key=lambda index: index.row())
+        return [self.table.entry(self.filtered.mapToSource(index).row()) for index in rows]
+
+    def _select(self, paths: set[Path]) -> None:
+        flags = QItemSelectionModel.SelectionFlag
+        for path in paths:
+            if (row := self.table.row_of(path)) is not None:
+                index = self.filtered.mapFromSource(self.table.index(row, TITLE))
+                self.view.selectionModel().select(index, flags.Select | flags.Rows)
+
+    def _on_selection(self) -> None:
+        chosen = self.selected()
+        self.bar.drop()
+        single = len(chosen) == 1 and not chosen[0].error
+        for name in ("open", "library", "bin"):
+            self.actions_[name].setEnabled(bool(chosen))
+        for name in ("rename", "note"):
+            self.actions_[name].setEnabled(single)
+        self.actions_["integers"].setEnabled(single and chosen[0].precision.endswith("-qat"))
+        shown, total = self.filtered.rowCount(), self.table.rowCount()
+        if len(chosen) == 1:
+            entry = chosen[0]
+            told = entry.error or "\n".join(part for part in (entry.path.name, entry.note) if part)
+        else:
+            told = f"{len(chosen)} of {total} runs selected" if chosen else f"{total} runs"
+            told += f", {total - shown} hidden by the filter" if shown < total else ""
+        self.told.setText(told)
+
+    # What a user does with runs ----------------------------------------------------------------------------
+
+    def open_selected(self) -> None:
+        """Open the chosen runs and look at them."""
+        opened = [self._state.open_file(entry.path) for entry in self.selected()]
+        if any(opened):
+            self._state.panel_wanted.emit("live")
+
+    def _edit_cell(self, column: int) -> None:
+        rows = self.view.selectionModel().selectedRows()
+        if len(rows) == 1:
+            self.view.setColumnHidden(column, False)
+            index = self.filtered.index(rows[0].row(), column)
+            self.view.scrollTo(index)
+            self.view.setCurrentIndex(index)
+            self.view.edit(index)
+
+    def _edit(self, entry: Entry, column: int, text: str) -> bool:
+        try:
+            rename(entry.path, text) if column == TITLE else annotate(entry.path, text)
+        except RunFileError as error:
+            self._state.notice.emit(Problem(str(error)))
+            return False
+        if column == TITLE and text.strip():
+            for key in self._keys_of([entry]):
+                self._state.rename(key, text.strip())
+        self._folder.look_soon()
+        return True
+
+    def _keys_of(self, entries: list[Entry]) -> list[str]:
+        """The keys under which these runs are open in the window."""
+        paths = {entry.path.absolute() for entry in entries}
+        return [k for k, opened in self._state.runs.items() if opened.run.path and opened.run.path.absolute() in paths]
+
+    def show_integers(self) -> None:
+        """What the chosen run measured of its integer model."""
+        self._integers.show_model(self.selected()[0].path)
+
+    def show_in_folder(self) -> None:
+        for folder in {entry.path.parent for entry in self.selected()}:
+            QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))
+
+    def ask_to_delete(self) -> None:
+        """Ask in the place of the buttons; the run that is training cannot be deleted."""
+        self._doomed = self.selected()
+        if self._state.active_key in self._keys_of(self._doomed):
+            text = "A run that is still training cannot be deleted; stop it first."
+            self._state.notice.emit(Problem(text, severity="warning"))
+        elif self._doomed:
+            what = f"“{self._doomed[0].title}”" if len(self._doomed) == 1 else f"these {len(self._doomed)} runs"
+            self.bar.ask(f"Move {what} to the bin?")
+
+    def _delete_doomed(self) -> None:
+        doomed, self._doomed = self._doomed, []
+        for key in self._keys_of(doomed):
+            self._state.close_run(key)
+        task = Background(partial(_delete, [entry.path for entry in doomed]))
+        task.answered.connect(self._on_deleted)
+        task.begin()
+
+    def _on_deleted(self, faults: list[str]) -> None:
+        for fault in faults:
+            self._state.notice.emit(Problem(fault))
+        self.refresh()
+
+    def ask_for_folder(self) -> None:
+        dialog = QFileDialog(self, "Choose the folder of runs", str(self._state.folder))
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(lambda name: self._state.set_folder(Path(name)))
+        dialog.open()
+
+
+def _delete(paths: list[Path]) -> list[str]:
+    """Move files to the bin; what could not be moved, as sentences."""
+    faults = []
+    for path in paths:
+        try:
+            delete(path)
+        except RunFileError as error:
+            faults.append(str(error))
+    return faults
+
+
+def _from_home(path: Path) -> str:
+    """A path as people say it: `~/precgui-runs`."""
+    home = Path.home()
+    return str(Path("~", path.relative_to(home))) if path.is_relative_to(home) else str(path)

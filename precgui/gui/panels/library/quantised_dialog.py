@@ -1,0 +1,263 @@
+"""The integer model of a quantised run: size, accuracy, latency, errors of its layers; and once more evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QPainter
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QDialog,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QPushButton,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.events import Metric
+from precgui.gui.theme import themes
+from precgui.gui.workers.background import Background
+from precgui.gui.workers.engine_task import EngineTask
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import open_run
+from precgui.runs.metric import metric_of, value_text
+from precgui.runs.quantised_model import IntegerModel, LayerError, MeasuredModel, integer_model
+
+UNKNOWN = "–"
+_HEADS = ("Model", "Size")
+_SHARE = Qt.ItemDataRole.UserRole
+_EVALUATE = "precgui.engine.qat.saved_model:evaluate_in_child"
+Index = QModelIndex | QPersistentModelIndex
+
+
+class _ShareBar(QStyledItemDelegate):
+    """A bar as long as the error is large beside the largest, under the text."""
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        share = index.data(_SHARE)
+        if share:
+            rect = QRectF(option.rect).adjusted(4, option.rect.height() - 6, -4, -3)
+            rect.setWidth(max(2.0, rect.width() * share))
+            painter.fillRect(rect, QColor(themes().theme.accent))
+        super().paint(painter, option, index)
+
+
+class IntegerModels(QObject):
+    """Opens the dialog of a run file once that has been read in a thread. `failed` carries a sentence."""
+
+    failed = Signal(str)
+
+    def __init__(self, panel: QWidget) -> None:
+        super().__init__(panel)
+        self._panel = panel
+        self.dialog: IntegerDialog | None = None
+
+    def show_model(self, path: Path) -> None:
+        reading = Background(partial(_read, path))
+        reading.answered.connect(self._show)
+        reading.begin()
+
+    def _show(self, found: tuple[str, IntegerModel, Metric] | str) -> None:
+        if isinstance(found, str):
+            self.failed.emit(found)
+            return
+        self.dialog = IntegerDialog(*found, self._panel.window())
+        self.dialog.open()
+
+
+def _read(path: Path) -> tuple[str, IntegerModel, Metric] | str:
+    """Title, integer model and metric of a run, or a sentence."""
+    try:
+        with open_run(path) as run:
+            model = integer_model(run)
+            told = f"{path.name} has no integer model: the run did not reach its end, or qat.measure was off"
+            return (run.title, model, metric_of(run.environment)) if model else told
+    except RunFileError as error:
+        return str(error)
+
+
+class IntegerDialog(QDialog):
+    """`evaluated` carries what the engine said of the saved model, or a sentence."""
+
+    evaluated = Signal(object)
+
+    def __init__(self, title: str, model: IntegerModel, metric: Metric, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(f"Integer model of {title}")
+        self._model, self._metric = model, metric
+        self._task: EngineTask | None = None
+        self.models = _table([*_HEADS, metric.title, "Loss", *map(_samples, model.batches)], len(model.models))
+        self.layers = _table(["Layer", "Bits", "Error of weights", "Error of result"], len(model.layers))
+        self.told = QLabel(self)
+        self.again = QPushButton("Evaluate again", self)
+        self._lay_out()
+        self._fill_models()
+        self._fill_layers()
+        self.resize(min(720, parent.width() - 48), min(560, parent.height() - 48))
+
+    def _lay_out(self) -> None:
+        how = QLabel(_how(self._model), self)
+        for label in (how, self.told):
+            label.setProperty("kind", "muted")
+            label.setWordWrap(True)
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.models.setAccessibleName("The forms of the model")
+        self.layers.setAccessibleName("Quantisation error of each layer")
+        self.models.setFixedHeight(_height(self.models, len(self._model.models)))
+        self.layers.setMinimumHeight(_height(self.layers, min(3, len(self._model.layers))))
+        self.told.setText(_kept(self._model))
+        self.again.setEnabled(self._model.file is not None)
+        self.again.setToolTip("Read the saved model and evaluate it on the validation set, in a process of its own")
+        self.again.clicked.connect(self.evaluate)
+        close = QPushButton("Close", self)
+        close.clicked.connect(self.close)
+        close.setDefault(True)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.again)
+        buttons.addStretch(1)
+        buttons.addWidget(close)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(16, 16, 16, 16)
+        layout.setSpacing(12)
+        for widget in (self.models, how):
+            layout.addWidget(widget)
+        layout.addWidget(self.layers, 1)
+        layout.addWidget(self.told)
+        layout.addLayout(buttons)
+
+    def _fill_models(self) -> None:
+        integers = self._model.models[-1]
+        for row, form in enumerate(self._model.models):
+            metric = value_text(self._metric, form.metric, UNKNOWN)
+            loss = UNKNOWN if form.loss is None else f"{form.loss:.4g}"
+            times = [_latency(form, integers, count) for count in self._model.batches]
+            for column, text in enumerate([form.title, _size(form, self._model.models[0]), metric, loss, *times]):
+                self.models.setItem(row, column, _cell(text, left=column == 0))
+
+    def _fill_layers(self) -> None:
+        largest = max((_worst(layer) for layer in self._model.layers), default=0.0)
+        for row, layer in enumerate(self._model.layers):
+            self.layers.setItem(row, 0, _cell(layer.name, left=True))
+            self.layers.setItem(row, 1, _cell(str(layer.bits)))
+            for column, error in ((2, layer.weight_error), (3, layer.output_error)):
+                cell = _cell(f"{100 * error:.2f} %")
+                cell.setData(_SHARE, error / largest if largest else 0.0)
+                self.layers.setItem(row, column, cell)
+        self.layers.setItemDelegate(_ShareBar(self.layers))
+
+    # Once more ----------------------------------------------------------------------------------------------
+
+    def evaluate(self) -> None:
+        """Read the saved model and evaluate it, in a child process."""
+        self.again.setEnabled(False)
+        self.told.setText("Evaluating the saved model...")
+        self._task = EngineTask(_EVALUATE, {"path": str(self._model.file)})
+        self._task.said.connect(self._show)
+        self._task.ended.connect(self._on_ended)
+        self._task.start()
+
+    def _show(self, told: dict[str, Any]) -> None:
+        self.told.setText(told["error"] if "error" in told else self._sentence(told))
+        self.evaluated.emit(told)
+
+    def _sentence(self, told: dict[str, Any]) -> str:
+        parts = []
+        if "metric" in told["now"]:
+            now, before = (value_text(self._metric, told[when].get("metric"), UNKNOWN) for when in ("now", "saved"))
+            parts.append(f"{self._metric.title} {now} (saved with {before})")
+        before = told["saved"].get("loss")
+        was = UNKNOWN if before is None else f"{before:.4g}"
+        parts.append(f"loss {told['now']['loss']:.4g} (saved with {was})")
+        return f"Evaluated again on {told['samples']} samples: {', '.join(parts)}"
+
+    def _on_ended(self, fault: str) -> None:
+        self._task = None
+        self.again.setEnabled(True)
+        if fault:
+            self.told.setText(fault)
+            self.evaluated.emit(fault)
+
+
+def _table(heads: Sequence[str], rows: int) -> QTableWidget:
+    table = QTableWidget(rows, len(heads))
+    table.verticalHeader().hide()
+    table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 14)
+    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+    table.setShowGrid(False)
+    table.setTabKeyNavigation(False)
+    table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+    header = table.horizontalHeader()
+    header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+    header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+    header.setHighlightSections(False)
+    for column, head in enumerate(heads):
+        table.setHorizontalHeaderItem(column, _cell(head, left=column == 0))
+    return table
+
+
+def _height(table: QTableWidget, rows: int) -> int:
+    row_px = table.verticalHeader().defaultSectionSize()
+    return table.horizontalHeader().sizeHint().height() + rows * row_px + 2 * table.frameWidth() + 2
+
+
+def _cell(text: str, *, left: bool = False) -> QTableWidgetItem:
+    cell = QTableWidgetItem(text)
+    side = Qt.AlignmentFlag.AlignLeft if left else Qt.AlignmentFlag.AlignRight
+    cell.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+    return cell
+
+
+def _samples(count: int) -> str:
+    return "1 sample" if count == 1 else f"{count} samples"
+
+
+def _size(form: MeasuredModel, first: MeasuredModel) -> str:
+    if form.size_bytes is None:
+        return UNKNOWN
+    text = f"{form.size_bytes / 1024:.0f} KiB"
+    smaller = form is not first and first.size_bytes and form.size_bytes
+    return f"{text}, {first.size_bytes / form.size_bytes:.1f}x smaller" if smaller else text  # type: ignore[operator]
+
+
+def _latency(form: MeasuredModel, integers: MeasuredModel, count: int) -> str:
+    """The time, and how many times the integers' it is."""
+    time_s, least_s = form.latency_s.get(count), integers.latency_s.get(count)
+    if not time_s:
+        return UNKNOWN
+    text = f"{1e3 * time_s:.2f} ms"
+    return text if form is integers or not least_s else f"{text} ({time_s / least_s:.2f}x)"
+
+
+def _worst(layer: LayerError) -> float:
+    return max(layer.weight_error, layer.output_error)
+
+
+def _how(model: IntegerModel) -> str:
+    threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
+    by = "torchao (PT2E)" if model.backend == "torchao" else "precgui"
+    return (
+        f"Measured on the CPU with {threads}, {model.samples} validation samples; best latencies of paired rounds, in "
+        f"brackets over that of the integers. Converted by {by}; {model.native_layers} of {len(model.layers)} layers "
+        "on integer kernels. Errors are relative, in the L2 norm; the bar compares with the largest."
+    )
+
+
+def _kept(model: IntegerModel) -> str:
+    if model.file is not None:
+        return f"Saved in {model.file}"
+    if model.kept:
+        return "The saved model is no longer where it was written."
+    return "The integer model was measured and not kept; qat.save_to = auto keeps it beside the run."

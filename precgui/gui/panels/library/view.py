@@ -1,0 +1,108 @@
+"""The parts of the library: the table as it looks, and the bar of buttons that turns into a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QAbstractItemModel, QSize, Qt, Signal
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QPushButton,
+    QStackedWidget,
+    QTableView,
+    QToolButton,
+    QWidget,
+)
+
+from precgui.gui.panels.library.table import DATE, NOTE, TITLE
+
+
+class RunsView(QTableView):
+    """Whole rows are chosen; Enter or a double click is `activated`; editing begins by command only."""
+
+    def __init__(self, model: QAbstractItemModel, actions: Sequence[QAction], parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setModel(model)
+        self.setAccessibleName("Runs")
+        self.setSortingEnabled(True)
+        self.sortByColumn(DATE, Qt.SortOrder.DescendingOrder)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
+        self.addActions(list(actions))
+        self.setShowGrid(False)
+        self.setWordWrap(False)
+        self.setTabKeyNavigation(False)
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 16)
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setMinimumSectionSize(64)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        for column in (TITLE, NOTE):
+            header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
+
+    def is_editing(self) -> bool:
+        return self.state() == QAbstractItemView.State.EditingState
+
+
+def tool(action: QAction, parent: QWidget, *, with_text: bool = True) -> QToolButton:
+    button = QToolButton(parent)
+    button.setDefaultAction(action)
+    button.setIconSize(QSize(18, 18))
+    style = Qt.ToolButtonStyle
+    button.setToolButtonStyle(style.ToolButtonTextBesideIcon if with_text else style.ToolButtonIconOnly)
+    return button
+
+
+class AskBar(QStackedWidget):
+    """Buttons, and in the same place a question: nothing moves when it comes. `agreed` is the answer yes."""
+
+    agreed = Signal()
+
+    def __init__(self, actions: Sequence[QAction], agree: str, decline: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        tools = QWidget(self)
+        line = QHBoxLayout(tools)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(4)
+        for action in actions:
+            line.addWidget(tool(action, tools))
+        line.addStretch(1)
+        asking = QWidget(self)
+        self._question = QLabel(asking)
+        self._question.setTextFormat(Qt.TextFormat.PlainText)
+        self.yes = QPushButton(agree, asking)
+        self.yes.setProperty("kind", "danger")
+        self.yes.clicked.connect(self.drop)
+        self.yes.clicked.connect(self.agreed)
+        self.no = QPushButton(decline, asking)
+        self.no.setShortcut(Qt.Key.Key_Escape)
+        self.no.clicked.connect(self.drop)
+        row = QHBoxLayout(asking)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(8)
+        row.addWidget(self._question, 1)
+        row.addWidget(self.no)
+        row.addWidget(self.yes)
+        self.addWidget(tools)
+        self.addWidget(asking)
+        self.setFixedHeight(36)
+
+    def ask(self, question: str) -> None:
+        """Put the question; the careful answer has the focus."""
+        self._question.setText(question)
+        self.setCurrentIndex(1)
+        self.no.setFocus()
+
+    @property
+    def asking(self) -> bool:
+        return self.currentIndex() == 1
+
+    def drop(self) -> None:
+        """Show the buttons again."""
+        self.setCurrentIndex(0)

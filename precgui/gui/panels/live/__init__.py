@@ -1,0 +1,1 @@
+"""The Live panel: the plots of running and open runs."""

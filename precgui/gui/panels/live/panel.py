@@ -1,0 +1,165 @@
+"""Live: four linked plots of the open runs, as they go on or as they were saved, and the list of runs."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QSplitter,
+    QToolTip,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.panels.live.run_list import RunList
+from precgui.gui.plots.axes import AxisChoice
+from precgui.gui.plots.linked import LinkedPlots
+from precgui.gui.plots.signals import duration, grouped
+from precgui.gui.session import Problem, State
+from precgui.gui.widgets.empty_state import EmptyState, Pages
+
+_NARROW_PX = 760  # below this the list of runs lies under the plots
+_KEYS = (
+    "Wheel: zoom; with Shift: the value axis.\nDrag: zoom into a rectangle; with Shift or the middle button: pan.\n"
+    "Double click or F: the whole run. A: fit the values. Space: pause.\n"
+    "Left, right: pan. +, -: zoom. Shift+left, Shift+right: step through the recorded points. G: first NaN or Inf."
+)
+
+
+class LivePanel(Pages):
+    """Shows whatever runs are open in the state."""
+
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+        wanted = "Choose a precision in Run and press Start (Ctrl+R), or open a file."
+        super().__init__(EmptyState("live", "No runs yet", wanted, "Choose a precision"), parent)
+        self._state = state
+        self.plots = LinkedPlots(parent=self)
+        self.run_list = RunList(state, self)
+        self.pause_button = self._button("Pause", "Freeze the picture; the run goes on (Space)", checkable=True)
+        self.follow_button = self._button("Follow", "Back to the whole run, growing with it (F)")
+        self.fit_button = self._button("Autoscale", "Fit the value axes to what is in view (A)")
+        self.keys_button = self._button("Keys", _KEYS)
+        self.axis_choice = AxisChoice(self)
+        self.view_text = QLabel(self)
+        self._splitter = QSplitter(self)
+        self._arrange()
+        self._connect()
+        for key in state.runs:
+            self.run_list.add(key)
+        self._take_runs()
+
+    def _button(self, text: str, tip: str, checkable: bool = False) -> QPushButton:
+        button = QPushButton(self)
+        button.setText(text)
+        button.setToolTip(tip)
+        button.setCheckable(checkable)
+        button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        return button
+
+    def _arrange(self) -> None:
+        self.view_text.setProperty("kind", "muted")
+        bar = QHBoxLayout()
+        for widget in (
+            self.pause_button,
+            self.follow_button,
+            self.fit_button,
+            self.axis_choice.label,
+            self.axis_choice,
+        ):
+            bar.addWidget(widget)
+        bar.addWidget(self.view_text, 1)
+        bar.addWidget(self.keys_button)
+        self._splitter.addWidget(self.plots)
+        self._splitter.addWidget(self.run_list)
+        self._splitter.setStretchFactor(0, 1)
+        self._splitter.setChildrenCollapsible(True)
+        self._splitter.setSizes([900, 300])
+        layout = QVBoxLayout(self.content)
+        layout.setContentsMargins(12, 8, 12, 8)
+        layout.addLayout(bar)
+        layout.addWidget(self._splitter, 1)
+
+    def _connect(self) -> None:
+        state = self._state
+        state.run_added.connect(self._on_added)
+        state.run_removed.connect(self._on_removed)
+        state.run_changed.connect(self._on_changed)
+        state.data_arrived.connect(self._on_data)
+        self.empty.button.clicked.connect(lambda: state.panel_wanted.emit("setup"))
+        self.pause_button.toggled.connect(self.plots.set_paused)
+        self.follow_button.clicked.connect(self.plots.follow)
+        self.fit_button.clicked.connect(self.plots.autoscale)
+        self.axis_choice.chosen.connect(self.plots.set_over)
+        self.plots.view_changed.connect(self._tell_view)
+        self.plots.failed.connect(lambda sentence: state.notice.emit(Problem(sentence)))
+        self.keys_button.clicked.connect(self._show_keys)
+        self.run_list.jump_wanted.connect(self.jump_to_first)
+
+    def _show_keys(self) -> None:
+        QToolTip.showText(self.keys_button.mapToGlobal(self.keys_button.rect().bottomLeft()), _KEYS, self.keys_button)
+
+    def _on_added(self, key: str) -> None:
+        self.run_list.add(key)
+        self._take_runs()
+        self.plots.follow()
+
+    def _on_removed(self, key: str) -> None:
+        self.run_list.remove(key)
+        self._take_runs()
+
+    def _on_changed(self, key: str) -> None:
+        self.run_list.update_run(key)
+        self._take_runs()
+
+    def _on_data(self, key: str) -> None:
+        if self.isVisible():
+            self.plots.data_arrived()
+            self.run_list.data_arrived()
+
+    def _take_runs(self) -> None:
+        self.plots.set_runs(list(self._state.runs.values()))
+        self.show_content(bool(self._state.runs))
+        self._tell_view()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.plots.data_arrived()
+        self.run_list.data_arrived()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        narrow = event.size().width() < _NARROW_PX
+        wanted = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
+        if self._splitter.orientation() != wanted:
+            self._splitter.setOrientation(wanted)
+            self._splitter.setSizes([700, 130] if narrow else [900, 300])
+
+    def jump_to_first(self, key: str) -> None:
+        """Show where the loss of a run first was NaN or Inf."""
+        index = self.run_list.first_nonfinite(key)
+        if index is not None:
+            self.plots.jump_to(float(self._state.runs[key].run.series("loss", self.plots.over)[0][index]))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key = self.run_list.current
+        if event.key() == Qt.Key.Key_G and key is not None:
+            self.jump_to_first(key)
+        else:
+            super().keyPressEvent(event)
+
+    def _tell_view(self) -> None:
+        """Say whether the picture follows, is zoomed, or stands still."""
+        plots = self.plots
+        self.pause_button.setChecked(plots.paused)
+        self.follow_button.setEnabled(not plots.following)
+        if plots.paused and plots.paused_at is not None:
+            at = duration(plots.paused_at) if plots.over == "time_s" else f"step {grouped(plots.paused_at)}"
+            self.view_text.setText(f"Paused at {at}")
+        elif not plots.following:
+            self.view_text.setText("Zoomed")
+        else:
+            running = any(opened.run.status == "running" for opened in self._state.runs.values())
+            self.view_text.setText("Following" if running else "")

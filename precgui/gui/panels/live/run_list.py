@@ -1,0 +1,250 @@
+"""The list of open runs beside the live plots: the legend that one can act on."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QKeySequence, QPainter, QShortcut
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHBoxLayout,
+    QMenu,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QToolButton,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.plots.curve import NonFinite
+from precgui.gui.plots.export import SWATCH, swatch_icon
+from precgui.gui.plots.signals import number
+from precgui.gui.session import OpenRun, State
+from precgui.gui.theme import themes
+from precgui.runs.file.reader import SavedRun
+
+Index = QModelIndex | QPersistentModelIndex
+_REFRESH_MS = 300
+_KEY = Qt.ItemDataRole.UserRole
+DETAIL = _KEY + 1
+_ROW_PX = 8  # above and below the two lines of a row
+
+
+class _TwoLines(QStyledItemDelegate):
+    """A run as its name with a muted line of facts beneath."""
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
+        size = super().sizeHint(option, index)
+        return QSize(size.width(), 2 * option.fontMetrics.height() + _ROW_PX)
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        full = QStyleOptionViewItem(option)
+        self.initStyleOption(full, index)
+        style, name = full.widget.style(), full.text
+        place = style.subElementRect(QStyle.SubElement.SE_ItemViewItemText, full, full.widget).adjusted(3, 0, -3, 0)
+        full.text = ""
+        style.drawControl(QStyle.ControlElement.CE_ItemViewItem, full, painter, full.widget)
+        line_px, theme = full.fontMetrics.height(), themes().theme
+        place.setTop(place.center().y() - line_px)
+        painter.save()
+        middle, right = Qt.TextElideMode.ElideMiddle, Qt.TextElideMode.ElideRight
+        for text, colour, cut in ((name, theme.text, middle), (index.data(DETAIL), theme.muted, right)):
+            painter.setPen(QColor(colour))
+            shown = full.fontMetrics.elidedText(text, cut, place.width())
+            painter.drawText(place, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, shown)
+            place.translate(0, line_px)
+        painter.restore()
+
+
+class RunList(QWidget):
+    """Name, swatch, status and last loss of each run; show or hide, rename, recolour, close, go to the first NaN.
+
+    `jump_wanted(key)`: show where the loss of that run first was not finite.
+    """
+
+    jump_wanted = Signal(str)
+
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state = state
+        self._items: dict[str, QTreeWidgetItem] = {}
+        self._nonfinite: dict[str, NonFinite] = {}
+        self.tree = QTreeWidget(self)
+        self.rename_button = self._button("Rename", "Give the run another name here (F2)")
+        self.colour_button = self._button("Colour ▾", "Choose another colour for the run")
+        self.jump_button = self._button("First NaN", "Show where the loss first was NaN or Inf (G)")
+        self.close_button = self._button("Close", "Take the run out of the window; its file stays (Delete)")
+        self._timer = QTimer(self, interval=_REFRESH_MS, singleShot=True)
+        self._arrange()
+        self._connect()
+        self._on_selected()
+
+    def _button(self, text: str, tip: str) -> QToolButton:
+        button = QToolButton(self)
+        button.setText(text)
+        button.setToolTip(tip)
+        button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        return button
+
+    def _arrange(self) -> None:
+        self.tree.setHeaderHidden(True)
+        self.tree.setItemDelegate(_TwoLines(self.tree))
+        self.tree.setRootIsDecorated(False)
+        self.tree.setUniformRowHeights(True)
+        self.tree.setIconSize(SWATCH)
+        self.tree.setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        self.tree.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.tree.setAccessibleName("Open runs")
+        self.colour_button.setStyleSheet("QToolButton::menu-indicator { image: none; }")
+        self.colour_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.colour_button.setMenu(QMenu(self.colour_button))
+        buttons = QHBoxLayout()
+        buttons.setSpacing(2)
+        for button in (self.rename_button, self.colour_button, self.jump_button, self.close_button):
+            buttons.addWidget(button)
+        buttons.addStretch(1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.tree, 1)
+        layout.addLayout(buttons)
+
+    def _connect(self) -> None:
+        self.tree.itemChanged.connect(self._on_item_changed)
+        self.tree.itemSelectionChanged.connect(self._on_selected)
+        self.tree.itemDoubleClicked.connect(lambda item, column: self.tree.editItem(item, 0))
+        self.rename_button.clicked.connect(self.rename)
+        self.jump_button.clicked.connect(self._jump)
+        self.close_button.clicked.connect(self._close)
+        self.colour_button.menu().aboutToShow.connect(self._fill_colours)
+        self._timer.timeout.connect(self._refresh_values)
+        for key, slot in (("F2", self.rename), ("Del", self._close)):
+            QShortcut(QKeySequence(key), self.tree, slot, context=Qt.ShortcutContext.WidgetShortcut)
+        themes().changed.connect(self._repaint)
+
+    # Runs
+
+    def add(self, key: str) -> None:
+        item = QTreeWidgetItem()
+        item.setData(0, _KEY, key)
+        item.setFlags(item.flags() | Qt.ItemFlag.ItemIsUserCheckable | Qt.ItemFlag.ItemIsEditable)
+        self._items[key] = item
+        self._nonfinite[key] = NonFinite()
+        self.tree.addTopLevelItem(item)
+        self.update_run(key)
+        self.tree.setCurrentItem(item)
+
+    def remove(self, key: str) -> None:
+        item = self._items.pop(key)
+        del self._nonfinite[key]
+        self.tree.takeTopLevelItem(self.tree.indexOfTopLevelItem(item))
+
+    def update_run(self, key: str) -> None:
+        """Take over name, colour, visibility and status."""
+        opened, item = self._state.runs[key], self._items[key]
+        self.tree.blockSignals(True)
+        item.setText(0, opened.name)
+        item.setToolTip(0, _tool_tip(opened))
+        item.setIcon(0, swatch_icon(opened))
+        item.setCheckState(0, Qt.CheckState.Checked if opened.visible else Qt.CheckState.Unchecked)
+        self.tree.blockSignals(False)
+        self._refresh_value(key)
+
+    def data_arrived(self) -> None:
+        """Values follow within a fraction of a second, together."""
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def _refresh_values(self) -> None:
+        for key in self._items:
+            self._refresh_value(key)
+
+    def _refresh_value(self, key: str) -> None:
+        run, item, bad = self._state.runs[key].run, self._items[key], self._nonfinite[key]
+        loss = run.series("loss")[1]
+        bad.update(loss)
+        writer = run.written_by if isinstance(run, SavedRun) else ""
+        parts = [
+            f"being written by {writer}" if writer else str(run.status),
+            f"loss {number(float(loss[-1]), 4)}" if len(loss) else "",
+            bad.sentence(),
+        ]
+        self.tree.blockSignals(True)
+        item.setData(0, DETAIL, " · ".join(part for part in parts if part))
+        item.setData(0, Qt.ItemDataRole.AccessibleTextRole, f"{item.text(0)}, {item.data(0, DETAIL)}")
+        self.tree.blockSignals(False)
+        if item is self.tree.currentItem():
+            self.jump_button.setEnabled(len(bad) > 0)
+
+    def _repaint(self) -> None:
+        for key in self._items:
+            self.update_run(key)
+
+    # Acts
+
+    @property
+    def current(self) -> str | None:
+        item = self.tree.currentItem()
+        return None if item is None else str(item.data(0, _KEY))
+
+    def _on_selected(self) -> None:
+        key = self.current
+        for button in (self.rename_button, self.colour_button, self.close_button):
+            button.setEnabled(key is not None)
+        self.jump_button.setEnabled(key is not None and len(self._nonfinite[key]) > 0)
+
+    def _on_item_changed(self, item: QTreeWidgetItem, column: int) -> None:
+        key = str(item.data(0, _KEY))
+        opened = self._state.runs[key]
+        visible = item.checkState(0) == Qt.CheckState.Checked
+        name = " ".join(item.text(0).split())
+        if visible != opened.visible:
+            self._state.set_visible(key, visible)
+        elif name and name != opened.name:
+            self._state.rename(key, name)
+        else:
+            self.update_run(key)
+
+    def rename(self) -> None:
+        """Edit the name of the chosen run in place."""
+        if (item := self.tree.currentItem()) is not None:
+            self.tree.editItem(item, 0)
+
+    def _close(self) -> None:
+        if (key := self.current) is not None:
+            self._state.close_run(key)
+
+    def _jump(self) -> None:
+        if (key := self.current) is not None:
+            self.jump_wanted.emit(key)
+
+    def _fill_colours(self) -> None:
+        key = self.current
+        menu = self.colour_button.menu()
+        menu.clear()
+        if key is None:
+            return
+        opened = self._state.runs[key]
+        for index in range(len(themes().theme.runs)):
+            sample = OpenRun(key, opened.run, opened.name, index, opened.dash_index)
+            action = menu.addAction(swatch_icon(sample), f"Colour {index + 1}")
+            action.setCheckable(True)
+            action.setChecked(index == opened.colour_index)
+            action.triggered.connect(partial(self._state.set_colour, key, index))
+
+    def first_nonfinite(self, key: str) -> int | None:
+        """The index of the first step of a run whose loss was not finite."""
+        bad = self._nonfinite[key]
+        bad.update(self._state.runs[key].run.series("loss")[1])
+        return int(bad.index[0]) if len(bad) else None
+
+
+def _tool_tip(opened: OpenRun) -> str:
+    run = opened.run
+    where = str(run.path) if run.path is not None else "not saved"
+    writer = run.written_by if isinstance(run, SavedRun) else ""
+    status = f"being written by {writer}" if writer else run.status
+    return f"{opened.name}\n{run.config.precision}, seed {run.config.seed}, {status}\n{where}"

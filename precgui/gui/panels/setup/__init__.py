@@ -1,0 +1,1 @@
+"""The Run panel: the configuration of a run."""

@@ -1,0 +1,342 @@
+"""Run: choose a recipe and a precision, change what you like, start it or queue it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, QSize, Qt
+from PySide6.QtGui import QAction, QGuiApplication
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFileDialog,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QMenu,
+    QMessageBox,
+    QPushButton,
+    QScrollArea,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.config import (
+    DEFAULT_RECIPE,
+    EMULATED,
+    PRECISION_GROUPS,
+    RECIPES,
+    ConfigError,
+    RunConfig,
+    build,
+    is_own_task,
+    load,
+    to_toml,
+)
+from precgui.config.names import EMULATED_TOLD
+from precgui.events import Severity
+from precgui.gui.panels.setup.precision_cards import ChoiceCards
+from precgui.gui.session import Problem, State
+from precgui.gui.theme import themes
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.empty_state import named, panel_head
+from precgui.gui.widgets.form import Form
+from precgui.gui.widgets.icons import icon
+
+
+class Consent(QObject):
+    """Remembers, for as long as the window lives, to which code the user has agreed."""
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
+        self._window = window
+        self._agreed: set[str] = set()
+        self.question: QMessageBox | None = None
+
+    def before(self, task: str, act: Callable[[], None]) -> None:
+        """Do `act` at once when precgui brings the task itself or was allowed to run it before; otherwise ask."""
+        if not is_own_task(task) or task in self._agreed:
+            act()
+        elif self.question is None:
+            self._ask(task, act)
+
+    def _ask(self, task: str, act: Callable[[], None]) -> None:
+        place, _, function = task.rpartition(":")
+        box = QMessageBox(self._window)
+        box.setWindowTitle("Run code of your own")
+        box.setText(f"This run executes the code in {place}.")
+        box.setInformativeText(
+            f"It calls {function}, which may do whatever you may do: read and change your files, use the network. "
+            "Agree only if you wrote it or know who did."
+        )
+        agree = QPushButton("Run this code", box)
+        agree.setProperty("kind", "danger")
+        agree.clicked.connect(lambda: self._agree(task, act))
+        refuse = QPushButton("Cancel", box)
+        box.addButton(agree, QMessageBox.ButtonRole.AcceptRole)
+        box.addButton(refuse, QMessageBox.ButtonRole.RejectRole)
+        box.setDefaultButton(refuse)
+        box.setEscapeButton(refuse)
+        box.finished.connect(self._on_answered)
+        self.question = box
+        box.open()
+
+    def _agree(self, task: str, act: Callable[[], None]) -> None:
+        self._agreed.add(task)
+        act()
+
+    def _on_answered(self) -> None:
+        if self.question is not None:
+            self.question.deleteLater()
+            self.question = None
+
+
+_PLAIN = re.compile(r"[a-z][a-z0-9_:-]*")
+_WORDS_OF_TOML = ("true", "false", "inf", "nan", "none")
+
+
+def changes(base: Mapping[str, Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of all that differs from `base`."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from changes(base[name], value, f"{prefix}{name}.")
+        elif value != base[name]:
+            yield prefix + name, value
+
+
+def value_text(value: object) -> str:
+    """A value as `--set` reads it back."""
+    if value is None:
+        return "none"
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value not in _WORDS_OF_TOML:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def command(source: str, base: RunConfig, config: RunConfig) -> str:
+    """The command line that starts `config`, told as what differs from `source`, a recipe or a TOML file."""
+    words = ["precgui", "run", source]
+    for path, value in changes(base.model_dump(), config.model_dump()):
+        words += ["--set", f"{path}={value_text(value)}"]
+    return shlex.join(words)
+
+
+TOML_FILES = "Configurations (*.toml);;All files (*)"
+
+
+class SetupPanel(QWidget):
+    """The form of a run. `source` names the recipe or file that it started from, `base` is its config."""
+
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state = state
+        self.source, self.base = DEFAULT_RECIPE, RECIPES[DEFAULT_RECIPE][1]
+        self.recipes = QComboBox(self)
+        self.recipes.addItems(list(RECIPES))
+        self.recipes.setAccessibleName("Recipe to start from")
+        ignore_wheel(self.recipes)
+        self.recipe_told = QLabel(self)
+        self.recipe_told.setProperty("kind", "muted")
+        self.recipe_told.setWordWrap(True)
+        self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_TOLD, "e4m3fn"), self)
+        self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
+        self.consent = Consent(self)
+        self.message = QLabel(self)
+        self.message.setWordWrap(True)
+        self.message.setTextFormat(Qt.TextFormat.PlainText)
+        self.start_button = QPushButton("Start", self)
+        self.start_button.setProperty("kind", "primary")
+        self.queue_button = QToolButton(self)
+        self.queue_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.queue_button.setMenu(QMenu(self.queue_button))
+        self._tools = {
+            "open": self._tool("open", "Load a configuration from a TOML file", self.ask_to_load),
+            "save": self._tool("save", "Save this configuration as a TOML file", self.ask_to_save),
+            "copy": self._tool("copy", "Copy as a command for the terminal", self.copy_command),
+            "reset": self._tool("reset", "Put everything back as in the recipe", self.new_run),
+        }
+        self._lay_out()
+        self.recipes.activated.connect(lambda _: self.use_recipe(self.recipes.currentText()))
+        self.form.changed.connect(self._refresh)
+        self.start_button.clicked.connect(self.start)
+        state.queue_changed.connect(self._refresh)
+        state.run_changed.connect(lambda _: self._refresh())
+        themes().changed.connect(self._recolour)
+        self._recolour()
+        self.use_recipe(DEFAULT_RECIPE)
+
+    # Layout ------------------------------------------------------------------------------------------------
+
+    def _tool(self, drawing: str, told: str, act: object) -> QToolButton:
+        button = QToolButton(self)
+        button.setIconSize(QSize(18, 18))
+        button.setToolTip(told)
+        button.setAccessibleName(told)
+        button.clicked.connect(act)
+        return button
+
+    def _lay_out(self) -> None:
+        page = QWidget(self)
+        column = QVBoxLayout(page)
+        column.setContentsMargins(24, 16, 24, 24)
+        column.setSpacing(12)
+        start_from = named("Start from", self.recipes)
+        column.addLayout(panel_head("Run", start_from, self.recipes, *self._tools.values()))
+        column.addWidget(self.recipe_told)
+        column.addSpacing(4)
+        column.addWidget(_heading("Precision", page))
+        column.addWidget(self.precision)
+        column.addSpacing(4)
+        column.addWidget(self.form)
+        column.addStretch(1)
+        scroll = QScrollArea(self)
+        scroll.setWidget(page)
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.scroller = scroll
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(scroll, 1)
+        layout.addWidget(self._footer())
+
+    def _footer(self) -> QFrame:
+        footer = QFrame(self)
+        footer.setProperty("kind", "footer")
+        line = QHBoxLayout(footer)
+        line.setContentsMargins(24, 8, 24, 8)
+        line.setSpacing(12)
+        line.addWidget(self.message, 1)
+        line.addWidget(self.queue_button)
+        line.addWidget(self.start_button)
+        metrics = self.start_button.fontMetrics()
+        self.start_button.setMinimumWidth(metrics.horizontalAdvance("Queue run") + 48)
+        return footer
+
+    def _recolour(self) -> None:
+        for drawing, button in self._tools.items():
+            button.setIcon(icon(drawing, themes().theme.muted, 18))
+
+    # What to run -------------------------------------------------------------------------------------------
+
+    def use_recipe(self, name: str) -> None:
+        """Start from a recipe by name."""
+        self._use(name, RECIPES[name][1])
+
+    def _use(self, source: str, config: RunConfig) -> None:
+        self.source, self.base = source, config
+        self.recipes.setCurrentIndex(self.recipes.findText(source))
+        self.recipes.setPlaceholderText(Path(source).name)
+        told = RECIPES[source][0] if source in RECIPES else f"Loaded from {source}"
+        self.recipe_told.setText(told)
+        self.form.set_base(config)
+        self.form.set_value(config)
+
+    def new_run(self) -> None:
+        """Put everything back as the recipe or file says."""
+        self._use(self.source, self.base)
+
+    def load(self, path: Path) -> None:
+        """Start from a TOML file; one that cannot be used leaves the form as it is and says why."""
+        try:
+            config = load(path)
+        except ConfigError as error:
+            self._tell("error", f"{path.name} cannot be used: {error}")
+            return
+        self._use(str(path), config)
+
+    def save(self, path: Path) -> None:
+        """Write the config as TOML."""
+        config = self.form.value()
+        if config is None:
+            return
+        try:
+            path.write_text(to_toml(config), encoding="utf-8")
+        except OSError as error:
+            self._tell("error", f"The configuration was not saved: {error}")
+            return
+        self._tell("info", f"The configuration was saved as {path}")
+
+    def ask_to_load(self) -> None:
+        dialog = QFileDialog(self, "Load a configuration", str(Path.home()), TOML_FILES)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(lambda name: self.load(Path(name)))
+        dialog.open()
+
+    def ask_to_save(self) -> None:
+        dialog = QFileDialog(self, "Save the configuration", str(Path.home()), TOML_FILES)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix("toml")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(lambda name: self.save(Path(name)))
+        dialog.open()
+
+    def copy_command(self) -> None:
+        """Put the command that starts this run on the clipboard."""
+        if (config := self.form.value()) is not None:
+            text = command(self.source, self.base, config)
+            QGuiApplication.clipboard().setText(text)
+            self._tell("info", f"Copied: {text}")
+
+    def _tell(self, severity: Severity, text: str) -> None:
+        self._state.notice.emit(Problem(text, severity=severity))
+
+    # Starting ----------------------------------------------------------------------------------------------
+
+    def can_start(self) -> bool:
+        return self.form.value() is not None
+
+    def start(self) -> None:
+        """Start the run, or queue it behind the one that is active. With a fault: go to it."""
+        config = self.form.value()
+        if config is None:
+            if faulty := self.form.first_fault():
+                self.scroller.ensureWidgetVisible(faulty)
+                faulty.setFocus()
+            return
+        self.consent.before(config.task, lambda: self._start(config))
+
+    def _start(self, config: RunConfig) -> None:
+        was_busy = self._state.is_training
+        self._state.start(config)
+        if not was_busy:
+            self._state.panel_wanted.emit("live")
+
+    def _refresh(self) -> None:
+        faults = self.form.faults
+        busy, waiting = self._state.is_training, self._state.queue
+        self.start_button.setEnabled(not faults)
+        self.start_button.setText("Queue run" if busy else "Start")
+        reason = "; ".join(f"{path}: {text}" if path else text for path, text in faults.items())
+        told = "Add this run to the queue (Ctrl+R)" if busy else "Start this run (Ctrl+R)"
+        self.start_button.setToolTip(f"Not possible yet: {reason}" if faults else told)
+        self._tools["save"].setEnabled(not faults)
+        self._tools["copy"].setEnabled(not faults)
+        config = self.form.value()
+        if config is None:
+            count = f"{len(faults)} values have" if len(faults) > 1 else "One value has"
+            self.message.setText(f"{count} to be corrected: {', '.join(path for path in faults if path)}")
+        else:
+            self.message.setText(f"{config.display_title}, from {Path(self.source).name}")
+        self.queue_button.setVisible(bool(waiting))
+        self.queue_button.setText(f"{len(waiting)} in the queue")
+        menu = self.queue_button.menu()
+        menu.clear()
+        for n, queued in enumerate(waiting):
+            action = QAction(f"Take out: {queued.display_title}", menu)
+            action.triggered.connect(partial(self._state.unqueue, n))
+            menu.addAction(action)
+
+
+def _heading(text: str, parent: QWidget) -> QLabel:
+    heading = QLabel(text, parent)
+    heading.setProperty("kind", "heading")
+    return heading

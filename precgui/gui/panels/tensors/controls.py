@@ -1,0 +1,131 @@
+"""What is chosen in the Tensors panel: run, kind of tensors, how they are put together, format and loss scale."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
+
+from precgui.gui.plots.signals import power_label
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.runs.tensors.grouping import GROUPINGS
+from precgui.runs.tensors.what_if import format_names
+
+SCALES = (-24, 40)  # exponents of two that the slider reaches
+PACE_MS = 16  # between two answers while the slider is dragged: 60 a second
+SETTLED_MS = 250  # without a move until the list is put in order again
+_ANSWERS = (
+    "Zeros and the largest safe scale are counted, of the elements and steps that were looked at. The share that "
+    "overflows is interpolated within one octave. The signal-to-noise ratio is an estimate: mostly within 1.7 dB, less "
+    "sure where a few elements make up the sum."
+)
+
+
+class WhatIfBar(QWidget):
+    """`asked` comes when format or scale have changed, at most once in PACE_MS; the last change is never left out.
+
+    `settled` comes when neither has changed for a while.
+    """
+
+    asked = Signal()
+    settled = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.run_choice, self.kind_choice, self.grouping = QComboBox(self), QComboBox(self), QComboBox(self)
+        self.format_choice = QComboBox(self)
+        self.slider = QSlider(Qt.Orientation.Horizontal, self)
+        self.scale_text, self.certainty = QLabel(self), QLabel(self)
+        self._pace = QTimer(self, singleShot=True, interval=PACE_MS)
+        self._rest = QTimer(self, singleShot=True, interval=SETTLED_MS)
+        self._waits = False
+        self._fill()
+        self._arrange()
+        self._pace.timeout.connect(self._on_pace)
+        self._rest.timeout.connect(self.settled)
+        self.format_choice.currentIndexChanged.connect(self._on_moved)
+        self.slider.valueChanged.connect(self._on_moved)
+        self._tell()
+
+    @property
+    def log2_scale(self) -> int:
+        return self.slider.value()
+
+    @property
+    def format(self) -> str:
+        return self.format_choice.currentText()
+
+    def _fill(self) -> None:
+        self.grouping.addItems(list(GROUPINGS))
+        self.format_choice.addItems(format_names())
+        self.format_choice.setCurrentText("fp16")
+        self.slider.setRange(*SCALES)
+        self.slider.setPageStep(4)
+        self.slider.setAccessibleName("Loss scale")
+        self.slider.setToolTip("The power of two that the tensors are multiplied by before they are stored")
+        self.slider.setMinimumWidth(60)
+        self.certainty.setProperty("kind", "muted")
+        for choice in (self.run_choice, self.kind_choice, self.grouping, self.format_choice):
+            ignore_wheel(choice)
+        self.run_choice.setMinimumContentsLength(12)
+        self.run_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.kind_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        widest = max((SCALES[0], SCALES[1]), key=lambda scale: len(str(scale)))
+        metrics = self.fontMetrics()
+        self.scale_text.setFixedWidth(metrics.horizontalAdvance(f"scale {power_label(widest, 2)} "))
+        self.certainty.setFixedWidth(metrics.horizontalAdvance("lower bound "))
+
+    def _arrange(self) -> None:
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        above, below = QHBoxLayout(), QHBoxLayout()
+        for text, choice, row, stretch in (
+            ("&Run", self.run_choice, above, 3),
+            ("&Tensors", self.kind_choice, above, 1),
+            ("&For", self.grouping, above, 1),
+            ("What if f&ormat", self.format_choice, below, 0),
+        ):
+            label = QLabel(text, self)
+            label.setBuddy(choice)
+            row.addWidget(label)
+            row.addWidget(choice, stretch)
+        below.addWidget(self.slider, 1)
+        below.addWidget(self.scale_text)
+        below.addWidget(self.certainty)
+        rows.addLayout(above)
+        rows.addLayout(below)
+
+    def _on_moved(self) -> None:
+        self._tell()
+        self._rest.start()
+        if self._pace.isActive():
+            self._waits = True
+            return
+        self._pace.start()
+        self.asked.emit()
+
+    def _on_pace(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._pace.start()
+            self.asked.emit()
+
+    def _tell(self) -> None:
+        self.scale_text.setText(f"scale {power_label(self.log2_scale, 2)}")
+        self.scale_text.setToolTip(f"{2.0**self.log2_scale:,.10g}".replace(",", " "))
+
+    def show_certainty(self, word: str, reasons: list[str]) -> None:
+        """How far the answer can be trusted, in a word, and why."""
+        self.certainty.setText(word)
+        self.certainty.setToolTip("\n".join([*reasons, _ANSWERS]))
+        self.certainty.setAccessibleDescription(" ".join([*reasons, _ANSWERS]))
+
+
+def fill(choice: QComboBox, items: dict[str, str], chosen: str | None, otherwise: int) -> None:
+    """Offer `items`, titles by their data, and choose one; what is offered already stays, also while it is open."""
+    if {choice.itemData(row): choice.itemText(row) for row in range(choice.count())} != items:
+        choice.clear()
+        for key, title in items.items():
+            choice.addItem(title, key)
+            choice.setItemData(choice.count() - 1, title, Qt.ItemDataRole.ToolTipRole)
+        choice.setCurrentIndex(list(items).index(chosen) if chosen in items else otherwise)
+    choice.setToolTip(choice.currentText())

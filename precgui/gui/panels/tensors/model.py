@@ -1,0 +1,246 @@
+"""The list of tensors as a model: what a format and scale would do to each, its statistics, its largest values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QSortFilterProxyModel, Qt, Signal
+from PySide6.QtWidgets import QWidget
+
+from precgui.gui.plots.signals import grouped, power_label
+from precgui.runs.tensors.confidence import NOTHING, share_text, spread, spread_text
+from precgui.runs.tensors.grouping import View
+from precgui.runs.tensors.what_if import Prediction
+from precgui.runs.tensors.what_if_table import largest, mean_changed
+
+Index = QModelIndex | QPersistentModelIndex
+NAME, UNDERFLOW, OVERFLOW, SNR, SAFE, AMAX, CHANGED, BAD, TREND = range(9)
+_UP, _DOWN = Qt.SortOrder.AscendingOrder, Qt.SortOrder.DescendingOrder
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A heading, what it says when pointed at, and the order in which the worst comes first."""
+
+    title: str
+    told: str
+    first: Qt.SortOrder = _DOWN
+
+
+_COLUMNS = (
+    _Column("Tensor", "Parameter, module or optimizer state", _UP),
+    _Column("To zero", "Share of all elements that are not zero and would become zero"),
+    _Column("Overflow", "Share of all elements that would not fit into the format"),
+    _Column("SNR", "Foretold ratio of signal to rounding noise", _UP),
+    _Column("Safe scale", "The largest power of two as loss scale that lets nothing overflow", _UP),
+    _Column("Largest", "The largest finite magnitude over the run"),
+    _Column("Changed", "Share of the elements that a step changes, on average; of updates only", _UP),
+    _Column("NaN/Inf", "The first recorded step with NaN or Inf", _UP),
+    _Column("Trend", "Largest magnitude in each recorded step, logarithmic"),
+)
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+
+
+class TensorTable(QAbstractTableModel):
+    """Rows are the tensors of a view, the whole first; numbers that the slider moves come in by `predict`.
+
+    `refreshed`: the same tensors have other numbers, because the run went on.
+    """
+
+    predicted = Signal(object)  # by column, which rows have another number than before
+    refreshed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.names: tuple[str, ...] = ()
+        self._view: View | None = None
+        self._counts: NDArray[np.float64] = np.empty(0)
+        self._columns: dict[int, NDArray[np.float64]] = {}
+        self._spreads: dict[int, NDArray[np.float64]] = {}
+        self._series: NDArray[np.float64] = np.empty((0, 0))
+
+    def show_view(self, view: View | None) -> bool:
+        """Whether these are other tensors than before."""
+        same = view is not None and view.names == self.names
+        if not same:
+            self.beginResetModel()
+        self._view, self.names = view, view.names if view is not None else ()
+        self._columns, self._spreads = {}, {}
+        if view is not None:
+            self._take(view)
+        if same:
+            self.refreshed.emit()
+        else:
+            self.endResetModel()
+        return not same
+
+    @np.errstate(all="ignore")
+    def _take(self, view: View) -> None:
+        amax = view.amax
+        self._columns = {AMAX: largest(view), CHANGED: mean_changed(view), BAD: view.first_bad_steps()}
+        self._series = np.log2(np.where(amax > 0, amax, np.nan)).T
+        self._counts = view.what_if.count
+
+    def has(self, column: int) -> bool:
+        """Whether any tensor has a number in this column."""
+        values = self._columns.get(column)
+        return values is not None and not np.isnan(values).all()
+
+    def predict(self, told: Prediction | None) -> None:
+        """Show a prediction for each tensor, or none.
+
+        Says so by `predicted`, not by `dataChanged`, upon which Qt paints the whole list anew, lines and all.
+        """
+        if told is None or self._view is None:
+            return
+        columns = {UNDERFLOW: told.underflow, OVERFLOW: told.overflow, SNR: told.snr_db, SAFE: told.safe_scale}
+        moved = {column: _moved(self._columns.get(column), values) for column, values in columns.items()}
+        self._columns |= columns
+        sampled = self._sampled
+        if sampled.any():
+            self._spreads = {column: spread(columns[column], sampled, self._counts) for column in (UNDERFLOW, OVERFLOW)}
+        self.predicted.emit(moved)
+
+    @property
+    def _sampled(self) -> NDArray[np.float64]:
+        return self._view.sampled if self._view is not None else np.zeros((0, 2))
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 (Qt's signature)
+        return 0 if parent.isValid() else len(self.names)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(_COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        column, kind = _COLUMNS[section], Qt.ItemDataRole
+        answers = {
+            kind.DisplayRole: column.title,
+            kind.ToolTipRole: column.told,
+            kind.TextAlignmentRole: _LEFT if section in (NAME, TREND) else _RIGHT,
+            kind.InitialSortOrderRole: column.first.value,
+        }
+        return answers.get(Qt.ItemDataRole(role))
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        row, column = index.row(), index.column()
+        kind = Qt.ItemDataRole
+        if role == kind.TextAlignmentRole:
+            return _LEFT if column == NAME else _RIGHT
+        if role == kind.ToolTipRole:
+            return self._told(row, column)
+        if role != kind.DisplayRole:
+            return None
+        return self.names[row] if column == NAME else self.text(row, column)
+
+    def text(self, row: int, column: int) -> str:
+        """A number as the list shows it."""
+        return text_of(column, self.value(row, column))
+
+    def value(self, row: int, column: int) -> float:
+        """The number of a cell, NaN where there is none."""
+        values = self._columns.get(AMAX if column == TREND else column)
+        return float("nan") if values is None else float(values[row])
+
+    def heights(self, row: int) -> NDArray[np.float64]:
+        """log2 of the largest magnitude in each recorded row."""
+        own: NDArray[np.float64] = self._series[row]
+        return own
+
+    def line(self, row: int) -> str:
+        """A row for a spreadsheet: the name and the plain numbers, with tabs between them."""
+        numbers = (self.value(row, column) for column in range(UNDERFLOW, TREND))
+        return "\t".join([self.names[row], *("" if isnan(number) else f"{number!r}" for number in numbers)])
+
+    @staticmethod
+    def heading() -> str:
+        """The first line above `line`."""
+        units = {UNDERFLOW: " (share)", OVERFLOW: " (share)", SNR: " (dB)", SAFE: " (log2)", CHANGED: " (share)"}
+        titles = [f"{_COLUMNS[column].title}{units.get(column, '')}" for column in range(TREND)]
+        return "\t".join([*titles[:BAD], "NaN/Inf (first step)"])
+
+    def _told(self, row: int, column: int) -> str:
+        """A cell with all its digits."""
+        value, name = self.value(row, column), self.names[row]
+        if column in (UNDERFLOW, OVERFLOW) and not isnan(value):
+            off = float(self._spreads[column][row]) if column in self._spreads else 0.0
+            count, about = float(self._counts[row]), "about " if off or (column == OVERFLOW and value) else ""
+            share = spread_text(value, off)
+            elements = f"{about}{grouped(round(value * count))} of {grouped(round(count))} elements"
+            return f"{name}\n{_COLUMNS[column].title}: {share}, {elements} of all recorded steps"
+        if column == SAFE and not isnan(value):
+            return f"{name}\nSafe scale: {power_label(round(value), 2)} = {2.0**value:.10g}"
+        if column in (AMAX, TREND) and not isnan(value):
+            return f"{name}\nLargest finite magnitude: {value:.8g}"
+        return name
+
+
+class TensorOrder(QSortFilterProxyModel):
+    """The tensors that hold every word of a filter, sorted; the whole stays on top, and at the end what has no number.
+
+    A slider that moves must not shuffle the rows: `sort_again` does.
+    """
+
+    def __init__(self, model: TensorTable, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._model = model
+        self._words: list[str] = []
+        self.setDynamicSortFilter(False)
+        self.setSourceModel(model)
+        model.modelReset.connect(self.sort_again)
+
+    def set_words(self, text: str) -> None:
+        self._words = text.casefold().split()
+        self.invalidate()
+
+    def sort_again(self) -> None:
+        """As before, by the present numbers."""
+        if self.sortColumn() >= 0:
+            self.invalidate()
+            self.sort(self.sortColumn(), self.sortOrder())
+
+    def filterAcceptsRow(self, row: int, parent: Index) -> bool:
+        name = self._model.names[row].casefold()
+        return row == 0 or all(word in name for word in self._words)
+
+    def lessThan(self, left: Index, right: Index) -> bool:
+        upwards = self.sortOrder() == _UP
+        if 0 in (left.row(), right.row()):
+            return upwards == (left.row() == 0)
+        column = left.column()
+        if column == NAME:
+            return left.row() < right.row()  # the order of the model, which is that of the network
+        mine, other = self._model.value(left.row(), column), self._model.value(right.row(), column)
+        if isnan(mine) or isnan(other):
+            return upwards == isnan(other) if isnan(mine) != isnan(other) else False
+        return mine < other
+
+
+def _moved(before: NDArray[np.float64] | None, now: NDArray[np.float64]) -> NDArray[np.bool_]:
+    if before is None:
+        return np.ones(len(now), bool)
+    moved: NDArray[np.bool_] = (before != now) & ~(np.isnan(before) & np.isnan(now))
+    return moved
+
+
+def text_of(column: int, value: float) -> str:
+    """A number as the list shows it; how far it may be off is in its hint."""
+    if column == TREND or isnan(value):
+        return "" if column == TREND else NOTHING
+    if column == SNR:
+        return snr_text(value)
+    if column == SAFE:
+        return power_label(round(value), 2)
+    if column == BAD:
+        return f"step {value:.0f}"
+    return f"{value:.2e}" if column == AMAX else share_text(value)
+
+
+def snr_text(value: float) -> str:
+    return "overflow" if value == -np.inf else "exact" if value == np.inf else f"{value:.0f} dB"

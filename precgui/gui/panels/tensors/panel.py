@@ -1,0 +1,259 @@
+"""Tensors: where the exponents of gradients, weights and activations lie, and what another format would do to them."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from math import ldexp
+
+import numpy as np
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QLabel, QLineEdit, QSizePolicy, QSplitter, QVBoxLayout, QWidget
+
+from precgui.gui.panels.tensors import summary_text as verdict
+from precgui.gui.panels.tensors.controls import WhatIfBar, fill
+from precgui.gui.panels.tensors.incremental_reader import Reading
+from precgui.gui.panels.tensors.list import TensorList
+from precgui.gui.panels.tensors.model import TensorTable
+from precgui.gui.panels.tensors.spectrogram import Spectrogram
+from precgui.gui.panels.tensors.step_view import Moment
+from precgui.gui.session import State
+from precgui.gui.widgets.empty_state import EmptyState, Pages
+from precgui.runs.tensors.confidence import Basis, basis_of
+from precgui.runs.tensors.grouping import Rows, View, grouped
+from precgui.runs.tensors.what_if import Prediction, WhatIf, range_of
+
+KINDS = {
+    "gradient": "Gradients",
+    "weight": "Weights",
+    "update": "Updates",
+    "optimizer": "Optimizer state",
+    "activation": "Activations",
+    "activation_gradient": "Activation gradients",
+}
+REFRESH_MS = 1000  # of a run that goes on
+SLICE_S, PAUSE_MS = 0.01, 5  # of reading a long record, and between two of them
+_NO_RUN = "Open a run, or start one: precgui records the exponents of its gradients, weights and activations."
+_NO_TENSORS = "The open runs hold no tensors: event files never do, run files do with record.tensors (in Run)."
+
+
+class TensorsPanel(Pages):
+    """One run, one kind of tensor, one format and scale at a time."""
+
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+        super().__init__(EmptyState("tensors", "No tensors yet", _NO_RUN, "Choose a precision"), parent)
+        self._state = state
+        self.view: View | None = None
+        self._rows: Rows | None = None
+        self._reading: Reading | None = None
+        self._shown: tuple[str | None, str | None] = (None, None)
+        self._what_if: WhatIf | None = None
+        self._told: Prediction | None = None
+        self._basis: Basis | None = None
+        self._step: float | None = None
+        self._read_s = 0.0
+        self.bar = WhatIfBar(self)
+        self.verdict = QLabel(self)
+        self.table = TensorTable(self)
+        self.list = TensorList(self.table, self)
+        self.filter = QLineEdit(self)
+        self.caption = QLabel(self)
+        self.spectrogram, self.moment = Spectrogram(), Moment(self)
+        self._sides = QSplitter(self)
+        self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._rest = QTimer(self, singleShot=True, interval=PAUSE_MS)
+        self._arrange()
+        self._connect()
+        self._take_runs()
+
+    def _arrange(self) -> None:
+        self.verdict.setWordWrap(True)
+        self.verdict.setMinimumHeight(2 * self.verdict.fontMetrics().lineSpacing())  # so that nothing jumps below it
+        self.verdict.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+        self.verdict.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.filter.setPlaceholderText("Filter by any part of a name")
+        self.filter.setAccessibleName("Filter the tensors")
+        self.filter.setClearButtonEnabled(True)
+        self.caption.setProperty("kind", "muted")
+        self.caption.setTextFormat(Qt.TextFormat.PlainText)
+        self.caption.setIndent(6)
+        self.caption.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        plots = QSplitter(Qt.Orientation.Vertical, self)
+        plots.addWidget(_column(self, self.caption, self.spectrogram))
+        plots.addWidget(self.moment)
+        plots.setSizes([360, 180])
+        self._sides.addWidget(_column(self, self.filter, self.list))
+        self._sides.addWidget(plots)
+        self._sides.setSizes([660, 500])
+        layout = QVBoxLayout(self.content)
+        layout.setContentsMargins(12, 8, 12, 8)
+        layout.addWidget(self.bar)
+        layout.addWidget(self.verdict)
+        layout.addWidget(self._sides, 1)
+        order: tuple[QWidget, ...] = (self.bar.slider, self.filter, self.list, self.spectrogram, self.moment.bits)
+        for before, after in pairwise(order):
+            self.setTabOrder(before, after)
+
+    def _connect(self) -> None:
+        state = self._state
+        for signal in (state.run_added, state.run_removed, state.run_changed):
+            signal.connect(self._take_runs)
+        state.data_arrived.connect(self._on_data)
+        self._later.timeout.connect(self._take_runs)
+        self._rest.timeout.connect(self._read_on)
+        self.empty.button.clicked.connect(lambda: state.panel_wanted.emit("setup"))
+        self.bar.run_choice.activated.connect(self._take_kinds)
+        self.bar.kind_choice.activated.connect(self._read)
+        self.bar.grouping.activated.connect(self._group)
+        self.bar.asked.connect(self._predict)
+        self.bar.settled.connect(self.list.order.sort_again)
+        self.filter.textChanged.connect(self.list.order.set_words)
+        self.list.selectionModel().selectionChanged.connect(self._draw)
+        self.spectrogram.step_chosen.connect(self._choose_step)
+        self.moment.number_wanted.connect(self._show_bits)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._take_runs()
+
+    def _on_data(self, key: str) -> None:
+        """A run goes on: look again, at most once a second and only while somebody looks."""
+        if self.isVisible() and not self._later.isActive() and key in (self._key(), None):
+            self._later.start(max(REFRESH_MS, round(20_000 * self._read_s)))
+        elif self.isVisible() and self._key() is None:
+            self._take_runs()
+
+    def _key(self) -> str | None:
+        key: str | None = self.bar.run_choice.currentData()
+        return key
+
+    def _take_runs(self) -> None:
+        """The open runs that have tensors."""
+        if not self.isVisible():
+            return
+        known = {key: opened.name for key, opened in self._state.runs.items() if opened.run.tensors()}
+        fill(self.bar.run_choice, known, self._key(), len(known) - 1)
+        self.empty.set_text(_NO_TENSORS if self._state.runs else _NO_RUN)
+        self.show_content(bool(known))
+        self._take_kinds()
+
+    def _take_kinds(self) -> None:
+        key, choice = self._key(), self.bar.kind_choice
+        recorded = self._state.runs[key].run.tensors() if key is not None else {}
+        fill(choice, {kind: KINDS[kind] for kind in recorded}, choice.currentData(), 0)
+        self._read()
+
+    def _read(self) -> None:
+        """Read what is new, of much a part, and show it; the rest comes piece by piece."""
+        key, kind = self._key(), self.bar.kind_choice.currentData()
+        begin = time.perf_counter()
+        if (key, kind) != self._shown or self._reading is None:
+            self._shown = key, kind
+            self._reading = Reading(self._state.runs[key].run, kind) if key is not None and kind else None
+        if self._reading is not None:
+            self._reading.look()
+            self._rest.start()
+        self._show_rows()
+        self._read_s = time.perf_counter() - begin
+
+    def _show_rows(self) -> None:
+        self._rows = self._reading.rows() if self._reading is not None else None
+        self._group()
+
+    def _read_on(self) -> None:
+        """A slice of what is left of a long record; it is shown when all of it has come."""
+        reading = self._reading
+        if reading is None or not self.isVisible() or reading.done >= reading.total:
+            return
+        if reading.go_on(SLICE_S):
+            self._rest.start()
+            self._tell()
+        else:
+            self._show_rows()
+
+    def _group(self) -> None:
+        """Put the tensors together as wanted; what was chosen in the list stays so."""
+        row = self.list.chosen()
+        name = self.table.names[row] if row < len(self.table.names) else ""
+        self.view = grouped(self._rows, self.bar.grouping.currentText()) if self._rows is not None else None
+        self._what_if = self.view.what_if if self.view is not None else None
+        self._basis = self._basis_of(self.view) if self.view is not None else None
+        others = self.table.show_view(self.view)
+        self.list.show_columns(updates=self.bar.kind_choice.currentData() == "update")
+        self._predict()
+        if self.view is not None:
+            if others:
+                self.list.choose(self.view.names.index(name) if name in self.view.names else 0)
+            self._draw()
+
+    def _predict(self) -> None:
+        """The format or the scale was moved: everything that follows from them."""
+        for plot in (self.spectrogram, self.moment.histogram):
+            plot.show_range(range_of(self.bar.format), self.bar.log2_scale)
+        self._told = self._what_if.predict(self.bar.format, self.bar.log2_scale) if self._what_if is not None else None
+        self.table.predict(self._told)
+        self._mark_overflows()
+        self._tell()
+
+    def _mark_overflows(self) -> None:
+        view, row = self.view, self.list.chosen()
+        if view is not None and row < len(view.names):
+            amax = view.amax[:, row]
+            with np.errstate(over="ignore"):
+                over = np.ldexp(amax, self.bar.log2_scale) >= range_of(self.bar.format).overflow
+            self.spectrogram.show_over(view.steps[over].astype(np.float64))
+
+    def _basis_of(self, view: View) -> Basis | None:
+        key = self._key()
+        if key is None:
+            return None
+        return basis_of(self._state.runs[key].run, view.rows.kind, sampled=bool(view.rows.sampled.any()))
+
+    def _tell(self) -> None:
+        """What the format would do, what was not finite, and how much of a long record this is so far."""
+        view, reading, basis = self.view, self._reading, self._basis
+        if self._told is None or view is None or reading is None or basis is None:
+            return
+        scale = self.bar.log2_scale
+        self.bar.show_certainty(basis.word(scale), basis.reasons(scale))
+        question = self.bar.format, scale, self.bar.kind_choice.currentText().lower()
+        answered = verdict.answer(self._told, view, basis, question)
+        self.verdict.setText(answered + verdict.what_broke(view) + verdict.how_much(reading.done, reading.total))
+
+    def _draw(self) -> None:
+        """The picture of the chosen tensor."""
+        view = self.view
+        row = self.list.chosen()
+        if view is None or row >= len(view.names):
+            return
+        done = self._reading.done if self._reading is not None else 0
+        self.caption.setText(verdict.caption(view, row, done))
+        self.spectrogram.show_rows(view.steps, view.histograms(row))
+        self.spectrogram.show_bad(view.bad_steps(row))
+        self._mark_overflows()
+        one = self._reading.row_at(view.rows, self._step) if self._reading is not None else None
+        if one is not None:
+            self.spectrogram.choose(float(one.steps[0]) if self._step is not None else None)
+            self.moment.show_moment(grouped(one, self.bar.grouping.currentText()), row)
+
+    def _choose_step(self, step: float) -> None:
+        self._step = step
+        self._draw()
+
+    def _show_bits(self, value: float) -> None:
+        """The number as it would be stored, times the scale, in the format asked about and in those that are usual."""
+        names = list(dict.fromkeys([self.bar.format, "fp32", "bf16", "fp16"]))
+        self._state.panel_wanted.emit("formats")
+        self._state.number_wanted.emit(repr(ldexp(value, self.bar.log2_scale)), names)
+
+
+def _column(parent: QWidget, *parts: QWidget) -> QWidget:
+    """Parts below one another; the last one takes the room."""
+    column = QWidget(parent)
+    layout = QVBoxLayout(column)
+    layout.setContentsMargins(0, 0, 0, 0)
+    layout.setSpacing(4)
+    for part in parts:
+        layout.addWidget(part, 1 if part is parts[-1] else 0)
+    return column

@@ -1,0 +1,168 @@
+"""One entry of the Tensors panel in one step: its histogram, and the way to its numbers in the Formats panel."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import floor, isfinite, isnan
+from typing import Any
+
+import numpy as np
+import pyqtgraph as pg
+from numpy.typing import NDArray
+from PySide6.QtCore import QPointF, Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QSizePolicy, QToolButton, QToolTip, QVBoxLayout, QWidget
+
+from precgui.events import TENSOR_STATS
+from precgui.gui.panels.tensors.spectrogram import TOLD, limits, line_pens, octave_text
+from precgui.gui.panels.tensors.summary_text import short
+from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.signals import grouped
+from precgui.gui.theme import themes
+from precgui.runs.tensors.confidence import share_text
+from precgui.runs.tensors.grouping import View
+from precgui.runs.tensors.what_if import BIAS, Range
+
+
+class Histogram(pg.PlotWidget):  # type: ignore[misc]
+    """The exponents of one tensor in one step, as shares of its elements. `exponent_chosen`: a bar was clicked."""
+
+    exponent_chosen = Signal(int)
+
+    def __init__(self) -> None:
+        super().__init__(axisItems={"bottom": ValueAxis("bottom", "linear"), "left": ValueAxis("left", "linear")})
+        self.setAccessibleName("Exponents in one step")
+        self.setMinimumHeight(120)
+        self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
+        self.plotItem.hideButtons()
+        self.plotItem.setMenuEnabled(False)
+        self.plotItem.setMouseEnabled(False, False)
+        self.plotItem.setContentsMargins(0, 0, 24, 0)  # as in the picture above it
+        self.bars = pg.BarGraphItem(x=[], height=[], width=0.9)
+        self.addItem(self.bars)
+        self.lines = {name: pg.InfiniteLine(angle=90, movable=False) for name in TOLD}
+        for line in self.lines.values():
+            self.addItem(line, ignoreBounds=True)
+        self._counts = np.zeros(256)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # what a click does is in the menu beside it, too
+        self.scene().sigMouseClicked.connect(self._on_click)
+        self.scene().sigMouseMoved.connect(self._on_mouse)
+        themes().changed.connect(self.recolour)
+        self.recolour()
+
+    def show_range(self, spans: Range, log2_scale: int) -> None:
+        """The limits of a format, as in the spectrogram."""
+        for name, place in limits(spans, log2_scale).items():
+            self.lines[name].setValue(place)
+
+    def show_row(self, exponents: NDArray[np.float64]) -> None:
+        """`exponents` (256,)."""
+        self._counts = exponents
+        seen = np.flatnonzero(exponents[1:-1]) + 1
+        if not len(seen):
+            self.bars.setOpts(x=[], height=[])
+            return
+        bins = np.arange(seen[0], seen[-1] + 1)
+        share = exponents[bins] / max(float(exponents.sum()), 1.0)
+        self.bars.setOpts(x=bins - BIAS + 0.5, height=share, width=0.9)
+        self.plotItem.vb.setRange(
+            xRange=(bins[0] - BIAS - 1, bins[-1] - BIAS + 2), yRange=(0, float(share.max()) * 1.08), padding=0
+        )
+
+    def recolour(self) -> None:
+        theme = themes().theme
+        self.setBackground(theme.base)
+        self.bars.setOpts(brush=theme.accent, pen=None)
+        for name, pen in line_pens().items():
+            self.lines[name].setPen(pen)
+        self.plotItem.setLabel("bottom", "exponent of two", color=theme.muted)
+        self.plotItem.setLabel("left", "share", color=theme.muted)
+        for side in ("left", "bottom"):
+            self.getAxis(side).setPen(theme.line)
+            self.getAxis(side).setTextPen(theme.muted)
+            self.getAxis(side).setStyle(tickFont=self.font())
+
+    def _on_click(self, event: Any) -> None:
+        place = self.plotItem.vb.mapSceneToView(event.scenePos())
+        exponent = floor(place.x())
+        if self._is_drawn(exponent):
+            self.exponent_chosen.emit(exponent)
+
+    def _is_drawn(self, exponent: int) -> bool:
+        drawn = self.bars.opts["x"]
+        return bool(len(drawn) and drawn[0] - 0.5 <= exponent <= drawn[-1] and -126 <= exponent <= 127)
+
+    def _on_mouse(self, place: QPointF) -> None:
+        """Tell the numbers of the bar under the mouse."""
+        exponent = floor(self.plotItem.vb.mapSceneToView(place).x())
+        if self.plotItem.vb.sceneBoundingRect().contains(place) and self._is_drawn(exponent):
+            QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), octave_text(self._counts, exponent), self)
+        else:
+            QToolTip.hideText()
+
+
+_NUMBERS = (("amax", "Largest"), ("rms", "Root mean square"), ("amin_nonzero", "Smallest that is not zero"))
+_NO_BITS = "No finite number was recorded of this step."
+
+
+class Moment(QWidget):
+    """`number_wanted`: a value of the tensor, before scaling, whose bits are to be shown."""
+
+    number_wanted = Signal(float)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.text = QLabel(self)
+        self.text.setProperty("kind", "muted")
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.bits = QToolButton(self)
+        self.bits.setText("Bits ▾")
+        self.bits.setToolTip("Show a number of this tensor bit by bit in Formats; or click a bar")
+        self.bits.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.bits.setStyleSheet("QToolButton::menu-indicator { image: none; }")
+        self.bits.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.bits.setMenu(QMenu(self.bits))
+        self.histogram = Histogram()
+        head = QHBoxLayout()
+        head.setContentsMargins(6, 2, 0, 0)
+        head.addWidget(self.text, 1)
+        head.addWidget(self.bits)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(2)
+        column.addLayout(head)
+        column.addWidget(self.histogram, 1)
+        self.histogram.exponent_chosen.connect(lambda exponent: self.number_wanted.emit(2.0**exponent))
+
+    def show_moment(self, view: View, entry: int) -> None:
+        """An entry of a view of one row."""
+        self.histogram.show_row(view.histograms(entry)[0])
+        sampled = f"; one of {view.rows.stride} blocks was looked at" if view.rows.stride > 1 else ""
+        told = f", step {grouped(int(view.steps[0]))}{_odd(view, entry)}{sampled}"
+        self.text.setText(f"{short(view.names[entry])}{told}")
+        self.text.setToolTip(f"{view.names[entry]}{told}")
+        self._fill(view.stats[0, entry])
+
+    def _fill(self, stats: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        menu = self.bits.menu()
+        menu.clear()
+        for name, title in _NUMBERS:
+            value = float(stats[TENSOR_STATS.index(name)])
+            if isfinite(value) and not isnan(value) and value > 0:
+                menu.addAction(f"{title}: {value:.6g}", partial(self.number_wanted.emit, value))
+        if menu.isEmpty():
+            menu.addAction(_NO_BITS).setEnabled(False)
+
+
+def _odd(view: View, entry: int) -> str:
+    """What the histogram cannot show."""
+    counts = {
+        name: view.stat(stat)[0, entry] for stat, name in (("nan", "NaN"), ("pos_inf", "Inf"), ("neg_inf", "-Inf"))
+    }
+    told = ", ".join(f"{grouped(count)} {name}" for name, count in counts.items() if count > 0)
+    count, zeros = float(view.stat("count")[0, entry]), float(view.stat("zeros")[0, entry])
+    if np.isnan(count):
+        return ", not recorded in it"
+    if zeros > 0:
+        told = f"{share_text(zeros / count)} zeros{', ' if told else ''}{told}"
+    return f", {told}" if told else ""

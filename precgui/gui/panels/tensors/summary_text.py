@@ -1,0 +1,59 @@
+"""What the Tensors panel says in words about the whole of what it shows."""
+
+from __future__ import annotations
+
+from math import isnan
+
+from precgui.gui.panels.tensors.model import snr_text
+from precgui.gui.plots.signals import power_label
+from precgui.runs.tensors.confidence import Basis, spread, spread_text
+from precgui.runs.tensors.grouping import View
+from precgui.runs.tensors.what_if import Prediction
+
+_MOST_NAME = 45  # characters
+_MOST_REASONS = 2  # so that nothing below jumps; all of them are in the hint of the word beside the scale
+
+
+def answer(told: Prediction, view: View, basis: Basis, question: tuple[str, int, str]) -> str:
+    """What a format at 2^log2_scale would do to all tensors; `question` is format, log2_scale and what they are."""
+    name, log2_scale, kind = question
+    zero, over, snr, safe = (float(v[0]) for v in (told.underflow, told.overflow, told.snr_db, told.safe_scale))
+    if isnan(zero):
+        return f"Not one finite number was recorded of the {kind}."
+    sampled, count = view.sampled[:1], view.what_if.count[:1]
+    become, overflow = (
+        spread_text(float(share[0]), float(spread(share[:1], sampled, count)[0]))
+        for share in (told.underflow, told.overflow)
+    )
+    noise = "" if isnan(snr) or over > 0 else f" The signal is {snr_text(snr)} above the rounding noise."
+    limit = "" if isnan(safe) else f" The largest safe scale is {power_label(round(safe), 2)}."
+    text = (
+        f"In {name} at {power_label(log2_scale, 2)}, {become} of all {kind} become zero, {overflow} overflow."
+        f"{noise}{limit}"
+    )
+    return " ".join([text, *basis.reasons(log2_scale)[:_MOST_REASONS]])
+
+
+def what_broke(view: View) -> str:
+    """Where NaN or Inf came first, and how often."""
+    first, rows = view.first_bad(), view.rows.bad_rows
+    if not first:
+        return ""
+    often = f"{rows} recorded steps, first in " if rows > 1 else ""
+    return f" NaN or Inf in {often}step {first[0]} in {first[1]}."
+
+
+def how_much(done: int, total: int) -> str:
+    """How much of a long record this is so far."""
+    return f" So far {done} of {total} recorded steps are read." if total > done else ""
+
+
+def caption(view: View, entry: int, done: int) -> str:
+    """What the picture shows."""
+    added = f", up to {view.rows.every} in a column" if view.rows.every > 1 else ""
+    return f"{short(view.names[entry])}, looked at in {done} step{'s' if done != 1 else ''}{added}"
+
+
+def short(name: str) -> str:
+    """A name with its middle left out where it is very long: names differ at their ends."""
+    return name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME // 3]}…{name[-2 * _MOST_NAME // 3 :]}"

@@ -1,0 +1,281 @@
+"""What is open in the window: runs with their colours, the queue, the child processes. Panels meet here."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from precgui import paths
+from precgui.config import RunConfig
+from precgui.events import Severity
+from precgui.gui.run_progress import Progress, progress_of
+from precgui.gui.workers.child_process import RunThread
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import SavedRun, open_run
+from precgui.runs.library import new_run_path
+from precgui.runs.live import LiveRun
+from precgui.runs.run import Run
+from precgui.runs.tensorboard.imported_run import ImportedRun
+
+DRAIN_MS = 33
+FOLLOW_MS = 1000  # between looks at a run that another process is writing
+COLOURS, DASHES = 7, 4  # coprime: 28 runs before a pair of colour and dash comes again
+
+
+@dataclass
+class OpenRun:
+    """A run in the window. Colour and dash belong to it as long as it is open."""
+
+    key: str
+    run: Run
+    name: str
+    colour_index: int
+    dash_index: int
+    visible: bool = True
+    line_px: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something to tell the user: one sentence, and details one click away."""
+
+    message: str
+    details: str = ""
+    severity: Severity = "error"
+
+
+class State(QObject):
+    """The open runs and the queue. Signals carry the key of a run."""
+
+    run_added = Signal(str)
+    run_removed = Signal(str)
+    run_changed = Signal(str)  # name, colour, visibility or status
+    data_arrived = Signal(str)
+    queue_changed = Signal()
+    notice = Signal(object)  # Problem
+    panel_wanted = Signal(str)
+    number_wanted = Signal(str, list)  # a number and the formats in which its bits are to be shown
+    folder_changed = Signal()
+    idle = Signal()  # nothing runs any more
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.runs: dict[str, OpenRun] = {}
+        self.queue: list[RunConfig] = []
+        self.active_key: str | None = None
+        self._folder = paths.runs_dir()
+        self._warm: RunThread | None = None
+        self._thread: RunThread | None = None
+        self._leaving: set[RunThread] = set()
+        self._timer = QTimer(self, interval=DRAIN_MS)
+        self._timer.timeout.connect(self._drain)
+        self._follower = QTimer(self, interval=FOLLOW_MS)
+        self._follower.timeout.connect(self._follow)
+        self._when_shut: Callable[[], None] | None = None
+        self._closed = False
+
+    # The folder of new runs
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def set_folder(self, folder: Path) -> None:
+        self._folder = folder
+        self.folder_changed.emit()
+
+    # Open runs
+
+    def open_file(self, path: Path) -> str | None:
+        """Open a saved run and return its key; a file that cannot be read becomes a notice."""
+        if key := self.key_of(path):
+            return key
+        try:
+            run = open_run(path)
+        except RunFileError as error:
+            self.notice.emit(Problem(str(error)))
+            return None
+        return self.take_in(run)
+
+    def key_of(self, path: Path) -> str | None:
+        """The key of an open run by its file."""
+        paths = {key: opened.run.path for key, opened in self.runs.items()}
+        return next((key for key, own in paths.items() if own and own.absolute() == path.absolute()), None)
+
+    def take_in(self, run: SavedRun | ImportedRun) -> str:
+        """Show a run that has been read, and what is odd about it; returns its key."""
+        for note in run.notes if isinstance(run, SavedRun) else ():  # who imports a run tells what became of it
+            self.notice.emit(Problem(f"{run.path.name}: {note}", severity="warning"))
+        if run.status == "running":
+            self._follower.start()
+        return self._add(run)
+
+    def _follow(self) -> None:
+        """Look again at the runs that other processes are writing."""
+        followed = [o for o in self.runs.values() if isinstance(o.run, SavedRun) and o.run.status == "running"]
+        if not followed:
+            self._follower.stop()
+        for opened in followed:
+            assert isinstance(opened.run, SavedRun)
+            try:
+                went_on = opened.run.refresh()
+            except RunFileError as error:
+                self.notice.emit(Problem(f"{error} It is no longer followed.", severity="warning"))
+                opened.run.status = "failed"
+                went_on = True
+            if went_on:
+                self.data_arrived.emit(opened.key)
+            if opened.run.status != "running":
+                self.run_changed.emit(opened.key)
+
+    def close_run(self, key: str) -> None:
+        """Take a run out of the window; its file stays. A run that is training stays, too."""
+        if key == self.active_key:
+            self.notice.emit(Problem("This run is still training; stop it before you close it.", severity="warning"))
+            return
+        if self.runs.pop(key, None) is not None:
+            self.run_removed.emit(key)
+
+    def set_visible(self, key: str, visible: bool) -> None:
+        self.runs[key].visible = visible
+        self.run_changed.emit(key)
+
+    def set_colour(self, key: str, colour_index: int) -> None:
+        self.runs[key].colour_index = colour_index
+        self.run_changed.emit(key)
+
+    def rename(self, key: str, name: str) -> None:
+        """The name in the window; the library keeps names across sessions."""
+        self.runs[key].name = name
+        self.run_changed.emit(key)
+
+    # Training
+
+    def warm_up(self) -> None:
+        """Start a child process that imports torch now, so that the next run begins at once."""
+        if self._warm is None and not self._closed:
+            self._warm = self._new_thread()
+
+    def start(self, config: RunConfig) -> None:
+        """Run now, or after the runs that are before it."""
+        self.queue.append(config)
+        self.queue_changed.emit()
+        self._next()
+
+    def unqueue(self, index: int) -> None:
+        """Take a waiting run out of the queue."""
+        del self.queue[index]
+        self.queue_changed.emit()
+
+    def stop(self, key: str | None = None) -> None:
+        """Stop the active run (or `key`, if that is the one)."""
+        if self._thread is not None and key in (None, self.active_key):
+            self._thread.stop()
+
+    @property
+    def is_training(self) -> bool:
+        return self._thread is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._thread is not None and self._thread.stopping
+
+    def progress(self) -> Progress | None:
+        """Of the active run; None when nothing runs."""
+        if self.active_key is None:
+            return None
+        return progress_of(self.runs[self.active_key].run, stopping=self.is_stopping)
+
+    def shutdown(self, done: Callable[[], None]) -> None:
+        """Stop everything for good, then call `done` from the event loop. Runs that wait are dropped."""
+        self._closed = True
+        self._follower.stop()
+        self._when_shut = done
+        self.queue.clear()
+        self.stop()
+        if self._warm is not None:
+            self._warm.dismiss()
+            self._warm = None
+        self._finish_shutdown()
+
+    def _add(self, run: Run) -> str:
+        index = next(i for i in range(len(self.runs) + 1) if i not in self._indices())
+        key = run.run_id
+        while key in self.runs:  # the same run from a copied file
+            key += "'"
+        self.runs[key] = OpenRun(key, run, run.title, index % COLOURS, index % DASHES)
+        self.run_added.emit(key)
+        return key
+
+    def _indices(self) -> set[int]:
+        pairs = {(index % COLOURS, index % DASHES): index for index in range(COLOURS * DASHES)}
+        return {pairs[r.colour_index, r.dash_index] for r in self.runs.values()}
+
+    def _next(self) -> None:
+        if self._thread is not None or not self.queue:
+            return
+        config = self.queue.pop(0)
+        path = new_run_path(self._folder, config)
+        created = datetime.now(UTC).astimezone().isoformat(timespec="seconds")
+        run = LiveRun(config, run_id=uuid.uuid4().hex, created=created, machine={}, environment={}, path=path)
+        self._thread, self._warm = self._warm or self._new_thread(), None
+        self._thread.begin_run(config, path, run.run_id)
+        self.active_key = self._add(run)
+        self.queue_changed.emit()
+        self._timer.start()
+
+    def _new_thread(self) -> RunThread:
+        thread = RunThread(self)
+        thread.finished.connect(lambda: self._on_thread_finished(thread))
+        self._leaving.add(thread)
+        thread.start()
+        return thread
+
+    def _drain(self) -> None:
+        """Take what the child said since the last tick."""
+        if self._thread is None or self.active_key is None or not self._thread.inbox:
+            return
+        run = self.runs[self.active_key].run
+        assert isinstance(run, LiveRun)
+        before = run.status
+        while self._thread.inbox:
+            run.extend(self._thread.inbox.popleft())
+        self.data_arrived.emit(self.active_key)
+        if run.status != before:
+            self.run_changed.emit(self.active_key)
+
+    def _on_thread_finished(self, thread: RunThread) -> None:
+        self._leaving.discard(thread)
+        if thread is self._thread:
+            self._run_finished()
+        elif thread is self._warm:  # it died while it waited, e.g. torch cannot be imported
+            self._warm = None
+        thread.deleteLater()
+        self._finish_shutdown()
+
+    def _run_finished(self) -> None:
+        self._drain()
+        self._timer.stop()
+        key, self._thread, self.active_key = self.active_key, None, None
+        assert key is not None
+        run = self.runs[key].run
+        assert isinstance(run, LiveRun)
+        if run.status == "failed":
+            self.notice.emit(Problem(f"{self.runs[key].name} failed: {run.message}", run.details))
+        self.run_changed.emit(key)
+        self.folder_changed.emit()
+        if not self._closed:
+            self._next()
+        if self._thread is None:
+            self.idle.emit()
+        self.queue_changed.emit()
+
+    def _finish_shutdown(self) -> None:
+        if self._when_shut is not None and not self._leaving:
+            QTimer.singleShot(0, self._when_shut)
+            self._when_shut = None

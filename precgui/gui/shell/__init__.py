@@ -1,0 +1,1 @@
+"""The main window around the panels: start-up, navigation, menus, status bar, banners."""

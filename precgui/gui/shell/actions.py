@@ -1,0 +1,136 @@
+"""Every action of the window as data: menus, shortcuts, the command palette and the key list are read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from PySide6.QtCore import QObject
+from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtWidgets import QMainWindow, QMenu
+
+from precgui.gui.theme import themes
+from precgui.gui.widgets.icons import icon
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """One action. `callback`, `enabled` and `checked` name methods of the window, called with `arguments`.
+
+    `menu` is a path (`View/Theme`); an action whose text ends in `...` asks something before it acts.
+    """
+
+    id: str
+    text: str
+    menu: str
+    callback: str
+    shortcut: str = ""
+    enabled: str = ""
+    checked: str = ""
+    icon: str = ""
+    arguments: tuple[str, ...] = ()
+    separator: bool = False  # a line above it in its menu
+
+
+ACTIONS: tuple[ActionSpec, ...] = (
+    ActionSpec("file.open", "&Open...", "&File", "files.ask", "Ctrl+O", icon="open"),
+    ActionSpec("file.recent", "Open &recent", "&File", "files.fill_recent"),
+    ActionSpec(
+        "file.scalars",
+        "Choose &scalars of an event file...",
+        "&File",
+        "files.choose_scalars",
+        enabled="files.has_scalars",
+    ),
+    ActionSpec("file.runs_folder", "Show runs &folder", "&File", "files.show_folder", "Ctrl+Shift+O"),
+    ActionSpec("file.quit", "&Quit", "&File", "close", "Ctrl+Q", separator=True),
+    ActionSpec("run.new", "&New run", "&Run", "new_run", "Ctrl+N", icon="setup"),
+    ActionSpec("run.start", "&Start", "&Run", "start_run", "Ctrl+R", enabled="can_start", icon="start"),
+    ActionSpec("run.stop", "S&top", "&Run", "stop_run", "Ctrl+.", enabled="can_stop", icon="stop"),
+    *(
+        ActionSpec(f"view.theme_{mode}", text, "&View/&Theme", "set_theme", checked="theme_is", arguments=(mode,))
+        for mode, text in (("system", "Follow the &system"), ("light", "&Light"), ("dark", "&Dark"))
+    ),
+    ActionSpec("view.navigation", "&Narrow navigation", "&View", "toggle_navigation", "Ctrl+B", checked="is_narrow"),
+    ActionSpec("view.notices", "N&otices", "&View", "show_notices", "Ctrl+Shift+N", icon="bell"),
+    ActionSpec("view.reset", "&Reset layout", "&View", "reset_layout"),
+    ActionSpec("help.palette", "&Command palette...", "&Help", "show_palette", "Ctrl+K", icon="search"),
+    ActionSpec("help.keys", "&Keyboard shortcuts", "&Help", "show_keys", "F1"),
+    ActionSpec("help.about", "&About precgui", "&Help", "show_about", separator=True),
+)
+MENUS = ("&File", "&Run", "&View", "&Help")
+# Filled anew each time it opens: the action is a submenu.
+SUBMENUS = ("file.recent",)
+
+
+class Actions(QObject):
+    """The actions of a window, made from their specs. `refresh` asks the conditions again."""
+
+    def __init__(self, window: QMainWindow, specs: Iterable[ActionSpec]) -> None:
+        super().__init__(window)
+        self._window = window
+        self.specs = {spec.id: spec for spec in specs}
+        self.by_id: dict[str, QAction] = {}
+        self._menus: dict[str, QMenu] = {}
+        for title in MENUS:
+            self._menu(title)
+        for spec in self.specs.values():
+            self._add(spec)
+        themes().changed.connect(self._recolour)
+        self._recolour()
+
+    def _menu(self, path: str) -> QMenu:
+        if path not in self._menus:
+            parent, _, title = path.rpartition("/")
+            made = self._menu(parent).addMenu(title) if parent else self._window.menuBar().addMenu(title)
+            made.setToolTipsVisible(True)
+            made.aboutToShow.connect(self.refresh)
+            self._menus[path] = made
+        return self._menus[path]
+
+    def _add(self, spec: ActionSpec) -> None:
+        menu = self._menu(spec.menu)
+        if spec.separator:
+            menu.addSeparator()
+        if spec.id in SUBMENUS:
+            submenu = menu.addMenu(spec.text)
+            submenu.setToolTipsVisible(True)
+            submenu.aboutToShow.connect(lambda: self._method(spec.callback)(submenu))
+            return
+        action = QAction(spec.text, self._window)
+        action.setObjectName(spec.id)
+        action.setCheckable(bool(spec.checked))
+        if spec.shortcut:
+            action.setShortcut(QKeySequence(spec.shortcut))
+        action.triggered.connect(lambda: self._trigger(spec))
+        menu.addAction(action)
+        self.by_id[spec.id] = action
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = attrgetter(name)(self._window)
+        return method
+
+    def _trigger(self, spec: ActionSpec) -> None:
+        self._method(spec.callback)(*spec.arguments)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Enable and check the actions as the window now stands."""
+        for name, action in self.by_id.items():
+            spec = self.specs[name]
+            if spec.enabled:
+                action.setEnabled(self._method(spec.enabled)(*spec.arguments))
+            if spec.checked:
+                action.setChecked(self._method(spec.checked)(*spec.arguments))
+
+    def _recolour(self) -> None:
+        for name, action in self.by_id.items():
+            if drawing := self.specs[name].icon:
+                action.setIcon(icon(drawing))
+
+
+def plain_text(action: QAction) -> str:
+    """The text of an action without its mnemonic mark."""
+    return action.text().replace("&", "")

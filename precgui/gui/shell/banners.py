@@ -1,0 +1,242 @@
+"""Notices as the window shows them: banners over the lower right corner, and the list behind the bell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import (
+    QDialog,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QListWidget,
+    QListWidgetItem,
+    QPlainTextEdit,
+    QPushButton,
+    QSizePolicy,
+    QSplitter,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.notices import Entry, Notice, Notices
+from precgui.gui.theme import themes
+from precgui.gui.widgets.icons import icon, pixmap
+
+SHOWN = 3  # fewer in a low window
+LOWEST = 64  # pixels kept free below: the buttons of a panel are there
+INFO_SHOWN_MS = 8000
+WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
+
+
+def severity_colour(severity: str) -> str:
+    theme = themes().theme
+    return {"info": theme.info, "warning": theme.warning, "error": theme.error}[severity]
+
+
+class Banner(QFrame):
+    """One notice: icon and word of its severity, its sentence, its remedies, details, close. Never takes the focus."""
+
+    closed = Signal()
+
+    def __init__(self, entry: Entry, show_details: Callable[[Notice], object], parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "banner")
+        self.setProperty("severity", entry.notice.severity)
+        self.notice = entry.notice
+        self._mark = QLabel(self)
+        self.text = QLabel(self)
+        self.text.setWordWrap(True)
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.MinimumExpanding)
+        self._word = QLabel(self)
+        self._word.setProperty("kind", "heading")
+        self._close = QToolButton(self)
+        self._close.setToolTip("Close; the notice stays in the list behind the bell")
+        self._close.setAccessibleName("Close the notice")
+        self._close.clicked.connect(self.closed)
+        self._timer = QTimer(self, singleShot=True, interval=INFO_SHOWN_MS)
+        self._timer.timeout.connect(self.closed)
+        self._lay_out(show_details)
+        themes().changed.connect(self._recolour)
+        self._recolour()
+        self.update_entry(entry)
+
+    def _lay_out(self, show_details: Callable[[Notice], object]) -> None:
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self._mark)
+        head.addWidget(self._word)
+        head.addStretch(1)
+        for label, remedy in self.notice.remedies:
+            head.addWidget(self._button(label, remedy, closes=True))
+        if self.notice.details:
+            head.addWidget(self._button("Details", lambda: show_details(self.notice), closes=False))
+        head.addWidget(self._close)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 8, 8, 12)
+        layout.setSpacing(4)
+        layout.addLayout(head)
+        layout.addWidget(self.text)
+
+    def _button(self, label: str, act: Callable[[], object], *, closes: bool) -> QToolButton:
+        button = QToolButton(self)
+        button.setText(label)
+        button.setProperty("kind", "link")
+        button.clicked.connect(act)
+        if closes:
+            button.clicked.connect(self.closed)
+        return button
+
+    def update_entry(self, entry: Entry) -> None:
+        """Show how often the cause has come; a note goes by itself after some seconds."""
+        times = f" (seen {entry.count} times)" if entry.count > 1 else ""
+        self._word.setText(WORDS[entry.notice.severity] + times)
+        self.text.setText(entry.notice.text)
+        if entry.notice.severity == "info" and not entry.notice.remedies:
+            self._timer.start()
+
+    def _recolour(self) -> None:
+        colour = severity_colour(self.notice.severity)
+        self._mark.setPixmap(pixmap(self.notice.severity, colour, 18, self.devicePixelRatioF()))
+        self._close.setIcon(icon("close", themes().theme.muted, 16))
+
+
+class Banners(QWidget):
+    """The newest notices, at most three, over the lower right corner of `host`: nothing below them moves.
+
+    `came` follows every notice, in the GUI thread, from whatever thread it was posted.
+    """
+
+    came = Signal(object)
+
+    def __init__(self, notices: Notices, host: QWidget) -> None:
+        super().__init__(host)
+        self._notices = notices
+        self._host = host
+        self.banners: dict[tuple[str, str], Banner] = {}
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(8)
+        host.installEventFilter(self)
+        self.came.connect(self._show_entry)
+        self._listener = self.came.emit
+        notices.subscribe(self._listener)
+        self.hide()
+
+    def detach(self) -> None:
+        """Listen no more; the window is closing."""
+        self._notices.unsubscribe(self._listener)
+
+    def _show_entry(self, entry: Entry) -> None:
+        key = entry.notice.key
+        if known := self.banners.get(key):
+            known.update_entry(entry)
+        else:
+            banner = Banner(entry, self.show_list, self)
+            banner.closed.connect(lambda: self._drop(key))
+            self.banners[key] = banner
+            self._layout.addWidget(banner)
+            banner.show()
+            while len(self.banners) > max(1, min(SHOWN, self._host.height() // 240)):
+                self._drop(next(iter(self.banners)))
+        self._place()
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        if banner := self.banners.pop(key, None):
+            banner.hide()
+            self._layout.removeWidget(banner)
+            banner.deleteLater()
+        self._place()
+
+    def _place(self) -> None:
+        self.setVisible(bool(self.banners))
+        width = min(440, self._host.width() - 32)
+        heights = [banner.heightForWidth(width) + self._layout.spacing() for banner in self.banners.values()]
+        height = min(sum(heights), self._host.height() - LOWEST)
+        self.setGeometry(self._host.width() - width - 16, self._host.height() - height - LOWEST, width, height)
+        self.raise_()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Resize:
+            self._place()
+        return super().eventFilter(watched, event)
+
+    def show_list(self, chosen: Notice | None = None) -> NoticeList:
+        """Open the list of notices, at `chosen` or at the newest."""
+        dialog = NoticeList(self._notices, chosen, self.window())
+        dialog.show()
+        return dialog
+
+
+class NoticeList(QDialog):
+    """All notices of this session, newest first, with their details to copy."""
+
+    def __init__(self, notices: Notices, chosen: Notice | None, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle("Notices")
+        self._notices = notices
+        self._entries = notices.entries()[::-1]
+        self.list = QListWidget(self)
+        self.list.setAccessibleName("Notices")
+        self.list.setProperty("kind", "menu")
+        self.list.setWordWrap(True)
+        self.list.setIconSize(QSize(18, 18))
+        self.details = QPlainTextEdit(self)
+        self.details.setReadOnly(True)
+        self.details.setAccessibleName("Details of the notice")
+        split = QSplitter(Qt.Orientation.Vertical, self)
+        split.addWidget(self.list)
+        split.addWidget(self.details)
+        split.setChildrenCollapsible(False)
+        copy = QPushButton("Copy", self)
+        copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.details.toPlainText()))
+        clear = QPushButton("Clear list", self)
+        clear.clicked.connect(self._clear)
+        close = QPushButton("Close", self)
+        close.clicked.connect(self.close)
+        buttons = QHBoxLayout()
+        buttons.addWidget(clear)
+        buttons.addStretch(1)
+        buttons.addWidget(copy)
+        buttons.addWidget(close)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(16, 16, 16, 16)
+        layout.setSpacing(12)
+        layout.addWidget(split, 1)
+        layout.addLayout(buttons)
+        self.resize(min(680, parent.width() - 48), min(520, parent.height() - 48))
+        self.list.currentRowChanged.connect(self._show_details)
+        self._fill(chosen)
+        notices.mark_read()
+
+    def _fill(self, chosen: Notice | None) -> None:
+        for entry in self._entries:
+            moment = time.strftime("%H:%M:%S", time.localtime(entry.time_s))
+            times = f"  ×{entry.count}" if entry.count > 1 else ""
+            severity = entry.notice.severity
+            row = QListWidgetItem(f"{moment}  {WORDS[severity]}{times}\n{entry.notice.text}")
+            row.setIcon(icon(severity, severity_colour(severity), 18))
+            self.list.addItem(row)
+        keys = [entry.notice.key for entry in self._entries]
+        if self._entries:
+            self.list.setCurrentRow(keys.index(chosen.key) if chosen and chosen.key in keys else 0)
+        else:
+            self.details.setPlainText("There is nothing to report.")
+
+    def _show_details(self, row: int) -> None:
+        if 0 <= row < len(self._entries):
+            notice = self._entries[row].notice
+            self.details.setPlainText(f"{notice.text}\n\n{notice.details}".strip())
+
+    def _clear(self) -> None:
+        self._notices.clear()
+        self._entries = []
+        self.list.clear()
+        self.details.setPlainText("There is nothing to report.")

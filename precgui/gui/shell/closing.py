@@ -1,0 +1,70 @@
+"""The end of the window: asks while a run is active, stops what runs, and only then lets the window go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
+
+if TYPE_CHECKING:
+    from precgui.gui.session import State
+
+
+class Closing(QObject):
+    """`ready` comes when everything has stopped and the window may close."""
+
+    ready = Signal()
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
+        self._window = window
+        self._done = False
+        self.question: QMessageBox | None = None
+
+    def allows(self, state: State | None) -> bool:
+        """Whether the window may close now. If not, what it waits for has been begun."""
+        if state is None or self._done:
+            return True
+        if state.is_training:
+            self._ask(state)
+        else:
+            self.stop(state)
+        return False
+
+    def _ask(self, state: State) -> None:
+        if self.question is not None:
+            self.question.raise_()
+            return
+        box = QMessageBox(self._window)
+        box.setWindowTitle("A run is active")
+        box.setText("A run is active. Stop it and close precgui?")
+        waiting = {0: "", 1: " The run in the queue will not start."}
+        lost = waiting.get(len(state.queue), f" The {len(state.queue)} runs in the queue will not start.")
+        box.setInformativeText(f"Stopping ends it after the present step; what was recorded is kept.{lost}")
+        stop = QPushButton("Stop and close", box)
+        stop.setProperty("kind", "danger")
+        stop.clicked.connect(lambda: self.stop(state))
+        keep = QPushButton("Keep running", box)
+        box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
+        box.addButton(keep, QMessageBox.ButtonRole.RejectRole)
+        box.setDefaultButton(keep)
+        box.setEscapeButton(keep)
+        box.finished.connect(self._on_answered)
+        state.idle.connect(box.close)
+        self.question = box
+        box.open()
+
+    def _on_answered(self) -> None:
+        if self.question is not None:
+            self.question.deleteLater()
+            self.question = None
+
+    def stop(self, state: State) -> None:
+        """Stop all runs without asking, then say `ready`."""
+        self._window.setEnabled(False)
+        state.shutdown(self._on_stopped)
+
+    def _on_stopped(self) -> None:
+        self._done = True
+        self.ready.emit()

@@ -1,0 +1,154 @@
+"""The command palette (find an action by a few letters) and the list of keys, both read from the actions."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QAction, QKeyEvent, QKeySequence
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QDialog,
+    QFrame,
+    QHeaderView,
+    QLineEdit,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.shell.actions import Actions, plain_text
+
+
+def match(typed: str, text: str) -> int | None:
+    """How well `typed` finds `text`: None when a letter is missing in order, else the less the better.
+
+    A run of letters together counts less than letters spread over the text, an early one less than a late one.
+    """
+    wanted, found = typed.lower().replace(" ", ""), text.lower()
+    direct = found.find(typed.lower().strip())
+    if direct >= 0:
+        return direct
+    at, spread = -1, len(found)
+    for letter in wanted:
+        following = found.find(letter, at + 1)
+        if following < 0:
+            return None
+        spread += following - at
+        at = following
+    return spread
+
+
+def _titles(actions: Actions) -> list[tuple[str, QAction]]:
+    """Each action with its menu path, as a person reads it."""
+    return [
+        (f"{actions.specs[name].menu}: {plain_text(action)}".replace("&", "").replace("/", " > "), action)
+        for name, action in actions.by_id.items()
+    ]
+
+
+def _table(parent: QWidget) -> QTreeWidget:
+    table = QTreeWidget(parent)
+    table.setProperty("kind", "menu")
+    table.setColumnCount(2)
+    table.setHeaderHidden(True)
+    table.setRootIsDecorated(False)
+    table.setUniformRowHeights(True)
+    table.header().setStretchLastSection(False)
+    table.header().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+    table.header().setSectionResizeMode(1, QHeaderView.ResizeMode.ResizeToContents)
+    table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+    return table
+
+
+class CommandPalette(QFrame):
+    """Lies over its parent. Type, choose with the arrows, Enter runs it, Esc closes it. What is disabled now is shown,
+    but cannot be run."""
+
+    def __init__(self, actions: Actions, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setProperty("kind", "overlay")
+        actions.refresh()
+        self._titles = _titles(actions)
+        self.search = QLineEdit(self)
+        self.search.setPlaceholderText("What do you want to do?")
+        self.search.setAccessibleName("Find a command")
+        self.search.setClearButtonEnabled(True)
+        self.search.installEventFilter(self)
+        self.list = _table(self)
+        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.list.itemActivated.connect(self._run)
+        self.list.itemClicked.connect(self._run)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 12, 12, 12)
+        layout.setSpacing(8)
+        layout.addWidget(self.search)
+        layout.addWidget(self.list)
+        self.search.textChanged.connect(self._fill)
+        self._fill("")
+        width = min(560, parent.width() - 48)
+        self.resize(width, min(400, parent.height() - 96))
+        self.move((parent.width() - width) // 2, 48)
+
+    def _fill(self, typed: str) -> None:
+        scored = [(score, n) for n, (title, _) in enumerate(self._titles) if (score := match(typed, title)) is not None]
+        self.list.clear()
+        for _, n in sorted(scored) if typed.strip() else scored:
+            title, action = self._titles[n]
+            keys = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
+            row = QTreeWidgetItem([title, keys])
+            row.setData(0, Qt.ItemDataRole.UserRole, n)
+            row.setDisabled(not action.isEnabled())
+            self.list.addTopLevelItem(row)
+        if not self.list.topLevelItemCount():
+            nothing = QTreeWidgetItem(["No command has these letters in this order.", ""])
+            nothing.setDisabled(True)
+            self.list.addTopLevelItem(nothing)
+        self._select(0)
+
+    def _select(self, row: int) -> None:
+        if found := self.list.topLevelItem(row % self.list.topLevelItemCount()):
+            self.list.setCurrentItem(found)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.FocusOut:
+            self.close()
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
+            step = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1}.get(Qt.Key(event.key()))
+            if step is not None:
+                self._select(self.list.currentIndex().row() + step)
+                return True
+            if event.key() == Qt.Key.Key_Escape:
+                self.close()
+                return True
+            if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                self._run(self.list.currentItem())
+                return True
+        return super().eventFilter(watched, event)
+
+    def _run(self, row: QTreeWidgetItem | None) -> None:
+        if row is None or row.isDisabled():
+            return
+        self.close()
+        self._titles[row.data(0, Qt.ItemDataRole.UserRole)][1].trigger()
+
+
+class KeyList(QDialog):
+    """All keyboard shortcuts, made from the actions."""
+
+    def __init__(self, actions: Actions, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle("Keyboard shortcuts")
+        table = _table(self)
+        table.setAccessibleName("Keyboard shortcuts")
+        for title, action in _titles(actions):
+            if not action.shortcut().isEmpty():
+                keys = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
+                table.addTopLevelItem(QTreeWidgetItem([title, keys]))
+        table.addTopLevelItem(QTreeWidgetItem(["In a table: open the selected runs", "Enter"]))
+        table.addTopLevelItem(QTreeWidgetItem(["In a table: delete the selected runs", "Del"]))
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 12, 12, 12)
+        layout.addWidget(table)
+        self.resize(min(460, parent.width() - 48), min(560, parent.height() - 48))

@@ -1,0 +1,169 @@
+"""Run files on their way into the window: the dialog, the recent ones, what is dropped, the folder of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QMimeData, QObject, Qt, QUrl
+from PySide6.QtGui import QAction, QDesktopServices
+from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
+
+from precgui.gui.notices import Notice, Notices
+from precgui.gui.settings import Settings
+from precgui.gui.workers.background import Background
+from precgui.paths import runs_dir
+from precgui.runs.tensorboard.event_file import holds_events
+
+if TYPE_CHECKING:
+    from precgui.gui.session import State
+    from precgui.runs.tensorboard.imported_run import ImportedRun
+    from precgui.runs.tensorboard.imports import EventScalars
+
+
+RUN_FILES = (
+    "Runs (*.h5 *.hdf5 *tfevents*);;precgui run files (*.h5 *.hdf5);;TensorBoard events (*tfevents*);;All files (*)"
+)
+
+
+class Files(QObject):
+    """Opens run files through the state, which tells what is wrong with one that cannot be opened."""
+
+    def __init__(self, window: QWidget, settings: Settings, notices: Notices) -> None:
+        super().__init__(window)
+        self._window, self._settings, self._notices = window, settings, notices
+        self._state: State | None = None
+
+    def attach(self, state: State) -> None:
+        self._state = state
+        state.run_added.connect(self._remember)
+        state.folder_changed.connect(self._remember_folder)
+
+    def open(self, paths: Sequence[Path]) -> None:
+        """Open the files, and show the runs if any could be opened. TensorBoard's are long: they come later."""
+        if self._state is None:
+            return
+        foreign = [path for path in paths if holds_events(path) and not self._state.key_of(path)]
+        opened = [self._state.open_file(path) for path in paths if path not in foreign]
+        for path in foreign:
+            self._read_events(path, self._on_read)
+        if any(opened):
+            self._state.panel_wanted.emit("live")
+
+    def choose_scalars(self) -> None:
+        """Ask which scalar is which of an event file that is open: of the last one that came."""
+        if self._state is not None and (run := self._imported()) is not None:
+            self._read_events(run.path, self._on_read_again)
+
+    def has_scalars(self) -> bool:
+        return self._imported() is not None
+
+    def _imported(self) -> ImportedRun | None:
+        if self._state is None or not self._state.runs:
+            return None
+        from precgui.runs.tensorboard.imported_run import ImportedRun
+
+        runs = [opened.run for opened in self._state.runs.values()]
+        return next((run for run in reversed(runs) if isinstance(run, ImportedRun)), None)
+
+    def _read_events(self, path: Path, then: Callable[[EventScalars | str], None]) -> None:
+        reading = Background(partial(_read, path))
+        reading.answered.connect(then)
+        reading.begin()
+
+    def _on_read(self, events: EventScalars | str) -> None:
+        """Show what was read as far as names tell what it is; ask where they do not."""
+        if isinstance(events, str):
+            self._notices.post(Notice("error", events))
+        elif self._state is not None and not self._state.key_of(events.path):
+            from precgui.runs.tensorboard.tags import shows_training
+
+            now = events.choose({})
+            if shows_training(now):
+                self._take_in(events, now)
+            else:
+                self._ask_scalars(events, now)
+
+    def _on_read_again(self, events: EventScalars | str) -> None:
+        if isinstance(events, str):
+            self._notices.post(Notice("error", events))
+        elif (run := self._imported()) is not None and run.path == events.path:
+            self._ask_scalars(events, run.tags)
+
+    def _ask_scalars(self, events: EventScalars, now: Mapping[str, str]) -> None:
+        from precgui.gui.shell.scalar_dialog import ScalarsDialog
+
+        dialog = ScalarsDialog(events, now, self._window)
+        dialog.chosen.connect(lambda wanted: self._take_in(events, wanted))
+        dialog.open()
+
+    def _take_in(self, events: EventScalars, wanted: Mapping[str, str]) -> None:
+        """Show the scalars as a run, in the place of what they were shown as before."""
+        if self._state is None:
+            return
+        run = events.run(wanted)
+        if key := self._state.key_of(events.path):
+            self._state.close_run(key)
+        self._state.take_in(run)
+        for note in run.notes:
+            remedies = (("Choose scalars...", self.choose_scalars),) if note == run.guesses else ()
+            self._notices.post(Notice("info", f"{run.path.name}: {note}", remedies=remedies))
+        self._state.panel_wanted.emit("live")
+
+    def ask(self) -> None:
+        folder = self._settings["files/last_folder"] or str(self._folder())
+        dialog = QFileDialog(self._window, "Open runs", folder, RUN_FILES)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.filesSelected.connect(lambda names: self.open([Path(name) for name in names]))
+        dialog.open()
+
+    def fill_recent(self, menu: QMenu) -> None:
+        """One entry a recent file; one that is gone is shown, but cannot be chosen."""
+        menu.clear()
+        for entry in self._settings["files/recent"]:
+            path = Path(entry)
+            action = QAction(path.name.replace("&", "&&"), menu)
+            action.setToolTip(entry)
+            action.setEnabled(path.exists())
+            action.triggered.connect(lambda _=False, path=path: self.open([path]))
+            menu.addAction(action)
+        if menu.isEmpty():
+            menu.addAction("No run has been opened yet").setEnabled(False)
+
+    def _remember(self, key: str) -> None:
+        if self._state is not None and (path := self._state.runs[key].run.path) is not None:
+            self._settings.remember_file(path)
+
+    def _remember_folder(self) -> None:
+        """The chosen folder; nothing while it is the usual one, which may move."""
+        folder = self._folder()
+        self._settings["files/runs_folder"] = "" if folder == runs_dir() else str(folder)
+
+    def show_folder(self) -> None:
+        folder = self._folder()
+        if not folder.is_dir():
+            self._notices.post(Notice("info", f"There are no runs yet; they will be kept in {folder}"))
+        elif not QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder))):
+            self._notices.post(Notice("info", f"No file manager could be started; the runs are in {folder}"))
+
+    def _folder(self) -> Path:
+        return self._state.folder if self._state is not None else runs_dir()
+
+
+def _read(path: Path) -> EventScalars | str:
+    """The scalars of event files, or the sentence that says why not."""
+    from precgui.runs.errors import RunFileError
+    from precgui.runs.tensorboard.imports import read_events
+
+    try:
+        return read_events(path)
+    except RunFileError as error:
+        return str(error)
+
+
+def dropped(data: QMimeData) -> list[Path]:
+    """The local files among what is dragged."""
+    return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]

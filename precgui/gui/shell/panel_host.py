@@ -1,0 +1,91 @@
+"""The stacked panels: each is imported and made when it is first needed; one that cannot be says why in its place."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QLabel, QStackedWidget, QVBoxLayout, QWidget
+
+from precgui.gui.shell.navigation import PanelSpec
+
+if TYPE_CHECKING:
+    from precgui.gui.session import State
+
+
+class PanelHost(QStackedWidget):
+    """Shows one panel. Until `attach` hands it the state, every page is blank."""
+
+    loaded = Signal(str)
+
+    def __init__(self, specs: Sequence[PanelSpec], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._specs = {spec.id: spec for spec in specs}
+        self._state: State | None = None
+        self._wanted = specs[0].id
+        self.panels: dict[str, QWidget] = {}
+        self._pages: dict[str, QWidget] = {}
+        for spec in specs:
+            self._pages[spec.id] = QWidget(self)
+            self.addWidget(self._pages[spec.id])
+
+    @property
+    def current(self) -> str:
+        return self._wanted
+
+    def attach(self, state: State) -> None:
+        """From now on panels can be made; the wanted one is made at once."""
+        self._state = state
+        self.show_panel(self._wanted)
+
+    def show_panel(self, name: str) -> None:
+        self._wanted = name
+        self.load(name)
+        self.setCurrentWidget(self._pages[name])
+
+    def waiting(self) -> list[str]:
+        """Panels that nobody has loaded or tried to load."""
+        return [name for name in self._specs if name not in self.panels]
+
+    def load(self, name: str) -> QWidget | None:
+        """The panel, made now if it was not; None before `attach`.
+
+        A panel whose module is missing or broken at import is replaced by a sentence that says so.
+        """
+        if name in self.panels or self._state is None:
+            return self.panels.get(name)
+        module, _, class_name = self._specs[name].place.partition(":")
+        self.panels[name] = self._pages[name]  # stays, should the constructor raise: no second try
+        try:
+            make = getattr(importlib.import_module(module), class_name)
+        except (ImportError, AttributeError) as error:
+            panel: QWidget = _missing(self._specs[name].title, error)
+        else:
+            panel = make(self._state)
+        self._replace(name, panel)
+        self.loaded.emit(name)
+        return panel
+
+    def _replace(self, name: str, panel: QWidget) -> None:
+        blank = self._pages[name]
+        shown = self.currentWidget() is blank
+        self.insertWidget(self.indexOf(blank), panel)
+        self._pages[name] = self.panels[name] = panel
+        if shown:
+            self.setCurrentWidget(panel)
+        self.removeWidget(blank)
+        blank.deleteLater()
+
+
+def _missing(title: str, error: Exception) -> QWidget:
+    page = QWidget()
+    text = QLabel(f"The panel {title} could not be loaded: {error}", page)
+    text.setWordWrap(True)
+    text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    text.setAlignment(Qt.AlignmentFlag.AlignCenter)
+    layout = QVBoxLayout(page)
+    layout.setContentsMargins(32, 32, 32, 32)
+    layout.addWidget(text)
+    return page

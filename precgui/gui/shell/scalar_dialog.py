@@ -1,0 +1,125 @@
+"""Which scalar of an event file is the loss, and which is what else: asked where names do not tell, or are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QComboBox,
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QLabel,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.runs.tensorboard.imported_run import Scalars
+from precgui.runs.tensorboard.imports import EventScalars
+from precgui.runs.tensorboard.tags import SIGNALS, shows_training
+
+TITLES = {
+    "loss": "Loss",
+    "val_loss": "Validation loss",
+    "val_accuracy": "Validation accuracy",
+    "scale": "Loss scale",
+    "skipped": "Skipped steps",
+    "lr": "Learning rate",
+    "grad_norm": "Gradient norm",
+    "step_s": "Step time (s)",
+    "data_s": "Time for data (s)",
+    "samples": "Samples in a step",
+    "memory_bytes": "Memory (bytes)",
+}
+NOTHING = "not in the file"
+_NEVER = "No event file tells of tensors, power, or how the run ended"
+_FOREIGN = "this one was not written by precgui, so the precision and the machine are unknown, too"
+_NEEDED = "Choose a loss, a validation loss or a validation accuracy: without one there is nothing to compare."
+
+
+class ScalarsDialog(QDialog):
+    """`chosen`: the tag of each signal, empty for what is not in the file."""
+
+    chosen = Signal(dict)
+
+    def __init__(self, events: EventScalars, now: Mapping[str, str], parent: QWidget) -> None:
+        """`now` is what is shown at first: a tag for each signal that has one."""
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(f"Scalars of {events.path.name}")
+        self._events = events
+        self.choices = {signal: self._choice(TITLES[signal], now.get(signal, "")) for signal in TITLES}
+        self.missing = QLabel(self)
+        self.buttons = QDialogButtonBox(self)
+        self.accept_button = self.buttons.addButton("Show", QDialogButtonBox.ButtonRole.AcceptRole)
+        self.buttons.addButton(QDialogButtonBox.StandardButton.Cancel)
+        self._lay_out()
+        self.resize(min(600, parent.width() - 48), min(620, parent.height() - 48))
+        self.buttons.accepted.connect(self.accept)
+        self.buttons.rejected.connect(self.reject)
+        self._tell()
+
+    def wanted(self) -> dict[str, str]:
+        return {signal: str(choice.currentData()) for signal, choice in self.choices.items()}
+
+    def accept(self) -> None:
+        self.chosen.emit(self.wanted())
+        super().accept()
+
+    def _choice(self, title: str, tag: str) -> QComboBox:
+        choice = QComboBox(self)
+        choice.setAccessibleName(title)
+        choice.addItem(NOTHING, "")
+        for each in sorted(self._events.found):
+            choice.addItem(f"{each}   {_points(self._events.found[each])}", each)
+        choice.setCurrentIndex(max(choice.findData(tag), 0))
+        choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        choice.setMinimumContentsLength(34)
+        choice.currentIndexChanged.connect(self._tell)
+        ignore_wheel(choice)
+        return choice
+
+    def _lay_out(self) -> None:
+        count = len(self._events.found)
+        head = QLabel(f"{self._events.path} holds {count} scalar{'s' if count > 1 else ''}. Which is which?", self)
+        for label in (head, self.missing):
+            label.setWordWrap(True)
+            label.setTextFormat(Qt.TextFormat.PlainText)
+        self.missing.setProperty("kind", "muted")
+        self.missing.setMinimumHeight(4 * self.missing.fontMetrics().lineSpacing())  # so that nothing jumps
+        self.missing.setAlignment(Qt.AlignmentFlag.AlignTop)
+        inner = QWidget(self)
+        form = QFormLayout(inner)
+        form.setContentsMargins(0, 0, 8, 0)
+        for signal, choice in self.choices.items():
+            form.addRow(TITLES[signal], choice)
+        area = QScrollArea(self)
+        area.setWidget(inner)
+        area.setWidgetResizable(True)
+        area.setFrameShape(QScrollArea.Shape.NoFrame)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(16, 16, 16, 16)
+        layout.setSpacing(12)
+        layout.addWidget(head)
+        layout.addWidget(area, 1)
+        layout.addWidget(self.missing)
+        layout.addWidget(self.buttons)
+
+    def _tell(self) -> None:
+        """What will be missing, and whether that leaves anything to show."""
+        tags = {signal: tag for signal, tag in self.wanted().items() if tag}
+        enough = shows_training(tags)
+        self.accept_button.setEnabled(enough)
+        absent = ", ".join(TITLES[signal].lower() for signal in SIGNALS if signal not in tags)
+        foreign = "" if self._events.about else f"; {_FOREIGN}"
+        lacking = f"Not in the file: {absent}. " if absent else ""
+        self.missing.setText(f"{lacking}{_NEVER}{foreign}." if enough else _NEEDED)
+
+
+def _points(scalars: Scalars) -> str:
+    """How long a series is and where it ends, to tell it from its neighbours."""
+    count = len(scalars.step)
+    return f"({count} point{'s' if count > 1 else ''}, last {scalars.value[-1]:.4g})"

@@ -1,0 +1,180 @@
+"""Start-up in two stages, and what an application needs around its window: crash log, garbage collection, the end.
+
+The first stage paints the window with Qt alone. What is slow to import (pydantic, numpy, h5py, pyqtgraph) comes
+after the first paint, a piece at a time, so that the window is there at once and answers meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, QLocale, QObject, QTimer, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QApplication, QGraphicsView
+
+from precgui.gui.notices import Notice, Notices, caught, crash_log
+from precgui.gui.settings import Settings
+from precgui.gui.shell.window import Window
+from precgui.gui.theme import themes
+from precgui.paths import state_dir
+
+COLLECT_MS = 250
+IDLE_MS = 50  # between two panels that nobody asked for yet: time to paint and to answer the user
+TRACE, EXIT_AFTER_PLOTS = "PRECGUI_TRACE_STARTUP", "PRECGUI_EXIT_AFTER_PLOTS"
+
+
+def open_window(files: list[Path], *, fresh: bool = False) -> int:
+    """Make the application, show the window, run until it is closed. Returns the exit code."""
+    QLocale.setDefault(QLocale.c())
+    app = QApplication(sys.argv[:1])
+    app.setApplicationName("precgui")
+    app.setStyle("Fusion")
+    notices = Notices()
+    with ExitStack() as session:
+        log, earlier = session.enter_context(crash_log(state_dir()))
+        session.enter_context(caught(notices, log))
+        settings = Settings(fresh=fresh)
+        themes().set_mode(settings["window/theme"])
+        window = Window(settings, notices)
+        _tell(notices, settings, earlier, can_log=log is not None)
+        start = Start(window, files)
+        collector = Collector(app)
+        signal.signal(signal.SIGINT, lambda *_: window.close())
+        window.show()
+        code = app.exec()
+        collector.stop()
+        for made in (start, window):
+            made.deleteLater()
+        app.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)  # before the application goes
+    return code
+
+
+def _tell(notices: Notices, settings: Settings, earlier: Path | None, *, can_log: bool) -> None:
+    """What the last session left, and what is wrong with the place for settings."""
+    if earlier is not None:
+        read = partial(QDesktopServices.openUrl, QUrl.fromLocalFile(str(earlier)))
+        details = earlier.read_text(encoding="utf-8", errors="replace")
+        text = f"precgui met a fault in the last session; it is written in {earlier}"
+        notices.post(Notice("warning", text, details, remedies=(("Open the log", read),)))
+    if not can_log:
+        text = f"Settings cannot be kept, because {state_dir()} cannot be written; set PRECGUI_STATE to another folder."
+        notices.post(Notice("warning", text))
+    if settings.repaired:
+        text = f"Some settings were unreadable and are back at their default: {', '.join(settings.repaired)}."
+        notices.post(Notice("warning", text, f"The broken file was kept as {settings.path.with_suffix('.broken.ini')}"))
+
+
+class Start(QObject):
+    """The second stage: state, the wanted panel, the files, then the other panels one by one, then the engine."""
+
+    def __init__(self, window: Window, files: list[Path]) -> None:
+        super().__init__()
+        self._window = window
+        self._files = files
+        self._moments: dict[str, float | None] = {}
+        self._watched: list[QObject] = []
+        self._tracing = bool(os.environ.get(TRACE) or os.environ.get(EXIT_AFTER_PLOTS))
+        window.painted.connect(self._on_painted)
+
+    def _on_painted(self) -> None:
+        self._moments["first_paint_s"] = seconds_since_start()
+        _soon(self._make_state)
+
+    def _make_state(self) -> None:
+        from precgui.gui.session import State
+
+        state = State(self._window)
+        if folder := self._window.settings["files/runs_folder"]:
+            state.set_folder(Path(folder))
+        if self._files:
+            self._window.show_panel("live")
+        QTimer.singleShot(IDLE_MS, self._load_next)  # asked for first: a panel that fails must not hinder the others
+        self._window.attach(state)
+        self._window.files.open(self._files)
+        if self._tracing:
+            self._watch_plots()
+
+    def _load_next(self) -> None:
+        if self._window.host.waiting():
+            QTimer.singleShot(IDLE_MS, self._load_next)
+            self._window.load_next_panel()
+            return
+        gc.collect()
+        gc.freeze()
+        if self._window.state is not None:
+            self._window.state.warm_up()
+
+    def _watch_plots(self) -> None:
+        plots = self._window.host.findChildren(QGraphicsView)
+        self._watched = [view.viewport() for view in plots if view.isVisible()]
+        if not self._watched:  # without a file there is nothing to plot
+            self._report(None)
+        for viewport in self._watched:
+            viewport.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Paint and "plots_painted_s" not in self._moments:
+            self._moments["plots_painted_s"] = None
+            _soon(lambda: self._report(seconds_since_start()))
+        return super().eventFilter(watched, event)
+
+    def _report(self, plots_painted_s: float | None) -> None:
+        self._moments["plots_painted_s"] = plots_painted_s
+        for viewport in self._watched:
+            viewport.removeEventFilter(self)
+        if os.environ.get(TRACE):
+            sys.stdout.write(json.dumps(self._moments) + "\n")
+            sys.stdout.flush()
+        if os.environ.get(EXIT_AFTER_PLOTS):
+            self._window.close()
+
+
+def _soon(act: Callable[[], None]) -> None:
+    """In the next round of the event loop, after what is waiting there."""
+    QTimer.singleShot(0, act)
+
+
+class Collector(QObject):
+    """Collects garbage in the GUI thread only: a collection in another thread would destroy widgets there."""
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        gc.disable()
+        self._timer = QTimer(self, interval=COLLECT_MS)
+        self._timer.timeout.connect(self._collect)
+        self._timer.start()
+
+    def _collect(self) -> None:
+        """The oldest generation that is full, with those below it: the rule of the interpreter itself."""
+        full = [
+            n
+            for n, (count, limit) in enumerate(zip(gc.get_count(), gc.get_threshold(), strict=True))
+            if count > limit > 0
+        ]
+        if full:
+            gc.collect(full[-1])
+
+    def stop(self) -> None:
+        self._timer.stop()
+        gc.enable()
+
+
+def seconds_since_start() -> float:
+    """Seconds since the operating system started this process; since this module was imported where it does not say."""
+    stat = Path("/proc/self/stat")
+    if not stat.exists():
+        return time.perf_counter() - _IMPORTED_S
+    ticks = int(stat.read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+_IMPORTED_S = time.perf_counter()

@@ -1,0 +1,129 @@
+"""The status bar: what the run is doing, how far it is, how long it takes, the power, and the bell."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar, QToolButton, QWidget
+
+from precgui.gui.theme import themes
+from precgui.gui.widgets.icons import icon, pixmap
+
+if TYPE_CHECKING:
+    from precgui.gui.session import State
+
+REFRESH_MS = 250
+PROGRESS_STEPS = 1000
+
+
+def duration(seconds: float) -> str:
+    """A time span as `m:ss` or `h:mm:ss`; under ten seconds as `9 s`."""
+    whole = max(0, round(seconds))
+    if whole < 10:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    minutes, last = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{last:02d}" if hours else f"{minutes}:{last:02d}"
+
+
+class StatusLine(QStatusBar):
+    """Every part has the width of its longest usual text, so nothing moves while numbers change."""
+
+    bell_clicked = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setSizeGripEnabled(False)
+        self.setContentsMargins(8, 0, 8, 0)
+        self._state: State | None = None
+        self._shown_mark = ""
+        self._mark = QLabel(self)
+        self.text = self._label("Running: a title of the usual length")
+        self.bar = QProgressBar(self)
+        self.bar.setRange(0, PROGRESS_STEPS)
+        self.bar.setTextVisible(False)
+        self.bar.setFixedWidth(120)
+        self.bar.setAccessibleName("Progress of the run")
+        self.steps = self._label("000000 / 000000")
+        self.left = self._label("00:00:00 left")
+        self.power = self._label("0000.0 W")
+        self.power.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.bell = QToolButton(self)
+        self.bell.setIconSize(QSize(18, 18))
+        self.bell.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.bell.clicked.connect(self.bell_clicked)
+        self.addWidget(self._mark)
+        self.addWidget(self.text, 1)
+        for part in (self.bar, self.steps, self.left, self.power, self.bell):
+            self.addPermanentWidget(part)
+        self._timer = QTimer(self, interval=REFRESH_MS)
+        self._timer.timeout.connect(self.refresh)
+        themes().changed.connect(self._recolour)
+        self.show_unread(0)
+        self._show(None)
+
+    def _label(self, longest: str) -> QLabel:
+        label = QLabel(self)
+        label.setTextFormat(Qt.TextFormat.PlainText)
+        label.setMinimumWidth(min(self.fontMetrics().horizontalAdvance(longest), 150))
+        return label
+
+    def attach(self, state: State) -> None:
+        """Follow the active run of `state`."""
+        self._state = state
+        state.queue_changed.connect(self.refresh)
+        state.run_changed.connect(lambda _: self.refresh())
+        self._timer.start()
+        self.refresh()
+
+    def refresh(self) -> None:
+        self._show(self._state)
+
+    def _show(self, state: State | None) -> None:
+        progress = state.progress() if state is not None else None
+        for part in (self.bar, self.steps, self.left):
+            part.setVisible(progress is not None)
+        if state is None or state.active_key is None or progress is None:
+            self._mark_with("idle")
+            self.text.setText("No run is active")
+            self.power.setText("")
+            return
+        queued = f"  (+{len(state.queue)} queued)" if state.queue else ""
+        self._mark_with("start")
+        self.text.setText(f"{state.runs[state.active_key].name}: {progress.text}{queued}")
+        total = max(progress.total_steps, 1)
+        self.bar.setValue(round(PROGRESS_STEPS * min(progress.step / total, 1)))
+        self.steps.setText(f"{progress.step} / {progress.total_steps}" if progress.total_steps else "")
+        self.left.setText("" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left")
+        self.power.setText(_power(state))
+
+    def _mark_with(self, name: str) -> None:
+        if name != self._shown_mark:
+            self._shown_mark = name
+            self._recolour()
+
+    def show_unread(self, count: int) -> None:
+        """The number beside the bell."""
+        self.bell.setText(str(count) if count else "")
+        told = f"Notices: {count} unread" if count else "Notices: none unread"
+        self.bell.setToolTip(f"{told} (Ctrl+Shift+N)")
+        self.bell.setAccessibleName(told)
+        self._recolour()
+
+    def _recolour(self) -> None:
+        theme = themes().theme
+        colour = theme.accent if self._shown_mark == "start" else theme.muted
+        if self._shown_mark:
+            self._mark.setPixmap(pixmap(self._shown_mark, colour, 16, self.devicePixelRatioF()))
+        self.bell.setIcon(icon("bell", theme.warning if self.bell.text() else theme.muted, 18))
+
+
+def _power(state: State) -> str:
+    """The last power reading of the active run, in watts; empty without a sensor."""
+    shown = state.runs.get(state.active_key or "")
+    if shown is None:
+        return ""
+    _, watts = shown.run.series("power_w")
+    return f"{watts[-1]:.1f} W" if len(watts) and math.isfinite(watts[-1]) else ""

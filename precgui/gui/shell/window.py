@@ -1,0 +1,254 @@
+"""The window: navigation, panels, menus, status bar, notices. It composes and passes on; it decides nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from PySide6.QtCore import QByteArray, Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
+
+from precgui import __version__
+from precgui.gui.notices import Entry, Notice, Notices
+from precgui.gui.settings import Settings
+from precgui.gui.shell.actions import ACTIONS, Actions, ActionSpec
+from precgui.gui.shell.banners import Banners
+from precgui.gui.shell.closing import Closing
+from precgui.gui.shell.command_palette import CommandPalette, KeyList
+from precgui.gui.shell.file_menu import Files, dropped
+from precgui.gui.shell.navigation import Navigation, PanelSpec
+from precgui.gui.shell.panel_host import PanelHost
+from precgui.gui.shell.status_bar import StatusLine
+from precgui.gui.theme import Mode, themes
+from precgui.gui.widgets.icons import app_icon
+
+if TYPE_CHECKING:
+    from precgui.gui.panels.setup.panel import SetupPanel
+    from precgui.gui.session import Problem, State
+
+_PANELS = "precgui.gui.panels"
+PANELS: tuple[PanelSpec, ...] = (
+    PanelSpec(
+        "hardware", "Hardware", "hardware", f"{_PANELS}.hardware.panel:HardwarePanel", "what this machine can do"
+    ),
+    PanelSpec(
+        "formats", "Formats", "formats", f"{_PANELS}.formats.panel:FormatsPanel", "what the bits of a number mean"
+    ),
+    PanelSpec("setup", "Run", "setup", f"{_PANELS}.setup.panel:SetupPanel", "choose a precision and start a run"),
+    PanelSpec("live", "Live", "live", f"{_PANELS}.live.panel:LivePanel", "the open runs, plotted as they go on"),
+    PanelSpec("library", "Runs", "library", f"{_PANELS}.library.panel:LibraryPanel", "the runs that were kept"),
+    PanelSpec("compare", "Compare", "compare", f"{_PANELS}.compare.panel:ComparePanel", "the open runs side by side"),
+    PanelSpec(
+        "tensors",
+        "Tensors",
+        "tensors",
+        f"{_PANELS}.tensors.panel:TensorsPanel",
+        "exponents, and what another format would do",
+    ),
+    PanelSpec("diagnose", "Diagnose", "diagnose", f"{_PANELS}.diagnose:DiagnosePanel", "what went wrong, and why"),
+)
+NARROW_BELOW = 960
+DEFAULT_SIZE = (1280, 800)
+
+
+def panel_actions() -> list[ActionSpec]:
+    """One action a panel: Ctrl+1, Ctrl+2 ..."""
+    return [
+        ActionSpec(f"view.{spec.id}", spec.title, "&View", "show_panel", f"Ctrl+{key}", arguments=(spec.id,))
+        for key, spec in enumerate(PANELS, 1)
+    ]
+
+
+class Window(QMainWindow):
+    """`painted` comes once, after the first paint. The state is handed in later by `attach`."""
+
+    painted = Signal()
+
+    def __init__(self, settings: Settings, notices: Notices) -> None:
+        super().__init__()
+        self.setObjectName("window")
+        self.setWindowTitle("precgui")
+        self.setWindowIcon(app_icon())
+        self.setMinimumSize(640, 480)
+        self.setAcceptDrops(True)
+        self.settings, self.notices = settings, notices
+        self.state: State | None = None
+        self._painted = False
+        self.files = Files(self, settings, notices)
+        self.closing = Closing(self)
+        self.closing.ready.connect(self.close)
+        self.navigation = Navigation(PANELS, self)
+        self.host = PanelHost(PANELS, self)
+        self.line = StatusLine(self)
+        self.setStatusBar(self.line)
+        centre = QWidget(self)
+        layout = QHBoxLayout(centre)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.navigation)
+        layout.addWidget(self.host, 1)
+        self.setCentralWidget(centre)
+        self.banners = Banners(notices, self.host)
+        self.actions_ = Actions(self, [*ACTIONS, *panel_actions()])
+        self.navigation.chosen.connect(self._on_panel_chosen)
+        self.navigation.narrow_wanted.connect(self._set_narrow)
+        self.line.bell_clicked.connect(self.show_notices)
+        self.banners.came.connect(self._on_notice)
+        self.host.loaded.connect(self.banners.raise_)
+        self.host.currentChanged.connect(self.banners.raise_)
+        self._restore()
+
+    # What is remembered ------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        geometry = self.settings["window/geometry"]
+        if not geometry or not self.restoreGeometry(QByteArray(geometry)):
+            self.resize(*DEFAULT_SIZE)
+        known = {spec.id for spec in PANELS}
+        last = self.settings["window/panel"]
+        self.navigation.choose(last if last in known else "setup")
+
+    def _remember(self) -> None:
+        self.settings["window/geometry"] = bytes(self.saveGeometry().data())
+        self.settings["window/panel"] = self.host.current
+        self.settings.save()
+
+    def reset_layout(self) -> None:
+        self.settings["window/narrow_navigation"] = False
+        self.showNormal()
+        self.resize(*DEFAULT_SIZE)
+        self._fit_navigation()
+
+    # The two stages of the start ---------------------------------------------------------------------------
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self._painted:
+            self._painted = True
+            QTimer.singleShot(0, self.painted.emit)
+
+    def attach(self, state: State) -> None:
+        """Second stage: panels can be made, the status bar follows the runs."""
+        self.state = state
+        state.notice.connect(self._on_problem)
+        state.panel_wanted.connect(self.show_panel)
+        state.queue_changed.connect(self.actions_.refresh)
+        state.run_added.connect(lambda _: self.actions_.refresh())
+        state.run_changed.connect(lambda _: self.actions_.refresh())
+        self.files.attach(state)
+        self.line.attach(state)
+        self.host.attach(state)
+        self.actions_.refresh()
+
+    def load_next_panel(self) -> bool:
+        """Make one panel that was not needed yet; False when there is none left."""
+        for name in self.host.waiting()[:1]:
+            self.host.load(name)
+        return bool(self.host.waiting())
+
+    # Panels ------------------------------------------------------------------------------------------------
+
+    def show_panel(self, name: str) -> None:
+        self.navigation.choose(name)
+
+    def _on_panel_chosen(self, name: str) -> None:
+        self.host.show_panel(name)
+        self.actions_.refresh()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_navigation()
+
+    def _fit_navigation(self) -> None:
+        narrow = self.settings["window/narrow_navigation"] or self.width() < NARROW_BELOW
+        if narrow != self.navigation.narrow:
+            self.navigation.set_narrow(narrow)
+
+    def _set_narrow(self, narrow: bool) -> None:
+        self.settings["window/narrow_navigation"] = narrow
+        self.navigation.set_narrow(narrow)
+
+    def toggle_navigation(self) -> None:
+        self._set_narrow(not self.navigation.narrow)
+
+    def is_narrow(self) -> bool:
+        return self.navigation.narrow
+
+    # Runs --------------------------------------------------------------------------------------------------
+
+    def new_run(self) -> None:
+        self.show_panel("setup")
+        if setup := self._setup():
+            setup.new_run()
+
+    def _setup(self) -> SetupPanel | None:
+        return cast("SetupPanel | None", self.host.load("setup"))
+
+    def can_start(self) -> bool:
+        setup = cast("SetupPanel | None", self.host.panels.get("setup"))
+        return self.state is not None and (setup is None or setup.can_start())
+
+    def start_run(self) -> None:
+        if setup := self._setup():
+            setup.start()
+
+    def can_stop(self) -> bool:
+        return self.state is not None and self.state.is_training
+
+    def stop_run(self) -> None:
+        if self.state is not None:
+            self.state.stop()
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if dropped(event.mimeData()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        event.acceptProposedAction()
+        self.files.open(dropped(event.mimeData()))
+
+    # Notices, help, theme ----------------------------------------------------------------------------------
+
+    def _on_problem(self, problem: Problem) -> None:
+        self.notices.post(Notice(problem.severity, problem.message, problem.details))
+
+    def _on_notice(self, entry: Entry) -> None:
+        self.line.show_unread(self.notices.unread())
+
+    def show_notices(self) -> None:
+        self.banners.show_list()
+        self.line.show_unread(self.notices.unread())
+
+    def show_palette(self) -> None:
+        palette = CommandPalette(self.actions_, self)
+        palette.show()
+        palette.raise_()
+        palette.search.setFocus()
+
+    def show_keys(self) -> None:
+        KeyList(self.actions_, self).open()
+
+    def show_about(self) -> None:
+        text = f"<b>precgui {__version__}</b><p>See what numeric precision does to your training on your machine.</p>"
+        box = QMessageBox(QMessageBox.Icon.NoIcon, "About precgui", text, QMessageBox.StandardButton.Close, self)
+        box.setIconPixmap(app_icon().pixmap(64, 64))
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.open()
+
+    def set_theme(self, mode: Mode) -> None:
+        self.settings["window/theme"] = mode
+        themes().set_mode(mode)
+
+    def theme_is(self, mode: str) -> bool:
+        return themes().mode == mode
+
+    # The end -----------------------------------------------------------------------------------------------
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Close when nothing runs; otherwise `closing` asks, stops, and closes again."""
+        if not self.closing.allows(self.state):
+            event.ignore()
+            return
+        self._remember()
+        self.banners.detach()
+        event.accept()

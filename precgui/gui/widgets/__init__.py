@@ -1,0 +1,1 @@
+"""Widgets that several panels use: forms, editors, icons, empty states."""

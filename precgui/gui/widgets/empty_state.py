@@ -1,0 +1,95 @@
+"""A panel's content, and what it shows while it has none: what will be here, and the one next thing to do."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QStackedLayout, QVBoxLayout, QWidget
+
+from precgui.gui.theme import themes
+from precgui.gui.widgets.icons import pixmap
+
+
+def panel_head(title: str, *parts: QWidget) -> QHBoxLayout:
+    label = QLabel(title)
+    label.setProperty("kind", "title")
+    head = QHBoxLayout()
+    head.setSpacing(8)
+    head.addWidget(label)
+    head.addStretch(1)
+    for part in parts:
+        head.addWidget(part)
+    return head
+
+
+def named(text: str, part: QWidget) -> QLabel:
+    """A label for a part of the head, to stand before it; its key with Alt leads there."""
+    label = QLabel(text)
+    label.setBuddy(part)
+    return label
+
+
+TEXT_WIDTH = 420
+
+
+class EmptyState(QWidget):
+    """An icon, a heading, one or two sentences, and at most one button."""
+
+    def __init__(self, drawing: str, heading: str, text: str, button: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._drawing = drawing
+        self._icon = QLabel(self)
+        self._icon.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.heading = QLabel(heading, self)
+        self.heading.setProperty("kind", "heading")
+        self.heading.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.text = QLabel(self)
+        self.text.setProperty("kind", "muted")
+        self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
+        self.button = QPushButton(button, self)
+        self.button.setProperty("kind", "primary")
+        self.button.setVisible(bool(button))
+        layout = QVBoxLayout(self)
+        layout.setSpacing(12)
+        layout.addStretch(2)
+        for part in (self._icon, self.heading, self.text, self.button):
+            layout.addWidget(part, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addStretch(3)
+        self.set_text(text)
+        themes().changed.connect(self._recolour)
+        self._recolour()
+
+    def set_text(self, text: str) -> None:
+        """Change the sentences."""
+        set_paragraph(self.text, text)
+
+    def _recolour(self) -> None:
+        theme = themes().theme
+        self._icon.setPixmap(pixmap(self._drawing, theme.blend(theme.muted, 0.7), 44, self.devicePixelRatioF()))
+
+
+def set_paragraph(label: QLabel, text: str) -> None:
+    """Let a label hold lines of `TEXT_WIDTH`; one of fixed width does not find its height by itself."""
+    label.setWordWrap(True)
+    label.setFixedWidth(TEXT_WIDTH)
+    label.setText(text)
+    label.ensurePolished()
+    label.setFixedHeight(max(0, label.heightForWidth(TEXT_WIDTH)))
+
+
+class Pages(QWidget):
+    """A panel that shows its `content`, or its `empty` state while there is nothing to show."""
+
+    def __init__(self, empty: EmptyState, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.empty = empty
+        self.content = QWidget(self)
+        self._pages = QStackedLayout(self)
+        self._pages.addWidget(empty)
+        self._pages.addWidget(self.content)
+
+    @property
+    def is_empty(self) -> bool:
+        return self._pages.currentWidget() is self.empty
+
+    def show_content(self, there: bool) -> None:
+        self._pages.setCurrentIndex(1 if there else 0)

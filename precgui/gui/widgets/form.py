@@ -1,0 +1,226 @@
+"""A form from any pydantic model: a card for each section, faults beside the fields, nothing clipped or reformatted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Generic, TypeVar, cast
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QFontMetrics, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLayout, QLineEdit, QVBoxLayout, QWidget
+
+from precgui.config import ConfigError
+from precgui.gui.theme import themes
+from precgui.gui.widgets.editors import Editor
+from precgui.gui.widgets.form_rows import LABEL_WIDTH, Card, Row
+
+M = TypeVar("M", bound=BaseModel)
+GAP = 16
+
+
+def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every field that holds a value, by its path, sections opened."""
+    for name, info in model.model_fields.items():
+        if section := _section(info):
+            yield from leaves(section, f"{prefix}{name}.")
+        else:
+            yield prefix + name, info
+
+
+def _section(info: FieldInfo) -> type[BaseModel] | None:
+    kind = info.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def at(tree: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path of a tree."""
+    value: Any = tree
+    for part in path.split("."):
+        value = value[part]
+    return value
+
+
+def _fits(value: Any, wanted: Sequence[Any]) -> bool:
+    """Whether a value is among those of `show_if`; `*` in a text stands for anything."""
+    return value in wanted or any(fnmatchcase(str(value), each) for each in wanted if isinstance(each, str))
+
+
+class Form(QWidget, Generic[M]):
+    """Edits a model of the type `model`. `build` turns a tree of plain values into it or raises ConfigError.
+
+    Fields whose editor is given in `outside` are shown by the caller, but belong to the form all the same.
+    `value()` is None while a value is at fault; `faults` then holds one sentence for each path.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self,
+        model: type[M],
+        build: Callable[[Mapping[str, Any]], M],
+        outside: Mapping[str, Editor] | None = None,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._model, self._build = model, build
+        self._base: Mapping[str, Any] = {}
+        self._value: M | None = None
+        self.faults: dict[str, str] = {}
+        self._quiet = False
+        self.rows: dict[str, Row] = {}
+        self.editors: dict[str, Editor] = dict(outside or {})
+        self.general = QLabel(self)
+        self.general.setProperty("kind", "error")
+        self.general.setWordWrap(True)
+        self.general.setTextFormat(Qt.TextFormat.PlainText)
+        self._cards = self._make_cards()
+        self._columns: list[QVBoxLayout] = []
+        self._grid = QHBoxLayout()
+        self._grid.setSpacing(GAP)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(12)
+        layout.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
+        layout.addWidget(self.general)
+        layout.addLayout(self._grid)
+        self._arrange(1)
+        for editor in self.editors.values():
+            editor.edited.connect(self._on_edited)
+        themes().changed.connect(self._recolour)
+        self._recolour()
+        self._check()
+
+    # Building ----------------------------------------------------------------------------------------------
+
+    def _make_cards(self) -> list[Card]:
+        """One card for the fields of the model itself, one for each section; empty ones are left out."""
+        own: dict[str, FieldInfo] = {}
+        cards: list[tuple[str, dict[str, FieldInfo]]] = [("General", own)]
+        for name, info in self._model.model_fields.items():
+            if section := _section(info):
+                cards.append((info.title or name, dict(leaves(section, f"{name}."))))
+            else:
+                own[name] = info
+        shown = [(title, {p: i for p, i in fields.items() if p not in self.editors}) for title, fields in cards]
+        made = [self._card(title, fields) for title, fields in shown if fields]
+        bold = self.font()
+        bold.setBold(True)
+        widest = max((QFontMetrics(bold).horizontalAdvance(row.label.text()) for row in self.rows.values()), default=0)
+        for row in self.rows.values():
+            row.set_label_width(min(widest + 4, LABEL_WIDTH))
+        return made
+
+    def _card(self, title: str, fields: Mapping[str, FieldInfo]) -> Card:
+        card = Card(title, self)
+        for path, info in fields.items():
+            row = Row(path, info, card)
+            row.reset.clicked.connect(lambda _=False, path=path: self.reset(path))
+            card.add(row)
+            self.rows[path] = row
+            self.editors[path] = row.editor
+        card.close_up()
+        return card
+
+    def minimumSizeHint(self) -> QSize:
+        """That of one column: the two of a wide window must not keep it wide."""
+        return QSize(self._narrowest(), super().minimumSizeHint().height())
+
+    def _narrowest(self) -> int:
+        return max((card.minimumSizeHint().width() for card in self._cards), default=0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange(2 if self.width() >= 2 * self._narrowest() + GAP else 1)
+
+    def _arrange(self, count: int) -> None:
+        """Put the cards into `count` columns of about the same height, in their order."""
+        if len(self._columns) == count:
+            return
+        for column in self._columns:
+            while column.count():
+                column.takeAt(0)
+            self._grid.removeItem(column)
+            column.deleteLater()
+        self._columns = [QVBoxLayout() for _ in range(count)]
+        for column in self._columns:
+            column.setSpacing(GAP)
+            self._grid.addLayout(column, 1)
+        heights = [0 if card.isHidden() else card.sizeHint().height() for card in self._cards]
+        above = 0
+        for card, height in zip(self._cards, heights, strict=True):
+            self._columns[min(count - 1, count * (above + height // 2) // max(sum(heights), 1))].addWidget(card)
+            above += height
+        for column in self._columns:
+            column.addStretch(1)
+
+    # Values ------------------------------------------------------------------------------------------------
+
+    def value(self) -> M | None:
+        """The model as it is edited; None while something is at fault."""
+        return self._value
+
+    def set_value(self, config: M) -> None:
+        """Show `config`. What it is compared with (`set_base`) stays."""
+        tree = config.model_dump()
+        self._quiet = True
+        for path, editor in self.editors.items():
+            editor.set(at(tree, path))
+        self._quiet = False
+        self._check()
+
+    def set_base(self, config: M) -> None:
+        """Fields that differ from `config` are bold and can be reset to it."""
+        self._base = config.model_dump()
+        self._check()
+
+    def reset(self, path: str) -> None:
+        """Put one field back to its value in the base."""
+        self.editors[path].set(at(self._base, path))
+        cast(QWidget, self.editors[path]).setFocus()
+
+    def tree(self) -> dict[str, Any]:
+        """What the editors hold, right or wrong."""
+        made: dict[str, Any] = {}
+        for path, editor in self.editors.items():
+            *parents, last = path.split(".")
+            section = made
+            for parent in parents:
+                section = section.setdefault(parent, {})
+            section[last] = editor.get()
+        return made
+
+    def _on_edited(self) -> None:
+        if not self._quiet:
+            self._check()
+
+    def _check(self) -> None:
+        tree = self.tree()
+        try:
+            self._value, self.faults = self._build(tree), {}
+        except ConfigError as error:
+            self._value, self.faults = None, error.faults
+        for path, row in self.rows.items():
+            wanted = row.hints.get("show_if", {})
+            fits = all(_fits(at(tree, other), values) for other, values in cast(dict[str, list[Any]], wanted).items())
+            changed = bool(self._base) and row.editor.get() != at(self._base, path)
+            fault = self.faults.get(path, "")
+            row.update_state(fault=fault, changed=changed, shown=fits or bool(fault))
+        for card in self._cards:
+            card.update_visibility()
+        loose = [f"{path}: {text}" if path else text for path, text in self.faults.items() if path not in self.rows]
+        self.general.setText("\n".join(loose))
+        self.general.setVisible(bool(loose))
+        self.changed.emit()
+
+    def first_fault(self) -> QLineEdit | QWidget | None:
+        """The first editor whose value is at fault."""
+        return next((row.widget for path, row in self.rows.items() if path in self.faults), None)
+
+    def _recolour(self) -> None:
+        for row in self.rows.values():
+            row.recolour()
+        for card in self._cards:
+            card.recolour()

@@ -1,0 +1,1 @@
+"""The run file: schema, writer, reader, repair."""

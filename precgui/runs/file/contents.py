@@ -1,0 +1,194 @@
+"""What can be read of a run file: attributes, texts, rows of tables, and notes on what cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.runs.file import json_text, safe_hdf5
+from precgui.runs.file.safe_hdf5 import Torn, Unusable
+from precgui.runs.file.schema import EVENT_ROW, ROWS_VALID, TABLES, Column
+from precgui.runs.file.snapshot import Snapshot
+
+
+class Contents:
+    """An open run file. Damage costs only the damaged part and adds a sentence to `notes`."""
+
+    def __init__(self, file: h5py.File, path: Path | None = None) -> None:
+        """With a path, `refresh` opens that file anew."""
+        self.file = file
+        self._path = path
+        self._notes: dict[str, str] = {}
+        self._datasets: dict[str, h5py.Dataset | None] = {}
+        self._stored_bytes: dict[str, int] = {}
+        self._counters: dict[str, int] | None = None
+        self._rows: dict[str, int] = {}
+
+    @classmethod
+    def open(cls, path: Path) -> Contents:
+        """Raises RunFileError."""
+        file, snapshot = safe_hdf5.open_snapshot(path)
+        contents = cls(file, path)
+        contents._begin(snapshot)
+        return contents
+
+    def refresh(self) -> None:
+        """See what another process has written since. Raises RunFileError, and then leaves all as it was."""
+        if self._path is None:
+            return
+        file, snapshot = safe_hdf5.open_snapshot(self._path)
+        self.file.close()
+        self.file = file
+        self._notes.clear()
+        self._datasets.clear()
+        self._stored_bytes.clear()
+        self._rows.clear()
+        self._begin(snapshot)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what is missing or damaged, as far as it was read."""
+        return list(self._notes.values())
+
+    def note(self, subject: str, sentence: str) -> None:
+        self._notes.setdefault(subject, sentence)
+
+    def _begin(self, snapshot: Snapshot) -> None:
+        if snapshot.missing_bytes:
+            self.note("", f"The file is cut short by {snapshot.missing_bytes} bytes; what is left of it is shown.")
+        self._counters = self._read_counters()  # now, since a writer goes on meanwhile
+
+    def attribute(self, name: str) -> str:
+        value = safe_hdf5.attribute(self.file, name)
+        if value is None or value.shape != () or value.dtype.kind != "S":
+            self.note(name, f"The attribute {name} is missing or damaged.")
+            return ""
+        return decoded(value.item())
+
+    def text(self, name: str) -> str:
+        """A text, empty when it cannot be read."""
+        item = self._dataset(name)
+        if item is None:
+            return ""
+        try:
+            return safe_hdf5.text(item)
+        except Unusable as reason:
+            self.note(name, f"/{name} {reason}.")
+            return ""
+
+    def document(self, name: str) -> dict[str, Any]:
+        """A JSON text, empty when it cannot be read."""
+        written = self.text(name)
+        try:
+            return json_text.load(written or "{}")
+        except ValueError as reason:
+            self.note(name, f"/{name} is not the JSON that it should be ({reason}).")
+            return {}
+
+    def rows(self, table: str) -> int:
+        """Completely written rows: what the counter says, but no more than every column of the table has."""
+        if table not in self._rows and TABLES[table].late and table not in (self.counters() or TABLES):
+            self._rows[table] = 0  # of an older version
+        if table not in self._rows:
+            spec = TABLES[table]
+            columns = [self._dataset(spec.dataset_path(table, column)) for column in spec.columns]
+            lengths = [safe_hdf5.length(column) for column in columns if column is not None]
+            counted = self.counters()
+            if counted:
+                lengths.append(counted.get(table, 0))
+            self._rows[table] = min(lengths, default=0)
+        return self._rows[table]
+
+    def read(self, table: str, column: str, start: int, stop: int) -> NDArray[Any]:
+        """Rows of a column in the type of the schema; fewer where the file is damaged: the table then ends there."""
+        spec = TABLES[table].columns[column]
+        path = TABLES[table].dataset_path(table, column)
+        item = self._dataset(path)
+        values = np.empty((0, *spec.row), spec.dtype)
+        if item is not None:
+            try:
+                values = _checked(safe_hdf5.rows(item, start, stop, partial(self._stored, path, item)), spec)
+            except Unusable as reason:
+                if spec.packing and isinstance(reason, Torn):  # rows apart from each other
+                    return self.pick(table, column, range(start, stop))
+                self.note(path, f"/{path} {reason}.")
+        if len(values) < stop - start:
+            self.note(table, f"/{table} can be read up to row {start + len(values)} of {stop} only.")
+            self._rows[table] = min(self.rows(table), start + len(values))
+        return values
+
+    def pick(self, table: str, column: str, places: Sequence[int]) -> NDArray[Any]:
+        """Some rows of a column in the type of the schema; those that the file has lost are zero, and noted."""
+        spec = TABLES[table].columns[column]
+        path = TABLES[table].dataset_path(table, column)
+        item = self._dataset(path)
+        if item is not None:
+            try:
+                found, lost = safe_hdf5.picked(item, places, partial(self._stored, path, item))
+                if lost:
+                    self.note(path, f"/{path} has {lost} of {len(places)} rows that cannot be read.")
+                return _checked(found, spec)
+            except Unusable as reason:
+                self.note(path, f"/{path} {reason}.")
+        return np.zeros((len(places), *spec.row), spec.dtype)
+
+    def _stored(self, path: str, item: h5py.Dataset) -> int:
+        """What a dataset takes, asked once while the file is as it is. Raises Unusable."""
+        if self._path is None:
+            return safe_hdf5.stored_bytes(item)  # of our own writing: it grows
+        if path not in self._stored_bytes:
+            self._stored_bytes[path] = safe_hdf5.stored_bytes(item)
+        return self._stored_bytes[path]
+
+    def _dataset(self, name: str) -> h5py.Dataset | None:
+        """The dataset, held open; None, with a note, when it cannot be used."""
+        if name not in self._datasets:
+            try:
+                self._datasets[name] = safe_hdf5.dataset(self.file, name)
+            except Unusable as reason:
+                self._datasets[name] = None
+                self.note(name, f"/{name} {reason}.")
+        return self._datasets[name]
+
+    def counters(self) -> dict[str, int]:
+        """The rows of each table as counted by the writer; empty when the counters cannot be read."""
+        if self._counters is None:
+            self._counters = self._read_counters()
+        return self._counters
+
+    def _read_counters(self) -> dict[str, int]:
+        item = self._dataset(ROWS_VALID)
+        if item is None:
+            return {}
+        try:
+            names = safe_hdf5.attribute(item, "tables")
+            counts = safe_hdf5.rows(item, 0, safe_hdf5.length(item))
+        except Unusable as reason:
+            self.note(ROWS_VALID, f"/{ROWS_VALID} {reason}; the rows are counted instead.")
+            return {}
+        if names is None or names.shape != counts.shape or names.dtype.kind != "S" or counts.dtype.kind != "i":
+            self.note(ROWS_VALID, f"/{ROWS_VALID} is damaged; the rows are counted instead.")
+            return {}
+        return {decoded(name): max(int(count), 0) for name, count in zip(names, counts, strict=True)}
+
+
+def decoded(name: bytes) -> str:
+    return bytes(name).decode(errors="replace")
+
+
+def _checked(values: NDArray[Any], spec: Column) -> NDArray[Any]:
+    """The values, when shape and type are those of the schema; numbers may differ in width. Raises Unusable."""
+    found, wanted = values.dtype, spec.dtype
+    if wanted == EVENT_ROW and found != EVENT_ROW:
+        raise Unusable("has other fields than an event")
+    if found.kind != wanted.kind and not (found.kind in "iuf" and wanted.kind in "iuf"):
+        raise Unusable("has a type that a run file does not have")
+    if values.ndim != 1 + len(spec.row) or any(b and a != b for a, b in zip(values.shape[1:], spec.row, strict=True)):
+        raise Unusable("has a shape that a run file does not have")
+    return values

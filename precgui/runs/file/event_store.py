@@ -1,0 +1,227 @@
+"""What becomes of a batch of events in the file: rows, texts, the end, and a disk that fills up."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.events import (
+    DeviceRead,
+    Evaluated,
+    Event,
+    Facts,
+    Incident,
+    PowerRead,
+    RunEnded,
+    RunStarted,
+    StepDone,
+    TensorStats,
+)
+from precgui.runs.errors import RunFileError
+from precgui.runs.file import columns, disk, json_text
+from precgui.runs.file.atomic import CAN_RENAME_OPEN, remove_stale
+from precgui.runs.file.contents import Contents
+from precgui.runs.file.reader import SavedRun
+from precgui.runs.file.schema import TABLES, tensor_room
+from precgui.runs.file.table_file import Columns, TableFile
+from precgui.runs.summary import summarise
+from precgui.runs.tensors.record import Names, tensor_rows
+
+ABANDONED = "The recording was closed before the run had ended."
+
+
+class Recording:
+    """Stores batches of events in a new run file; used by one thread at a time.
+
+    When the disk has less than `reserve_bytes` left, or refuses data all the same, recording stops for good;
+    the status of the run can still be written, because its place was reserved at the start.
+    """
+
+    def __init__(
+        self, path: Path, *, attributes: Mapping[str, str], texts: Mapping[str, str], reserve_bytes: int
+    ) -> None:
+        """Make the file; see TableFile. Raises RunFileError."""
+        disk.require_room(path.parent, reserve_bytes)
+        remove_stale(path.parent)
+        self._reserve_bytes = reserve_bytes
+        self._new_file = partial(TableFile, path, attributes=attributes, texts=texts)
+        self._ballast = disk.Ballast(path.parent)
+        try:
+            self.file = self._new_file()
+            self.file.publish()
+        except RunFileError:
+            self._ballast.drop()
+            raise
+        self._sensors: dict[str, int] = {}
+        self._devices: dict[str, int] = {}
+        self._names = Names()
+        self._told_left_out = 0
+        self._started: dict[str, Any] = {}
+        self._last_time_s, self._last_step = 0.0, 0
+        self._recording, self._ended = True, False
+
+    def keep(self, events: Sequence[Event]) -> list[Incident]:
+        """Store events, oldest first; returns what the recording itself has to tell of it."""
+        told = self._store(events) if self._recording and not self._ended else []
+        for event in events:
+            if isinstance(event, RunEnded) and not self._ended:
+                self._end(event)
+        return told
+
+    def close(self) -> None:
+        """Close the file; a run that has not ended is marked as failed."""
+        if not self._ended:
+            self._end(RunEnded(self._last_time_s, "failed", ABANDONED))
+        self._ballast.drop()
+        self.file.close()
+
+    def _store(self, events: Sequence[Event]) -> list[Incident]:
+        for event in events:
+            if isinstance(event, RunStarted) and event.tensors:
+                self._make_room(event.tensors)
+        batch = self._batch(events)
+        told = self._left_out()
+        try:
+            free = disk.free_bytes(self.file.path.parent)
+            for event in events:
+                if isinstance(event, RunStarted):
+                    self._started = asdict(event)
+                    self.file.write_text("engine", self._started)
+                elif isinstance(event, Facts) and self._started:
+                    self._started["engine"] = {**self._started["engine"], **event.values}
+                    self.file.write_text("engine", self._started)
+            self.file.append(batch)
+            if told:
+                self.file.append(self._events(told))
+        except (OSError, RuntimeError) as error:
+            return [*told, self._stop(f"the disk did not take the data ({_reason(error)})", batch)]
+        if free < self._reserve_bytes:
+            told.append(self._stop(f"only {free >> 20} MB are left on the disk", {}))
+        return told
+
+    def _make_room(self, tensors: int) -> None:
+        """Begin the file anew, now that it is known how many tensors there are; the rows so far are taken over.
+
+        It takes the place of the old one in one piece. Where that fails, the old one goes on: it holds as much, only
+        in more bytes.
+        """
+        if not CAN_RENAME_OPEN or any(self.file.rows[name] for name in TABLES if name.startswith("tensors")):
+            return
+        old, new = self.file, None
+        try:
+            if disk.free_bytes(old.path.parent) < self._reserve_bytes:
+                return
+            new = self._new_file(tensor_room=tensor_room(tensors))
+            new.take_over(Contents(old.file))
+            new.publish(instead_of=old)
+        except (RunFileError, OSError, RuntimeError):
+            if new is not None:
+                new.discard()
+            return
+        self.file, self._names = new, Names(new.tensor_room)
+        old.close()
+
+    def _left_out(self) -> list[Incident]:
+        """Tells of tensors without room when there are some, and again when they have doubled."""
+        left_out = self._names.left_out
+        if len(left_out) < max(2 * self._told_left_out, 1):
+            return []
+        self._told_left_out = len(left_out)
+        message = (
+            f"The record has room for {len(self._names.places)} tensors; {len(left_out)} more, {next(iter(left_out))} "
+            "first, are shown while the run goes on, but not kept in its file."
+        )
+        return [Incident(self._last_time_s, self._last_step, "note", "warning", message)]
+
+    def _stop(self, reason: str, batch: dict[str, Columns]) -> Incident:
+        """Make room with the ballast, write what is at hand and record nothing more."""
+        message = f"Recording stopped after step {self._last_step}: {reason}; the training goes on."
+        incident = Incident(self._last_time_s, self._last_step, "recording_stopped", "error", message)
+        self._recording = False
+        self._ballast.drop()
+        try:
+            self.file.append(batch)
+            self.file.append(self._events([incident]))
+        except (OSError, RuntimeError):
+            self.file.abandon()
+        return incident
+
+    def _end(self, event: RunEnded) -> None:
+        self._ended = True
+        end = asdict(event) | {"ended": datetime.now(UTC).isoformat(timespec="seconds")}
+        self.file.write_text("end", end)
+        if not self.file.abandoned:
+            run = SavedRun(self.file.path, Contents(self.file.file))
+            self.file.write_text("summary", summarise(run, event.status))
+        self.file.write_status(event.status)
+
+    def _batch(self, events: Sequence[Event]) -> dict[str, Columns]:
+        """The events as columns of the tables they belong to."""
+        steps = [event for event in events if isinstance(event, StepDone)]
+        evaluations = [event for event in events if isinstance(event, Evaluated)]
+        readings = [event for event in events if isinstance(event, PowerRead)]
+        states = [event for event in events if isinstance(event, DeviceRead)]
+        incidents = [event for event in events if isinstance(event, Incident)]
+        batch: dict[str, Columns] = {}
+        if steps:
+            batch["steps"] = columns.step_columns(steps)
+            self._last_time_s, self._last_step = steps[-1].time_s, steps[-1].step
+        if evaluations:
+            batch["evaluation"] = columns.evaluation_columns(evaluations)
+        if readings:
+            of, names = _indices(readings, self._sensors, "sensors")
+            batch |= {"power": {"device": of, **columns.power_columns(readings)}, "sensors": {"": names}}
+        if states:
+            of, names = _indices(states, self._devices, "power/state/names")
+            batch |= {"power/state": {"device": of, **columns.state_columns(states)}, "power/state/names": {"": names}}
+        return batch | self._events(incidents) | self._tensors(events)
+
+    def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:
+        if not incidents:
+            return {}
+        rows, texts = columns.event_rows(incidents, self.file.rows["texts"])
+        return {"events": rows, "texts": texts}
+
+    def _tensors(self, events: Sequence[Event]) -> dict[str, Columns]:
+        of: defaultdict[str, list[TensorStats]] = defaultdict(list)
+        for event in events:
+            if isinstance(event, TensorStats):
+                of[event.kind].append(event)
+        if not of:
+            return {}
+        known = len(self._names.places)
+        tables: dict[str, Columns] = {f"tensors/{kind}": tensor_rows(own, self._names) for kind, own in of.items()}
+        return tables | {"tensors/names": {"": _texts(list(self._names.places)[known:], "tensors/names")}}
+
+
+def _indices(
+    readings: Sequence[PowerRead | DeviceRead], known: dict[str, int], table: str
+) -> tuple[NDArray[np.int32], NDArray[np.bytes_]]:
+    """Which device each reading is of, and the names that are new; they join `known`."""
+    before = len(known)
+    for reading in readings:
+        known.setdefault(reading.device, len(known))
+    of = np.array([known[reading.device] for reading in readings], "<i4")
+    return of, _texts(list(known)[before:], table)
+
+
+def _texts(names: Sequence[str], table: str) -> NDArray[np.bytes_]:
+    """Names in the type of their table."""
+    kind = TABLES[table].columns[""].dtype
+    return np.array([json_text.cut(name, kind.itemsize).encode() for name in names], kind)
+
+
+def _reason(error: Exception) -> str:
+    """The system's words for the error; HDF5 buries the number in a long text."""
+    number = re.search(r"errno = (\d+)", str(error))
+    return os.strerror(int(number[1])) if number else str(error).splitlines()[0]

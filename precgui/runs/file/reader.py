@@ -1,0 +1,264 @@
+"""A saved run: a run file read lazily, whether finished, being written, killed or damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import h5py
+import numpy as np
+
+from precgui.config import ConfigError, RunConfig, build
+from precgui.events import Incident, IncidentKind, Severity, Status
+from precgui.runs import signals
+from precgui.runs.errors import RunFileError
+from precgui.runs.file import process, safe_hdf5
+from precgui.runs.file.contents import Contents, decoded
+from precgui.runs.file.schema import SCHEMA, STATUS
+from precgui.runs.file.user_notes import read_notes
+from precgui.runs.growable import Growing, Values
+from precgui.runs.run import Axis, Series
+from precgui.runs.tensors.record import TensorRecord, tensor_records
+
+ENDED = ("completed", "stopped", "failed")
+BROKEN_OFF = "The process that wrote this run ended without saying so; its last second may be missing."
+
+
+def open_run(path: str | Path) -> SavedRun:
+    """Open a run file for reading; needs neither torch nor a finished run.
+
+    Raises RunFileError, one sentence with the cure, when nothing of it can be shown. What could not be read
+    of an otherwise usable file is told by `notes`.
+    """
+    path = Path(path)
+    contents = Contents.open(path)
+    try:
+        return SavedRun(path, contents)
+    except RunFileError:
+        contents.file.close()
+        raise
+
+
+class SavedRun:
+    """A run file as a Run. Texts are read at once, columns when they are asked for; never writes.
+
+    Close it, or use it in a `with`, to let go of the file.
+    """
+
+    def __init__(self, path: Path, contents: Contents) -> None:
+        _check_schema(path, contents.file)
+        self.path: Path = path
+        self.status: Status = "running"
+        self.title = ""
+        self._started: dict[str, Any] = {}
+        self._end: dict[str, Any] = {}
+        self._summary: dict[str, Any] = {}
+        self._contents = contents
+        self._columns: dict[tuple[str, str], Growing] = {}
+        self._events: list[Incident] = []
+        self.run_id = contents.attribute("run_id")
+        self.created = contents.attribute("created")
+        self.config = _read_config(contents)
+        self._own_title = contents.attribute("title") or self.config.display_title
+        self._machine = contents.document("machine")
+        self._environment = contents.document("environment")
+        self._odd = contents.notes  # on what is read once; the contents forget their notes when refreshed
+        self._read_progress(writer_gone=False)
+        if self.status == "running" and self._is_writer_gone():
+            self.refresh()
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what is missing or odd in the file."""
+        return list(dict.fromkeys(self._odd + self._contents.notes))
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """What the run ran with, joined by what only the engine knows."""
+        engine = self._started.get("engine")
+        return {**self._environment, **(engine if isinstance(engine, dict) else {})}
+
+    @property
+    def machine(self) -> Mapping[str, Any]:
+        return self._machine
+
+    @property
+    def device(self) -> str:
+        """The device that the run used; empty before its start."""
+        return str(self._started.get("device") or "")
+
+    @property
+    def total_steps(self) -> int:
+        return _count(self._started.get("total_steps"))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return _count(self._started.get("steps_per_epoch"))
+
+    @property
+    def steps(self) -> int:
+        """Steps recorded so far; reads no column."""
+        return self._contents.rows("steps")
+
+    @property
+    def message(self) -> str:
+        """The last words of a run that has ended."""
+        return str(self._end.get("message") or "")
+
+    @property
+    def details(self) -> str:
+        """The traceback of a failure, or the last words of a process."""
+        return str(self._end.get("details") or "")
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """The figures written when the run ended, empty before; see `runs.summary`."""
+        return self._summary
+
+    @property
+    def written_by(self) -> str:
+        """The process that is still writing the run, as "process N on HOST"; empty when nobody is."""
+        writer = self._environment.get("writer")
+        if self.status != "running" or not isinstance(writer, dict):
+            return ""
+        return f"process {writer.get('pid')} on {writer.get('host')}"
+
+    def refresh(self) -> bool:
+        """Look for what has been written since, to the file or to the notes beside it; True when the run went on.
+
+        Raises RunFileError when the file is gone; what was read stays.
+        """
+        if self.status != "running":
+            self.title = read_notes(self.path).title or self._own_title
+            return False
+        before = self._contents.counters()
+        gone = self._is_writer_gone()  # asked first, so that rows of its last moment are seen
+        self._contents.refresh()
+        self._read_progress(gone)
+        return self.status != "running" or before != self._contents.counters()
+
+    def _is_writer_gone(self) -> bool:
+        writer = self._environment.get("writer")
+        return isinstance(writer, dict) and process.is_gone(writer) is True
+
+    def _read_progress(self, writer_gone: bool) -> None:
+        """The texts that change while a run goes on."""
+        self.title = read_notes(self.path).title or self._own_title
+        self._started = self._contents.document("engine")
+        self._end = self._contents.document("end")
+        status = self._contents.text(STATUS)
+        if status in ENDED:
+            self.status = cast(Status, status)
+            self._summary = self._contents.document("summary")
+        elif writer_gone:
+            self.status = "failed"
+            self._odd.append(BROKEN_OFF)
+
+    def series(self, name: str, over: Axis = "step") -> Series:
+        x, values = signals.series(self, name, over)
+        rows = min(len(x), len(values))  # a damaged column may have ended the table early
+        return x[:rows], values[:rows]
+
+    def column(self, table: str, name: str) -> Values:
+        """All valid rows of a column of `runs.schema.TABLES` as float64, shape (rows,)."""
+        kept = self._columns.setdefault((table, name), Growing())
+        if len(kept) < self._contents.rows(table):
+            kept.append(self._contents.read(table, name, len(kept), self._contents.rows(table)))
+        return kept.view[: self._contents.rows(table)]
+
+    def power_devices(self) -> list[str]:
+        return self._texts("sensors")
+
+    def power_column(self, device: str, name: str) -> Values:
+        """The readings of one device, shape (readings,)."""
+        return self._own("power", name, self.power_devices().index(device))
+
+    def state_devices(self) -> list[str]:
+        """The devices whose use was read; none in files of older versions."""
+        return self._texts("power/state/names")
+
+    def state_column(self, device: str, name: str) -> Values:
+        """The readings of one device, shape (readings,)."""
+        return self._own("power/state", name, self.state_devices().index(device))
+
+    def _texts(self, table: str) -> list[str]:
+        rows = self._contents.rows(table)
+        return [decoded(name) for name in self._contents.read(table, "", 0, rows)] if rows else []
+
+    def _own(self, table: str, name: str, index: int) -> Values:
+        values, owner = self.column(table, name), self.column(table, "device")
+        own: Values = values[: len(owner)][owner[: len(values)] == index]
+        return own
+
+    def events(self, kind: str | None = None) -> list[Incident]:
+        known, rows = len(self._events), self._contents.rows("events")
+        if known < rows:
+            self._events += [self._incident(row) for row in self._contents.read("events", "", known, rows)]
+        return [event for event in self._events if kind is None or event.kind == kind]
+
+    def tensors(self) -> dict[str, TensorRecord]:
+        """Per kind of tensor what was recorded of it, read when asked for; empty when nothing was."""
+        return tensor_records(self._contents)
+
+    def close(self) -> None:
+        """Let go of the file; what was read so far stays. Idempotent."""
+        self._contents.file.close()
+
+    def __enter__(self) -> SavedRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _incident(self, row: np.void) -> Incident:
+        return Incident(
+            time_s=float(row["time_s"]),
+            step=int(row["step"]),
+            kind=cast(IncidentKind, decoded(row["kind"])),
+            severity=cast(Severity, decoded(row["severity"])),
+            message=self._message(row),
+            module=decoded(row["module"]),
+        )
+
+    def _message(self, row: np.void) -> str:
+        """The whole message, which lies in `texts` when the row has no room for it."""
+        start, length = int(row["text_start"]), int(row["text_length"])
+        if length > 0 and start >= 0 and start + length <= self._contents.rows("texts"):
+            return self._contents.read("texts", "", start, start + length).tobytes().decode(errors="replace")
+        return decoded(row["message"])
+
+
+def _check_schema(path: Path, file: h5py.File) -> None:
+    schema = safe_hdf5.attribute(file, "schema")
+    if schema is None or schema.shape != () or schema.dtype.kind not in "iu":
+        raise RunFileError(f"{path} is an HDF5 file, but not a run of precgui; choose another.")
+    if int(schema) != SCHEMA:
+        raise RunFileError(f"{path} has schema {int(schema)}, this precgui reads schema {SCHEMA}; update precgui.")
+
+
+def _read_config(contents: Contents) -> RunConfig:
+    """The config; settings that this precgui does not know or accept are left out and told."""
+    tree = contents.document("config")
+    for _ in range(2):
+        try:
+            return build(tree)
+        except ConfigError as error:
+            for path in error.faults:
+                contents.note(path, f"The setting {path} of the config is not known here and is left out.")
+                _remove(tree, path)
+    contents.note("config", "The config cannot be read; defaults are shown in its place.")
+    return RunConfig()
+
+
+def _remove(tree: dict[str, Any], path: str) -> None:
+    *parents, last = path.split(".")
+    branch: Any = tree
+    for parent in parents:
+        branch = branch.get(parent) if isinstance(branch, dict) else None
+    if isinstance(branch, dict):
+        branch.pop(last, None)
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

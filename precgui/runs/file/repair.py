@@ -1,0 +1,93 @@
+"""Finish the file of a process that died: a closed copy with status, summary and last words takes its place.
+
+Run it in a process of its own, as `python -m precgui.runs.file.repair PATH --status failed --message TEXT`, with
+the details on standard input: should the dead file crash HDF5, it crashes nobody else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from precgui.events import Event, Incident, RunEnded, Status
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.atomic import draft_path
+from precgui.runs.file.contents import Contents
+from precgui.runs.file.event_store import Recording
+from precgui.runs.file.reader import SavedRun
+from precgui.runs.file.schema import ATTRIBUTES, FIXED_TEXTS
+
+_MOST_DETAILS = 1 << 20
+
+
+def finish(path: Path, status: Status, message: str, details: str = "") -> None:
+    """Replace a run file without an end by a finished one, in one piece; a finished file is left alone.
+
+    Raises RunFileError when the file cannot be read, is still being written, or the disk does not take the copy;
+    the file itself is then as it was.
+    """
+    path = Path(path)
+    contents = Contents.open(path)
+    try:
+        with SavedRun(path, contents) as run:
+            if run.status == "running":
+                raise RunFileError(f"{path} is still being written; stop that run first.")
+            if not run.summary:
+                _replace(path, contents, _last_events(run, status, message, details))
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be finished: {error}; free some space or check the folder.") from None
+
+
+def _last_events(run: SavedRun, status: Status, message: str, details: str) -> list[Event]:
+    time_s = max(
+        (ends[-1] for ends in (run.series("loss", "time_s")[0], run.series("val_loss", "time_s")[0]) if len(ends)),
+        default=0.0,
+    )
+    steps = run.series("loss")[0]
+    ended = RunEnded(float(time_s), status, message, details)
+    if status != "failed":
+        return [ended]
+    return [Incident(float(time_s), int(steps[-1]) if len(steps) else 0, "failure", "error", message), ended]
+
+
+def _replace(path: Path, dead: Contents, last: list[Event]) -> None:
+    draft = draft_path(path, "copy")
+    try:
+        draft.unlink(missing_ok=True)  # of a process that died with the same number
+        recording = Recording(
+            draft,
+            attributes={name: dead.attribute(name) for name in ATTRIBUTES if name not in ("schema", "precgui_version")},
+            texts={name: dead.text(name) for name in FIXED_TEXTS},
+            reserve_bytes=0,
+        )
+        recording.file.write_text("engine", dead.document("engine"))
+        recording.file.take_over(dead)
+        recording.keep(last)
+        recording.close()
+        with draft.open("rb+") as written:
+            os.fsync(written.fileno())
+        draft.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m precgui.runs.file.repair", description=__doc__.splitlines()[0])
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--status", choices=("completed", "stopped", "failed"), default="failed")
+    parser.add_argument("--message", default="")
+    options = parser.parse_args()
+    try:
+        finish(options.path, options.status, options.message, sys.stdin.read(_MOST_DETAILS))
+    except RunFileError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""Guarded reading of an HDF5 file that anyone may have made, cut or overwritten.
+
+Nothing outside the file is reached: soft and external links, external and virtual storage, references and
+filters that HDF5 would load from plugins are refused, and so are claims of more rows than the file can hold.
+"""
+
+from __future__ import annotations
+
+import atexit
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5s, h5z
+from numpy.typing import NDArray
+
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.snapshot import Snapshot
+
+# What h5py raises for damaged or strange files; HDF5's own errors come as any of these.
+FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, AttributeError)
+
+_FILTERS = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
+_DEFLATE_RATIO = 1100  # deflate packs at most 1032 : 1
+_LARGEST_TEXT = 16 << 20
+_LARGEST_READ = 8 << 30
+_SMALL_READ = 64 << 20
+_SALVAGE_ROWS = 2048
+_ATTEMPTS = 4  # to open a file that is being written
+_PAUSE_S = 0.02
+
+
+_open: weakref.WeakSet[h5py.File] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """HDF5 closes what is left open after Python has ended, and a file that is read through Python crashes it then."""
+    for file in list(_open):
+        file.close()
+
+
+class Unusable(Exception):
+    """A part of a file cannot be used; the message is a phrase that says why."""
+
+
+class Torn(Unusable):
+    """Not one block of the rows that were asked for can be read."""
+
+
+def open_snapshot(path: Path) -> tuple[h5py.File, Snapshot]:
+    """The file as it is now, for reading only, whoever may be writing it. Raises RunFileError."""
+    for _ in range(_ATTEMPTS):
+        snapshot = _snapshot(path)
+        try:
+            file = h5py.File(snapshot, "r")
+            _open.add(file)
+            return file, snapshot
+        except FAULTS as error:  # perhaps a writer was in the middle of it
+            snapshot.close()
+            reason = str(error)
+            time.sleep(_PAUSE_S)
+    raise RunFileError(f"{path} is {_state(snapshot)} ({reason}); restore a copy.")
+
+
+def _snapshot(path: Path) -> Snapshot:
+    try:
+        if not path.is_file():
+            raise RunFileError(f"{path} is {'not a file' if path.exists() else 'not there'}; choose a run file (.h5).")
+        snapshot = Snapshot(path)
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be read: {error.strerror}; check its permissions.") from None
+    if not snapshot.size:
+        raise RunFileError(f"{path} is empty; restore a copy.")
+    if not snapshot.is_hdf5():
+        raise RunFileError(f"{path} is not an HDF5 file; choose a run file (.h5).")
+    return snapshot
+
+
+def _state(snapshot: Snapshot) -> str:
+    return f"cut short by {snapshot.missing_bytes} bytes" if snapshot.missing_bytes else "damaged"
+
+
+def dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """The dataset at a path of plain links. Raises Unusable."""
+    item: Any = file
+    for part in name.split("/"):
+        if not isinstance(item, h5py.Group):
+            raise Unusable("is not where it should be")
+        try:
+            link = item.get(part, getlink=True)
+            if link is None:
+                raise Unusable("is missing")
+            if not isinstance(link, h5py.HardLink):
+                raise Unusable("is a link to another place, which is never followed")
+            item = item[part]
+        except FAULTS as error:
+            raise Unusable(f"is damaged ({error})") from None
+    return _plain(item)
+
+
+def _plain(item: Any) -> h5py.Dataset:
+    if not isinstance(item, h5py.Dataset):
+        raise Unusable("is not a dataset")
+    try:
+        creation = item.id.get_create_plist()
+        filters = {creation.get_filter(index)[0] for index in range(creation.get_nfilters())}
+        if item.is_virtual or creation.get_external_count():
+            raise Unusable("keeps its data in another file, which is never opened")
+        if not filters <= _FILTERS:
+            raise Unusable("is compressed in a way that precgui does not read")
+        if item.dtype.hasobject or item.shape is None:
+            raise Unusable("has a type that a run file does not have")
+    except FAULTS as error:
+        raise Unusable(f"is damaged ({error})") from None
+    return item
+
+
+def text(item: h5py.Dataset) -> str:
+    """A scalar fixed-length string. Raises Unusable."""
+    if item.shape != () or item.dtype.kind != "S" or item.dtype.itemsize > _LARGEST_TEXT:
+        raise Unusable("is not a text")
+    try:
+        return bytes(item[()]).rstrip(b"\0").decode(errors="replace")
+    except FAULTS as error:
+        raise Unusable(f"is damaged ({error})") from None
+
+
+def attribute(file: h5py.File | h5py.Dataset, name: str) -> NDArray[Any] | None:
+    """An attribute of fixed-size type and at most 64 KB, None when there is none such."""
+    try:
+        identifier = file.attrs.get_id(name)
+        if identifier.dtype.hasobject or identifier.get_storage_size() > 1 << 16:
+            return None
+        return np.asarray(file.attrs[name])
+    except FAULTS:
+        return None
+
+
+def length(item: h5py.Dataset) -> int:
+    """Rows of a dataset, 0 when it has none."""
+    try:
+        return int(item.shape[0]) if item.shape else 0
+    except FAULTS:
+        return 0
+
+
+def rows(item: h5py.Dataset, start: int, stop: int, stored: Callable[[], int] | None = None) -> NDArray[Any]:
+    """Rows start..stop, or as many of them from the start on as can be read. Raises Unusable, Torn for none.
+
+    `stored` says what `stored_bytes` does, where that is known from before.
+    """
+    _check_size(item, stop - start, stored)
+    try:
+        return np.asarray(item[start:stop])
+    except FAULTS:
+        return _salvage(item, start, stop)
+
+
+def picked(
+    item: h5py.Dataset, places: Sequence[int], stored: Callable[[], int] | None = None
+) -> tuple[NDArray[Any], int]:
+    """These rows, and how many of them cannot be read and are zero instead. Raises Unusable."""
+    _check_size(item, len(places), stored)
+    lost = 0
+    try:
+        values = np.zeros((len(places), *item.shape[1:]), item.dtype)
+        space, shape = item.id.get_space(), (1, *item.shape[1:])
+        one = h5s.create_simple(shape)
+    except FAULTS as error:
+        raise Unusable(f"is damaged ({error})") from None
+    for row, place in enumerate(places):
+        try:  # a level below h5py's slices, which take as long as the reading itself
+            space.select_hyperslab((place, *(0,) * (len(shape) - 1)), shape)
+            item.id.read(one, space, values[row : row + 1])
+        except FAULTS:
+            lost += 1
+    return values, lost
+
+
+def stored_bytes(item: h5py.Dataset) -> int:
+    """What a dataset takes in the file, or the size of the file where a part of its index is damaged.
+
+    HDF5 adds it up over all chunks each time. Raises Unusable.
+    """
+    try:
+        return int(item.id.get_storage_size())
+    except FAULTS:
+        try:
+            return int(item.file.id.get_filesize())
+        except FAULTS as error:
+            raise Unusable(f"is damaged ({error})") from None
+
+
+def _check_size(item: h5py.Dataset, count: int, stored: Callable[[], int] | None) -> None:
+    try:
+        if item.file.mode != "r":
+            return  # of our own writing, and not all of it stored yet
+        claimed = count * int(np.prod(item.shape[1:], dtype=object)) * item.dtype.itemsize
+    except FAULTS as error:
+        raise Unusable(f"is damaged ({error})") from None
+    if item.compression and claimed <= _SMALL_READ:
+        return  # rows of tensors: those that are not there count as not recorded
+    ratio = _DEFLATE_RATIO if item.compression else 1
+    if claimed > min((stored() if stored else stored_bytes(item)) * ratio, _LARGEST_READ):
+        raise Unusable("claims more rows than the file holds")
+
+
+def _salvage(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
+    """Block by block up to the first that cannot be read; none of chunks that hold a row each."""
+    if item.chunks and item.chunks[0] == 1:
+        raise Torn("is damaged")
+    blocks = []
+    for at in range(start, stop, _SALVAGE_ROWS):
+        try:
+            blocks.append(np.asarray(item[at : min(at + _SALVAGE_ROWS, stop)]))
+        except FAULTS:
+            break
+    if not blocks:
+        raise Torn("is damaged")
+    return np.concatenate(blocks)

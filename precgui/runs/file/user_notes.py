@@ -1,0 +1,67 @@
+"""What a user says about a run afterwards: a title and a note in a side file, since run files are never reopened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from precgui.runs.errors import RunFileError
+from precgui.runs.file import json_text
+
+_LARGEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Notes:
+    """`title` replaces the run's own one unless it is empty."""
+
+    title: str = ""
+    note: str = ""
+
+
+def notes_path(run: Path) -> Path:
+    return run.with_name(f"{run.name}.notes.json")
+
+
+def read_notes(run: Path) -> Notes:
+    """The user's notes on a run; empty ones when there are none or they cannot be read."""
+    path = notes_path(run)
+    try:
+        if path.stat().st_size > _LARGEST:
+            return Notes()
+        document = json_text.load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return Notes()
+    title, note = document.get("title"), document.get("note")
+    return Notes(title if isinstance(title, str) else "", note if isinstance(note, str) else "")
+
+
+def write_notes(run: Path, notes: Notes) -> None:
+    """Replace the notes in one piece; empty notes remove the side file. Raises RunFileError."""
+    path = notes_path(run)
+    try:
+        if notes == Notes():
+            path.unlink(missing_ok=True)
+        else:
+            replace_file(path, json.dumps(asdict(notes), ensure_ascii=False, indent=1).encode())
+    except OSError as error:
+        raise RunFileError(f"the notes of {run} cannot be written: {error}; check the folder.") from None
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees either the old or the new content, even after a crash."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise

@@ -1,0 +1,111 @@
+"""The writer of a run: one more `emit`, called from any thread, that keeps every event in the run file."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from precgui.config import RunConfig
+from precgui.events import Event, Incident, RunEnded, RunStarted
+from precgui.runs.file import disk, json_text, process
+from precgui.runs.file.event_store import Recording
+
+FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
+
+
+class RunWriter:
+    """Keeps a run in a new file while it goes on: `writer(event)` for every event, then `writer.close()`.
+
+    Events are buffered and reach the operating system at least every FLUSH_S seconds, so a kill loses less
+    than the last second. `RunStarted` is written at once: what it says of the number of tensors sets their room.
+    So is `RunEnded`, with status and summary; what comes after it is ignored. `on_incident` gets what the recording
+    itself has to tell, in the thread that noticed. When the disk has less than `reserve_bytes` left, recording stops
+    with an Incident of kind `recording_stopped`: later events are swallowed, the file stays readable.
+    Raises RunFileError when the file exists or the folder is missing, full or not writable.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: RunConfig,
+        *,
+        run_id: str,
+        created: str,
+        machine: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        on_incident: Callable[[Incident], None] | None = None,
+        reserve_bytes: int = disk.RESERVE_BYTES,
+    ) -> None:
+        self.path = Path(path)
+        self._recording = Recording(
+            self.path,
+            attributes={"run_id": run_id, "title": config.display_title, "created": created},
+            texts={
+                "config": json_text.dump(config.model_dump(mode="json")),
+                "machine": json_text.dump(machine),
+                "environment": json_text.dump({**environment, "writer": process.this_process()}),
+            },
+            reserve_bytes=reserve_bytes,
+        )
+        self._on_incident = on_incident
+        self._pending: list[Event] = []
+        self._pending_lock, self._file_lock = threading.Lock(), threading.Lock()
+        self._closed = False
+        self._owner = os.getpid()  # the file is none of a forked process, though it has this object, too
+        self._closing = threading.Event()
+        self._flusher = threading.Thread(target=self._flush_regularly, name="run-file-flush", daemon=True)
+        self._flusher.start()
+        atexit.register(self.close)
+
+    def __call__(self, event: Event) -> None:
+        if os.getpid() != self._owner:
+            return
+        with self._pending_lock:
+            self._pending.append(event)
+        if isinstance(event, (RunStarted, RunEnded)):
+            self.flush()
+
+    @property
+    def flushed_steps(self) -> int:
+        """Steps that the operating system has: they survive the end of this process."""
+        return self._recording.file.rows["steps"]
+
+    def flush(self) -> None:
+        """Hand everything emitted so far to the operating system."""
+        if os.getpid() != self._owner:
+            return
+        with self._file_lock:
+            with self._pending_lock:
+                events, self._pending = self._pending, []
+            told = self._recording.keep(events) if events and not self._closed else []
+        if self._on_incident is not None:
+            for incident in told:
+                self._on_incident(incident)
+
+    def close(self) -> None:
+        """Write what is left and close the file; a run that has not ended is marked as failed. Idempotent."""
+        if os.getpid() != self._owner:
+            return
+        self._closing.set()
+        if threading.current_thread() is not self._flusher:
+            self._flusher.join()
+        self.flush()
+        with self._file_lock:
+            if not self._closed:
+                self._closed = True
+                self._recording.close()
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _flush_regularly(self) -> None:
+        while not self._closing.wait(FLUSH_S):
+            self.flush()

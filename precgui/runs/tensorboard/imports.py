@@ -1,0 +1,235 @@
+"""TensorBoard event files in: their scalars as a run to compare with. The files are data of others, never trusted."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from precgui.config import ConfigError, RunConfig, build
+from precgui.events import Status
+from precgui.runs.errors import RunFileError
+from precgui.runs.file import json_text
+from precgui.runs.file.reader import ENDED
+from precgui.runs.tensorboard import event_file
+from precgui.runs.tensorboard.export import ABOUT_TAG
+from precgui.runs.tensorboard.imported_run import UNKNOWN_PRECISION, ImportedRun, Scalars
+from precgui.runs.tensorboard.tags import OWN_TAGS, choose, listed, shows_training
+
+# Keras and others give training and validation a folder each.
+_PARTS = ("train", "training", "validation", "val", "eval", "test")
+_LARGEST_SCALAR = 16  # bytes
+
+
+@dataclass(frozen=True)
+class EventScalars:
+    """The scalars of event files, by tag; `about` is what precgui itself wrote beside them, else empty."""
+
+    path: Path
+    found: Mapping[str, Scalars]
+    about: Mapping[str, Any]
+    begin_s: float
+    notes: Sequence[str]
+
+    def choose(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """The tag of each signal: as `wanted`, else as their names tell. Raises RunFileError."""
+        try:
+            return choose(self.found, wanted)
+        except RunFileError as error:
+            raise RunFileError(f"{self.path}: {error}") from None
+
+    def run(self, wanted: Mapping[str, str]) -> ImportedRun:
+        """The scalars as a run. Raises RunFileError when none of them is a loss or the metric."""
+        chosen = self.choose(wanted)
+        if not shows_training(chosen):
+            cure = "say which one is it with --tag loss=NAME"
+            raise RunFileError(f"{self.path} holds no scalar that looks like a loss, but {listed(self.found)}; {cure}.")
+        return _run(self, chosen)
+
+
+def open_events(path: Path, tags: Mapping[str, str] | None = None) -> ImportedRun:
+    """Read the scalars of an event file, or of all that lie in a folder, as one run.
+
+    `tags` says which scalar is which signal (`{"loss": "my/loss"}`) where their names do not, or that none is (`""`).
+    Raises RunFileError, one sentence with the cure, when there is nothing to show; `notes` say what was taken, and what
+    was cut or damaged.
+    """
+    return read_events(path).run(tags or {})
+
+
+def read_events(path: Path) -> EventScalars:
+    """Read the scalars of an event file, or of all that lie in a folder. Raises RunFileError when there are none."""
+    event_file.event_type()  # says first what is missing
+    reading = _Reading()
+    for file, part in _files(path):
+        reading.take(file, part)
+    found = reading.scalars()
+    if not found:
+        raise RunFileError(f"{path} holds no scalars{reading.reason()}; choose another event file.")
+    return EventScalars(path, found, reading.about, reading.begin_s(), reading.notes)
+
+
+def event_files(folder: Path) -> list[Path]:
+    """The event files that lie in a folder itself, oldest first. Raises RunFileError."""
+    try:
+        return sorted(each for each in folder.iterdir() if event_file.is_event_file(each))
+    except OSError as error:
+        raise RunFileError(f"{folder} cannot be read: {error.strerror}; check its permissions.") from None
+
+
+def _files(path: Path) -> Iterator[tuple[Path, str]]:
+    """Event files with the part of the training that their folder names."""
+    if not path.is_dir():
+        yield path, ""
+        return
+    parts = {"": path, **{name: path / name for name in _PARTS if (path / name).is_dir()}}
+    files = [(file, part) for part, folder in parts.items() for file in event_files(folder)]
+    if not files:
+        below = sorted(str(p.relative_to(path)) for p in path.glob("*") if p.is_dir() and event_files(p))
+        cure = f"choose one of {', '.join(below[:8])} in it" if below else "choose a folder that does"
+        raise RunFileError(f"{path} holds no TensorBoard event file; {cure}.")
+    yield from files
+
+
+class _Reading:
+    """What has been read of one or more event files."""
+
+    def __init__(self) -> None:
+        self._event_type = event_file.event_type()
+        self._steps: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
+        self._times: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._values: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._made_s: list[float] = []  # when the files were begun
+        self.about: dict[str, Any] = {}
+        self.notes: list[str] = []
+
+    def take(self, path: Path, part: str) -> None:
+        """Read a file up to its end or to where it is damaged. Raises RunFileError when it cannot be opened."""
+        from google.protobuf.message import DecodeError
+
+        try:
+            with path.open("rb") as file:
+                for message in event_file.read_records(file, path.stat().st_size):
+                    self._take_event(self._event_type.FromString(message), part)
+        except OSError as error:
+            raise RunFileError(f"{path} cannot be read: {error.strerror}; check its permissions.") from None
+        except event_file.Damage as damage:
+            self.notes.append(f"{path.name} {damage}; what comes before is shown.")
+        except DecodeError:
+            self.notes.append(f"{path.name} holds a record that is no event; what comes before is shown.")
+
+    def _take_event(self, event: Any, part: str) -> None:
+        if event.file_version:
+            self._made_s.append(event.wall_time)
+        for value in event.summary.value:
+            number = _number(value)
+            if number is not None:
+                tag = f"{part}/{value.tag}" if part else value.tag
+                self._steps[tag].append(event.step)
+                self._times[tag].append(event.wall_time)
+                self._values[tag].append(number)
+            elif value.tag == ABOUT_TAG and not self.about:
+                self.about = _document(value)
+
+    def scalars(self) -> dict[str, Scalars]:
+        """By tag, in the order of steps; of a step that was logged twice, as after a restart, the later one."""
+        return {tag: self._series(tag) for tag in self._steps}
+
+    def _series(self, tag: str) -> Scalars:
+        step = np.array(self._steps[tag], np.int64)
+        order = np.argsort(step, kind="stable")
+        last = np.append(np.diff(step[order]) != 0, True)
+        kept = order[last]
+        return Scalars(step[kept], np.array(self._times[tag])[kept], np.array(self._values[tag])[kept])
+
+    def begin_s(self) -> float:
+        """When the training began: its first file or scalar, in seconds since 1970."""
+        first = [each for times in self._times.values() for each in times[:1]]
+        return min((each for each in (*self._made_s, *first) if isfinite(each)), default=0.0)
+
+    def reason(self) -> str:
+        return f" ({self.notes[0].partition(';')[0]})" if self.notes else ""
+
+
+def _number(value: Any) -> float | None:
+    """A scalar of the old kind, or a tensor that holds one number; None for all else."""
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        return float(value.simple_value)
+    if kind != "tensor" or any(dim.size != 1 for dim in value.tensor.tensor_shape.dim):
+        return None
+    return _tensor_number(value.tensor)
+
+
+def _tensor_number(tensor: Any) -> float | None:
+    from tensorboard.util.tensor_util import make_ndarray
+
+    packed = (tensor.float_val, tensor.double_val, tensor.int_val, tensor.int64_val, tensor.half_val)
+    if len(tensor.tensor_content) > _LARGEST_SCALAR or tensor.string_val or any(len(each) > 1 for each in packed):
+        return None
+    try:
+        numbers = np.asarray(make_ndarray(tensor))
+        return float(numbers.ravel()[0]) if numbers.size == 1 and numbers.dtype.kind in "iuf" else None
+    except (TypeError, ValueError, KeyError):
+        return None
+
+
+def _document(value: Any) -> dict[str, Any]:
+    """What precgui wrote about the run beside its scalars; empty when that is not what it is."""
+    texts = value.tensor.string_val
+    try:
+        return json_text.load(texts[0].decode()) if len(texts) == 1 else {}
+    except ValueError:
+        return {}
+
+
+def _told(chosen: Mapping[str, str], found: Mapping[str, Scalars]) -> str:
+    """Which scalars are taken for which signals; nothing when precgui has named them itself."""
+    taken = [f"{signal} is {tag}" for signal, tag in chosen.items() if tag != OWN_TAGS[signal]]
+    left = [tag for tag in found if tag not in chosen.values()]
+    others = f"; not shown: {listed(left)}" if left else ""
+    return f"Of the scalars, {', '.join(taken)}{others}." if taken else ""
+
+
+def _run(events: EventScalars, chosen: Mapping[str, str]) -> ImportedRun:
+    path, about, guesses = events.path, events.about, _told(chosen, events.found)
+    name = path.name if path.is_dir() else path.absolute().parent.name
+    environment, per_epoch, status = (about.get(key) for key in ("environment", "steps_per_epoch", "status"))
+    return ImportedRun(
+        path=path,
+        title=str(about.get("title") or name),
+        config=_config(about, name),
+        run_id=hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:32],
+        begin_s=events.begin_s,
+        created=_iso(events.begin_s),
+        chosen={signal: events.found[tag] for signal, tag in chosen.items()},
+        environment={**(environment if isinstance(environment, dict) else {}), "imported_from": "TensorBoard"},
+        notes=[*events.notes, *([guesses] if guesses else [])],
+        tags=chosen,
+        guesses=guesses,
+        status=cast(Status, status) if status in ENDED else "imported",
+        steps_per_epoch=per_epoch if isinstance(per_epoch, int) and per_epoch > 0 else 0,
+    )
+
+
+def _iso(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _config(about: Mapping[str, Any], name: str) -> RunConfig:
+    """The config of a run that precgui wrote; of others nothing is known, least of all the precision."""
+    try:
+        return build(about["config"])
+    except (KeyError, TypeError, ConfigError):
+        return RunConfig(title=name[:100]).model_copy(update={"precision": UNKNOWN_PRECISION})

@@ -1,0 +1,1 @@
+"""The recorded statistics of tensors: rows, pictures, what-if."""

@@ -1,0 +1,138 @@
+"""How far a what-if can be trusted: by its scale, by what the run itself had rounded, by how much was looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.config.names import EMULATED, OWN_LOOP
+from precgui.runs.run import Run
+from precgui.runs.tensors.what_if import range_of
+
+Word = Literal["exact", "estimate", "lower bound"]
+BLOCK = 64  # neighbours that are looked at together, see docs/run-file.md
+BACKWARD = ("gradient", "activation_gradient")  # the kinds that a loss scale multiplies
+NOTHING = "–"
+_Z = 2.0  # standard deviations
+_FP32_ZERO_BELOW = -126  # what is smaller is subnormal in the record itself
+_WIDE = ("fp64", "fp32")
+_NARROW = ("fp16-amp", "fp16-pure", "fp8", "mxfp8", "mxfp6", "mxfp4", "nvfp4")
+_FEW_DIGITS = ("tf32", "bf16-amp", "bf16-pure", "bf16-sr")
+_PURE = ("bf16-pure", "bf16-sr", "fp16-pure")  # all that is kept is in the format
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What is known of a record of one kind of tensors before anything is asked of it.
+
+    `skipped_at` is the smallest loss scale at which the run skipped a step, 0 where it skipped none.
+    """
+
+    kind: str
+    precision: str
+    own_loop: bool
+    sampled: bool
+    skipped_at: float
+
+    def word(self, log2_scale: int) -> Word:
+        if self._is_cut(log2_scale) or self._had_lost():
+            return "lower bound"
+        return "estimate" if self.sampled else "exact"
+
+    def reasons(self, log2_scale: int) -> list[str]:
+        """Sentences on what the numbers do not know, the weightiest first; none where they are exact."""
+        told = []
+        if self._is_cut(log2_scale):
+            told.append("Below a scale of 1 this is a lower bound: more is lost on the way.")
+        if self.skipped_at and self.kind in BACKWARD:
+            told.append(f"The run itself skipped steps at a scale of {scale_text(self.skipped_at)}.")
+        if self._had_lost():
+            told.append(f"Recorded in {self.precision}: what that had lost already is not counted.")
+        elif self.precision in _FEW_DIGITS and self._was_rounded():
+            told.append(f"Recorded in {self.precision}: its own rounding is not in the noise.")
+        if self.sampled:
+            told.append("Estimated from samples: larger values may have been missed.")
+        if self.own_loop and self.kind == "gradient":
+            told.append("Gradients were seen after any clipping.")
+        return told
+
+    def _is_cut(self, log2_scale: int) -> bool:
+        """Whether more has become zero on the way back through the network than the record can tell."""
+        return log2_scale < 0 and self.kind in BACKWARD
+
+    def _had_lost(self) -> bool:
+        """Whether the run's own precision may have turned to zero or to Inf what is recorded."""
+        narrow = self.precision in _NARROW
+        if self.precision.startswith(EMULATED):
+            narrow = _is_narrow(self.precision.removeprefix(EMULATED))
+        return narrow and self._was_rounded()
+
+    def _was_rounded(self) -> bool:
+        if self.precision in _PURE:
+            return True
+        if self.precision.endswith("-amp"):
+            return self.kind in (*BACKWARD, "activation")
+        return self.kind in BACKWARD  # only the operands are rounded, and the record has the products
+
+
+def basis_of(run: Run, kind: str, *, sampled: bool) -> Basis:
+    """`sampled` says that some rows were looked at in part."""
+    skipped, scale = (run.series(name)[1] for name in ("skipped", "scale"))
+    at = scale[: len(skipped)][skipped[: len(scale)] > 0]
+    known = at[np.isfinite(at) & (at > 0)]
+    least = float(known.min()) if len(known) and bool((scale != 1).any()) else 0.0
+    return Basis(kind, run.config.precision, run.config.task == OWN_LOOP, sampled, least)
+
+
+@np.errstate(all="ignore")
+def spread(share: NDArray[np.float64], sampled: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how much shares (n,) of `count` (n,) elements may be off, two standard deviations; 0 where all were looked at.
+
+    `sampled` (n, 2): how many elements were looked at in samples, and for how many they stand. Wilson's interval for
+    as many trials as there were blocks: as if all elements of a block were alike, which is more than it will be.
+    """
+    trials = sampled[:, 0] / BLOCK
+    inner = share * (1 - share) / trials + _Z**2 / (4 * trials**2)
+    upper = (share + _Z**2 / (2 * trials) + _Z * np.sqrt(np.maximum(inner, 0))) / (1 + _Z**2 / trials)
+    part = np.minimum(sampled[:, 1] / count, 1)
+    return np.where(trials > 0, np.nan_to_num(np.abs(upper - share) * part), 0.0)
+
+
+def share_text(share: float, off: float = 0.0) -> str:
+    """A share of 1 with the digits that matter: 0, below 0.01 %, 3.2 %; with a spread `off`, 0 says below what."""
+    if isnan(share):
+        return NOTHING
+    percent = 100 * share
+    if percent == 0 and off > 0:
+        return f"< {100 * off:.0f} %" if off >= 0.01 else f"< {max(100 * off, 0.01):.1g} %"
+    if percent == 0:
+        return "0 %"
+    if percent < 0.01:
+        return "< 0.01 %"
+    if 99 < percent < 100:
+        return f"{min(percent, 99.99):.2f} %"
+    return f"{percent:.2f} %" if percent < 10 else f"{percent:.0f} %"
+
+
+def spread_text(share: float, off: float) -> str:
+    """The share with its spread."""
+    text = share_text(share, off)
+    plus_minus = f"{100 * off:.0f}" if off >= 0.01 else f"{100 * off:.1g}"
+    return f"{text.removesuffix(' %')} ± {plus_minus} %" if off > 0 and share > 0 and text[0] != "<" else text
+
+
+def scale_text(scale: float) -> str:
+    """2^16, or the number itself where it is no power of two."""
+    mantissa, exponent = np.frexp(scale)
+    return f"2^{int(exponent) - 1}" if mantissa == 0.5 else f"{scale:.6g}"
+
+
+def _is_narrow(name: str) -> bool:
+    try:
+        return range_of(name).zero_below > _FP32_ZERO_BELOW
+    except ValueError:
+        return True  # no format with exponents of its own: blocks, integers

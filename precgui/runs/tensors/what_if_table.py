@@ -1,0 +1,146 @@
+"""What another format or loss scale would have done to the tensors of a run, as a table of plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite, isnan, ldexp
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.runs.run import Run
+from precgui.runs.tensors.confidence import basis_of, spread
+from precgui.runs.tensors.grouping import View, grouped, whole_rows
+from precgui.runs.tensors.overview import FEWEST_COLUMNS, Overview
+from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.what_if import Prediction
+
+_AT_ONCE = 64  # rows that are read together
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """One tensor (or several put together) in one format. Shares are of 1, NaN where nothing finite was recorded.
+
+    `underflow` become zero though they are not, `subnormal` keep fewer digits, `overflow` do not fit. `*_spread` is two
+    standard deviations of a share that comes from samples, 0 where every element was looked at. `safe_scale_log2` is
+    the exponent of the largest power of two that lets nothing overflow. `largest` is the largest finite magnitude,
+    `changed` the mean share of the elements that a step changed (of updates only), `nonfinite_step` the first step
+    with NaN or Inf.
+    """
+
+    tensor: str
+    format: str
+    elements: float
+    underflow: float
+    subnormal: float
+    overflow: float
+    snr_db: float
+    safe_scale_log2: float
+    largest: float
+    changed: float
+    nonfinite_step: float
+    underflow_spread: float
+    overflow_spread: float
+
+
+@dataclass(frozen=True)
+class Told:
+    """All entries of one kind, the whole first within each format; `certainty` and `notes` as in `runs.certainty`."""
+
+    kind: str
+    steps: int
+    first_step: int
+    last_step: int
+    certainty: str
+    notes: tuple[str, ...]
+    tensors: tuple[Foretold, ...]
+
+
+def foretell(run: Run, kind: str, formats: list[str], log2_scale: int, grouping: str) -> Told | None:
+    """All recorded steps of one kind, in each of `formats`, times 2^log2_scale.
+
+    `grouping` is one of `grouping.GROUPINGS`. None when nothing of the kind was recorded. Raises ValueError for a
+    format without exponents.
+    """
+    record = run.tensors().get(kind)
+    overview = _all_of(record) if record is not None else None
+    rows = whole_rows(record, overview) if record is not None and overview is not None else None
+    if record is None or overview is None or rows is None:
+        return None
+    view = grouped(rows, grouping)
+    basis = basis_of(run, kind, sampled=bool(rows.sampled.any()))
+    what_if = view.what_if
+    lines = [line for name in formats for line in _lines(view, name, what_if.predict(name, log2_scale), what_if.count)]
+    steps = record.steps()
+    word, reasons = basis.word(log2_scale), tuple(basis.reasons(log2_scale))
+    return Told(kind, overview.rows, int(steps[0]), int(steps[-1]), word, reasons, tuple(lines))
+
+
+def _all_of(record: TensorRecord) -> Overview:
+    if record.overview is not None:
+        return record.overview
+    overview = Overview(FEWEST_COLUMNS)
+    overview.expect(record.written_steps(), len(record.names))
+    for start in range(0, len(record), _AT_ONCE):
+        record.add_to(overview, range(start, min(start + _AT_ONCE, len(record))))
+    return overview
+
+
+def _lines(view: View, name: str, told: Prediction, counts: NDArray[np.float64]) -> list[Foretold]:
+    own = (told.underflow, told.subnormal, told.overflow, told.snr_db, told.safe_scale)
+    off = [spread(share, view.sampled, counts) for share in (told.underflow, told.overflow)]
+    numbers = (counts, *own, largest(view), mean_changed(view), view.first_bad_steps(), *off)
+    lines = zip(view.names, *(column.tolist() for column in numbers), strict=True)
+    return [Foretold(tensor, name, *line) for tensor, *line in lines]
+
+
+def largest(view: View) -> NDArray[np.float64]:
+    """The largest finite magnitude of each entry over the run."""
+    most: NDArray[np.float64] = np.fmax.reduce(view.amax, 0)
+    return most
+
+
+@np.errstate(all="ignore")
+def mean_changed(view: View) -> NDArray[np.float64]:
+    """The share of its elements that a step changes, the mean over the recorded steps; NaN for all but updates."""
+    changed = view.stat("changed")
+    recorded = np.isfinite(changed).sum(0)
+    return np.where(recorded > 0, np.nansum(changed, 0) / recorded, np.nan)
+
+
+SORTS: dict[str, tuple[Callable[[Foretold], float], bool]] = {  # by what, and whether the largest comes first
+    "underflow": (lambda line: line.underflow, True),
+    "overflow": (lambda line: line.overflow, True),
+    "snr": (lambda line: line.snr_db, False),
+    "safe-scale": (lambda line: line.safe_scale_log2, False),
+    "largest": (lambda line: line.largest, True),
+    "changed": (lambda line: line.changed, False),
+    "nonfinite": (lambda line: line.nonfinite_step, False),
+}
+
+
+def ordered(lines: tuple[Foretold, ...], by: str, whole: str) -> list[Foretold]:
+    """In each format the whole first, then by one of SORTS; what has no such number comes last."""
+    key, down = SORTS[by]
+    formats = list(dict.fromkeys(line.format for line in lines))
+
+    def place(line: Foretold) -> tuple[int, bool, bool, float]:
+        value = key(line)
+        missing, signed = isnan(value), -value if down else value
+        return formats.index(line.format), line.tensor != whole, missing, 0.0 if missing else signed
+
+    return sorted(lines, key=place)
+
+
+def as_json(line: Foretold) -> dict[str, object]:
+    """Numbers that there are none of as None, also the SNR of what overflows; the safe scale as a number, too."""
+    told = {
+        name: None if isinstance(value, float) and not isfinite(value) else value for name, value in vars(line).items()
+    }
+    for name in ("elements", "safe_scale_log2", "nonfinite_step"):
+        if isfinite(value := getattr(line, name)):
+            told[name] = round(value)
+    exponent = line.safe_scale_log2
+    return told | {"safe_scale": ldexp(1.0, round(exponent)) if isfinite(exponent) else None}
