@@ -158,10 +158,10 @@ def _stepper(run: RunConfig) -> Callable[[], None]:
     def step() -> None:
         precision.prepare()
         optimizer.zero_grad(set_to_none=True)
-        inputs, targets = precision.batch(*batch)
-        with precision.cast():
+        inputs, targets = precision.convert_input(*batch)
+        with precision.forward_context():
             outputs = model(inputs)
-        precision.backward(task.loss(precision.results(outputs), targets))
+        precision.backward(task.loss(precision.convert_output(outputs), targets))
         precision.unscale(optimizer)
         precision.step(optimizer)
 

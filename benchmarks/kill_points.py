@@ -39,7 +39,7 @@ from precgui.events import (
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import writer
 from precgui.runs.file.reader import BROKEN_OFF
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 
 TENSORS, STEPS_A_FLUSH, PAGE = 70, 7, 4096
 NAME = "run.h5"
@@ -170,7 +170,7 @@ def lacking(path: Path, said: str) -> tuple[str, int]:
         return f"a file that opens: {error}", 0
 
 
-def torn_rows(record: TensorRecord) -> int:
+def torn_rows(record: TensorHistory) -> int:
     """Rows whose histograms do not hold as many elements as were counted."""
     right = record.exponents().sum(2) == np.nan_to_num(record.stat("count"))
     return int((~right.all(1) | ~record.stat("count").any(1)).sum())

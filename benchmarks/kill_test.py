@@ -30,7 +30,7 @@ from precgui.events import Evaluated, Event, Incident, PowerRead, RunEnded, RunS
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import BROKEN_OFF
 from precgui.runs.file.writer import RunWriter
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 
 _PAUSE_S = 0.0002
 _STEPS = 300  # of a run that is killed at its end
@@ -169,7 +169,7 @@ def seen(path: Path, said: list[str], killed_s: float, *, engine: bool) -> Outco
         return Outcome(False, False, 0, math.inf)
 
 
-def is_whole(record: TensorRecord) -> bool:
+def is_whole(record: TensorHistory) -> bool:
     """Whether each histogram of each row holds as many elements as were counted."""
     counts = record.stat("count")
     return len(counts) == len(record) and np.array_equal(record.exponents().sum(2), np.nan_to_num(counts))

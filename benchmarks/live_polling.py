@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from precgui.hardware.live import LivePoller, Snapshot
+from precgui.hardware.live import HardwareSnapshot, LivePoller
 
 SOURCE = Path(__file__).parent.parent / "tests" / "hardware" / "fake_nvml.c"
 MOST_SHARE, MOST_GROWTH = 0.02, 1 << 20
@@ -38,7 +38,7 @@ def measure(minutes: float) -> int:
     """Poll, print the figures each minute and at the end."""
     process, counted = psutil.Process(), [0, 0]
 
-    def count(snapshot: Snapshot) -> None:
+    def count(snapshot: HardwareSnapshot) -> None:
         counted[0] += 1
         counted[1] += snapshot.full
 

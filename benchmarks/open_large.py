@@ -96,15 +96,15 @@ def open_once(path: Path) -> dict[str, float]:
     from PySide6.QtWidgets import QApplication
 
     from precgui.gui.notices import Notices
-    from precgui.gui.session import State
+    from precgui.gui.session import Session
     from precgui.gui.settings import Settings
     from precgui.gui.shell.window import Window
 
     app = QApplication([])
     window = Window(Settings(fresh=True), Notices())
     window.resize(1280, 800)
-    state = State(window)
-    window.attach(state)
+    session = Session(window)
+    window.attach(session)
     window.show()
     while window.load_next_panel():
         app.processEvents()
@@ -118,7 +118,7 @@ def open_once(path: Path) -> dict[str, float]:
     app.processEvents()
     window.grab()
     told |= {"live_s": time.perf_counter() - begin, "live_cpu_s": time.process_time() - cpu}
-    if any(opened.run.tensors() for opened in state.runs.values()):
+    if any(opened.run.tensors() for opened in session.runs.values()):
         begin, cpu = time.perf_counter(), time.process_time()
         window.show_panel("tensors")
         tensors = window.host.panels["tensors"]

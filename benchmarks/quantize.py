@@ -26,7 +26,7 @@ from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.quantize.cpu import round_into
 from precgui.engine.quantize.elements import quantize
 from precgui.formats.registry import formats, get
-from precgui.formats.rounding import Convention
+from precgui.formats.rounding import CastPolicy
 
 TARGETS = {"nearest": 0.65, "stochastic": 0.45, "blocks": 0.30, "gpu": 0.80}
 REPEATS = 3
@@ -76,7 +76,7 @@ class Bench:
 
     def into(self, name: str, rounding: str, target: float | None) -> None:
         """Into memory that is there already, against copy_."""
-        fmt, convention = get(name), Convention(rounding)  # type: ignore[arg-type]
+        fmt, convention = get(name), CastPolicy(rounding)  # type: ignore[arg-type]
         source, out = self.source.numpy(), self.out.numpy()
         threads = torch.get_num_threads()
         self.line(

@@ -34,7 +34,7 @@ from PySide6.QtWidgets import QApplication
 from precgui.config import RunConfig, load
 from precgui.events import Evaluated, Event, Incident, PowerRead, RunStarted, StepDone
 from precgui.gui.panels.live.panel import LivePanel
-from precgui.gui.session import DRAIN_MS, OpenRun, State
+from precgui.gui.session import DRAIN_MS, OpenRun, Session
 from precgui.gui.shell.startup import Collector
 from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun
@@ -135,13 +135,13 @@ def wait(seconds: float) -> None:
 
 def lateness(points: int, seconds: float) -> dict[str, float]:
     """Percentiles of the lateness with four live plots of `points` points that go on growing."""
-    state = State()
-    panel = LivePanel(state)
+    session = Session()
+    panel = LivePanel(session)
     panel.resize(1280, 800)
     panel.show()
     run = filled_run(points)
-    state.runs["bench"] = OpenRun("bench", run, "bench", 0, 0)
-    state.run_added.emit("bench")
+    session.runs["bench"] = OpenRun("bench", run, "bench", 0, 0)
+    session.run_added.emit("bench")
     ours, theirs = multiprocessing.get_context("spawn").Pipe(duplex=False)
     child = multiprocessing.get_context("spawn").Process(target=feed, args=(theirs, points + 1), daemon=True)
     child.start()
@@ -153,7 +153,7 @@ def lateness(points: int, seconds: float) -> dict[str, float]:
             fresh += ours.recv()
         if fresh:
             run.extend(fresh)
-            state.data_arrived.emit("bench")
+            session.data_arrived.emit("bench")
 
     timer = QTimer(interval=DRAIN_MS)
     timer.timeout.connect(drain)
@@ -184,17 +184,17 @@ def speed_from_command_line(epochs: int, path: Path) -> float:
 
 def speed_under_window(epochs: int, folder: Path) -> float:
     """The same run, started as the button does, with the Live panel in view and its garbage collected as always."""
-    state = State()
-    state.set_folder(folder)
-    panel = LivePanel(state)
+    session = Session()
+    session.set_folder(folder)
+    panel = LivePanel(session)
     panel.resize(1280, 800)
     panel.show()
-    state.start(load(RECIPE, [f"train.epochs={epochs}"]))
+    session.start(load(RECIPE, [f"train.epochs={epochs}"]))
     loop = QEventLoop()
-    state.idle.connect(loop.quit)
+    session.idle.connect(loop.quit)
     loop.exec()
-    (opened,) = state.runs.values()
-    QTimer.singleShot(0, lambda: state.shutdown(loop.quit))
+    (opened,) = session.runs.values()
+    QTimer.singleShot(0, lambda: session.shutdown(loop.quit))
     loop.exec()
     panel.close()
     if opened.run.path is None or opened.run.status != "completed":

@@ -27,7 +27,7 @@ import torchvision
 from torch import Tensor, nn
 
 from precgui.config import RecordConfig
-from precgui.engine.telemetry.backends import HostMeter
+from precgui.engine.telemetry.backends import CpuStats
 from precgui.record import Recorder
 from precgui.runs.file import writer
 from precgui.runs.file.reader import open_run
@@ -195,7 +195,7 @@ def measured(name: str, batch: int, way: Callable[[Loop], Any], pairs: int) -> s
 
 def print_elements(size: int = 300_000, rounds: int = 200) -> None:
     """The best of many looks at tensors that fit into the second-level cache, beside a clone of them."""
-    meter = HostMeter()
+    meter = CpuStats()
     for name, values in {"FP32": torch.randn(size), "BF16": torch.randn(size).bfloat16()}.items():
         looks = {f"one of {stride}": partial(meter.measure, [values], [stride], 1) for stride in (1, 4, 16)}
         looks["update"] = partial(meter.compare, [values], [1], 0, meter.keep([values], [1], 0))

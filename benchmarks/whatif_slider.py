@@ -22,7 +22,7 @@ from open_large import write_tensors
 from PySide6.QtWidgets import QApplication
 
 from precgui.gui.panels.tensors.panel import TensorsPanel
-from precgui.gui.session import State
+from precgui.gui.session import Session
 
 
 def moves(panel: TensorsPanel, count: int) -> tuple[list[float], list[float]]:
@@ -49,11 +49,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.h5"
         write_tensors(path, 60, asked.tensors)
-        state = State()
-        panel = TensorsPanel(state)
+        session = Session()
+        panel = TensorsPanel(session)
         panel.resize(1280, 760)
         panel.show()
-        state.open_file(path)
+        session.open_file(path)
         moves(panel, 10)
         wall_ms, cpu_ms = moves(panel, asked.moves)
         panel.close()

@@ -84,18 +84,18 @@ class Gallery:
         self._start = Start(self._window, list(files))
         self._window.resize(*LARGE)
         self._window.show()
-        self._until(lambda: self._window.state is not None and not self._window.host.waiting(), 60)
+        self._until(lambda: self._window.session is not None and not self._window.host.waiting(), 60)
 
     def train(self, recipe: str, precisions: Sequence[str]) -> None:
         """Queue one run for each precision; return when the last one is half done."""
-        state = self._window.state
-        assert state is not None
+        session = self._window.session
+        assert session is not None
         for precision in precisions:
-            state.start(config.load(recipe, [f"precision={precision}", *SETTINGS]))
+            session.start(config.load(recipe, [f"precision={precision}", *SETTINGS]))
 
         def last_is_half_done() -> bool:
-            progress = state.progress()
-            return not state.queue and (progress is None or progress.step > progress.total_steps // 2)
+            progress = session.progress()
+            return not session.queue and (progress is None or progress.step > progress.total_steps // 2)
 
         self._until(last_is_half_done, RUN_LIMIT_S)
 
@@ -113,10 +113,10 @@ class Gallery:
             self._picture(f"{name}-small", "light", SMALL)
 
     def close(self) -> None:
-        state = self._window.state
-        assert state is not None
+        session = self._window.session
+        assert session is not None
         ended: list[bool] = []
-        state.shutdown(lambda: ended.append(True))
+        session.shutdown(lambda: ended.append(True))
         self._until(lambda: bool(ended), 30)
         self._window.deleteLater()
         self._turn(0.1)

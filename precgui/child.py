@@ -27,7 +27,7 @@ MAX_WAITING = 500_000  # events, when the window does not read
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Task:
     """What a child is asked to do: `task` names a function "module:name" of precgui, called with `arguments`."""
 
     task: str
@@ -44,7 +44,7 @@ class Stop:
     """The window asks the task to end."""
 
 
-class Control:
+class StopToken:
     """How a task learns that it should stop."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Control:
             self._stuck_call()
 
 
-class Outbox:
+class EventPipe:
     """Collects events without ever waiting and sends them in batches from a thread of its own."""
 
     def __init__(self, connection: Connection) -> None:
@@ -113,14 +113,14 @@ def main(connection: Connection, last_words: str) -> None:
     importlib.import_module("torch")
     try:
         connection.send([Ready()])
-        order: Order = connection.recv()
+        order: Task = connection.recv()
     except (EOFError, OSError):
         return
     _work(connection, order)
 
 
-def _work(connection: Connection, order: Order) -> None:
-    control, outbox = Control(), Outbox(connection)
+def _work(connection: Connection, order: Task) -> None:
+    control, outbox = StopToken(), EventPipe(connection)
     signal.signal(signal.SIGTERM, lambda *_: control.stop())
     done = threading.Event()
     threading.Thread(target=_obey, args=(connection, control, outbox, done), name="obey", daemon=True).start()
@@ -132,7 +132,7 @@ def _work(connection: Connection, order: Order) -> None:
     outbox.close()
 
 
-def _obey(connection: Connection, control: Control, outbox: Outbox, done: threading.Event) -> None:
+def _obey(connection: Connection, control: StopToken, outbox: EventPipe, done: threading.Event) -> None:
     """Wait for Stop; end the process when the task is stuck in one step. Returns when the window is gone."""
     try:
         connection.recv()

@@ -21,7 +21,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.writer import RunWriter
 
 if TYPE_CHECKING:
-    from precgui.child import Control
+    from precgui.child import StopToken
 
 _MEMORY_CURE = "reduce data.batch_size or model.size, or choose a 16-bit precision"
 
@@ -127,7 +127,7 @@ class Job:
         return time.perf_counter() - self._start
 
 
-def serve(emit: Emit, control: Control, *, config: Mapping[str, Any], path: str, run_id: str) -> None:
+def serve(emit: Emit, control: StopToken, *, config: Mapping[str, Any], path: str, run_id: str) -> None:
     """One run as the task of a child process (see `precgui.child`)."""
     try:
         job = Job(build(config), Path(path), [emit], run_id)

@@ -45,9 +45,9 @@ class Regression(nn.Module):
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_that_the_trainer_of_transformers_is_recorded(tmp_path: Path, accumulation: int) -> None:
     pytest.importorskip("transformers")
-    from precgui.integrations.huggingface import PrecguiCallback
+    from precgui.integrations.huggingface import PrecguiLightningCallback
 
-    callback = PrecguiCallback(tmp_path / "run.h5", title="theirs", record=ALL)
+    callback = PrecguiLightningCallback(tmp_path / "run.h5", title="theirs", record=ALL)
     trainer = trainer_of_transformers(tmp_path, Regression(), callback, gradient_accumulation_steps=accumulation)
     trainer.train()
     logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -87,10 +87,10 @@ def trainer_of_transformers(folder: Path, model: nn.Module, callback: Any, **opt
 
 def test_that_a_trainer_of_transformers_that_raises_leaves_a_failed_run(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from precgui.integrations.huggingface import PrecguiCallback
+    from precgui.integrations.huggingface import PrecguiLightningCallback
 
     model = Breaking()
-    with pytest.raises(ZeroDivisionError), PrecguiCallback(tmp_path / "run.h5") as callback:
+    with pytest.raises(ZeroDivisionError), PrecguiLightningCallback(tmp_path / "run.h5") as callback:
         trainer_of_transformers(tmp_path, model, callback).train()
     assert not model._forward_hooks
     with precgui.open_run(tmp_path / "run.h5") as run:
@@ -100,11 +100,11 @@ def test_that_a_trainer_of_transformers_that_raises_leaves_a_failed_run(tmp_path
 
 def test_that_a_second_training_of_a_trainer_has_a_file_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from precgui.integrations.huggingface import PrecguiCallback
+    from precgui.integrations.huggingface import PrecguiLightningCallback
 
     r2 = precgui.Metric("r2", "R²", "share of the variance that is explained", unit="")
     model = Breaking()
-    trainer = trainer_of_transformers(tmp_path, model, PrecguiCallback(tmp_path / "run.h5", metric=r2))
+    trainer = trainer_of_transformers(tmp_path, model, PrecguiLightningCallback(tmp_path / "run.h5", metric=r2))
     with pytest.raises(ZeroDivisionError):
         trainer.train()
     trainer.train()
@@ -167,12 +167,12 @@ def lightning_module(lightning: Any) -> Any:
 @pytest.mark.parametrize("fails", [False, True])
 def test_that_a_fit_of_lightning_is_recorded(tmp_path: Path, accumulation: int, fails: bool) -> None:
     lightning = pytest.importorskip("lightning.pytorch")
-    from precgui.integrations.lightning import PrecguiCallback
+    from precgui.integrations.lightning import PrecguiLightningCallback
 
     trainer = lightning.Trainer(
         max_epochs=1, accelerator="cpu", devices=1, accumulate_grad_batches=accumulation, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=1,
-        callbacks=[PrecguiCallback(tmp_path / "run.h5", record=ALL, metric="r2")],
+        callbacks=[PrecguiLightningCallback(tmp_path / "run.h5", record=ALL, metric="r2")],
     )  # fmt: skip
     module = lightning_module(lightning)
     module.losses = [0.0] * 994 if fails else []

@@ -31,16 +31,16 @@ from precgui.formats.arithmetic import (
     OPERATIONS,
     ORDERS,
     ArithmeticFault,
+    ArithmeticSettings,
     Operation,
     Result,
-    Settings,
     operate,
     operation,
 )
 from precgui.formats.lists import brief_list, parse_list
 from precgui.formats.model import Format
 from precgui.formats.parse import InputError
-from precgui.formats.real import Real
+from precgui.formats.real import ExtendedReal
 from precgui.formats.report import Report
 
 FROM_INPUT = "Error from input"
@@ -89,7 +89,7 @@ def run_arithmetic(args: argparse.Namespace) -> int:
     return 0
 
 
-def _operands(chosen: Operation, values: Sequence[str]) -> list[list[Real]]:
+def _operands(chosen: Operation, values: Sequence[str]) -> list[list[ExtendedReal]]:
     if chosen.operands:
         return [[read_number(value)] for value in values]
     if chosen.lists == 1:
@@ -97,20 +97,20 @@ def _operands(chosen: Operation, values: Sequence[str]) -> list[list[Real]]:
     return [parse_list(value) for value in values]
 
 
-def _settings(args: argparse.Namespace, chosen: Operation) -> Settings:
+def _settings(args: argparse.Namespace, chosen: Operation) -> ArithmeticSettings:
     named = {key: None if getattr(args, key) is None else named_format(getattr(args, key))
              for key in ("accumulator", "product", "output")}  # fmt: skip
     for key, fmt in named.items():
         if fmt is not None and (not chosen.lists or (key == "product" and chosen.lists < 2)):
             raise UserError(f"--{key} has no meaning for {chosen.name}; leave it out")
-    return Settings(**named, order=args.order, convention=partial(convention_of, args), seed=args.seed)
+    return ArithmeticSettings(**named, order=args.order, convention=partial(convention_of, args), seed=args.seed)
 
 
-def _exact(real: Real) -> str:
+def _exact(real: ExtendedReal) -> str:
     return text.exact(real) if real.exact or not real.is_finite else text.approximate(real.value, 40)
 
 
-def _row(fmt: Format, result: Result, settings: Settings) -> dict[str, object]:
+def _row(fmt: Format, result: Result, settings: ArithmeticSettings) -> dict[str, object]:
     """The keys of a row of `encode --json` for the result, and what belongs to the operation."""
     gathered = None if not settings.accumulator else settings.accumulator.name
     overall = result.overall.row()

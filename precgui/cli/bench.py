@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> Any:
     from precgui.engine.bench.parts import PARTS
-    from precgui.engine.bench.run import DEFAULT_PARTS, Plan
+    from precgui.engine.bench.run import DEFAULT_PARTS, BenchPlan
     from precgui.engine.bench.workloads import FORMATS
 
     formats = FORMATS if args.formats is None else tuple(name.strip() for name in args.formats.split(","))
@@ -73,7 +73,7 @@ def _plan(args: argparse.Namespace) -> Any:
     if args.csv is not None:
         _check_place(args.csv)
     parts = PARTS if args.energy else DEFAULT_PARTS
-    return Plan(args.device, formats, None if args.sizes is None else _sizes(args.sizes), args.threads, parts)
+    return BenchPlan(args.device, formats, None if args.sizes is None else _sizes(args.sizes), args.threads, parts)
 
 
 def _check_place(path: Path) -> None:

@@ -20,7 +20,7 @@ from precgui.cli.parser import UserError
 from precgui.events import Metric
 
 if TYPE_CHECKING:
-    from precgui.runs.compare import Compared, Comparison
+    from precgui.runs.compare import Compared, RunComparison
     from precgui.runs.file.reader import SavedRun
     from precgui.runs.tensorboard.imported_run import ImportedRun
 
@@ -62,16 +62,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compared(paths: list[Path], baseline: str | None, tags: dict[str, str]) -> Comparison:
+def _compared(paths: list[Path], baseline: str | None, tags: dict[str, str]) -> RunComparison:
     from precgui.runs.compare import UnknownBaseline, compare
     from precgui.runs.errors import RunFileError
-    from precgui.runs.open import open_any
+    from precgui.runs.open import open_run_or_events
 
     runs: list[SavedRun | ImportedRun] = []
     with ExitStack() as stack:
         try:
             for path in paths:
-                runs.append(open_any(path, tags))
+                runs.append(open_run_or_events(path, tags))
                 stack.callback(runs[-1].close)
                 for note in runs[-1].notes:
                     print(f"precgui: {path}: {note}", file=sys.stderr)
@@ -89,7 +89,7 @@ def _tags(given: list[str]) -> dict[str, str]:
     return {signal: tag for signal, _, tag in pairs}
 
 
-def _write_csv(comparison: Comparison, path: Path) -> None:
+def _write_csv(comparison: RunComparison, path: Path) -> None:
     rows = [_worded(asdict(compared)) for compared in comparison.runs]
     try:
         with path.open("x", newline="", encoding="utf-8") as file:
@@ -129,7 +129,7 @@ _ROWS: _Rows = (
 )
 
 
-def _table(comparison: Comparison) -> Table:
+def _table(comparison: RunComparison) -> Table:
     """Runs as columns, so that the figures to compare stand side by side."""
     table = Table("", *(_heading(run, comparison.baseline) for run in comparison.runs))
     for name, shown in (*_ROWS[:_BEFORE_METRIC], *_metric_rows(comparison), *_ROWS[_BEFORE_METRIC:]):
@@ -137,7 +137,7 @@ def _table(comparison: Comparison) -> Table:
     return table
 
 
-def _metric_rows(comparison: Comparison) -> _Rows:
+def _metric_rows(comparison: RunComparison) -> _Rows:
     """The rows of the metric, called as it is called where all runs have the same one."""
     from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
 

@@ -9,9 +9,9 @@ from precgui.cli.parser import UserError
 from precgui.formats.conventions import BY_NAME
 from precgui.formats.model import Format
 from precgui.formats.parse import InputError, parse
-from precgui.formats.real import Real
+from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import UnknownFormatError, formats, get
-from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, Convention
+from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy
 
 MINUS_IS_NO_OPTION = re.compile(r"-(?!-|h$).")
 
@@ -42,16 +42,16 @@ def named_format(name: str) -> Format:
         raise UserError(str(error)) from None
 
 
-def read_number(value: str, bits_of: Format | None = None) -> Real:
+def read_number(value: str, bits_of: Format | None = None) -> ExtendedReal:
     try:
         return parse(value, bits_of)
     except InputError as error:
         raise UserError(str(error)) from None
 
 
-def convention_of(args: argparse.Namespace, fmt: Format) -> Convention:
+def convention_of(args: argparse.Namespace, fmt: Format) -> CastPolicy:
     """What --rounding, --overflow and --stack mean for a format."""
     if args.stack is not None and args.stack not in BY_NAME:
         raise UserError(f"{args.stack!r} is no stack; there are {'; '.join(BY_NAME)}")
-    base = BY_NAME[args.stack].convention(fmt) if args.stack else Convention()
-    return Convention(args.rounding, args.overflow or base.overflow, base.nan)
+    base = BY_NAME[args.stack].convention(fmt) if args.stack else CastPolicy()
+    return CastPolicy(args.rounding, args.overflow or base.overflow, base.nan)

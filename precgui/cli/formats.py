@@ -32,7 +32,7 @@ from precgui.formats import text
 from precgui.formats.catalogue import catalogue
 from precgui.formats.conventions import library_table
 from precgui.formats.model import FloatFormat, Format
-from precgui.formats.real import Real
+from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import formats
 from precgui.formats.report import Report, report, report_code
 from precgui.formats.rounding import draw
@@ -187,7 +187,7 @@ def _print_encodings(reports: Sequence[Report], value: str) -> None:
     screen.print(made)
 
 
-def _print_stacks(each: Report, real: Real) -> None:
+def _print_stacks(each: Report, real: ExtendedReal) -> None:
     """Which stack stores what, where they disagree."""
     rows = library_table(real, each.format, each.convention.rounding)
     if not any(row.differs for row in rows):

@@ -21,7 +21,7 @@ from precgui.cli.parser import UserError
 from precgui.events import TENSOR_KINDS
 
 if TYPE_CHECKING:
-    from precgui.runs.tensors.what_if_table import Foretold, Told
+    from precgui.runs.tensors.what_if_table import WhatIfRow, WhatIfTable
 
 _GROUPINGS = {name: f"each {name}" for name in ("tensor", "layer", "block", "sort")}
 _SORTS = ("underflow", "overflow", "snr", "safe-scale", "largest", "changed", "nonfinite")
@@ -62,10 +62,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _foretold(args: argparse.Namespace, formats: list[str], log2_scale: int) -> tuple[dict[str, Any], list[Told]]:
+def _foretold(
+    args: argparse.Namespace, formats: list[str], log2_scale: int
+) -> tuple[dict[str, Any], list[WhatIfTable]]:
     from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
-    from precgui.runs.tensors.what_if_table import foretell
+    from precgui.runs.tensors.what_if_table import what_if_table
 
     try:
         with open_run(args.file) as saved:
@@ -75,7 +77,7 @@ def _foretold(args: argparse.Namespace, formats: list[str], log2_scale: int) -> 
             if args.tensors and recorded and args.tensors not in recorded:
                 raise UserError(f"{args.file} has no {args.tensors}: choose from {', '.join(recorded)}.")
             kinds = [args.tensors] if args.tensors else recorded
-            found = [foretell(saved, kind, formats, log2_scale, _GROUPINGS[args.grouping]) for kind in kinds]
+            found = [what_if_table(saved, kind, formats, log2_scale, _GROUPINGS[args.grouping]) for kind in kinds]
             about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
     except RunFileError as error:
         raise UserError(str(error)) from None
@@ -119,7 +121,7 @@ def _formats(text: str) -> list[str]:
     return names
 
 
-def _as_json(told: Told, *, listed: bool, sort: str | None) -> dict[str, Any]:
+def _as_json(told: WhatIfTable, *, listed: bool, sort: str | None) -> dict[str, Any]:
     from precgui.runs.tensors.what_if_table import as_json
 
     lines = [as_json(line) for line in _lines(told, listed=listed, sort=sort)]
@@ -134,7 +136,7 @@ def _as_json(told: Told, *, listed: bool, sort: str | None) -> dict[str, Any]:
     }
 
 
-def _lines(told: Told, *, listed: bool, sort: str | None) -> list[Foretold]:
+def _lines(told: WhatIfTable, *, listed: bool, sort: str | None) -> list[WhatIfRow]:
     """The entries of a kind, or only the whole, which comes first in each format."""
     from precgui.runs.tensors.grouping import ALL
     from precgui.runs.tensors.what_if_table import ordered
@@ -144,7 +146,7 @@ def _lines(told: Told, *, listed: bool, sort: str | None) -> list[Foretold]:
     return ordered(told.tensors, sort, ALL) if sort else list(told.tensors)
 
 
-def _print(console: Console, told: list[Told], args: argparse.Namespace, log2_scale: int) -> None:
+def _print(console: Console, told: list[WhatIfTable], args: argparse.Namespace, log2_scale: int) -> None:
     listed, several = args.tensors is not None, "," in args.format or args.format == "all"
     shown = [(kind.kind, line) for kind in told for line in _lines(kind, listed=listed, sort=args.sort)]
     columns = _columns([line for _, line in shown], listed=listed)
@@ -168,13 +170,13 @@ def _print(console: Console, told: list[Told], args: argparse.Namespace, log2_sc
         console.print(escape(note), highlight=False)
 
 
-def _extent(told: list[Told]) -> str:
+def _extent(told: list[WhatIfTable]) -> str:
     first, last = min(kind.first_step for kind in told), max(kind.last_step for kind in told)
     own = f"{told[0].kind}, {told[0].steps} looks, " if len(told) == 1 else ""
     return f"{own}steps {first} to {last}"
 
 
-def _notes(told: list[Told]) -> list[str]:
+def _notes(told: list[WhatIfTable]) -> list[str]:
     """How sure the answers are, and each note once with the kinds that it is about."""
     about: dict[str, list[str]] = {}
     for kind in told:
@@ -185,14 +187,14 @@ def _notes(told: list[Told]) -> list[str]:
     return [f"{', '.join(kinds)}: {note}" for note, kinds in about.items()]
 
 
-def _columns(lines: list[Foretold], *, listed: bool) -> list[tuple[str, Callable[[Foretold], str]]]:
+def _columns(lines: list[WhatIfRow], *, listed: bool) -> list[tuple[str, Callable[[WhatIfRow], str]]]:
     """Headings and texts; what no line has is left out."""
     from precgui.runs.tensors.confidence import NOTHING, share_text, spread_text
 
     def whole(value: float, before: str = "") -> str:
         return NOTHING if isnan(value) else f"{before}{value:.0f}"
 
-    columns: list[tuple[str, Callable[[Foretold], str]]] = [
+    columns: list[tuple[str, Callable[[WhatIfRow], str]]] = [
         ("to zero", lambda line: spread_text(line.underflow, line.underflow_spread)),
         ("overflow", lambda line: spread_text(line.overflow, line.overflow_spread)),
         ("SNR\ndB", lambda line: f"{line.snr_db:.0f}" if isfinite(line.snr_db) else NOTHING),
@@ -206,7 +208,7 @@ def _columns(lines: list[Foretold], *, listed: bool) -> list[tuple[str, Callable
     return columns
 
 
-def _write_csv(path: Path, told: list[Told]) -> None:
+def _write_csv(path: Path, told: list[WhatIfTable]) -> None:
     from precgui.runs.tensors.what_if_table import as_json
 
     rows = [{"kind": kind.kind, **as_json(line), "certainty": kind.certainty} for kind in told for line in kind.tensors]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from precgui.config.names import BELOW_16_BITS, EMULATED, QUANTISED, check_format, check_number_format
-from precgui.formats.rounding import Rounding
+from precgui.formats.rounding import RoundingMode
 
 
 class Section(BaseModel):
@@ -166,9 +166,9 @@ class PrecisionOptions(Section):
         description="The optimizer updates an FP32 copy of the weights.",
         json_schema_extra={"show_if": _PURE},
     )
-    rounding: Rounding = Field(
+    rounding: RoundingMode = Field(
         "nearest_even",
-        title="Rounding",
+        title="RoundingMode",
         description="Of the operands of products and of stored weights.",
         json_schema_extra={"show_if": _LOW},
     )

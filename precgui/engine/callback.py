@@ -1,4 +1,4 @@
-"""The moments of a training step at which others may look on."""
+"""Callbacks of the training loop: the moments of a step at which something else may read the model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from precgui.engine.tasks import Batch
 from precgui.events import StepDone
 
 
-class Observer:
-    """Is called at the moments of each step, in the order below. Nothing that it does changes what is computed."""
+class Callback:
+    """Hooks of one training step, called in the order below. A callback never changes what the step computes."""
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         """The step, counted from 1, begins; the gradients of the last one are gone."""
@@ -33,3 +33,38 @@ class Observer:
 
     def close(self) -> None:
         """No step follows, whatever ended the run."""
+
+
+class CallbackList(Callback):
+    """Calls every callback of a list, in its order."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = callbacks
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        for callback in self._callbacks:
+            callback.begin_step(step, scale, batches)
+
+    def gradients(self) -> None:
+        for callback in self._callbacks:
+            callback.gradients()
+
+    def norms(self, weights: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
+        for callback in self._callbacks:
+            callback.norms(weights, norms)
+
+    def before_update(self) -> None:
+        for callback in self._callbacks:
+            callback.before_update()
+
+    def after_update(self, *, skipped: bool) -> None:
+        for callback in self._callbacks:
+            callback.after_update(skipped=skipped)
+
+    def end_step(self, done: StepDone) -> None:
+        for callback in self._callbacks:
+            callback.end_step(done)
+
+    def close(self) -> None:
+        for callback in self._callbacks:
+            callback.close()

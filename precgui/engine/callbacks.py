@@ -1,4 +1,4 @@
-"""What watches the steps of a run: the census, the peak of memory, the record of tensors, the average, the troubles."""
+"""Callbacks of a run: census, peak of memory, tensor telemetry, average of weights, reports of NaN and Inf."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch.optim import Optimizer
 
 from precgui.config import RunConfig
 from precgui.engine import census
-from precgui.engine.callback import Observer
+from precgui.engine.callback import Callback, CallbackList
 from precgui.engine.ema import WeightAverage
 from precgui.engine.journal import Journal
 from precgui.engine.memory import MemoryPeak
 from precgui.engine.precisions import Precision
-from precgui.engine.setup import Outset
+from precgui.engine.setup import RunParts
 from precgui.engine.tasks import Batch
-from precgui.engine.telemetry.parameters import origin
+from precgui.engine.telemetry.parameters import first_nonfinite_parameter
 from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.events import Severity, StepDone
 
 
-class FirstStepCensus(Observer):
+class FirstStepCensus(Callback):
     """Which formats really ran in the first step. It is not compiled, so that each operation is seen."""
 
     def __init__(
@@ -52,7 +52,7 @@ class FirstStepCensus(Observer):
         self._entered.close()
 
 
-class TensorRecord(Observer):
+class TelemetryCallback(Callback):
     """Telemetry at the moments that it asks for."""
 
     def __init__(self, journal: Journal, telemetry: Telemetry, optimizer: Optimizer) -> None:
@@ -78,7 +78,7 @@ class TensorRecord(Observer):
         self._telemetry.close()
 
 
-class Averaging(Observer):
+class EmaCallback(Callback):
     """Takes the weights of each step into their average."""
 
     def __init__(self, average: WeightAverage) -> None:
@@ -89,12 +89,12 @@ class Averaging(Observer):
             self._average.update()
 
 
-class Troubles(Observer):
+class NonFiniteReporter(Callback):
     """Marks on the time line: what was not finite and where, skipped steps, changes of the loss scale."""
 
-    def __init__(self, journal: Journal, precision: Precision, begun: Outset, telemetry: Telemetry | None) -> None:
+    def __init__(self, journal: Journal, precision: Precision, parts: RunParts, telemetry: Telemetry | None) -> None:
         self._journal, self._precision, self._telemetry = journal, precision, telemetry
-        self._names = {id(used): name for (name, _), used in zip(begun.trained(), begun.weights, strict=True)}
+        self._names = {id(used): name for (name, _), used in zip(parts.trained(), parts.weights, strict=True)}
         self._batches: Sequence[Batch] = ()
         self._normed: tuple[Sequence[Tensor], Sequence[Tensor]] = (), ()
 
@@ -130,7 +130,9 @@ class Troubles(Observer):
     def _tell_gradients(self, done: StepDone) -> None:
         weights, norms = self._normed
         values = torch.stack(list(norms)).tolist()
-        name = origin([self._names[id(w)] for w, value in zip(weights, values, strict=True) if _is_bad(w, value)])
+        name = first_nonfinite_parameter(
+            [self._names[id(w)] for w, value in zip(weights, values, strict=True) if _is_bad(w, value)]
+        )
         where = f"first in {name}" if name else "each is finite, their norm overflows FP32"
         severity: Severity = "warning" if done.skipped else "error"
         self._journal.incident(done.step, "nonfinite_gradient", severity, f"gradients not finite: {where}", name)
@@ -158,32 +160,32 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for part in parts for tensor in _tensors(part)]
 
 
-def observers(config: RunConfig, begun: Outset, journal: Journal) -> list[Observer]:
+def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal) -> CallbackList:
     """Those that the run wants, in the order in which they are called."""
-    fp32, labels = begun.facts["certificate"]["fp32_products"], begun.precision.labels
-    wanted: list[Observer] = [
-        FirstStepCensus(journal, begun.model, labels, fp32, compiled=config.train.compile),
+    fp32, labels = parts.facts["certificate"]["fp32_products"], parts.precision.labels
+    wanted: list[Callback] = [
+        FirstStepCensus(journal, parts.model, labels, fp32, compiled=config.train.compile),
     ]
-    telemetry = _telemetry(config, begun, journal) if config.record.tensors else None
+    telemetry = _telemetry(config, parts, journal) if config.record.tensors else None
     if telemetry is not None:
-        wanted.append(TensorRecord(journal, telemetry, begun.optimizer))
-    if begun.average is not None:
-        wanted.append(Averaging(begun.average))
-    if begun.device.type == "cpu":  # last, since the others let go at the start of a step of what they kept
-        wanted.append(MemoryPeak(journal, _held(begun)))
-    return [*wanted, Troubles(journal, begun.precision, begun, telemetry)]
+        wanted.append(TelemetryCallback(journal, telemetry, parts.optimizer))
+    if parts.average is not None:
+        wanted.append(EmaCallback(parts.average))
+    if parts.device.type == "cpu":  # last, since the others let go at the start of a step of what they kept
+        wanted.append(MemoryPeak(journal, _held(parts)))
+    return CallbackList([*wanted, NonFiniteReporter(journal, parts.precision, parts, telemetry)])
 
 
-def _held(begun: Outset) -> dict[str, Callable[[], Any]]:
+def _held(parts: RunParts) -> dict[str, Callable[[], Any]]:
     """What outlives a step, by name."""
-    model, optimizer, average = begun.model, begun.optimizer, begun.average
+    model, optimizer, average = parts.model, parts.optimizer, parts.average
     return {
         "weights": lambda: [*model.parameters(), *model.buffers()],
-        "optimizer": lambda: [begun.weights, optimizer.state.values()],
+        "optimizer": lambda: [parts.weights, optimizer.state.values()],
         "average": lambda: average.values if average is not None else [],
     }
 
 
-def _telemetry(config: RunConfig, begun: Outset, journal: Journal) -> Telemetry:
-    named = [Weight(name, own, used) for (name, own), used in zip(begun.trained(), begun.weights, strict=True)]
-    return Telemetry(config.record, begun.model, named, journal.emit, modules=not config.train.compile)
+def _telemetry(config: RunConfig, parts: RunParts, journal: Journal) -> Telemetry:
+    named = [Weight(name, own, used) for (name, own), used in zip(parts.trained(), parts.weights, strict=True)]
+    return Telemetry(config.record, parts.model, named, journal.emit, modules=not config.train.compile)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, autograd
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 
-from precgui.engine.callback import Observer
+from precgui.engine.callback import Callback
 from precgui.engine.journal import Journal
 from precgui.engine.tasks import Batch
 
@@ -91,7 +91,7 @@ def _stderr_closed() -> Iterator[None]:
         os.close(nowhere)
 
 
-class MemoryPeak(Observer):
+class MemoryPeak(Callback):
     """Measures one step and tells the peak; a step is measured until the moment that its weights are updated."""
 
     def __init__(self, journal: Journal, held: Mapping[str, Callable[[], Any]]) -> None:

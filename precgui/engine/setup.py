@@ -20,7 +20,7 @@ from precgui.engine.tasks import Task, Tell
 
 
 @dataclass(frozen=True)
-class Outset:
+class RunParts:
     """All that the loop needs. `weights` are what the optimizer updates, in the order of the model's parameters."""
 
     device: torch.device
@@ -37,7 +37,7 @@ class Outset:
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
 
-def set_out(config: RunConfig, tell: Tell) -> Outset:
+def build_run(config: RunConfig, tell: Tell) -> RunParts:
     """Set torch's switches for this run and build what trains; `tell` hears what takes long before the first step.
 
     Raises EngineError for what the user can mend.
@@ -52,14 +52,14 @@ def set_out(config: RunConfig, tell: Tell) -> Outset:
     task = tasks.make(config, tell)
     # Every precision starts from the same FP32 weights: built first, converted after.
     model = task.model()
-    precision.see(task)
+    precision.observe_task(task)
     weights_hash = _hash(model)
     model = execution.prepare_model(precision.convert(model), config.train)
     weights = precision.weights(model)
     facts = _facts(device, threads, model, weights_hash, precision)
     facts |= {"metric": vars(task.metric), "data": dict(task.facts)}
     average = _average(config, model, weights)
-    return Outset(device, task, precision, model, weights, _optimizer(config, weights), average, facts)
+    return RunParts(device, task, precision, model, weights, _optimizer(config, weights), average, facts)
 
 
 def _optimizer(config: RunConfig, weights: list[nn.Parameter]) -> Optimizer:
@@ -96,6 +96,6 @@ def _facts(
         "initial_weights_sha256": weights_hash,
         "loss_scaling": precision.scaling_mode,
         "notes": list(precision.notes),
-        "kept_in_fp32": list(precision.kept),
+        "kept_in_fp32": list(precision.fp32_modules),
         "certificate": certificate(device),
     }

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution
 from precgui.engine import device as devices
-from precgui.engine.callbacks import observers
+from precgui.engine.callbacks import build_callbacks
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
-from precgui.engine.setup import set_out
+from precgui.engine.setup import build_run
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.parameters import tensor_count
 from precgui.events import Emit, Evaluated, RunEnded, RunStarted, StepDone
@@ -49,11 +49,11 @@ class _Training:
 
     def __init__(self, config: RunConfig, journal: Journal, stopped: Callable[[], bool]) -> None:
         self.config, self.journal, self.stopped = config, journal, stopped
-        begun = set_out(config, self._tell)
-        self.device, self.task, self.precision = begun.device, begun.task, begun.precision
-        self.model, self.optimizer, self.average = begun.model, begun.optimizer, begun.average
-        self.facts = begun.facts
-        self.observers = observers(config, begun, journal)
+        parts = build_run(config, self._tell)
+        self.device, self.task, self.precision = parts.device, parts.task, parts.precision
+        self.model, self.optimizer, self.average = parts.model, parts.optimizer, parts.average
+        self.facts = parts.facts
+        self.callbacks = build_callbacks(config, parts, journal)
         self.step = 0
         self.steps_per_epoch = math.ceil(self.task.steps_per_epoch / config.train.accumulation)
         self.total_steps = config.train.epochs * self.steps_per_epoch
@@ -76,8 +76,7 @@ class _Training:
                 if not self.stopped():
                     self._evaluate(epoch)
         finally:
-            for observer in self.observers:
-                observer.close()
+            self.callbacks.close()
         if not self.stopped():
             self._finish()
         complete = self.step >= self.total_steps
@@ -108,19 +107,15 @@ class _Training:
         begin = time.perf_counter()
         lr, scale = self._set_lr(), self.precision.scale
         self.optimizer.zero_grad(set_to_none=True)
-        for observer in self.observers:
-            observer.begin_step(self.step, scale, batches)
+        self.callbacks.begin_step(self.step, scale, batches)
         samples = sum(len(targets) for _, targets in batches)
         loss = self._accumulate(batches, samples)
         self.precision.unscale(self.optimizer)
-        for observer in self.observers:
-            observer.gradients()
+        self.callbacks.gradients()
         norm = self._clip()
-        for observer in self.observers:
-            observer.before_update()
+        self.callbacks.before_update()
         skipped = self.precision.step(self.optimizer)
-        for observer in self.observers:
-            observer.after_update(skipped=skipped)
+        self.callbacks.after_update(skipped=skipped)
         loss_value, norm_value = torch.stack((loss, norm.to(loss.dtype))).tolist()  # the one synchronisation
         done = StepDone(
             step=self.step, time_s=self.journal.now(), loss=loss_value, scale=scale, skipped=skipped, lr=lr,
@@ -128,8 +123,7 @@ class _Training:
             memory_bytes=devices.peak_memory_bytes(self.device),
         )  # fmt: skip
         self.journal.emit(done)
-        for observer in self.observers:
-            observer.end_step(done)
+        self.callbacks.end_step(done)
 
     def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
         """Gradients of the mean loss over all samples of the step; returns that loss."""
@@ -153,20 +147,19 @@ class _Training:
         return loss, targets
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        inputs, targets = self.precision.batch(*batch)
+        inputs, targets = self.precision.convert_input(*batch)
         if self.config.train.channels_last:
             inputs = execution.channels_last(inputs)
-        with self.precision.cast(), execution.attention(self.config.train.attention):
+        with self.precision.forward_context(), execution.attention(self.config.train.attention):
             outputs = self.model(inputs)
-        return self.precision.results(outputs), targets
+        return self.precision.convert_output(outputs), targets
 
     def _clip(self) -> Tensor:
         """The L2 norm of the unscaled gradients, before they are clipped to the configured norm."""
         weights = [w for group in self.optimizer.param_groups for w in group["params"] if w.grad is not None]
         norms = single_norms([w.grad for w in weights if w.grad is not None])
         norm = total_norm(norms)
-        for observer in self.observers:
-            observer.norms(weights, norms)
+        self.callbacks.norms(weights, norms)
         if self.config.train.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(weights, self.config.train.clip_norm, norm)
         return norm

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from precgui.formats.arrays import Floats, quantize_array
 from precgui.formats.model import IntFormat
-from precgui.formats.rounding import Convention, Rounding
+from precgui.formats.rounding import CastPolicy, RoundingMode
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def choose_scale(
 def quantize_affine(
     values: ArrayLike, fmt: IntFormat, *, symmetric: bool = True, narrow: bool = False,
     axis: int | None = None, group: int | None = None, scale: ArrayLike | None = None,
-    zero_point: ArrayLike | None = None, rounding: Rounding = "nearest_even", seed: int = 0, first: int = 0,
+    zero_point: ArrayLike | None = None, rounding: RoundingMode = "nearest_even", seed: int = 0, first: int = 0,
 ) -> Affine:  # fmt: skip
     """Quantise and dequantise an array of finite values.
 
@@ -69,7 +69,7 @@ def quantize_affine(
     offset = centre if zero_point is None else np.broadcast_to(np.asarray(zero_point, np.int_), centre.shape)
     least, largest = code_range(fmt, narrow=narrow)
     wanted = np.nan_to_num(lines / chosen[:, None], nan=0.0) + 0.0
-    whole = quantize_array(wanted, _WIDE, Convention(rounding), seed, first) + offset[:, None]
+    whole = quantize_array(wanted, _WIDE, CastPolicy(rounding), seed, first) + offset[:, None]
     codes = np.clip(whole, least, largest)
     result = (codes - offset[:, None]) * chosen[:, None]
 

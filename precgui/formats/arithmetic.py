@@ -13,9 +13,9 @@ from precgui.formats import operations
 from precgui.formats.codec import Decoded, decode, encode
 from precgui.formats.expression import LARGEST_BITS
 from precgui.formats.model import FloatFormat, Format, power_of_two
-from precgui.formats.real import Real, finite
+from precgui.formats.real import ExtendedReal, finite
 from precgui.formats.report import Report
-from precgui.formats.rounding import Convention, draw
+from precgui.formats.rounding import CastPolicy, draw
 
 Order = Literal["one by one", "pairwise", "kahan"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -34,7 +34,7 @@ class Operation:
     formula: str
     operands: int = 0
     lists: int = 0
-    exact: Callable[..., Real] | None = None
+    exact: Callable[..., ExtendedReal] | None = None
 
 
 OPERATIONS = {
@@ -55,7 +55,7 @@ SIGNS = {"+": "add", "-": "subtract", "−": "subtract", "*": "multiply", "x": "
 
 
 @dataclass(frozen=True)
-class Settings:
+class ArithmeticSettings:
     """How a format computes.
 
     A sum is kept in `accumulator` (None: the format itself), its terms added in this `order`. Products of a dot product
@@ -67,11 +67,11 @@ class Settings:
     product: Format | None = None
     output: Format | None = None
     order: Order = "one by one"
-    convention: Callable[[Format], Convention] = field(default=lambda _: Convention())
+    convention: Callable[[Format], CastPolicy] = field(default=lambda _: CastPolicy())
     seed: int = 0
 
 
-DEFAULT = Settings()
+DEFAULT = ArithmeticSettings()
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Result:
 
     operands: tuple[tuple[Report, ...], ...]
     stored: Decoded
-    exact: Real
-    meant: Real
-    convention: Convention
+    exact: ExtendedReal
+    meant: ExtendedReal
+    convention: CastPolicy
 
     @property
-    def rounded(self) -> Real:
+    def rounded(self) -> ExtendedReal:
         return self.stored.real
 
     @property
@@ -106,7 +106,7 @@ class Result:
 class Rounder:
     """Rounds reals into one format; all rounders of a calculation take their random numbers from one row of draws."""
 
-    def __init__(self, fmt: Format, settings: Settings, draws: Iterator[int]) -> None:
+    def __init__(self, fmt: Format, settings: ArithmeticSettings, draws: Iterator[int]) -> None:
         self._format, self._draws = fmt, draws
         self._convention = settings.convention(fmt)
         self._random = self._convention.rounding == "stochastic"
@@ -114,20 +114,20 @@ class Rounder:
         if isinstance(fmt, FloatFormat) and fmt.signed and fmt.has_zero and self._convention.rounding == "nearest_even":
             self._fast = fmt
         self._largest = fmt.max_finite
-        self._known: dict[Real, Report] = {}
+        self._known: dict[ExtendedReal, Report] = {}
 
-    def stored(self, real: Real) -> Decoded:
+    def stored(self, real: ExtendedReal) -> Decoded:
         random = next(self._draws) if self._random else None
         return decode(encode(real, self._format, self._convention, random), self._format)
 
-    def report(self, real: Real) -> Report:
+    def report(self, real: ExtendedReal) -> Report:
         if self._random:
             return Report(real, self.stored(real), self._convention)
         if real not in self._known:
             self._known[real] = Report(real, self.stored(real), self._convention)
         return self._known[real]
 
-    def __call__(self, real: Real) -> Real:
+    def __call__(self, real: ExtendedReal) -> ExtendedReal:
         if self._fast is not None and real.value and not real.value.denominator & (real.value.denominator - 1):
             found = _nearest_dyadic(real.value, self._fast)  # as the line below, many times faster
             if abs(found.value) <= self._largest:
@@ -135,7 +135,7 @@ class Rounder:
         return self.stored(real).real
 
 
-def _nearest_dyadic(value: Fraction, fmt: FloatFormat) -> Real:
+def _nearest_dyadic(value: Fraction, fmt: FloatFormat) -> ExtendedReal:
     """n / 2^k to nearest, ties to even, in integers; the exponent is unbounded above."""
     top, shift = abs(value.numerator), value.denominator.bit_length() - 1
     quantum = max(top.bit_length() - 1 - shift, fmt.emin) - fmt.mantissa_bits
@@ -158,7 +158,9 @@ def operation(word: str) -> Operation:
     return found
 
 
-def operate(name: str, operands: Sequence[Sequence[Real]], fmt: Format, settings: Settings = DEFAULT) -> Result:
+def operate(
+    name: str, operands: Sequence[Sequence[ExtendedReal]], fmt: Format, settings: ArithmeticSettings = DEFAULT
+) -> Result:
     """An operation on operands rounded to `fmt`: numbers as lists of one, a sum or dot product as its lists.
 
     Every operation is exact and then rounded once. Raises ArithmeticFault for operands that do not fit, also those
@@ -184,7 +186,7 @@ def operate(name: str, operands: Sequence[Sequence[Real]], fmt: Format, settings
     return Result(held, found, exact, meant, settings.convention(last))
 
 
-def _check(chosen: Operation, operands: Sequence[Sequence[Real]]) -> None:
+def _check(chosen: Operation, operands: Sequence[Sequence[ExtendedReal]]) -> None:
     wanted = chosen.operands or chosen.lists
     if len(operands) != wanted:
         what = "number" if chosen.operands else "list"
@@ -196,33 +198,33 @@ def _check(chosen: Operation, operands: Sequence[Sequence[Real]]) -> None:
         raise ArithmeticFault(f"the two lists differ in length: {lengths} numbers")
 
 
-def _products(parts: Sequence[Sequence[Real]]) -> Iterator[Real]:
+def _products(parts: Sequence[Sequence[ExtendedReal]]) -> Iterator[ExtendedReal]:
     if len(parts) == 1:
         return iter(parts[0])
     return (operations.multiply(a, b) for a, b in zip(*parts, strict=True))
 
 
-def _exact_sum(terms: Iterator[Real]) -> Real:
+def _exact_sum(terms: Iterator[ExtendedReal]) -> ExtendedReal:
     total = finite(0)
     for term in terms:
         total = _within_reach(operations.add(total, term))
     return total
 
 
-def _within_reach(real: Real) -> Real:
+def _within_reach(real: ExtendedReal) -> ExtendedReal:
     if max(real.value.numerator.bit_length(), real.value.denominator.bit_length()) > 2 * LARGEST_BITS:
         raise ArithmeticFault(TOO_LONG)
     return real
 
 
-def _one_by_one(terms: Sequence[Real], gather: Rounder) -> Real:
+def _one_by_one(terms: Sequence[ExtendedReal], gather: Rounder) -> ExtendedReal:
     running = finite(0)
     for term in terms:
         running = gather(operations.add(running, term))
     return running
 
 
-def _pairwise(terms: Sequence[Real], gather: Rounder) -> Real:
+def _pairwise(terms: Sequence[ExtendedReal], gather: Rounder) -> ExtendedReal:
     """Halves are added up apart, down to single terms."""
     if len(terms) < 2:
         return gather(terms[0]) if terms else finite(0)
@@ -231,7 +233,7 @@ def _pairwise(terms: Sequence[Real], gather: Rounder) -> Real:
     return gather(operations.add(*halves))
 
 
-def _kahan(terms: Sequence[Real], gather: Rounder) -> Real:
+def _kahan(terms: Sequence[ExtendedReal], gather: Rounder) -> ExtendedReal:
     """Compensated summation (Kahan 1965), every operation rounded to the accumulator."""
     running = lost = finite(0)
     for term in terms:
@@ -242,6 +244,6 @@ def _kahan(terms: Sequence[Real], gather: Rounder) -> Real:
     return running
 
 
-_SUMS: dict[Order, Callable[[Sequence[Real], Rounder], Real]] = {
+_SUMS: dict[Order, Callable[[Sequence[ExtendedReal], Rounder], ExtendedReal]] = {
     "one by one": _one_by_one, "pairwise": _pairwise, "kahan": _kahan
 }  # fmt: skip

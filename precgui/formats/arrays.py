@@ -10,16 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 from precgui.formats.codec import decode, encode
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.real import finite, nan, to_float
-from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, Convention, keeps_finite, stream_keys
+from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, CastPolicy, keeps_finite, stream_keys
 
 Floats = NDArray[np.float64]
 Draws = NDArray[np.uint32]
-_DEFAULT = Convention()
+_DEFAULT = CastPolicy()
 _NO_DRAWS: Draws = np.zeros((), np.uint32)
 
 
 def quantize_array(
-    values: ArrayLike, fmt: Format, convention: Convention = _DEFAULT, seed: int = 0, first: int = 0
+    values: ArrayLike, fmt: Format, convention: CastPolicy = _DEFAULT, seed: int = 0, first: int = 0
 ) -> Floats:
     """Each double rounded to `fmt`, as doubles of the same shape.
 
@@ -49,7 +49,7 @@ def draws(seed: int, count: int, first: int = 0) -> Draws:
     return out
 
 
-def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: Convention, drawn: Draws) -> Floats:
+def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: CastPolicy, drawn: Draws) -> Floats:
     """Magnitudes in units of their last place, rounded to integers."""
     if convention.rounding == "nearest_even":
         nearest: Floats = np.rint(scaled)
@@ -73,7 +73,7 @@ def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: Conventi
     return result
 
 
-def _to_float(array: Floats, fmt: FloatFormat, convention: Convention, drawn: Draws) -> Floats:
+def _to_float(array: Floats, fmt: FloatFormat, convention: CastPolicy, drawn: Draws) -> Floats:
     negative = np.signbit(array)
     magnitude = np.abs(array)
     is_finite = np.isfinite(array)
@@ -101,19 +101,19 @@ def _quanta(magnitude: Floats, fmt: FloatFormat) -> tuple[Callable[[Floats], Flo
 
 
 def _past_the_end(
-    rounded: Floats, array: Floats, fmt: FloatFormat, convention: Convention, negative: NDArray[np.bool_]
+    rounded: Floats, array: Floats, fmt: FloatFormat, convention: CastPolicy, negative: NDArray[np.bool_]
 ) -> Floats:
     largest = to_float(finite(fmt.max_finite))
     is_inf = np.isinf(array)
     limit = np.array([_limit(fmt, convention, negative=False), _limit(fmt, convention, negative=True)])
-    from_inf = Convention("nearest_even", convention.overflow, convention.nan)
+    from_inf = CastPolicy("nearest_even", convention.overflow, convention.nan)
     limit_inf = np.array([_limit(fmt, from_inf, negative=False), _limit(fmt, from_inf, negative=True)])
     side = negative.astype(np.intp)
     result = np.where(rounded > largest, limit[side], rounded)
     return np.copysign(np.where(is_inf, limit_inf[side], result), array)
 
 
-def _limit(fmt: FloatFormat, convention: Convention, *, negative: bool) -> float:
+def _limit(fmt: FloatFormat, convention: CastPolicy, *, negative: bool) -> float:
     largest = to_float(finite(fmt.max_finite))
     if convention.overflow == "saturate":
         return largest
@@ -124,7 +124,7 @@ def _limit(fmt: FloatFormat, convention: Convention, *, negative: bool) -> float
     return np.inf if fmt.has_inf else np.nan if fmt.has_nan else largest
 
 
-def _nan_and_sign(result: Floats, array: Floats, fmt: FloatFormat, convention: Convention) -> Floats:
+def _nan_and_sign(result: Floats, array: Floats, fmt: FloatFormat, convention: CastPolicy) -> Floats:
     if not fmt.signed:
         outside = (result < 0) if fmt.has_zero else (array <= 0)
         below = 0.0 if fmt.has_zero else float(fmt.min_positive)
@@ -134,7 +134,7 @@ def _nan_and_sign(result: Floats, array: Floats, fmt: FloatFormat, convention: C
     return final
 
 
-def _nan_stand_in(array: Floats, fmt: FloatFormat, convention: Convention) -> float | Floats:
+def _nan_stand_in(array: Floats, fmt: FloatFormat, convention: CastPolicy) -> float | Floats:
     if convention.nan == "max":
         return float(fmt.max_finite)
     if convention.nan == "zero" or not fmt.has_negative_zero:
@@ -142,7 +142,7 @@ def _nan_stand_in(array: Floats, fmt: FloatFormat, convention: Convention) -> fl
     return np.where(np.signbit(array), 0.0, -0.0)
 
 
-def _to_integer(array: Floats, fmt: IntFormat, convention: Convention, drawn: Draws) -> Floats:
+def _to_integer(array: Floats, fmt: IntFormat, convention: CastPolicy, drawn: Draws) -> Floats:
     step = float(fmt.step)
     scaled = np.nan_to_num(array, nan=0.0, posinf=np.inf, neginf=-np.inf) / step
     clipped = np.clip(scaled, fmt.min_ordinal - 1.0, fmt.max_ordinal + 1.0)
@@ -151,7 +151,7 @@ def _to_integer(array: Floats, fmt: IntFormat, convention: Convention, drawn: Dr
     return result
 
 
-def _to_codebook(array: Floats, fmt: CodeBook, convention: Convention, drawn: Draws) -> Floats:
+def _to_codebook(array: Floats, fmt: CodeBook, convention: CastPolicy, drawn: Draws) -> Floats:
     book = np.array([float(value) for value in fmt.values])
     clipped = np.clip(np.nan_to_num(array, nan=0.0), book[0], book[-1])
     low = np.clip(np.searchsorted(book, clipped, side="right") - 1, 0, len(book) - 2)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from precgui.formats.arrays import Floats, quantize_array
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, floor_log2
 from precgui.formats.registry import UnknownFormatError, blocks, get
-from precgui.formats.rounding import Convention, Rounding
+from precgui.formats.rounding import CastPolicy, RoundingMode
 
 ScaleRule = Literal["floor", "ceil", "even", "rceil"]
 SCALE_RULES: tuple[ScaleRule, ...] = get_args(ScaleRule)
@@ -22,7 +22,7 @@ LOWEST_SCALE, HIGHEST_SCALE = -127, 127
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockTensor:
     """A tensor in a block format.
 
     values: what it stands for, in the shape of the input. elements: the values in the element format, one row for
@@ -46,9 +46,9 @@ def block_format(name: str) -> BlockFormat:
 
 
 def quantize_blocks_array(
-    values: ArrayLike, name: str, rule: ScaleRule = "floor", rounding: Rounding = "nearest_even", seed: int = 0,
+    values: ArrayLike, name: str, rule: ScaleRule = "floor", rounding: RoundingMode = "nearest_even", seed: int = 0,
     first: int = 0, largest: float | None = None,
-) -> Blocks:  # fmt: skip
+) -> BlockTensor:  # fmt: skip
     """Round an array to a block format, blocks running along the last axis.
 
     `rule` sets the power-of-two scale of MX formats; NVFP4 has its own. A block that holds NaN or infinity is NaN
@@ -110,25 +110,25 @@ def _nvfp4_scales(rows: Floats, peak: Floats, element: Format, known: float | No
     if tensor_scale == 0:
         return np.where(np.isfinite(peak), 0.0, np.nan), 0.0
     wanted = np.where(np.isfinite(peak), peak, 0.0).astype(np.float32) / limit / tensor_scale
-    local = quantize_array(wanted, scale_format, Convention(overflow="saturate"))
+    local = quantize_array(wanted, scale_format, CastPolicy(overflow="saturate"))
     scales = (local.astype(np.float32) * tensor_scale).astype(np.float64)
     return np.where(np.isfinite(peak), scales, np.nan), float(tensor_scale)
 
 
 def _apply(
-    array: Floats, rows: Floats, scales: Floats, tensor_scale: float, element: Format, rounding: Rounding,
+    array: Floats, rows: Floats, scales: Floats, tensor_scale: float, element: Format, rounding: RoundingMode,
     draws: tuple[int, int] = (0, 0), two_level: bool = False,
-) -> Blocks:  # fmt: skip
+) -> BlockTensor:  # fmt: skip
     column = scales[:, None]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scaled = np.where(column == 0, 0.0, _divided(rows, column, single=two_level))
         known = np.where(np.isnan(column), 0.0, scaled)
-    elements = quantize_array(known, element, Convention(rounding, overflow="saturate"), *draws)
+    elements = quantize_array(known, element, CastPolicy(rounding, overflow="saturate"), *draws)
     products = (elements * column).astype(np.float32).astype(np.float64) if two_level else elements * column
     values = _unrows(products, array.shape)
     limits = float(element.value(element.min_ordinal)), float(element.max_finite)
     outside = (known < limits[0]) | (known > limits[1])
-    return Blocks(
+    return BlockTensor(
         values,
         np.where(np.isnan(column), np.nan, elements),
         scales,
@@ -152,7 +152,7 @@ def _unrows(rows: NDArray, shape: tuple[int, ...]) -> NDArray:  # type: ignore[t
     return rows.reshape(lines, rows.size // max(lines, 1))[:, :width].reshape(shape)
 
 
-def code_book_blocks(values: ArrayLike, book: CodeBook, block: int = 64) -> Blocks:
+def code_book_blocks(values: ArrayLike, book: CodeBook, block: int = 64) -> BlockTensor:
     """A code book with an absolute-maximum scale for each block, as QLoRA uses NF4."""
     array = np.asarray(values, dtype=np.float64)
     rows = _rows(array, block)

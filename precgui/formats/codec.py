@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
-from precgui.formats.real import Real, finite, infinity, nan
-from precgui.formats.rounding import Convention, beyond, clip, keeps_finite, round_ordinal
+from precgui.formats.real import ExtendedReal, finite, infinity, nan
+from precgui.formats.rounding import CastPolicy, beyond, clip, keeps_finite, round_ordinal
 
-DEFAULT = Convention()
+DEFAULT = CastPolicy()
 
 
-def encode(real: Real, fmt: Format, convention: Convention = DEFAULT, random: int | None = None) -> int:
+def encode(real: ExtendedReal, fmt: Format, convention: CastPolicy = DEFAULT, random: int | None = None) -> int:
     """The code of `real`. `random` in [0, 2^24) decides stochastic rounding; without it that mode raises ValueError."""
     if real.kind == "nan":
         return _nan_code(real, fmt, convention)
@@ -28,12 +28,12 @@ def encode(real: Real, fmt: Format, convention: Convention = DEFAULT, random: in
     return code_of(fmt, ordinal, negative_zero=real.negative)
 
 
-def _outside(fmt: FloatFormat, convention: Convention) -> int:
+def _outside(fmt: FloatFormat, convention: CastPolicy) -> int:
     """A negative value (or zero, for powers of two) in a format that has none."""
     return 0 if convention.overflow == "saturate" else canonical_nan(fmt)
 
 
-def _overflow(fmt: Format, convention: Convention, negative: bool, *, from_infinity: bool = False) -> int:
+def _overflow(fmt: Format, convention: CastPolicy, negative: bool, *, from_infinity: bool = False) -> int:
     largest = code_of(fmt, clip(fmt, -(1 << 200) if negative else 1 << 200))
     if not isinstance(fmt, FloatFormat) or convention.overflow == "saturate":
         return largest
@@ -89,7 +89,7 @@ def quiet_bit(fmt: FloatFormat) -> int:
     return 1 << (fmt.mantissa_bits - 1) if fmt.special == "ieee" and fmt.mantissa_bits else 0
 
 
-def _nan_code(real: Real, fmt: Format, convention: Convention) -> int:
+def _nan_code(real: ExtendedReal, fmt: Format, convention: CastPolicy) -> int:
     if not isinstance(fmt, FloatFormat) or not fmt.has_nan:
         return _nan_stand_in(real, fmt, convention)
     code = canonical_nan(fmt, negative=real.negative)
@@ -102,7 +102,7 @@ def _nan_code(real: Real, fmt: Format, convention: Convention) -> int:
     return code | payload
 
 
-def _nan_stand_in(real: Real, fmt: Format, convention: Convention) -> int:
+def _nan_stand_in(real: ExtendedReal, fmt: Format, convention: CastPolicy) -> int:
     if isinstance(fmt, FloatFormat):
         if convention.nan == "max" or not fmt.has_zero:
             return fmt.max_ordinal
@@ -117,7 +117,7 @@ class Decoded:
 
     format: Format
     code: int
-    real: Real
+    real: ExtendedReal
     category: str
     sign: int | None = None
     exponent: int | None = None
@@ -151,7 +151,7 @@ def _decode_plain(code: int, fmt: IntFormat | CodeBook) -> Decoded:
     return Decoded(fmt, code, finite(value), "normal" if value else "zero", sign)
 
 
-def _meaning(code: int, fmt: FloatFormat) -> tuple[Real, str]:
+def _meaning(code: int, fmt: FloatFormat) -> tuple[ExtendedReal, str]:
     negative = _is_negative(fmt, code)
     ordinal = ordinal_of(fmt, code)
     if ordinal is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from precgui.formats.arrays import Floats
 from precgui.formats.blocks import SCALE_RULES, ScaleRule
 from precgui.formats.levels import Levels
-from precgui.formats.pieces import PIECE, Extent, Pieces, Told, spans
+from precgui.formats.pieces import PIECE, Extent, TensorReader, Told, spans
 from precgui.formats.registry import blocks
 from precgui.formats.schemes import Options, Prepared, prepare
 
@@ -65,13 +65,13 @@ class Losses:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FormatComparison:
     """Histograms over `edges` before and after; `levels` are the different values after, none where there are many.
 
     `counted` tells how many of the values are in the figures: all, or so many from all over the tensor so far.
     """
 
-    source: Pieces
+    source: TensorReader
     prepared: Prepared
     losses: Losses
     edges: Floats
@@ -100,7 +100,7 @@ def _covering(start: int, stop: int, line: int) -> Iterator[tuple[int, int]]:
         yield row + first, row + min(last, line)
 
 
-def _quantised(source: Pieces, prepared: Prepared, start: int, stop: int) -> Part:
+def _quantised(source: TensorReader, prepared: Prepared, start: int, stop: int) -> Part:
     before = source.read(start, stop)
     rows = before.reshape(-1, prepared.line) if prepared.line <= PIECE and prepared.line > 1 else before.reshape(1, -1)
     found, clipped = prepared.apply(rows, start)
@@ -109,8 +109,12 @@ def _quantised(source: Pieces, prepared: Prepared, start: int, stop: int) -> Par
 
 
 def compare(
-    source: Pieces, scheme: str, options: Options, told: Told, partly: Callable[[Comparison], None] | None = None
-) -> Comparison:
+    source: TensorReader,
+    scheme: str,
+    options: Options,
+    told: Told,
+    partly: Callable[[FormatComparison], None] | None = None,
+) -> FormatComparison:
     """Quantise all of it and count; `told` is called with the share done, `partly` twice a second with what is known.
 
     Raises ValueError as `prepare` does.
@@ -151,7 +155,7 @@ def _rules(scheme: str, chosen: ScaleRule) -> tuple[ScaleRule, ...]:
 class _Count:
     """All figures of the pieces that were added, for the first of several ways to quantise; losses for the others."""
 
-    def __init__(self, source: Pieces, ways: dict[ScaleRule, Prepared], edges: Floats) -> None:
+    def __init__(self, source: TensorReader, ways: dict[ScaleRule, Prepared], edges: Floats) -> None:
         self.counted = 0
         self._source, self._ways = source, ways
         self._losses = {rule: Losses() for rule in ways}
@@ -165,11 +169,11 @@ class _Count:
                 self._picture.add(part)
         self.counted += stop - start
 
-    def found(self) -> Comparison:
+    def found(self) -> FormatComparison:
         chosen, several = next(iter(self._ways)), len(self._ways) > 1
         ratios: dict[str, float] = {rule: self._losses[rule].sqnr_db for rule in SCALE_RULES if several}
         picture = self._picture
-        return Comparison(
+        return FormatComparison(
             self._source, self._ways[chosen], replace(self._losses[chosen]), picture.edges, picture.before.copy(),
             picture.after.copy(), *picture.levels.found(), ratios, self.counted,
         )  # fmt: skip

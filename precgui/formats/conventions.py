@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from precgui.formats.model import FloatFormat, Format
-from precgui.formats.real import Real
+from precgui.formats.real import ExtendedReal
 from precgui.formats.report import Report, report
-from precgui.formats.rounding import Convention, NanPolicy, Overflow, Rounding
+from precgui.formats.rounding import CastPolicy, NanPolicy, Overflow, RoundingMode
 
 
 @dataclass(frozen=True)
@@ -17,19 +17,19 @@ class Preset:
 
     name: str
     about: str
-    convention: Callable[[Format], Convention]
+    convention: Callable[[Format], CastPolicy]
 
 
-def _everywhere(overflow: Overflow, nan: NanPolicy = "negative_zero") -> Callable[[Format], Convention]:
-    return lambda fmt: Convention(overflow=overflow, nan=nan)
+def _everywhere(overflow: Overflow, nan: NanPolicy = "negative_zero") -> Callable[[Format], CastPolicy]:
+    return lambda fmt: CastPolicy(overflow=overflow, nan=nan)
 
 
 def _saturating(
     chosen: Callable[[FloatFormat], bool], nan: NanPolicy = "negative_zero"
-) -> Callable[[Format], Convention]:
-    def convention(fmt: Format) -> Convention:
+) -> Callable[[Format], CastPolicy]:
+    def convention(fmt: Format) -> CastPolicy:
         saturates = isinstance(fmt, FloatFormat) and chosen(fmt)
-        return Convention(overflow="saturate" if saturates else "ieee", nan=nan)
+        return CastPolicy(overflow="saturate" if saturates else "ieee", nan=nan)
 
     return convention
 
@@ -38,9 +38,9 @@ def _narrow(fmt: FloatFormat) -> bool:
     return fmt.bits <= 8
 
 
-def _nan_on_overflow(fmt: Format) -> Convention:
+def _nan_on_overflow(fmt: Format) -> CastPolicy:
     narrow = isinstance(fmt, FloatFormat) and _narrow(fmt)
-    return Convention(overflow="nan" if narrow else "ieee")
+    return CastPolicy(overflow="nan" if narrow else "ieee")
 
 
 PRESETS: tuple[Preset, ...] = (
@@ -63,7 +63,7 @@ PRESETS: tuple[Preset, ...] = (
 BY_NAME = {preset.name: preset for preset in PRESETS}
 
 
-def as_in(stack: str, rounding: Rounding, fmt: Format) -> Convention:
+def as_in(stack: str, rounding: RoundingMode, fmt: Format) -> CastPolicy:
     """How a stack treats overflow and NaN of a format, with this rounding."""
     return replace(BY_NAME[stack].convention(fmt), rounding=rounding)
 
@@ -78,7 +78,7 @@ class LibraryResult:
     differs: bool
 
 
-def library_table(real: Real, fmt: Format, rounding: Rounding = "nearest_even") -> list[LibraryResult]:
+def library_table(real: ExtendedReal, fmt: Format, rounding: RoundingMode = "nearest_even") -> list[LibraryResult]:
     """What each stack stores for `real` in `fmt`."""
     results = [(p, report(real, fmt, as_in(p.name, rounding, fmt), random=0)) for p in PRESETS]
     first = results[0][1].stored.code

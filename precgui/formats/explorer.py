@@ -9,10 +9,10 @@ from precgui.formats.codec import canonical_nan, infinity_code, quiet_bit, step
 from precgui.formats.conventions import PRESETS, as_in
 from precgui.formats.model import CodeBook, FloatFormat, Format
 from precgui.formats.parse import parse
-from precgui.formats.real import Real
+from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import MAIN, get
 from precgui.formats.report import Report, report
-from precgui.formats.rounding import Convention, Rounding, draw
+from precgui.formats.rounding import CastPolicy, RoundingMode, draw
 
 LONGEST_HISTORY = 500
 DEFAULT_FORMATS = (*MAIN, "e2m1", "int8")
@@ -24,10 +24,10 @@ class Explorer:
 
     text: str = "0.1"
     names: Sequence[str] = DEFAULT_FORMATS
-    rounding: Rounding = "nearest_even"
+    rounding: RoundingMode = "nearest_even"
     stack: str = PRESETS[0].name
     seed: int = 0
-    real: Real = field(init=False)
+    real: ExtendedReal = field(init=False)
     _past: list[str] = field(init=False, default_factory=list)
     _future: list[str] = field(init=False, default_factory=list)
 
@@ -73,7 +73,7 @@ class Explorer:
     def reports(self) -> list[Report]:
         return [self.report(name) for name in self.names]
 
-    def convention(self, fmt: Format) -> Convention:
+    def convention(self, fmt: Format) -> CastPolicy:
         return as_in(self.stack, self.rounding, fmt)
 
     def store(self, name: str, code: int, *, joined: bool = False) -> None:

@@ -11,7 +11,7 @@ from functools import cache
 from precgui.formats.codec import decode, encode, step
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.operations import add, divide, multiply, subtract
-from precgui.formats.real import Real, finite
+from precgui.formats.real import ExtendedReal, finite
 from precgui.formats.registry import get
 
 DIGITS = 320
@@ -25,7 +25,7 @@ class ExpressionError(ValueError):
     """The expression has no value; the message is one sentence."""
 
 
-def combine(operator: str, left: Real, right: Real) -> Real:
+def combine(operator: str, left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
     """left operator right, with IEEE rules for infinities, NaN and signed zeros. Raises ExpressionError for 1/0."""
     operation = {"+": add, "-": subtract, "*": multiply, "/": _divide, "**": _power}[operator]
     result = operation(left, right)
@@ -34,13 +34,13 @@ def combine(operator: str, left: Real, right: Real) -> Real:
     return result
 
 
-def _divide(left: Real, right: Real) -> Real:
+def _divide(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
     if right.is_zero:
         raise ExpressionError(BY_ZERO)
     return divide(left, right)
 
 
-def _power(base: Real, exponent: Real) -> Real:
+def _power(base: ExtendedReal, exponent: ExtendedReal) -> ExtendedReal:
     if not (base.is_finite and exponent.is_finite):
         raise ExpressionError("powers of infinity are not defined here")
     power = exponent.value
@@ -54,7 +54,7 @@ def _power(base: Real, exponent: Real) -> Real:
     return finite(base.value ** int(power), exact=base.exact)
 
 
-def _real_power(base: Real, power: Fraction) -> Real:
+def _real_power(base: ExtendedReal, power: Fraction) -> ExtendedReal:
     if base.value < 0:
         raise ExpressionError("a fractional power of a negative number has no real value")
     if base.is_zero:
@@ -66,8 +66,8 @@ def _decimal(value: Fraction) -> Decimal:
     return _CONTEXT.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
-def _function(function: Callable[[Decimal], Decimal]) -> Callable[[Real], Real]:
-    def apply(real: Real) -> Real:
+def _function(function: Callable[[Decimal], Decimal]) -> Callable[[ExtendedReal], ExtendedReal]:
+    def apply(real: ExtendedReal) -> ExtendedReal:
         if not real.is_finite:
             raise ExpressionError("functions take finite numbers here")
         try:
@@ -83,7 +83,7 @@ def _function(function: Callable[[Decimal], Decimal]) -> Callable[[Real], Real]:
     return apply
 
 
-def _sqrt(real: Real) -> Real:
+def _sqrt(real: ExtendedReal) -> ExtendedReal:
     if real.is_finite and real.value >= 0:
         top, bottom = _CONTEXT.sqrt(Decimal(real.value.numerator)), _CONTEXT.sqrt(Decimal(real.value.denominator))
         root = Fraction(top) / Fraction(bottom)
@@ -93,7 +93,7 @@ def _sqrt(real: Real) -> Real:
 
 
 @cache
-def constant(name: str) -> Real | None:
+def constant(name: str) -> ExtendedReal | None:
     """pi, e, tau or phi to 320 digits; None for any other name."""
     if name in ("pi", "π", "tau"):
         return finite(_pi() * (2 if name == "tau" else 1), exact=False)
@@ -120,7 +120,7 @@ def _pi() -> Fraction:
     return Fraction(16 * arctan_inverse(5) - 4 * arctan_inverse(239), one)
 
 
-def property_of(format_name: str, name: str) -> Real:
+def property_of(format_name: str, name: str) -> ExtendedReal:
     """fp16.max, bf16.eps and the like. Raises ExpressionError for an unknown property."""
     fmt = get(format_name)
     names = {"max": "max_finite", "eps": "epsilon", "tiny": "min_normal"}
@@ -133,8 +133,8 @@ def property_of(format_name: str, name: str) -> Real:
     return finite(value)
 
 
-def _neighbour(steps: int) -> Callable[[Sequence[Real], Sequence[Format]], Real]:
-    def apply(arguments: Sequence[Real], formats: Sequence[Format]) -> Real:
+def _neighbour(steps: int) -> Callable[[Sequence[ExtendedReal], Sequence[Format]], ExtendedReal]:
+    def apply(arguments: Sequence[ExtendedReal], formats: Sequence[Format]) -> ExtendedReal:
         fmt = formats[0] if formats else get("fp64")
         stored = encode(arguments[0], fmt)
         moved = decode(step(fmt, stored, steps), fmt).real
@@ -145,7 +145,7 @@ def _neighbour(steps: int) -> Callable[[Sequence[Real], Sequence[Format]], Real]
     return apply
 
 
-def _rounded(arguments: Sequence[Real], formats: Sequence[Format]) -> Real:
+def _rounded(arguments: Sequence[ExtendedReal], formats: Sequence[Format]) -> ExtendedReal:
     fmt = formats[0] if formats else get("fp64")
     return decode(encode(arguments[0], fmt), fmt).real
 
@@ -154,12 +154,12 @@ def _rounded(arguments: Sequence[Real], formats: Sequence[Format]) -> Real:
 class Function:
     """A function of expressions; one that takes a format has it as its second argument."""
 
-    call: Callable[[Sequence[Real], Sequence[Format]], Real]
+    call: Callable[[Sequence[ExtendedReal], Sequence[Format]], ExtendedReal]
     takes_format: bool = False
 
 
-def _unary(function: Callable[[Real], Real]) -> Function:
-    def call(arguments: Sequence[Real], _: Sequence[Format]) -> Real:
+def _unary(function: Callable[[ExtendedReal], ExtendedReal]) -> Function:
+    def call(arguments: Sequence[ExtendedReal], _: Sequence[Format]) -> ExtendedReal:
         if len(arguments) != 1:
             raise ExpressionError(f"the function takes one number, not {len(arguments)}")
         return function(arguments[0])
@@ -168,7 +168,7 @@ def _unary(function: Callable[[Real], Real]) -> Function:
 
 
 def _extreme(sign: int) -> Function:
-    def call(arguments: Sequence[Real], _: Sequence[Format]) -> Real:
+    def call(arguments: Sequence[ExtendedReal], _: Sequence[Format]) -> ExtendedReal:
         if not all(real.is_finite for real in arguments):
             raise ExpressionError("min and max take finite numbers here")
         return max(arguments, key=lambda real: sign * real.value)

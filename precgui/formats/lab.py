@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from precgui.formats.arrays import Floats, quantize_array
 from precgui.formats.model import FloatFormat, Format
-from precgui.formats.rounding import Convention, Rounding
+from precgui.formats.rounding import CastPolicy, RoundingMode
 
-DEFAULT = Convention()
+DEFAULT = CastPolicy()
 TOLD_EVERY = 128
 
 
@@ -47,7 +47,7 @@ def scale_curve(values: ArrayLike, fmt: Format, lowest: int = 0, highest: int = 
 
 
 def running_sums(
-    increments: ArrayLike, fmt: Format, rounding: Rounding = "nearest_even", trials: int = 1, seed: int = 0,
+    increments: ArrayLike, fmt: Format, rounding: RoundingMode = "nearest_even", trials: int = 1, seed: int = 0,
     told: Callable[[float], None] = lambda _: None,
 ) -> Floats:  # fmt: skip
     """Every partial sum, rounded after each addition: one row for each trial, which differ in their draws.
@@ -60,7 +60,7 @@ def running_sums(
         q = rounder(fmt)
         sums[:] = list(accumulate(steps.tolist(), lambda total, step: q(total + step), initial=0.0))
         return sums
-    convention = Convention(rounding)
+    convention = CastPolicy(rounding)
     for n, step in enumerate(steps, 1):
         if n % TOLD_EVERY == 0:
             told(n / steps.size)
@@ -166,7 +166,7 @@ FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
 }
 
 
-def function_values(name: str, x: ArrayLike, fmt: Format, convention: Convention = DEFAULT) -> tuple[Floats, Floats]:
+def function_values(name: str, x: ArrayLike, fmt: Format, convention: CastPolicy = DEFAULT) -> tuple[Floats, Floats]:
     """f(x) in double precision and Q(f(Q(x))) in the format."""
     function = FUNCTIONS[name]
     array = np.asarray(x, dtype=np.float64)

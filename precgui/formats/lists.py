@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 from precgui.formats import text
 from precgui.formats.parse import InputError, parse
-from precgui.formats.real import Real
+from precgui.formats.real import ExtendedReal
 
 MOST_NUMBERS = 10_000
 _REPEAT = re.compile(r"\s*repeat\s*\((.*),\s*([0-9_]+)\s*\)\s*", re.DOTALL | re.IGNORECASE)
 _DEPTH = {"(": 1, ")": -1}
 
 
-def parse_list(typed: str) -> list[Real]:
+def parse_list(typed: str) -> list[ExtendedReal]:
     """Every number of a list, exactly. Commas inside brackets do not separate. Raises InputError."""
-    found: list[Real] = []
+    found: list[ExtendedReal] = []
     for place, part in enumerate(_parts(typed), 1):
         try:
             found += _numbers(part)
@@ -40,7 +40,7 @@ def _parts(typed: str) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
-def _numbers(part: str) -> list[Real]:
+def _numbers(part: str) -> list[ExtendedReal]:
     repeat = _REPEAT.fullmatch(part)
     if repeat is None:
         return [parse(part)]
@@ -50,7 +50,7 @@ def _numbers(part: str) -> list[Real]:
     return [parse(repeat[1])] * int(digits or 0)
 
 
-def brief_list(reals: Sequence[Real], most: int = 5, digits: int = 6) -> str:
+def brief_list(reals: Sequence[ExtendedReal], most: int = 5, digits: int = 6) -> str:
     """A list for reading: `1000 × 0.1` where all are alike, else the first few."""
     if len(reals) > 1 and all(real is reals[0] or real == reals[0] for real in reals):
         return f"{len(reals)} × {_brief(reals[0], digits)}"
@@ -58,5 +58,5 @@ def brief_list(reals: Sequence[Real], most: int = 5, digits: int = 6) -> str:
     return f"{shown}, … ({len(reals)})" if len(reals) > most else shown
 
 
-def _brief(real: Real, digits: int) -> str:
+def _brief(real: ExtendedReal, digits: int) -> str:
     return text.brief(real.value, digits, digits + 2) if real.is_finite and real.value else text.exact(real)

@@ -6,12 +6,12 @@ from fractions import Fraction
 from math import isqrt
 
 from precgui.formats.model import power_of_two
-from precgui.formats.real import Real, finite, infinity, nan
+from precgui.formats.real import ExtendedReal, finite, infinity, nan
 
 STICKY_BITS = 400
 
 
-def add(left: Real, right: Real) -> Real:
+def add(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
     """left + right; inf - inf is NaN, and -0 + -0 alone is -0."""
     if bad := _first_nan(left, right):
         return bad
@@ -23,11 +23,11 @@ def add(left: Real, right: Real) -> Real:
     return left if left.kind == "inf" else right
 
 
-def subtract(left: Real, right: Real) -> Real:
+def subtract(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
     return add(left, -right)
 
 
-def multiply(left: Real, right: Real) -> Real:
+def multiply(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
     """left x right; 0 x inf is NaN."""
     if bad := _first_nan(left, right):
         return bad
@@ -37,7 +37,7 @@ def multiply(left: Real, right: Real) -> Real:
     return finite(left.value * right.value, negative_zero=negative, exact=left.exact and right.exact)
 
 
-def divide(left: Real, right: Real) -> Real:
+def divide(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
     """left / right; x / 0 is infinity, 0 / 0 and inf / inf are NaN."""
     if bad := _first_nan(left, right):
         return bad
@@ -51,12 +51,12 @@ def divide(left: Real, right: Real) -> Real:
     return finite(left.value / right.value, negative_zero=negative, exact=left.exact and right.exact)
 
 
-def fma(left: Real, right: Real, addend: Real) -> Real:
+def fma(left: ExtendedReal, right: ExtendedReal, addend: ExtendedReal) -> ExtendedReal:
     """left x right + addend, as one exact operation."""
     return add(multiply(left, right), addend)
 
 
-def square_root(real: Real) -> Real:
+def square_root(real: ExtendedReal) -> ExtendedReal:
     """The root, exact where it is rational.
 
     Any other root is held to 400 bits and never lies on a value or a midpoint of a format with fewer, so that
@@ -76,7 +76,7 @@ def square_root(real: Real) -> Real:
     return finite((2 * floor + 1) * power_of_two(-shift - 1), exact=False)
 
 
-def _first_nan(*reals: Real) -> Real | None:
+def _first_nan(*reals: ExtendedReal) -> ExtendedReal | None:
     for real in reals:
         if real.kind == "nan":
             return nan(real.payload, negative=real.negative)

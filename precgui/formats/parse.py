@@ -10,7 +10,7 @@ from fractions import Fraction
 from precgui.formats.codec import decode
 from precgui.formats.expression import FUNCTIONS, ExpressionError, combine, constant, property_of
 from precgui.formats.model import Format, power_of_two
-from precgui.formats.real import Real, finite, infinity, nan
+from precgui.formats.real import ExtendedReal, finite, infinity, nan
 from precgui.formats.registry import UnknownFormatError, get
 
 LONGEST_INPUT = 20_000
@@ -38,7 +38,7 @@ class _Token:
     text: str
 
 
-def parse(text: str, bits_of: Format | None = None) -> Real:
+def parse(text: str, bits_of: Format | None = None) -> ExtendedReal:
     """The exact value of what was typed. Raises InputError with one sentence.
 
     Plain 0x... and 0b... are the bits of `bits_of` when one is given, integers otherwise; `fp16:0x3c00` names the
@@ -81,7 +81,7 @@ class _Parser:
         self._place = 0
         self._bits_of = bits_of
 
-    def whole(self) -> Real:
+    def whole(self) -> ExtendedReal:
         value = self._sum()
         if self._place < len(self._tokens):
             raise InputError(f"{_clip(self._tokens[self._place].text)} was not expected after a complete number")
@@ -101,20 +101,20 @@ class _Parser:
             raise InputError(f"{text!r} is missing {'before ' + _clip(self._peek()) if self._peek() else 'at the end'}")
         self._place += 1
 
-    def _sum(self) -> Real:
+    def _sum(self) -> ExtendedReal:
         return self._chain(self._product, ("+", "-"))
 
-    def _product(self) -> Real:
+    def _product(self) -> ExtendedReal:
         return self._chain(self._signed, ("*", "/"))
 
-    def _chain(self, operand: Callable[[], Real], operators: tuple[str, ...]) -> Real:
+    def _chain(self, operand: Callable[[], ExtendedReal], operators: tuple[str, ...]) -> ExtendedReal:
         value = operand()
         while self._peek() in operators:
             operator = self._take().text
             value = combine(operator, value, operand())
         return value
 
-    def _signed(self) -> Real:
+    def _signed(self) -> ExtendedReal:
         if self._peek() == "-":
             self._place += 1
             return -self._signed()
@@ -123,14 +123,14 @@ class _Parser:
             return self._signed()
         return self._power()
 
-    def _power(self) -> Real:
+    def _power(self) -> ExtendedReal:
         base = self._atom()
         if self._peek() in ("**", "^"):
             self._place += 1
             return combine("**", base, self._signed())
         return base
 
-    def _atom(self) -> Real:
+    def _atom(self) -> ExtendedReal:
         token = self._take()
         match token.kind:
             case "number":
@@ -145,14 +145,14 @@ class _Parser:
             return value
         raise InputError(f"{_clip(token.text)} stands where a number should be")
 
-    def _bits_or_integer(self, text: str) -> Real:
+    def _bits_or_integer(self, text: str) -> ExtendedReal:
         if "." in text or "p" in text.lower():
             return finite(_hex_float(text))
         if self._bits_of is None:
             return finite(int(text.replace("_", ""), 0))
         return _decoded(text, self._bits_of)
 
-    def _name(self, name: str) -> Real:
+    def _name(self, name: str) -> ExtendedReal:
         if self._peek() == ":":
             self._place += 1
             return _decoded(self._take().text, get(name))
@@ -169,7 +169,7 @@ class _Parser:
             return property_of(*name.rsplit(".", 1))
         raise InputError(f"{_clip(name)} is not known here; names are pi, e, inf, nan, {', '.join(FUNCTIONS)}")
 
-    def _nan(self, *, signalling: bool) -> Real:
+    def _nan(self, *, signalling: bool) -> ExtendedReal:
         payload = None
         if self._peek() == "(":
             self._place += 1
@@ -177,7 +177,7 @@ class _Parser:
             self._expect(")")
         return nan(payload, signalling=signalling)
 
-    def _call(self, name: str) -> Real:
+    def _call(self, name: str) -> ExtendedReal:
         if name not in FUNCTIONS:
             raise InputError(f"{_clip(name)} is no function here; there are {', '.join(FUNCTIONS)}")
         self._expect("(")
@@ -235,7 +235,7 @@ def _integer(text: str) -> int:
         raise InputError(f"{_clip(text)} is no integer; write a payload as nan(0x2a)") from None
 
 
-def _decoded(text: str, fmt: Format) -> Real:
+def _decoded(text: str, fmt: Format) -> ExtendedReal:
     try:
         return decode(_integer(text), fmt).real
     except ValueError as error:

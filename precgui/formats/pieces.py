@@ -29,7 +29,7 @@ class Extent:
         return max(-self.low, self.high)
 
 
-class Pieces:
+class TensorReader:
     """`read(start, stop)` gives a stretch of the tensor in C order, as doubles; `shape` has at least one axis."""
 
     def __init__(self, shape: tuple[int, ...], read: Read) -> None:
@@ -59,11 +59,11 @@ class Pieces:
         return self._extent
 
 
-def in_memory(values: ArrayLike) -> Pieces:
+def in_memory(values: ArrayLike) -> TensorReader:
     """The pieces of an array that is at hand."""
     array = np.atleast_1d(np.asarray(values, np.float64))
     flat = array.reshape(-1)
-    return Pieces(array.shape, lambda start, stop: flat[start:stop])
+    return TensorReader(array.shape, lambda start, stop: flat[start:stop])
 
 
 def spans(size: int, line: int) -> Iterator[tuple[int, int]]:

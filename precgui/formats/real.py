@@ -8,7 +8,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Real:
+class ExtendedReal:
     """One extended real.
 
     `value` is 0 unless the kind is finite. `negative` carries the sign of zero, infinity and NaN, too. `exact` is
@@ -31,25 +31,25 @@ class Real:
     def is_zero(self) -> bool:
         return self.kind == "finite" and self.value == 0
 
-    def __neg__(self) -> Real:
-        return Real(self.kind, -self.value, not self.negative, self.exact, self.payload, self.signalling)
+    def __neg__(self) -> ExtendedReal:
+        return ExtendedReal(self.kind, -self.value, not self.negative, self.exact, self.payload, self.signalling)
 
 
-def finite(value: Fraction | int, *, negative_zero: bool = False, exact: bool = True) -> Real:
+def finite(value: Fraction | int, *, negative_zero: bool = False, exact: bool = True) -> ExtendedReal:
     """A finite real; `negative_zero` matters only for zero."""
     value = Fraction(value)
-    return Real("finite", value, value < 0 or (value == 0 and negative_zero), exact)
+    return ExtendedReal("finite", value, value < 0 or (value == 0 and negative_zero), exact)
 
 
-def infinity(*, negative: bool = False) -> Real:
-    return Real("inf", negative=negative)
+def infinity(*, negative: bool = False) -> ExtendedReal:
+    return ExtendedReal("inf", negative=negative)
 
 
-def nan(payload: int | None = None, *, negative: bool = False, signalling: bool = False) -> Real:
-    return Real("nan", negative=negative, payload=payload, signalling=signalling)
+def nan(payload: int | None = None, *, negative: bool = False, signalling: bool = False) -> ExtendedReal:
+    return ExtendedReal("nan", negative=negative, payload=payload, signalling=signalling)
 
 
-def from_float(value: float) -> Real:
+def from_float(value: float) -> ExtendedReal:
     """The exact value of a double, its signed zero included."""
     text = repr(float(value))
     negative = text.startswith("-")
@@ -60,7 +60,7 @@ def from_float(value: float) -> Real:
     return finite(Fraction(float(value)), negative_zero=negative)
 
 
-def to_float(real: Real) -> float:
+def to_float(real: ExtendedReal) -> float:
     """The nearest double; infinite where the value is beyond it."""
     if real.kind == "nan":
         return float("nan")

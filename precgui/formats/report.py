@@ -9,17 +9,17 @@ from functools import cached_property
 from precgui.formats import text
 from precgui.formats.codec import Decoded, decode, encode, ordinal_of, step
 from precgui.formats.model import CodeBook, FloatFormat, Format
-from precgui.formats.real import Real, to_float
-from precgui.formats.rounding import Convention, Interval, beyond, interval_of, probability_up, round_ordinal
+from precgui.formats.real import ExtendedReal, to_float
+from precgui.formats.rounding import CastPolicy, Interval, beyond, interval_of, probability_up, round_ordinal
 
 
 @dataclass(frozen=True)
 class Report:
     """A number in a format. `wanted` is what was typed, `stored` what the bits say."""
 
-    wanted: Real
+    wanted: ExtendedReal
     stored: Decoded
-    convention: Convention
+    convention: CastPolicy
 
     @property
     def format(self) -> Format:
@@ -183,13 +183,15 @@ def _nan_note(report: Report) -> str:
     return f"{what}: {fmt.name} has no infinity, becomes NaN" if not fmt.has_inf else f"{what}: becomes NaN"
 
 
-def report(real: Real, fmt: Format, convention: Convention | None = None, random: int | None = None) -> Report:
+def report(real: ExtendedReal, fmt: Format, convention: CastPolicy | None = None, random: int | None = None) -> Report:
     """Encode `real` in `fmt` and say everything about the result."""
-    chosen = convention or Convention()
+    chosen = convention or CastPolicy()
     return Report(real, decode(encode(real, fmt, chosen, random), fmt), chosen)
 
 
-def report_code(code: int, fmt: Format, wanted: Real | None = None, convention: Convention | None = None) -> Report:
+def report_code(
+    code: int, fmt: Format, wanted: ExtendedReal | None = None, convention: CastPolicy | None = None
+) -> Report:
     """The same for bits that are already there; without `wanted` the error is zero."""
     stored = decode(code, fmt)
-    return Report(stored.real if wanted is None else wanted, stored, convention or Convention())
+    return Report(stored.real if wanted is None else wanted, stored, convention or CastPolicy())

@@ -8,10 +8,10 @@ from typing import Literal, get_args
 
 from precgui.formats.model import CodeBook, FloatFormat, Format
 
-Rounding = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "to_odd", "stochastic"]
+RoundingMode = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "to_odd", "stochastic"]
 Overflow = Literal["ieee", "saturate", "nan"]
 NanPolicy = Literal["negative_zero", "zero", "max"]
-ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
+ROUNDINGS: tuple[RoundingMode, ...] = get_args(RoundingMode)
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 DRAW_BITS = 24
@@ -20,7 +20,7 @@ _MASK32, _MASK64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 @dataclass(frozen=True)
-class Convention:
+class CastPolicy:
     """The switches that libraries disagree on.
 
     overflow: `ieee` gives infinity, else NaN, else the largest value, whichever the format has, and keeps the
@@ -29,7 +29,7 @@ class Convention:
     `negative_zero` is the zero of the other sign, -0 for the usual NaN, as in ml_dtypes.
     """
 
-    rounding: Rounding = "nearest_even"
+    rounding: RoundingMode = "nearest_even"
     overflow: Overflow = "ieee"
     nan: NanPolicy = "negative_zero"
 
@@ -56,7 +56,7 @@ def draw(seed: int, index: int) -> int:
     return (word ^ (word >> 15)) >> (32 - DRAW_BITS)
 
 
-def round_ordinal(value: Fraction, fmt: Format, rounding: Rounding, random: int | None = None) -> int:
+def round_ordinal(value: Fraction, fmt: Format, rounding: RoundingMode, random: int | None = None) -> int:
     """The ordinal that `value` rounds to, the exponent unbounded above; `random` is needed for stochastic rounding."""
     low = fmt.floor_ordinal(value)
     below = fmt.value(low)
@@ -83,7 +83,7 @@ def round_ordinal(value: Fraction, fmt: Format, rounding: Rounding, random: int 
             return _nearest(value, fmt, toward_zero, away, rounding)
 
 
-def _nearest(value: Fraction, fmt: Format, inner: int, outer: int, rounding: Rounding) -> int:
+def _nearest(value: Fraction, fmt: Format, inner: int, outer: int, rounding: RoundingMode) -> int:
     doubled, middle = 2 * value, fmt.value(inner) + fmt.value(outer)
     if doubled == middle:
         return outer if rounding == "nearest_away" or not fmt.is_even(inner) else inner
@@ -104,7 +104,7 @@ class Interval:
         return above and (self.high is None or value < self.high or (self.high_closed and value == self.high))
 
 
-def interval_of(fmt: Format, ordinal: int, convention: Convention) -> Interval:
+def interval_of(fmt: Format, ordinal: int, convention: CastPolicy) -> Interval:
     """The real numbers that are stored as `ordinal`, overflow included; for stochastic rounding, those that can be."""
     found = rounding_interval(fmt, ordinal, convention.rounding)
     if ordinal == fmt.max_ordinal and _takes_all_beyond(fmt, convention, negative=False):
@@ -116,7 +116,7 @@ def interval_of(fmt: Format, ordinal: int, convention: Convention) -> Interval:
     return found
 
 
-def _takes_all_beyond(fmt: Format, convention: Convention, *, negative: bool) -> bool:
+def _takes_all_beyond(fmt: Format, convention: CastPolicy, *, negative: bool) -> bool:
     """Whether the last value on a side stands for every finite number past it."""
     if not isinstance(fmt, FloatFormat) or convention.overflow == "saturate":
         return True
@@ -127,7 +127,7 @@ def _takes_all_beyond(fmt: Format, convention: Convention, *, negative: bool) ->
     return keeps_finite(convention.rounding, negative=negative) or not (fmt.has_inf or fmt.has_nan)
 
 
-def rounding_interval(fmt: Format, ordinal: int, rounding: Rounding) -> Interval:
+def rounding_interval(fmt: Format, ordinal: int, rounding: RoundingMode) -> Interval:
     """The real numbers that round to `ordinal` in a format without end; for stochastic rounding, those that can."""
     value = fmt.value(ordinal)
     below, above = _around(fmt, ordinal)
@@ -168,7 +168,7 @@ def beyond(fmt: Format, ordinal: int) -> bool:
     return not fmt.min_ordinal <= ordinal <= fmt.max_ordinal
 
 
-def keeps_finite(rounding: Rounding, *, negative: bool) -> bool:
+def keeps_finite(rounding: RoundingMode, *, negative: bool) -> bool:
     """Whether a rounding direction turns overflow into the largest finite value (IEEE 754-2019, 7.4)."""
     if rounding in ("toward_zero", "to_odd"):
         return True

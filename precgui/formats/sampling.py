@@ -14,7 +14,7 @@ BINS = 256
 
 
 @dataclass(frozen=True)
-class Histogram:
+class ValueHistogram:
     """What is known of a tensor: counts of the 256 FP32 exponent fields (Inf and NaN in the last), and its extremes.
 
     `counts[0]` holds zeros and subnormals, `zeros` says how many are zeros. `largest` and `smallest` are magnitudes,
@@ -32,7 +32,7 @@ class Histogram:
         return float(self.counts[:-1].sum())
 
 
-def draw_values(known: Histogram, size: int, seed: int = 0) -> Floats:
+def draw_values(known: ValueHistogram, size: int, seed: int = 0) -> Floats:
     """`size` finite numbers, shape (size,): each exponent as often as in the histogram, in random order.
 
     Within an exponent the density runs on a straight line towards those of its neighbours, between the extremes; the
@@ -90,7 +90,7 @@ def _along_line(even: Floats, first: float, last: float) -> Floats:
     return bent
 
 
-def _ends(field: int, known: Histogram) -> tuple[float, float]:
+def _ends(field: int, known: ValueHistogram) -> tuple[float, float]:
     """Magnitudes of an exponent field, as far as the extremes allow."""
     low, high = (0.0, 2.0 ** (1 - BIAS)) if field == 0 else (2.0 ** (field - BIAS), 2.0 ** (field + 1 - BIAS))
     inner_high = min(high, known.largest) if known.largest > low else high

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from precgui.formats.affine import choose_scale, quantize_affine, quantize_sign, quantize_ternary
 from precgui.formats.arrays import Floats, quantize_array
-from precgui.formats.blocks import Blocks, ScaleRule, code_book_blocks, quantize_blocks_array
+from precgui.formats.blocks import BlockTensor, ScaleRule, code_book_blocks, quantize_blocks_array
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
-from precgui.formats.pieces import PIECE, Pieces, Told, spans
+from precgui.formats.pieces import PIECE, TensorReader, Told, spans
 from precgui.formats.registry import blocks, get
-from precgui.formats.rounding import Convention, Rounding
+from precgui.formats.rounding import CastPolicy, RoundingMode
 
 INTEGERS = ("int8", "int4", "int2", "uint8", "uint4")
 SCHEMES: tuple[str, ...] = (*INTEGERS, "int1", "ternary", "nf4", *blocks(), "e4m3fn", "e5m2", "e2m1", "fp16", "bf16")
@@ -28,7 +28,7 @@ Quantised = tuple[Floats, NDArray[np.bool_]]
 class Options:
     """How to quantise. `scale` and `zero_point` replace the ones that would be computed (integers, one per tensor)."""
 
-    rounding: Rounding = "nearest_even"
+    rounding: RoundingMode = "nearest_even"
     symmetric: bool = True
     grouping: str = "tensor"
     rule: ScaleRule = "floor"
@@ -53,7 +53,7 @@ class Prepared:
     zero_point: int | None = None
 
 
-def prepare(source: Pieces, scheme: str, options: Options, told: Told) -> Prepared:
+def prepare(source: TensorReader, scheme: str, options: Options, told: Told) -> Prepared:
     """Look the tensor through for what its scales need; `told` is called with the share that is done.
 
     Raises ValueError for an unknown scheme or a group that does not fit.
@@ -76,7 +76,7 @@ def prepare(source: Pieces, scheme: str, options: Options, told: Told) -> Prepar
     return _plain(source, scheme, options)
 
 
-def _integer(source: Pieces, fmt: IntFormat, options: Options, told: Told) -> Prepared:
+def _integer(source: TensorReader, fmt: IntFormat, options: Options, told: Told) -> Prepared:
     quantise = partial(
         quantize_affine, fmt=fmt, symmetric=options.symmetric, rounding=options.rounding, seed=options.seed
     )
@@ -95,7 +95,9 @@ def _integer(source: Pieces, fmt: IntFormat, options: Options, told: Told) -> Pr
     return Prepared(group, _affine(partial(quantise, axis=0)), fmt.bits + 32 / group)
 
 
-def _rows(source: Pieces, fmt: IntFormat, options: Options, told: Told, quantise: Callable[..., object]) -> Prepared:
+def _rows(
+    source: TensorReader, fmt: IntFormat, options: Options, told: Told, quantise: Callable[..., object]
+) -> Prepared:
     """One scale for each index of the first axis; rows that are longer than a piece are looked through before."""
     row = source.size // source.shape[0]
     bits = fmt.bits + 32 / row
@@ -125,7 +127,7 @@ def _affine(quantise: Callable[..., object]) -> Callable[[Floats, int], Quantise
     return apply
 
 
-def _blocks(source: Pieces, scheme: str, options: Options, told: Told) -> Prepared:
+def _blocks(source: TensorReader, scheme: str, options: Options, told: Told) -> Prepared:
     chosen, line = blocks()[scheme], source.shape[-1]
     padded = line + -line % chosen.block
     largest = source.extent(told).largest_magnitude if chosen.two_level else None
@@ -137,18 +139,18 @@ def _blocks(source: Pieces, scheme: str, options: Options, told: Told) -> Prepar
     return Prepared(line, apply, chosen.bits_per_value(get(chosen.element).bits))
 
 
-def _pair(found: Blocks) -> Quantised:
+def _pair(found: BlockTensor) -> Quantised:
     return found.values, found.clipped
 
 
-def _plain(source: Pieces, scheme: str, options: Options) -> Prepared:
+def _plain(source: TensorReader, scheme: str, options: Options) -> Prepared:
     """Floats, which have no scale, and code books, which have one for each block."""
     fmt = get(scheme)
     if isinstance(fmt, CodeBook):
         bits = fmt.bits + 32 / NF4_BLOCK
         return Prepared(source.shape[-1], lambda part, _: _pair(code_book_blocks(part, fmt, NF4_BLOCK)), bits)
     assert isinstance(fmt, FloatFormat)
-    convention, edge = Convention(options.rounding, "saturate"), float(fmt.overflow_midpoint)
+    convention, edge = CastPolicy(options.rounding, "saturate"), float(fmt.overflow_midpoint)
 
     def apply(part: Floats, place: int) -> Quantised:
         return quantize_array(part, fmt, convention, options.seed, place), np.abs(part) > edge

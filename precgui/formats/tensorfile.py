@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.formats.arrays import Floats, decode_table
-from precgui.formats.pieces import Pieces
+from precgui.formats.pieces import TensorReader
 from precgui.formats.registry import get
 from precgui.formats.torchfile import Place, StoredTensor, StreamError, load_stored, place_of, stored_tensors
 
@@ -47,7 +47,7 @@ def load_tensor(path: Path, name: str) -> Floats:
     return opened.read(0, opened.size).reshape(opened.shape)
 
 
-def open_tensor(path: Path, name: str, most: int = MOST_IN_PIECES) -> Pieces:
+def open_tensor(path: Path, name: str, most: int = MOST_IN_PIECES) -> TensorReader:
     """One tensor, to be read in pieces; `read` raises TensorFileError, too, for a file that has changed meanwhile."""
     if path.suffix in TORCH_SUFFIXES:
         return _open_torch(path, name, most)
@@ -61,7 +61,7 @@ def _stored(path: Path) -> dict[str, StoredTensor]:
         raise TensorFileError(f"{path.name} is no readable file of torch.save: {error}") from None
 
 
-def _open_torch(path: Path, name: str, most: int) -> Pieces:
+def _open_torch(path: Path, name: str, most: int) -> TensorReader:
     tensors = _stored(path)
     if name not in tensors:
         raise TensorFileError(f"{path.name} has no tensor {name!r}")
@@ -77,7 +77,7 @@ def _open_torch(path: Path, name: str, most: int) -> Pieces:
     return _of_file(path, place, tensor.shape, coded)
 
 
-def _open_npy(path: Path, most: int) -> Pieces:
+def _open_npy(path: Path, most: int) -> TensorReader:
     try:
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
@@ -99,13 +99,13 @@ def _open_npy(path: Path, most: int) -> Pieces:
     return _of_array(np.fromfile(path, kind, size, offset=start).reshape(shape, order="F"))
 
 
-def _of_array(array: NDArray[Any], coded: str | None = None) -> Pieces:
+def _of_array(array: NDArray[Any], coded: str | None = None) -> TensorReader:
     """The pieces of an array that stays in memory as it was stored; elements may lie in any order."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    return Pieces(array.shape, lambda start, stop: _doubles(flat[start:stop], coded))
+    return TensorReader(array.shape, lambda start, stop: _doubles(flat[start:stop], coded))
 
 
-def _of_file(path: Path, place: Place, shape: tuple[int, ...], coded: str | None = None) -> Pieces:
+def _of_file(path: Path, place: Place, shape: tuple[int, ...], coded: str | None = None) -> TensorReader:
     """The pieces of numbers that follow each other in a file; not mapped, since a file may be cut while it is read."""
     words = np.dtype(place.words)
 
@@ -118,7 +118,7 @@ def _of_file(path: Path, place: Place, shape: tuple[int, ...], coded: str | None
             raise TensorFileError(f"{path.name} has become shorter while it was read")
         return _doubles(raw, coded)
 
-    return Pieces(shape, read)
+    return TensorReader(shape, read)
 
 
 def _doubles(raw: NDArray[Any], coded: str | None) -> Floats:
@@ -158,7 +158,7 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
     return header, 8 + length
 
 
-def _open_safetensors(path: Path, name: str, most: int) -> Pieces:
+def _open_safetensors(path: Path, name: str, most: int) -> TensorReader:
     header, start = _header(path)
     try:
         entry = header[name]

@@ -6,12 +6,12 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 
 from precgui.formats.model import floor_log2, power_of_two
-from precgui.formats.real import Real
+from precgui.formats.real import ExtendedReal
 
 LONGEST_PLAIN = 24
 
 
-def exact(real: Real) -> str:
+def exact(real: ExtendedReal) -> str:
     """The exact value: decimal where it ends (`inf`, `-inf`, `nan`, `-0` included), a fraction where it does not."""
     if real.kind == "nan":
         return "nan"
@@ -95,7 +95,7 @@ def approximate(value: Fraction, digits: int = 9) -> str:
     return f"{mantissa}e{exponent:+03d}"
 
 
-def short(real: Real, digits: int = 9) -> str:
+def short(real: ExtendedReal, digits: int = 9) -> str:
     """A real for reading: exact where that is short, to `digits` significant digits elsewhere."""
     if not real.is_finite or real.value == 0:
         return exact(real)
@@ -109,7 +109,7 @@ def brief(value: Fraction, digits: int = 5, longest: int = 8) -> str:
     return full if full is not None and len(full) <= longest else approximate(value, digits)
 
 
-def nan_text(real: Real) -> str:
+def nan_text(real: ExtendedReal) -> str:
     """A NaN with sign, kind and payload, in the form that the parser reads back."""
     name = "snan" if real.signalling else "nan"
     sign = "-" if real.negative else ""

@@ -39,7 +39,7 @@ class Notice:
 
 
 @dataclass
-class Entry:
+class NoticeEntry:
     """A notice in the list: how often it came, when last (seconds since the epoch), whether it was seen."""
 
     notice: Notice
@@ -52,24 +52,24 @@ class Notices:
     """The list of notices. May be posted to from any thread; listeners are called in the thread that posts."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, str], Entry] = {}
-        self._listeners: list[Callable[[Entry], None]] = []
+        self._entries: dict[tuple[str, str], NoticeEntry] = {}
+        self._listeners: list[Callable[[NoticeEntry], None]] = []
         self._lock = threading.Lock()
 
-    def subscribe(self, listener: Callable[[Entry], None]) -> None:
+    def subscribe(self, listener: Callable[[NoticeEntry], None]) -> None:
         """Call `listener` at every post, also for what was posted before it came."""
         self._listeners.append(listener)
         for entry in self.entries():
             listener(entry)
 
-    def unsubscribe(self, listener: Callable[[Entry], None]) -> None:
+    def unsubscribe(self, listener: Callable[[NoticeEntry], None]) -> None:
         self._listeners.remove(listener)
 
-    def post(self, notice: Notice) -> Entry:
+    def post(self, notice: Notice) -> NoticeEntry:
         """Keep a notice; one of a known cause raises the count of the first."""
         with self._lock:
             known = self._entries.pop(notice.key, None)
-            entry = Entry(notice, (known.count if known else 0) + 1)
+            entry = NoticeEntry(notice, (known.count if known else 0) + 1)
             self._entries[notice.key] = entry
             while len(self._entries) > LIMIT:
                 del self._entries[next(iter(self._entries))]
@@ -77,7 +77,7 @@ class Notices:
             listener(entry)
         return entry
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[NoticeEntry]:
         """Oldest first."""
         with self._lock:
             return list(self._entries.values())

@@ -10,7 +10,7 @@ RATE_STEPS = 200  # the time left is told from this many steps
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """Where the active run is."""
 
     step: int
@@ -19,15 +19,15 @@ class Progress:
     text: str
 
 
-def progress_of(run: Run, *, stopping: bool) -> Progress:
+def progress_of(run: Run, *, stopping: bool) -> RunProgress:
     steps, times = run.series("loss")[0], run.series("loss", "time_s")[0]
     if stopping:
-        return Progress(len(steps), run.total_steps, None, "stopping")
+        return RunProgress(len(steps), run.total_steps, None, "stopping")
     if not len(steps):
         notes = run.events("note")  # of what takes long before the first step, such as a download
         told = notes[-1].message if notes and not run.total_steps else "starting the engine"
-        return Progress(0, run.total_steps, None, told)
+        return RunProgress(0, run.total_steps, None, told)
     recent = min(len(steps) - 1, RATE_STEPS)
     rate = (times[-1] - times[-1 - recent]) / recent if recent else None
     left = None if rate is None else rate * (run.total_steps - int(steps[-1]))
-    return Progress(int(steps[-1]), run.total_steps, left, "training")
+    return RunProgress(int(steps[-1]), run.total_steps, left, "training")

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from precgui import paths
 from precgui.config import RunConfig
 from precgui.events import Severity
-from precgui.gui.run_progress import Progress, progress_of
+from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.workers.child_process import RunThread
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
@@ -49,7 +49,7 @@ class Problem:
     severity: Severity = "error"
 
 
-class State(QObject):
+class Session(QObject):
     """The open runs and the queue. Signals carry the key of a run."""
 
     run_added = Signal(str)
@@ -185,7 +185,7 @@ class State(QObject):
     def is_stopping(self) -> bool:
         return self._thread is not None and self._thread.stopping
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> RunProgress | None:
         """Of the active run; None when nothing runs."""
         if self.active_key is None:
             return None

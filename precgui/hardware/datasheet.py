@@ -9,7 +9,7 @@ from precgui.hardware.device import Device, Kind
 from precgui.hardware.peak import with_peaks
 from precgui.hardware.readings import Absent, Maybe
 from precgui.hardware.support import Support
-from precgui.hardware.tables import Architecture, Card
+from precgui.hardware.tables import Architecture, GpuModel
 
 _NOT_GIVEN = Absent("the datasheet does not give it")
 
@@ -20,7 +20,7 @@ def datasheet_devices() -> tuple[Device, ...]:
     return tuple(device_of_card(card) for card in tables.cards())
 
 
-def device_of_card(card: Card) -> Device:
+def device_of_card(card: GpuModel) -> Device:
     """The device that a card would be, with the peaks of its datasheet."""
     kind, architecture, row = _row(card)
     memory: Maybe[int] = _NOT_GIVEN if card.memory_gb is None else int(card.memory_gb * 10**9)
@@ -33,7 +33,7 @@ def device_of_card(card: Card) -> Device:
     return Device(f"card:{card.name}", kind, card.name, architecture, card.capability, row, memory, bandwidth, details)
 
 
-def _row(card: Card) -> tuple[Kind, str, dict[str, Support]]:
+def _row(card: GpuModel) -> tuple[Kind, str, dict[str, Support]]:
     """(kind, architecture's name, matrix with datasheet peaks)."""
     if card.capability.startswith("gfx"):
         kind: Kind = "rocm"
@@ -54,7 +54,7 @@ def _row(card: Card) -> tuple[Kind, str, dict[str, Support]]:
 
 
 def _computed(
-    printed: dict[str, Support], row: dict[str, Support], architecture: Architecture, card: Card
+    printed: dict[str, Support], row: dict[str, Support], architecture: Architecture, card: GpuModel
 ) -> dict[str, Support]:
     """Peaks by SMs, boost clock and rate for the formats that the datasheet leaves out."""
     sms: Maybe[int] = card.sms or _NOT_GIVEN

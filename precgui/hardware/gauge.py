@@ -15,7 +15,7 @@ from precgui.hardware.device_readings import REASONS, GpuReader
 from precgui.hardware.readings import Absent, Maybe, known
 
 
-class Gauge:
+class ClockProbe:
     """Reads the clock of the CPU, or the GPU with this UUID; of other devices nothing is told."""
 
     def __init__(self, device: Device) -> None:
@@ -24,7 +24,7 @@ class Gauge:
         self._session: Maybe[nvml.Session] = Absent("not opened")
         self._reader: GpuReader | None = None
 
-    def __enter__(self) -> Gauge:
+    def __enter__(self) -> ClockProbe:
         if self.uuid:
             self._session = nvml.open_session()
             self._reader = self._find()

@@ -16,7 +16,7 @@ SLOW_S = 0.5  # clocks, temperature, utilisation, memory
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class HardwareSnapshot:
     """All devices at `time_s` (seconds since the poller began). `full` tells a slow tick from a power-only one."""
 
     time_s: float
@@ -54,7 +54,7 @@ class LivePoller:
     `emit` is called in the poller's thread. Polling keeps a sleeping laptop GPU awake: stop it when nobody looks.
     """
 
-    def __init__(self, emit: Callable[[Snapshot], None]) -> None:
+    def __init__(self, emit: Callable[[HardwareSnapshot], None]) -> None:
         self._emit = emit
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -93,7 +93,7 @@ class LivePoller:
             gpus = [integral.take(now_s, reading) for integral, reading in zip(integrals, read, strict=True)]
             zones = [_zone(sensor, now_s) for sensor in rapl]
             host = [cpu.everything()] if full else []
-            self._emit(Snapshot(now_s, full, (*gpus, *host, *zones)))
+            self._emit(HardwareSnapshot(now_s, full, (*gpus, *host, *zones)))
             due = max(due + period_s, time.perf_counter())
 
 

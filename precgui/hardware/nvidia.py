@@ -11,7 +11,7 @@ from precgui.hardware.device import Device
 from precgui.hardware.peak import with_peaks
 from precgui.hardware.readings import Absent, Maybe, known
 from precgui.hardware.support import Support
-from precgui.hardware.tables import Card
+from precgui.hardware.tables import GpuModel
 
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _MOST_MIG_SLICES = 16
@@ -98,7 +98,7 @@ def _from_driver(gpu: nvml.Gpu, opened: nvml.Session, rows: TorchDevices) -> Dev
 
 
 def _row(
-    name: str, capability: Maybe[str], sms: Maybe[int], clock: Maybe[float], sheet: Card | None
+    name: str, capability: Maybe[str], sms: Maybe[int], clock: Maybe[float], sheet: GpuModel | None
 ) -> tuple[dict[str, Support], str]:
     """(matrix with peaks, name of the architecture); unknown cards get unknown rows, never another card's."""
     if isinstance(capability, Absent):
@@ -127,7 +127,7 @@ def _capability(gpu: nvml.Gpu) -> Maybe[str]:
     return found if isinstance(found, Absent) else f"{found[0]}.{found[1]}"
 
 
-def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices, sheet: Card | None) -> Maybe[int]:
+def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices, sheet: GpuModel | None) -> Maybe[int]:
     """From torch, else from the number of cores, else from the datasheet."""
     told = next((row["sms"] for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
     if told is not None:
@@ -146,7 +146,7 @@ def _clock(gpu: nvml.Gpu, kind: int) -> Maybe[float]:
     return found if isinstance(found, Absent) else float(found)
 
 
-def _bandwidth(gpu: nvml.Gpu, sheet: Card | None) -> Maybe[float]:
+def _bandwidth(gpu: nvml.Gpu, sheet: GpuModel | None) -> Maybe[float]:
     """GB/s: two transfers per memory clock over the whole bus; the datasheet where the driver is silent."""
     clock_mhz, bits = _clock(gpu, _CLOCK_MEMORY), gpu.ask("nvmlDeviceGetMemoryBusWidth")
     if not isinstance(clock_mhz, Absent) and not isinstance(bits, Absent):

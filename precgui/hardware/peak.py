@@ -8,7 +8,7 @@ from dataclasses import replace
 from precgui.hardware.measured import number_text
 from precgui.hardware.readings import Absent, Maybe, known
 from precgui.hardware.support import Peak, Support
-from precgui.hardware.tables import Architecture, Card, Unit
+from precgui.hardware.tables import Architecture, GpuModel, Unit
 
 # Datasheet keys that belong to a unit's key.
 _SHEET = {"fp8_e4m3_tc": "fp8_tc", "fp8_e5m2_tc": "fp8_tc", "fp16_scalar": "fp16", "fp16_matrix": "fp16_matrix"}
@@ -20,7 +20,7 @@ def with_peaks(
     product_class: str,
     sms: Maybe[int],
     clock_mhz: Maybe[float],
-    sheet: Card | None,
+    sheet: GpuModel | None,
 ) -> dict[str, Support]:
     """The row with the peak of every format that the device computes natively or slowly.
 
@@ -38,7 +38,7 @@ def _peak(
     product_class: str,
     sms: Maybe[int],
     clock_mhz: Maybe[float],
-    sheet: Card | None,
+    sheet: GpuModel | None,
 ) -> Maybe[Peak]:
     if support.support not in ("native", "slow"):
         return Absent("the hardware has no unit for it")

@@ -44,7 +44,7 @@ class Architecture:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuModel:
     """A datasheet: dense peaks in TFLOPS (TOPS for integers) at the boost clock, by the unit's name."""
 
     name: str
@@ -108,15 +108,15 @@ def autocast_operations() -> dict[str, list[str]]:
 
 
 @cache
-def cards() -> tuple[Card, ...]:
+def cards() -> tuple[GpuModel, ...]:
     """Every card of the table, oldest first."""
-    return tuple(Card(**{**entry, "match": tuple(entry["match"])}) for entry in _facts("gpus.json")["gpus"])
+    return tuple(GpuModel(**{**entry, "match": tuple(entry["match"])}) for entry in _facts("gpus.json")["gpus"])
 
 
-def card(name: str) -> Card | None:
+def card(name: str) -> GpuModel | None:
     """The card of exactly this name as a driver spells it; None rather than a near one (Laptop, SUPER, Max-Q, A10G)."""
     words = _words(name)
-    best: tuple[int, Card | None] = (0, None)
+    best: tuple[int, GpuModel | None] = (0, None)
     for known in cards():
         for text in known.match:
             wanted = _words(text)

@@ -12,7 +12,7 @@ from precgui.integrations.trainings import Trainings
 _PRECISIONS = {"bf16-mixed": "bf16-amp", "16-mixed": "fp16-amp", "bf16-true": "bf16-pure", "16-true": "fp16-pure"}
 
 
-class PrecguiCallback(Trainings, Callback):  # type: ignore[misc]
+class PrecguiLightningCallback(Trainings, Callback):  # type: ignore[misc]
     """Records `fit` into a run file; validations with what is logged as `val_loss` and as `val_METRIC` or METRIC."""
 
     _steps = _batches = 0

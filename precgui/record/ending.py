@@ -28,7 +28,7 @@ class Outlet:
             self.writer(event)
 
 
-class Recording:
+class OpenRecord:
     """What is open as long as a loop is recorded: the file, and in `parts` the hooks and the sensors."""
 
     def __init__(self, outlet: Outlet, parts: contextlib.ExitStack, begin: float) -> None:

@@ -20,7 +20,7 @@ from precgui.config import RecordConfig
 from precgui.engine.telemetry.backends import device_norms
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.module_hooks import plain_name
-from precgui.engine.telemetry.parameters import origin, updated_by
+from precgui.engine.telemetry.parameters import first_nonfinite_parameter, updated_by
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.events import Emit
@@ -108,7 +108,9 @@ class LoopWatch:
                 self._look_at_gradients(optimizer, 1.0)
         norms = [norm for found in self._norms.values() for norm in found.tolist()]
         names = [name for names in self._norms for name in names]
-        self._first = origin([name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)])
+        self._first = first_nonfinite_parameter(
+            [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)]
+        )
         every = [*self._known, *norms]
         norm = math.hypot(*every) if every else math.nan
         rate = self._lr if self._stepped else float(self._optimizers[0].param_groups[0]["lr"])

@@ -95,7 +95,7 @@ class Recorder:
 
     def _opened(
         self, file: Path, config: RunConfig, model: nn.Module, optimizers: list[Optimizer], started: RunStarted
-    ) -> ending.Recording:
+    ) -> ending.OpenRecord:
         """The hooks, and in the first process the file and the sensors: all of them or, where one fails, none."""
         first = distributed.rank() == 0
         with contextlib.ExitStack() as parts:
@@ -106,7 +106,7 @@ class Recorder:
                 self._emit.writer = _writer(file, config, sensors, optimizers)
                 self._emit(started)
                 parts.enter_context(sensors)
-            return ending.Recording(self._emit, parts.pop_all(), self._start)
+            return ending.OpenRecord(self._emit, parts.pop_all(), self._start)
 
     def step(self, loss: Tensor | float, *, samples: int = 0) -> None:
         """One optimizer step is over, after `scaler.update()`. `loss` is unscaled; `samples` those of the step."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
 from precgui.runs.run import Axis, Run, Series
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 
 LOSS_MEAN, LOSS_GAP = "loss_mean", "loss_gap"
 _MOST_OF_A_RUN = 20  # the mean takes in an epoch, but at most so large a part of the run
@@ -24,7 +24,7 @@ def window_of(run: Run) -> int:
     return max(1, min(run.steps_per_epoch or steps, steps // _MOST_OF_A_RUN))
 
 
-class Against:
+class BaselineComparison:
     """Implements `Run` for one more look at `run`, with two series besides its own.
 
     `loss_mean` is the mean of the loss over the last `window` steps. `loss_gap` is that mean less the baseline's at
@@ -103,7 +103,7 @@ class Against:
     def events(self, kind: str | None = None) -> list[Incident]:
         return self._run.events(kind)
 
-    def tensors(self) -> Mapping[str, TensorRecord]:
+    def tensors(self) -> Mapping[str, TensorHistory]:
         return self._run.tensors()
 
 

@@ -53,7 +53,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """`baseline` is the name of one of the runs; `notes` say what cannot be compared."""
 
     baseline: str
@@ -81,7 +81,7 @@ def _short_name(run: Run) -> str:
     return run.title if run.path is None or NAME_PART in run.path.name else run.path.stem
 
 
-def compare(runs: Sequence[Run], baseline: str | None = None) -> Comparison:
+def compare(runs: Sequence[Run], baseline: str | None = None) -> RunComparison:
     """Compare runs with a baseline named by file name, title or precision; the first FP32 run by default.
 
     Raises UnknownBaseline, and ValueError when there are no runs.
@@ -92,7 +92,7 @@ def compare(runs: Sequence[Run], baseline: str | None = None) -> Comparison:
     at = _baseline_index(runs, called, baseline)
     figures = [_figures(run) for run in runs]
     rows = [_compared(name, run, own, figures[at]) for name, run, own in zip(called, runs, figures, strict=True)]
-    return Comparison(called[at], tuple(rows), _notes(rows))
+    return RunComparison(called[at], tuple(rows), _notes(rows))
 
 
 def _notes(rows: Sequence[Compared]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from precgui.runs.file.json_text import plain
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES
 from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 
 _WHOLE = {"step", "epoch", "skipped", "samples"}
 _ROWS_AT_ONCE = 64
@@ -84,7 +84,7 @@ def _events(run: SavedRun, path: Path) -> Path:
     return _write(path, [field.name for field in fields(Incident)], map(astuple, run.events()))
 
 
-def _tensors(record: TensorRecord, folder: Path) -> tuple[Path, Path]:
+def _tensors(record: TensorHistory, folder: Path) -> tuple[Path, Path]:
     """A row for each tensor in each recorded step, and one for each bin of its histogram that is not empty."""
     stats = _write(folder / f"{record.kind}.csv", ("step", "tensor", "stride", *TENSOR_STATS), _stat_rows(record))
     bins = _write(
@@ -93,7 +93,7 @@ def _tensors(record: TensorRecord, folder: Path) -> tuple[Path, Path]:
     return stats, bins
 
 
-def _stat_rows(record: TensorRecord) -> Iterator[list[Any]]:
+def _stat_rows(record: TensorHistory) -> Iterator[list[Any]]:
     for start, steps, stats in _blocks(record, record.stats):
         strides = record.strides(start, start + len(steps))
         for row, tensor in zip(*_recorded(stats), strict=True):
@@ -101,7 +101,7 @@ def _stat_rows(record: TensorRecord) -> Iterator[list[Any]]:
             yield [steps[row], record.names[tensor], strides[row, tensor], *values]
 
 
-def _exponent_rows(record: TensorRecord) -> Iterator[tuple[int, str, int, int]]:
+def _exponent_rows(record: TensorHistory) -> Iterator[tuple[int, str, int, int]]:
     for _, steps, exponents in _blocks(record, record.exponents):
         rows, tensors, bins = (place.tolist() for place in np.nonzero(exponents))
         elements = exponents[np.nonzero(exponents)].tolist()
@@ -109,7 +109,7 @@ def _exponent_rows(record: TensorRecord) -> Iterator[tuple[int, str, int, int]]:
         yield from zip([steps[row] for row in rows], names, bins, elements, strict=True)
 
 
-def _blocks(record: TensorRecord, read: Any) -> Iterator[tuple[int, list[int], NDArray[Any]]]:
+def _blocks(record: TensorHistory, read: Any) -> Iterator[tuple[int, list[int], NDArray[Any]]]:
     """Rows of a record, some at a time: the first one's place, their steps, what `read` has of them."""
     steps = record.steps()
     for start in range(0, len(steps), _ROWS_AT_ONCE):

@@ -11,7 +11,7 @@ _GROWTH = 1.5
 _FIRST_ROWS = 1024
 
 
-class Growing:
+class GrowableArray:
     """A float64 column with amortised append. A view taken earlier stays valid and never changes."""
 
     __slots__ = ("_rows", "_values")

@@ -22,7 +22,7 @@ _SUFFIX = ".h5"
 
 
 @dataclass(frozen=True)
-class Entry:
+class LibraryEntry:
     """One run of a list. `error` is the sentence for a file that cannot be read; all else is then unknown.
 
     `final_loss` is NaN when the run ended on a loss that is not finite, None while the run has no end.
@@ -46,9 +46,9 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._known: dict[Path, tuple[tuple[int, ...], Entry]] = {}
+        self._known: dict[Path, tuple[tuple[int, ...], LibraryEntry]] = {}
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LibraryEntry]:
         """All runs, newest first; none when the folder does not exist. Raises RunFileError when it cannot be read."""
         try:
             paths = sorted(self.folder.glob(f"*{_SUFFIX}")) if self.folder.is_dir() else []
@@ -57,7 +57,7 @@ class Library:
         self._known = {path: self._look(path) for path in paths if not path.name.startswith(".")}
         return sorted((entry for _, entry in self._known.values()), key=_age, reverse=True)
 
-    def _look(self, path: Path) -> tuple[tuple[int, ...], Entry]:
+    def _look(self, path: Path) -> tuple[tuple[int, ...], LibraryEntry]:
         state = _state(path) + _state(notes_path(path))
         known = self._known.get(path)
         if known is not None and known[0] == state and known[1].status != "running":
@@ -65,13 +65,13 @@ class Library:
         return state, read_entry(path)
 
 
-def read_entry(path: Path) -> Entry:
+def read_entry(path: Path) -> LibraryEntry:
     """The figures of one run file; never raises for a bad file."""
     try:
         with open_run(path) as run:
             return _entry(path, run)
     except RunFileError as error:
-        return Entry(path, path.stem, note=read_notes(path).note, error=str(error))
+        return LibraryEntry(path, path.stem, note=read_notes(path).note, error=str(error))
 
 
 def rename(path: Path, title: str) -> None:
@@ -113,12 +113,12 @@ def _slug(text: str) -> str:
     return re.sub(r"[^\w.]+", "-", text, flags=re.UNICODE).strip("-.").lower()[:60] or "run"
 
 
-def _entry(path: Path, run: SavedRun) -> Entry:
+def _entry(path: Path, run: SavedRun) -> LibraryEntry:
     final = run.summary.get("final")
     figures: Mapping[str, Any] = final if isinstance(final, dict) else {}
     counted = run.summary.get("steps")
     steps = counted if isinstance(counted, int) else run.steps
-    return Entry(
+    return LibraryEntry(
         path=path,
         title=run.title,
         precision=run.config.precision,
@@ -150,7 +150,7 @@ def _state(path: Path) -> tuple[int, ...]:
     return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-def _age(entry: Entry) -> tuple[float, str]:
+def _age(entry: LibraryEntry) -> tuple[float, str]:
     """By creation; the files that say none by their own date."""
     try:
         return datetime.fromisoformat(entry.created).timestamp(), entry.path.name

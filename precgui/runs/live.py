@@ -38,10 +38,10 @@ from precgui.runs.file.columns import (
     state_matrix,
     step_matrix,
 )
-from precgui.runs.growable import Growing, Values
+from precgui.runs.growable import GrowableArray, Values
 from precgui.runs.run import Axis, Series
 from precgui.runs.tensors.overview import Overview
-from precgui.runs.tensors.record import Names, TensorRecord, tensor_rows
+from precgui.runs.tensors.record import Names, TensorHistory, tensor_rows
 
 MOST_BYTES = 48 << 20  # of each kind
 
@@ -101,9 +101,9 @@ class LiveTensors:
         return whole
 
 
-def records(tables: dict[str, LiveTensors]) -> dict[str, TensorRecord]:
+def records(tables: dict[str, LiveTensors]) -> dict[str, TensorHistory]:
     """A record for each kind of which something has come."""
-    return {kind: TensorRecord(kind, table, len(table)) for kind, table in tables.items() if len(table)}
+    return {kind: TensorHistory(kind, table, len(table)) for kind, table in tables.items() if len(table)}
 
 
 _RESERVED_STEPS = 4_000_000
@@ -132,12 +132,12 @@ class LiveRun:
         self.environment = environment
         self.started: RunStarted | None = None
         self.ended: RunEnded | None = None
-        self._tables: dict[str, dict[str, Growing]] = {
-            "steps": {name: Growing() for name in STEP_COLUMNS},
-            "evaluation": {name: Growing() for name in EVALUATION_COLUMNS},
+        self._tables: dict[str, dict[str, GrowableArray]] = {
+            "steps": {name: GrowableArray() for name in STEP_COLUMNS},
+            "evaluation": {name: GrowableArray() for name in EVALUATION_COLUMNS},
         }
-        self._power: dict[str, dict[str, Growing]] = {}
-        self._state: dict[str, dict[str, Growing]] = {}
+        self._power: dict[str, dict[str, GrowableArray]] = {}
+        self._state: dict[str, dict[str, GrowableArray]] = {}
         self._incidents: list[Incident] = []
         names = Names()
         self._tensors = {kind: LiveTensors(names) for kind in TENSOR_KINDS}
@@ -216,7 +216,7 @@ class LiveRun:
     def events(self, kind: str | None = None) -> list[Incident]:
         return [event for event in self._incidents if kind is None or event.kind == kind]
 
-    def tensors(self) -> dict[str, TensorRecord]:
+    def tensors(self) -> dict[str, TensorHistory]:
         """Per kind of tensor what has come so far; of a long run, each second row, or fourth ... (see LiveTensors)."""
         return records(self._tensors)
 
@@ -234,10 +234,10 @@ def _by_device(readings: Sequence[Any]) -> dict[str, list[Any]]:
     return of
 
 
-def _extend(table: dict[str, dict[str, Growing]], device: str, names: Sequence[str], matrix: Values) -> None:
-    _append(table.setdefault(device, {name: Growing() for name in names}), names, matrix)
+def _extend(table: dict[str, dict[str, GrowableArray]], device: str, names: Sequence[str], matrix: Values) -> None:
+    _append(table.setdefault(device, {name: GrowableArray() for name in names}), names, matrix)
 
 
-def _append(columns: Mapping[str, Growing], names: Sequence[str], matrix: Values) -> None:
+def _append(columns: Mapping[str, GrowableArray], names: Sequence[str], matrix: Values) -> None:
     for name, row in zip(names, matrix, strict=True):
         columns[name].append(row)

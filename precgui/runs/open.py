@@ -10,7 +10,7 @@ from precgui.runs.tensorboard.event_file import holds_events
 from precgui.runs.tensorboard.imported_run import ImportedRun
 
 
-def open_any(path: str | Path, tags: Mapping[str, str] | None = None) -> SavedRun | ImportedRun:
+def open_run_or_events(path: str | Path, tags: Mapping[str, str] | None = None) -> SavedRun | ImportedRun:
     """Open a run file, an event file, or a folder of event files; see `open_run` and `open_events`.
 
     `tags` names the scalars of event files. Raises RunFileError, one sentence with the cure.

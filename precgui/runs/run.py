@@ -13,7 +13,7 @@ from precgui.config import RunConfig
 from precgui.events import Incident, Status
 
 if TYPE_CHECKING:
-    from precgui.runs.tensors.record import TensorRecord
+    from precgui.runs.tensors.record import TensorHistory
 
 Axis = Literal["step", "time_s"]
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -70,6 +70,6 @@ class Run(Protocol):
 
     def events(self, kind: str | None = None) -> list[Incident]: ...
 
-    def tensors(self) -> Mapping[str, TensorRecord]:
+    def tensors(self) -> Mapping[str, TensorHistory]:
         """Per kind of tensor (TENSOR_KINDS) what was recorded of it; only kinds with rows."""
         ...

@@ -12,7 +12,7 @@ from precgui.runs.growable import Values
 from precgui.runs.run import EVALUATION_SIGNALS, POWER_SIGNALS, SIGNALS, STATE_SIGNALS, Axis, Series
 
 
-class Source(Protocol):
+class SeriesSource(Protocol):
     """Where columns come from; each call returns all rows so far as float64."""
 
     def column(self, table: str, name: str) -> Values: ...
@@ -22,7 +22,7 @@ class Source(Protocol):
     def state_column(self, device: str, name: str) -> Values: ...
 
 
-def series(source: Source, name: str, over: Axis = "step") -> Series:
+def series(source: SeriesSource, name: str, over: Axis = "step") -> Series:
     """The signal as (x, value). Raises KeyError for an unknown signal or power device."""
     signal, _, device = name.partition(":")
     if signal in POWER_SIGNALS:
@@ -43,7 +43,7 @@ def series(source: Source, name: str, over: Axis = "step") -> Series:
 
 
 def _readings(
-    source: Source, signal: str, device: str, over: Axis, devices: list[str], column: Callable[[str, str], Values]
+    source: SeriesSource, signal: str, device: str, over: Axis, devices: list[str], column: Callable[[str, str], Values]
 ) -> Series:
     if not device and not devices:
         return np.empty(0), np.empty(0)
@@ -61,7 +61,7 @@ def _held(bits: Values) -> Values:
     return np.where(told, held, np.nan)
 
 
-def _step_at(source: Source, time_s: Values) -> Values:
+def _step_at(source: SeriesSource, time_s: Values) -> Values:
     """The step under way at each time, between steps by linear interpolation; 0 while there is none."""
     step_time_s = source.column("steps", "time_s")
     if not len(step_time_s):
@@ -69,7 +69,7 @@ def _step_at(source: Source, time_s: Values) -> Values:
     return np.interp(time_s, step_time_s, source.column("steps", "step"))
 
 
-def _rate(source: Source) -> Values:
+def _rate(source: SeriesSource) -> Values:
     """Samples per second of each step, data loading included; Inf where the clock saw no time pass."""
     with np.errstate(all="ignore"):  # a damaged file holds any bits
         busy_s = source.column("steps", "step_s") + source.column("steps", "data_s")

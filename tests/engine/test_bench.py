@@ -14,7 +14,7 @@ import torch
 
 from precgui.engine.bench import parts, timing, workloads
 from precgui.engine.bench import run as bench
-from precgui.engine.bench.run import Plan, run_bench
+from precgui.engine.bench.run import BenchPlan, run_bench
 from precgui.engine.errors import EngineError
 from precgui.hardware import measured, power, rapl
 from precgui.hardware.energy import EnergyPlan
@@ -35,7 +35,7 @@ def quick(monkeypatch):
 def run(events=None, *, stopped=lambda: False, **plan):
     events = [] if events is None else events
     options = {"device": "cpu", "formats": ("fp32", "bf16"), "sizes": (32, 48), "parts": ("gemm",), "threads": 1}
-    return run_bench(Plan(**{**options, **plan}), events.append, stopped), events
+    return run_bench(BenchPlan(**{**options, **plan}), events.append, stopped), events
 
 
 def test_that_the_rate_is_the_operations_over_the_time():

@@ -15,16 +15,18 @@ from precgui.engine import precisions
 from precgui.engine.backend_flags import restored, set_fp32_arithmetic
 from precgui.engine.certificate import gemm_error
 from precgui.engine.emulation.accumulator import Accumulator
-from precgui.engine.emulation.fp16_on_cpu import HalfProducts
-from precgui.engine.emulation.layers import Products, emulate_products, layers
-from precgui.engine.emulation.operands import Cast, Exact, InFormat, Round
+from precgui.engine.emulation.fp16_on_cpu import Fp16ProductMode
+from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
+from precgui.engine.emulation.operands import FormatCast, Identity, OperandQuantizer, TorchCast
 
 CPU = torch.device("cpu")
-FP16 = Cast(torch.float16)
+FP16 = TorchCast(torch.float16)
 
 
-def emulate(model: nn.Module, operand: Round, result: Round, accumulator: Accumulator | None = None) -> nn.Module:
-    products = Products("test", operand, operand, operand, result, operand, accumulator)
+def emulate(
+    model: nn.Module, operand: OperandQuantizer, result: OperandQuantizer, accumulator: Accumulator | None = None
+) -> nn.Module:
+    products = MatmulArithmetic("test", operand, operand, operand, result, operand, accumulator)
     emulate_products(layers(model, set()), lambda _: products)
     return model
 
@@ -52,12 +54,12 @@ def test_that_tf32_rounding_equals_gfloat() -> None:
     values = bits.view(np.float32)
     values = values[np.isfinite(values)]
     expected = gfloat.round_ndarray(TF32, values.astype(np.float64)).astype(np.float32)
-    np.testing.assert_array_equal(InFormat("tf32")(torch.from_numpy(values), 0).numpy(), expected)
+    np.testing.assert_array_equal(FormatCast("tf32")(torch.from_numpy(values), 0).numpy(), expected)
 
 
 def test_that_tf32_rounding_keeps_nan_and_inf() -> None:
     special = torch.tensor([float("inf"), float("-inf"), float("nan"), -0.0])
-    rounded = InFormat("tf32")(special, 0)
+    rounded = FormatCast("tf32")(special, 0)
     assert rounded[:2].tolist() == [float("inf"), float("-inf")]
     assert rounded[2].isnan()
     assert rounded[3].signbit()
@@ -88,7 +90,7 @@ def test_that_an_emulated_layer_equals_autograd_on_rounded_operands(name: str) -
     expected = [out, x.grad, *(p.grad for p in layer.parameters())]
     x.grad = None
     layer.zero_grad()
-    emulate(nn.Sequential(layer), operand=FP16, result=Exact())
+    emulate(nn.Sequential(layer), operand=FP16, result=Identity())
     assert type(layer).__name__.startswith("Emulated")
     found = layer(x)
     found.backward(grad)
@@ -156,7 +158,7 @@ def test_that_attention_in_fp16_agrees_with_torchs_own(under_autocast: bool) -> 
     def attention(emulated: bool) -> list[torch.Tensor]:
         operands = [(v if under_autocast else v.half()).clone().requires_grad_() for v in values]
         cast = torch.autocast("cpu", dtype=torch.float16, enabled=under_autocast)
-        with cast, HalfProducts() if emulated else contextlib.nullcontext():
+        with cast, Fp16ProductMode() if emulated else contextlib.nullcontext():
             out = torch.nn.functional.scaled_dot_product_attention(*operands)
         assert out.dtype is torch.float16
         out.backward(grad.half())
@@ -169,7 +171,7 @@ def test_that_attention_in_fp16_agrees_with_torchs_own(under_autocast: bool) -> 
 
 def test_that_products_of_kept_modules_stay_fp32() -> None:
     a, b = torch.randn(4, 4), torch.randn(4, 4)
-    with HalfProducts():
+    with Fp16ProductMode():
         assert torch.equal(a @ b, torch.mm(a, b))
         with torch.autocast("cpu", dtype=torch.float16):
             assert (a @ b).dtype is torch.float16

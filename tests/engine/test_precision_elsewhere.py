@@ -11,21 +11,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from precgui.engine.census import Census
-from precgui.engine.emulation.functional import RoundedProducts, leave_alone
-from precgui.engine.emulation.layers import Products, emulate_products, layers
-from precgui.engine.emulation.operands import NEAREST_EVEN, Exact, InBlocks, InFormat, Round
+from precgui.engine.emulation.functional import FunctionalRoundingMode, leave_alone
+from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
+from precgui.engine.emulation.operands import NEAREST_EVEN, BlockCast, FormatCast, Identity, OperandQuantizer
 from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.errors import EngineError
 from precgui.events import Event, Facts, Incident, StepDone
 from tests.engine.conftest import Record
 
-EXACT = Products("exact", Exact(), Exact(), Exact())
+EXACT = MatmulArithmetic("exact", Identity(), Identity(), Identity())
 TEXT = ("task=text", "data.sequence_length=16", "data.batch_size=4", "train.max_steps=2", "data.epoch_steps=2")
 
 
-def products(name: str) -> Products:
-    rounding: Round = InBlocks(name, NEAREST_EVEN) if name.startswith("mx") else InFormat(name)
-    return Products(name, rounding, rounding, rounding)
+def products(name: str) -> MatmulArithmetic:
+    rounding: OperandQuantizer = BlockCast(name, NEAREST_EVEN) if name.startswith("mx") else FormatCast(name)
+    return MatmulArithmetic(name, rounding, rounding, rounding)
 
 
 class _ByTorch(torch.autograd.Function):
@@ -81,7 +81,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_that_each_product_takes_rounded_operands_forward_and_backward(name: str) -> None:
     function, shapes = FUNCTIONS[name]
-    with RoundedProducts(products("bf16")):
+    with FunctionalRoundingMode(products("bf16")):
         found = gradients(function, *shapes)
     expected = gradients(lambda *operands: by_torch(function, *operands), *shapes)
     for one, other in zip(found, expected, strict=True):
@@ -92,7 +92,7 @@ def test_that_each_product_takes_rounded_operands_forward_and_backward(name: str
 
 def test_that_sums_of_products_keep_their_factors() -> None:
     shapes = ((3, 4), (3, 8), (8, 4))
-    with RoundedProducts(EXACT):
+    with FunctionalRoundingMode(EXACT):
         found = gradients(lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2.0), *shapes)
     for one, other in zip(found, gradients(lambda c, a, b: 0.5 * c + 2.0 * (a @ b), *shapes), strict=True):
         torch.testing.assert_close(one, other)
@@ -103,7 +103,7 @@ def test_that_blocks_run_along_the_summed_axis(axis: int) -> None:
     """A block holds one large value; it swallows its neighbours only where they are summed with it."""
     a = torch.full((32, 32), 1e-3)
     a.select(axis, 0).fill_(1e3)
-    with RoundedProducts(products("mxfp4")):
+    with FunctionalRoundingMode(products("mxfp4")):
         result = a @ torch.eye(32)
     swallowed = bool((result == 0).any())
     assert swallowed is (axis == 1)
@@ -124,11 +124,11 @@ def test_that_attention_taken_apart_is_torchs(name: str) -> None:
         return functional.scaled_dot_product_attention(q, k, v, **SETTINGS[name])
 
     shapes = ((2, 4, 6, 8),) * 3
-    with RoundedProducts(EXACT):
+    with FunctionalRoundingMode(EXACT):
         found = gradients(attention, *shapes)
     for one, other in zip(found, gradients(attention, *shapes), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-    with RoundedProducts(products("bf16")):
+    with FunctionalRoundingMode(products("bf16")):
         rounded = gradients(attention, *shapes)
     for one, other in zip(rounded, found, strict=True):
         assert 1e-4 < float((one - other).norm() / other.norm()) < 3e-2
@@ -137,7 +137,7 @@ def test_that_attention_taken_apart_is_torchs(name: str) -> None:
 def test_that_grouped_queries_share_their_keys() -> None:
     q, k = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8)
     expected = functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
-    with RoundedProducts(EXACT):
+    with FunctionalRoundingMode(EXACT):
         torch.testing.assert_close(functional.scaled_dot_product_attention(q, k, k, enable_gqa=True), expected)
 
 
@@ -147,9 +147,9 @@ def test_that_the_inside_of_multi_head_attention_is_rounded(weights: bool) -> No
     module = nn.MultiheadAttention(16, 2, batch_first=True)
     x = torch.randn(2, 5, 16)
     expected = module(x, x, x, need_weights=weights)[0]
-    with RoundedProducts(EXACT):
+    with FunctionalRoundingMode(EXACT):
         torch.testing.assert_close(module(x, x, x, need_weights=weights)[0], expected)
-    with Census(module, {}) as counted, RoundedProducts(products("e4m3fn")):
+    with Census(module, {}) as counted, FunctionalRoundingMode(products("e4m3fn")):
         module(x, x, x, need_weights=weights)[0].sum().backward()
     assert list(counted.facts()["formats"]) == ["e4m3fn (emulated)"]
 
@@ -160,7 +160,7 @@ def test_that_layers_are_not_rounded_twice_and_kept_ones_not_at_all() -> None:
     emulate_products(layers(model, {model[1]}), lambda _: products("bf16"))
     x = torch.randn(4, 8)
     expected = model(x)
-    with Census(model, {"0": "bf16"}) as counted, RoundedProducts(products("e5m2")):
+    with Census(model, {"0": "bf16"}) as counted, FunctionalRoundingMode(products("e5m2")):
         assert torch.equal(model(x), expected)
     assert set(counted.facts()["formats"]) == {"fp32", "bf16 (emulated)"}
 

@@ -14,7 +14,7 @@ from precgui import config
 from precgui.engine import precisions
 from precgui.engine.emulation import native_fp8
 from precgui.engine.emulation.layers import EmulatedConv2d, EmulatedLinear
-from precgui.engine.emulation.operands import Clock, Scale
+from precgui.engine.emulation.operands import AmaxScale, BatchSeed
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import Precision
 from precgui.events import Incident, RunStarted
@@ -93,8 +93,8 @@ def test_that_fp8_scales_e4m3_forward_and_e5m2_backward(scaling: str) -> None:
 
 
 def test_that_delayed_scaling_uses_the_batches_before() -> None:
-    clock = Clock(0)
-    scale = Scale(448.0, clock, history=2)
+    clock = BatchSeed(0)
+    scale = AmaxScale(448.0, clock, history=2)
     found = []
     for amax in (1.0, 4.0, 2.0, 0.5):
         clock.tick += 1

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from precgui import config
 from precgui.engine import precisions
 from precgui.engine.emulation.accumulator import Accumulator
-from precgui.engine.emulation.operands import Clock, Scale
+from precgui.engine.emulation.operands import AmaxScale, BatchSeed
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import Precision
 from precgui.engine.precisions.low import largest
@@ -71,7 +71,7 @@ def test_that_each_role_has_its_format() -> None:
 
 @pytest.mark.parametrize(("values", "expected"), [([0.0, 0.0], 1.0), ([1e-30, 0.0], None), ([float("nan"), 1.0], None)])
 def test_that_a_scale_is_usable_at_the_edges(values: list[float], expected: float | None) -> None:
-    factor = Scale(448.0, Clock(0))(torch.tensor(values), 0).item()
+    factor = AmaxScale(448.0, BatchSeed(0))(torch.tensor(values), 0).item()
     if expected is not None:
         assert factor == expected
     elif np.isnan(values[0]):

@@ -79,9 +79,9 @@ def test_that_weights_and_optimizer_state_are_in_their_format(
     precision = made(name, *settings)
     model = precision.convert(nn.Linear(4, 2))
     optimizer = torch.optim.AdamW(precision.weights(model), eps=1e-4)
-    inputs, _ = precision.batch(torch.randn(3, 4), torch.zeros(3, dtype=torch.long))
-    with precision.cast():
-        out = precision.results(model(inputs))
+    inputs, _ = precision.convert_input(torch.randn(3, 4), torch.zeros(3, dtype=torch.long))
+    with precision.forward_context():
+        out = precision.convert_output(model(inputs))
     precision.backward(out.sum())
     precision.unscale(optimizer)
     precision.step(optimizer)
@@ -96,7 +96,7 @@ def test_that_a_skipped_step_leaves_the_weights_alone() -> None:
         model = precision.convert(nn.Linear(4, 2))
         before = [p.detach().clone() for p in model.parameters()]
         optimizer = torch.optim.SGD(precision.weights(model), lr=1.0)
-        precision.backward(precision.results(model(torch.ones(3, 4, dtype=torch.float16))).sum())
+        precision.backward(precision.convert_output(model(torch.ones(3, 4, dtype=torch.float16))).sum())
         precision.unscale(optimizer)
         assert not all(bool(w.grad.isfinite().all()) for g in optimizer.param_groups for w in g["params"])
         assert precision.step(optimizer)
@@ -152,9 +152,9 @@ def test_that_kept_modules_compute_in_fp32(name: str) -> None:
             return out
 
         module.forward = spy
-    inputs, _ = precision.batch(torch.randn(16, 4), torch.zeros(16))
-    with precision.cast():
-        result = precision.results(model(inputs))
+    inputs, _ = precision.convert_input(torch.randn(16, 4), torch.zeros(16))
+    with precision.forward_context():
+        result = precision.convert_output(model(inputs))
     exact = network()
     exact.load_state_dict({k: v.float() for k, v in model.state_dict().items()})
     result.sum().backward()

@@ -12,7 +12,7 @@ from precgui.engine.quantize.elements import quantize
 from precgui.engine.quantize.plan import SINGLE, make_plan
 from precgui.formats.arrays import quantize_array
 from precgui.formats.registry import UnknownFormatError, get
-from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, Convention, Overflow, Rounding, stream_keys
+from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy, Overflow, RoundingMode, stream_keys
 from tests.formats.references import GFLOAT_TF32, ML_DTYPES, all_values, bits_equal, hard_inputs
 
 RNG = np.random.default_rng(11)
@@ -56,7 +56,7 @@ def test_that_torch_casts_agree(name: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("name", EXACT_NAMES)
-def test_that_the_fast_form_gives_the_answers_of_the_exact_form(name: str, rounding: Rounding, dtype: type) -> None:
+def test_that_the_fast_form_gives_the_answers_of_the_exact_form(name: str, rounding: RoundingMode, dtype: type) -> None:
     with np.errstate(invalid="ignore"):
         values = np.concatenate([PATTERNS[:3000], BF16[::40], FP16[::40]]).astype(dtype)
     if dtype is np.float64:
@@ -64,17 +64,19 @@ def test_that_the_fast_form_gives_the_answers_of_the_exact_form(name: str, round
     for overflow in OVERFLOWS:
         ours = quantize(_torch(values), name, rounding=rounding, overflow=overflow, seed=5, nan="negative_zero").numpy()
         with np.errstate(all="ignore"):
-            exact = quantize_array(values, get(name), Convention(rounding, overflow), seed=5).astype(dtype)
+            exact = quantize_array(values, get(name), CastPolicy(rounding, overflow), seed=5).astype(dtype)
         assert bits_equal(ours, exact).all()
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS)
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("name", ["bf16", "tf32", "fp16", "e4m3fn", "e5m2fnuz", "e2m1", "ue4m3", "e9m4", "int4"])
-def test_that_the_form_for_accelerators_gives_the_same_bits(name: str, rounding: Rounding, overflow: Overflow) -> None:
+def test_that_the_form_for_accelerators_gives_the_same_bits(
+    name: str, rounding: RoundingMode, overflow: Overflow
+) -> None:
     values = _torch(np.concatenate([PATTERNS[:4000], BF16[::20], FP16[::20]]))
     ours = quantize(values, name, rounding=rounding, overflow=overflow, seed=3)
-    device = on_device.rounded_on_device(values, get(name), Convention(rounding, overflow), 3)
+    device = on_device.rounded_on_device(values, get(name), CastPolicy(rounding, overflow), 3)
     keep = ~values.isnan().numpy()
     assert bits_equal(ours.numpy()[keep], device.numpy()[keep]).all()
 
@@ -83,7 +85,7 @@ def test_that_tensor_operations_serve_double_precision_too() -> None:
     values = torch.randn(2000, dtype=torch.float64) * 100
     for rounding in ("nearest_even", "stochastic", "up"):
         ours = quantize(values, "e5m12", rounding=rounding, seed=3)
-        other = on_device.rounded_on_device(values, get("e5m12"), Convention(rounding), 3)
+        other = on_device.rounded_on_device(values, get("e5m12"), CastPolicy(rounding), 3)
         assert torch.equal(ours, other)
 
 
@@ -99,7 +101,7 @@ def test_that_shape_dtype_and_strides_of_any_tensor_are_served() -> None:
 
 @pytest.mark.parametrize("rounding", ["nearest_even", "up", "stochastic"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_that_the_order_in_memory_stays_and_changes_no_value(dtype: torch.dtype, rounding: Rounding) -> None:
+def test_that_the_order_in_memory_stays_and_changes_no_value(dtype: torch.dtype, rounding: RoundingMode) -> None:
     plain = torch.randn(3, 5, 4, 6).to(dtype)
     wanted = quantize(plain, "e4m3fn", rounding=rounding, seed=2)
     for tensor in (
@@ -117,7 +119,7 @@ def test_that_the_order_in_memory_stays_and_changes_no_value(dtype: torch.dtype,
 
 @pytest.mark.parametrize("rounding", [each for each in ROUNDINGS if each != "stochastic"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_that_the_values_of_a_code_book_stay(dtype: type, rounding: Rounding) -> None:
+def test_that_the_values_of_a_code_book_stay(dtype: type, rounding: RoundingMode) -> None:
     book = np.array([float(value) for value in get("nf4").values], dtype)
     assert quantize(_torch(book), "nf4", rounding=rounding).tolist() == book.tolist()
     tiny = quantize(_torch(np.array([-1e-30, 1e-30], dtype)), "nf4", rounding=rounding).numpy()
@@ -128,7 +130,7 @@ def test_that_the_values_of_a_code_book_stay(dtype: type, rounding: Rounding) ->
 
 @pytest.mark.parametrize("rounding", ["to_odd", "nearest_away", "toward_zero", "up", "down", "stochastic"])
 @pytest.mark.parametrize("name", ["e2m1", "e3m2", "e4m3fn"])
-def test_that_nan_stays_nan_in_every_rounding(name: str, rounding: Rounding) -> None:
+def test_that_nan_stays_nan_in_every_rounding(name: str, rounding: RoundingMode) -> None:
     rounded = quantize(torch.tensor([float("nan"), 1.0]), name, rounding=rounding, seed=1)
     assert rounded.isnan().tolist() == [True, False]
 
@@ -211,6 +213,6 @@ def test_that_flushing_subnormals_to_zero_does_not_change_the_result() -> None:
 
 
 def test_that_the_keys_of_the_draws_are_those_of_the_exact_form() -> None:
-    plan = make_plan(get("bf16"), Convention("stochastic"), SINGLE)  # type: ignore[arg-type]
+    plan = make_plan(get("bf16"), CastPolicy("stochastic"), SINGLE)  # type: ignore[arg-type]
     assert plan.way == "fixed"
     assert stream_keys(1, 0) != stream_keys(1, 1)

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from precgui.config import RecordConfig
-from precgui.engine.telemetry.budget import Budget
-from precgui.engine.telemetry.cost import Clock
-from precgui.engine.telemetry.ring_buffer import BlackBox
+from precgui.engine.telemetry.budget import TokenBuckets
+from precgui.engine.telemetry.cost import CostMeter
+from precgui.engine.telemetry.ring_buffer import FlightRecorder
 from precgui.events import TensorStats
 
 
 def test_that_a_budget_is_kept_and_spent() -> None:
     """With costs that are known: a look at the stride s costs 10 ms / s, a step takes 100 ms."""
-    budget = Budget(RecordConfig(budget=0.02), {"gradient": 1, "weight": 10})
+    budget = TokenBuckets(RecordConfig(budget=0.02), {"gradient": 1, "weight": 10})
     looks = 0
     for step in range(1, 1001):
         due = budget.due(step)
@@ -27,14 +27,14 @@ def test_that_a_budget_is_kept_and_spent() -> None:
 
 
 def test_that_what_is_too_dear_at_any_stride_is_looked_at_less_often() -> None:
-    budget = Budget(RecordConfig(budget=0.01), {"gradient": 1})
+    budget = TokenBuckets(RecordConfig(budget=0.01), {"gradient": 1})
     for step in range(1, 2001):
         budget.settle(0.01, dict.fromkeys(budget.due(step), 0.005))
     assert budget.share == pytest.approx(0.01, rel=0.2)
 
 
 def test_that_a_stride_is_not_raised_where_it_saves_nothing() -> None:
-    budget = Budget(RecordConfig(budget=0.01), {"gradient": 1})
+    budget = TokenBuckets(RecordConfig(budget=0.01), {"gradient": 1})
     for step in range(1, 2001):
         budget.settle(0.01, dict.fromkeys(budget.due(step), 0.0005))
     assert budget.strides == {"gradient": 1}
@@ -42,7 +42,7 @@ def test_that_a_stride_is_not_raised_where_it_saves_nothing() -> None:
 
 
 def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
-    budget = Budget(RecordConfig(budget=0.02), {"gradient": 1})
+    budget = TokenBuckets(RecordConfig(budget=0.02), {"gradient": 1})
     guarded = 0
     for step in range(1, 1001):
         due, guards = budget.due(step), budget.can_guard
@@ -54,7 +54,7 @@ def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
 
 def test_that_what_is_earned_in_steps_of_rest_is_spent_later() -> None:
     """Settling costs 2 ms of a budget of 3 ms a step, resting 0.1 ms, a look 20 ms."""
-    budget = Budget(RecordConfig(budget=0.03), {"gradient": 1})
+    budget = TokenBuckets(RecordConfig(budget=0.03), {"gradient": 1})
     looks = rested = 0
     for step in range(1, 3001):
         due = budget.due(step)
@@ -70,7 +70,7 @@ def test_that_what_is_earned_in_steps_of_rest_is_spent_later() -> None:
 
 
 def test_that_the_black_box_forgets_the_oldest_for_want_of_room() -> None:
-    box, written = BlackBox(room_bytes=10_000), []
+    box, written = FlightRecorder(room_bytes=10_000), []
     for step in range(1, 101):
         box.add(TensorStats(step, 0.0, "gradient", ("w",), (1,), bytes(200), bytes(800)))
     box.write(written.append)
@@ -80,14 +80,14 @@ def test_that_the_black_box_forgets_the_oldest_for_want_of_room() -> None:
 
 
 def test_that_time_in_which_others_had_the_processor_does_not_count() -> None:
-    clock = Clock(torch.device("cpu"))
+    clock = CostMeter(torch.device("cpu"))
     clock.start()
     assert clock.busy_s(3600.0, time.thread_time()) < 60
     assert clock.busy_s(0.0, time.thread_time()) == 0
 
 
 def test_that_work_before_the_start_of_a_step_is_not_the_step() -> None:
-    clock = Clock(torch.device("cpu"))
+    clock = CostMeter(torch.device("cpu"))
     clock.start()
     begin = time.thread_time()
     while (before := time.thread_time() - begin) < 0.02:
@@ -97,7 +97,7 @@ def test_that_work_before_the_start_of_a_step_is_not_the_step() -> None:
 
 
 def test_that_a_clock_gives_what_was_booked_once() -> None:
-    clock = Clock(torch.device("cpu"))
+    clock = CostMeter(torch.device("cpu"))
     clock.book("gradient", 1.0)
     with clock.booked("gradient"):
         pass

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from precgui.config import RecordConfig
 from precgui.engine.telemetry.module_hooks import Outputs
-from precgui.engine.telemetry.nonfinite import Sentinel
+from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.recorder import nonfinite
 from precgui.events import Event, TensorStats
 from precgui.record.hooks import LoopWatch
@@ -22,7 +22,7 @@ from precgui.record.hooks import LoopWatch
 
 def first(*outputs: Any) -> str:
     """What is named of outputs that come one after the other."""
-    sentinel = Sentinel()
+    sentinel = NonFiniteDetector()
     sentinel.begin()
     for place, output in enumerate(outputs):
         sentinel.look(f"m{place}", output)
@@ -195,7 +195,7 @@ def test_that_only_modules_without_a_state_of_their_own_are_passed_twice() -> No
 def test_that_a_view_is_read_again_only_when_something_was_written() -> None:
     output = torch.ones(4, 4)
     assert first(output, output.view(16)) == ""
-    sentinel = Sentinel()
+    sentinel = NonFiniteDetector()
     sentinel.look("first", output)
     output[0, 0] = torch.inf
     sentinel.look("second", output.view(16))
@@ -203,7 +203,7 @@ def test_that_a_view_is_read_again_only_when_something_was_written() -> None:
 
 
 def test_that_new_numbers_at_an_old_address_are_read() -> None:
-    sentinel = Sentinel()
+    sentinel = NonFiniteDetector()
     for step in range(50):
         output = torch.ones(64, 64) if step < 49 else torch.full((64, 64), torch.nan)
         sentinel.look(str(step), output)

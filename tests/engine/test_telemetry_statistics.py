@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from precgui.engine.telemetry.backends import DeviceMeter, HostMeter, Meter, stride_for
-from precgui.engine.telemetry.statistics import Table, finished
+from precgui.engine.telemetry.backends import CpuStats, CudaStats, StatsBackend, stride_for
+from precgui.engine.telemetry.statistics import StatisticsTable, finished
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, TensorStats
 
-METERS: list[Meter] = [HostMeter(), DeviceMeter(torch.device("cpu"))]
+METERS: list[StatsBackend] = [CpuStats(), CudaStats(torch.device("cpu"))]
 
 
 def read(event: TensorStats) -> tuple[dict[str, dict[str, float]], dict[str, np.ndarray]]:
@@ -24,10 +24,10 @@ def read(event: TensorStats) -> tuple[dict[str, dict[str, float]], dict[str, np.
 
 
 def looked_at(
-    meter: Meter, tensor: Tensor, stride: int = 1, factor: float = 1.0
+    meter: StatsBackend, tensor: Tensor, stride: int = 1, factor: float = 1.0
 ) -> tuple[dict[str, float], np.ndarray]:
     (rows,) = meter.fetch([meter.measure([tensor], [stride], 0, factor)])
-    stats, exponents = read(finished(Table("gradient", ["t"], [stride], [tensor.numel()]), rows, 1, 0.0))
+    stats, exponents = read(finished(StatisticsTable("gradient", ["t"], [stride], [tensor.numel()]), rows, 1, 0.0))
     return stats["t"], exponents["t"]
 
 
@@ -77,7 +77,7 @@ def tensors() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
 @pytest.mark.parametrize("name", tensors())
-def test_that_statistics_are_those_of_numpy(meter: Meter, name: str) -> None:
+def test_that_statistics_are_those_of_numpy(meter: StatsBackend, name: str) -> None:
     tensor = tensors()[name]
     stats, exponents = looked_at(meter, tensor)
     wanted, histogram = expected(tensor.float().numpy())
@@ -104,7 +104,7 @@ def test_that_no_size_and_no_spread_of_exponents_is_miscounted(size: int, spread
 
 
 @pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
-def test_that_a_factor_is_taken_in_before_looking(meter: Meter) -> None:
+def test_that_a_factor_is_taken_in_before_looking(meter: StatsBackend) -> None:
     gradient = torch.randn(1000).half()
     stats, exponents = looked_at(meter, gradient, factor=2.0**-16)
     wanted, histogram = expected(gradient.float().numpy() / 65536)
@@ -113,7 +113,7 @@ def test_that_a_factor_is_taken_in_before_looking(meter: Meter) -> None:
 
 
 @pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
-def test_that_sampling_sees_every_element_in_the_course_of_the_steps(meter: Meter) -> None:
+def test_that_sampling_sees_every_element_in_the_course_of_the_steps(meter: StatsBackend) -> None:
     numbers = torch.arange(64.0).repeat_interleave(64)
     seen = np.zeros(64)
     for tick in range(200):
@@ -140,14 +140,14 @@ def test_that_small_tensors_are_never_sampled(size: int, stride: int) -> None:
 @pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
 @pytest.mark.parametrize(("name", "dtype"), [("lost_bf16", torch.bfloat16), ("lost_fp16", torch.float16),
                                              ("lost_e5m2", torch.float8_e5m2)])  # fmt: skip
-def test_that_lost_updates_are_those_that_a_cast_loses(meter: Meter, name: str, dtype: torch.dtype) -> None:
+def test_that_lost_updates_are_those_that_a_cast_loses(meter: StatsBackend, name: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(1)
     before = (torch.rand(20_000, generator=generator) + 1.01).to(dtype).float() * 2.0**-3
     after = before + before * torch.exp2(-14 * torch.rand(20_000, generator=generator))
     after[:5000] = before[:5000]
     kept = meter.keep([before], [1], 0)
     (rows,) = meter.fetch([meter.compare([after], [1], 0, kept)])
-    stats, _ = read(finished(Table("update", ["w"], [1], [20_000]), rows, 1, 0.0))
+    stats, _ = read(finished(StatisticsTable("update", ["w"], [1], [20_000]), rows, 1, 0.0))
     moved = after != before
     lost = (after.to(dtype).float() == before) & moved
     assert stats["w"]["changed"] == pytest.approx(float(moved.float().mean()))
@@ -156,7 +156,7 @@ def test_that_lost_updates_are_those_that_a_cast_loses(meter: Meter, name: str, 
 
 
 @pytest.mark.parametrize("meter", METERS)
-def test_that_of_a_view_its_own_elements_are_looked_at(meter: Meter) -> None:
+def test_that_of_a_view_its_own_elements_are_looked_at(meter: StatsBackend) -> None:
     numbers = torch.complex(torch.arange(1.0, 25.0), torch.full((24,), torch.nan))
     for view in (numbers.real, numbers.real[::3], torch.complex(numbers.real, -numbers.real).conj().imag):
         stats, exponents = looked_at(meter, view)
@@ -167,7 +167,7 @@ def test_that_of_a_view_its_own_elements_are_looked_at(meter: Meter) -> None:
 
 
 @pytest.mark.parametrize("meter", METERS)
-def test_that_numbers_beyond_the_range_of_fp32_are_neither_infinite_nor_zero(meter: Meter) -> None:
+def test_that_numbers_beyond_the_range_of_fp32_are_neither_infinite_nor_zero(meter: StatsBackend) -> None:
     below_one = 1 - 2.0**-40
     values = [1e300, -1e300, 1e-300, -1e-60, 0.0, -0.0, torch.inf, -torch.inf, torch.nan, below_one]
     stats, exponents = looked_at(meter, torch.tensor(values, dtype=torch.float64))
@@ -179,13 +179,13 @@ def test_that_numbers_beyond_the_range_of_fp32_are_neither_infinite_nor_zero(met
 
 @pytest.mark.parametrize("meter", METERS)
 @pytest.mark.parametrize("stride", [1, 4])
-def test_that_changes_of_fp64_weights_are_seen_that_fp32_cannot_hold(meter: Meter, stride: int) -> None:
+def test_that_changes_of_fp64_weights_are_seen_that_fp32_cannot_hold(meter: StatsBackend, stride: int) -> None:
     before = torch.rand(20_000, dtype=torch.float64) + 1
     after = before + 2.0**-40
     after[::2] = before[::2]
     kept = meter.keep([torch.ones(5), before], [1, stride], 3)
     (rows,) = meter.fetch([meter.compare([torch.ones(5), after], [1, stride], 3, kept)])
-    stats, _ = read(finished(Table("update", ["o", "w"], [1, stride], [5, 20_000]), rows, 1, 0.0))
+    stats, _ = read(finished(StatisticsTable("update", ["o", "w"], [1, stride], [5, 20_000]), rows, 1, 0.0))
     assert stats["o"]["changed"] == 0
     assert stats["w"]["changed"] == 0.5
     assert stats["w"]["amax"] == 2.0**-40
@@ -201,7 +201,7 @@ def test_that_blocks_are_left_out_at_no_interval(every: int) -> None:
 
 @pytest.mark.parametrize("meter", METERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_that_the_last_block_is_sampled_though_it_is_short(meter: Meter, dtype: torch.dtype) -> None:
+def test_that_the_last_block_is_sampled_though_it_is_short(meter: StatsBackend, dtype: torch.dtype) -> None:
     values = torch.zeros(64 * 66 + 3, dtype=dtype)
     values[-1] = 1
     looks = meter.fetch([meter.measure([values], [4], tick) for tick in range(40)])
@@ -213,7 +213,7 @@ def test_that_the_norm_over_calls_of_different_sizes_is_that_of_all() -> None:
     """A head that sees a large map at a stride and small ones in full must not count the small ones for more."""
     large, small = torch.full((64 * 1000,), 10.0), torch.ones(500)
     rows = METERS[0].fetch([METERS[0].measure([large, small], [8, 1], 3)])[0]
-    stats, _ = read(finished(Table("activation", ["head"] * 2, [8, 1], [64_000, 500]), rows, 1, 0.0))
+    stats, _ = read(finished(StatisticsTable("activation", ["head"] * 2, [8, 1], [64_000, 500]), rows, 1, 0.0))
     assert stats["head"]["l2"] == pytest.approx(np.sqrt(100 * 64_000 + 500), rel=1e-6)
     assert stats["head"]["count"] == 64 * 125 + 500
 
@@ -229,7 +229,7 @@ def test_that_all_numbers_of_a_step_come_over_together() -> None:
 
 @pytest.mark.parametrize("meter", METERS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_that_norms_are_those_of_torch(meter: Meter, dtype: torch.dtype) -> None:
+def test_that_norms_are_those_of_torch(meter: StatsBackend, dtype: torch.dtype) -> None:
     sizes = (1, 63, 2048, 2049, 5000)
     tensors = [torch.randn(size, generator=torch.Generator().manual_seed(size)).to(dtype) for size in sizes]
     tensors += [tensors[-1].view(50, 100).T, torch.zeros(0, dtype=dtype), torch.zeros(3, dtype=dtype)]
@@ -238,7 +238,7 @@ def test_that_norms_are_those_of_torch(meter: Meter, dtype: torch.dtype) -> None
 
 
 @pytest.mark.parametrize("meter", METERS)
-def test_that_norms_are_taken_of_types_that_stand_side_by_side(meter: Meter) -> None:
+def test_that_norms_are_taken_of_types_that_stand_side_by_side(meter: StatsBackend) -> None:
     values = 3.0, 3 + 4j
     tensors = [torch.full((4,), value) for value in values] + [torch.full((4,), 2.0).bfloat16(), torch.ones(4).double()]
     assert meter.norms(tensors).tolist() == [6.0, 10.0, 4.0, 2.0]
@@ -246,7 +246,7 @@ def test_that_norms_are_taken_of_types_that_stand_side_by_side(meter: Meter) -> 
 
 
 @pytest.mark.parametrize("meter", METERS)
-def test_that_norms_tell_what_is_not_finite(meter: Meter) -> None:
+def test_that_norms_tell_what_is_not_finite(meter: StatsBackend) -> None:
     bad = torch.ones(3000)
     bad[2999] = torch.inf
     assert meter.norms([torch.ones(4), bad, -bad, torch.full((9,), torch.nan)]).isfinite().tolist() == [1, 0, 0, 0]

@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from precgui.formats.arithmetic import ArithmeticFault, Settings, operate
+from precgui.formats.arithmetic import ArithmeticFault, ArithmeticSettings, operate
 from precgui.formats.lists import brief_list, parse_list
 from precgui.formats.operations import square_root
 from precgui.formats.parse import InputError, parse
 from precgui.formats.real import finite, from_float, infinity, to_float
 from precgui.formats.registry import get
-from precgui.formats.rounding import Convention
+from precgui.formats.rounding import CastPolicy
 from tests.formats.references import bits_equal
 
 TYPES = {"fp16": np.float16, "fp32": np.float32, "bf16": ml_dtypes.bfloat16, "e4m3fn": ml_dtypes.float8_e4m3fn}
@@ -60,7 +60,7 @@ def test_that_a_sum_of_ones_stops_where_the_format_runs_out_of_integers() -> Non
     assert operate("sum", ones, get("fp16")).rounded.value == 2048
     assert operate("sum", [ones[0][:400]], get("bf16")).rounded.value == 256
     assert operate("sum", ones, get("fp16")).exact.value == 3000
-    wide = operate("sum", ones, get("bf16"), Settings(accumulator=get("fp32"), output=get("bf16")))
+    wide = operate("sum", ones, get("bf16"), ArithmeticSettings(accumulator=get("fp32"), output=get("bf16")))
     assert (wide.rounded.value, wide.stored.format.name) == (3008, "bf16")
 
 
@@ -77,9 +77,9 @@ def test_that_a_sum_is_that_of_a_loop_in_the_reference(dtype: type) -> None:
 
 def test_that_kahan_pairwise_and_stochastic_sums_keep_growing() -> None:
     ones, bf16 = [[finite(1)] * 600], get("bf16")
-    assert operate("sum", ones, bf16, Settings(order="kahan")).rounded.value == pytest.approx(600, abs=2)
-    assert operate("sum", ones, bf16, Settings(order="pairwise")).rounded.value == 600
-    random = [Settings(convention=lambda _: Convention("stochastic"), seed=seed) for seed in range(12)]
+    assert operate("sum", ones, bf16, ArithmeticSettings(order="kahan")).rounded.value == pytest.approx(600, abs=2)
+    assert operate("sum", ones, bf16, ArithmeticSettings(order="pairwise")).rounded.value == 600
+    random = [ArithmeticSettings(convention=lambda _: CastPolicy("stochastic"), seed=seed) for seed in range(12)]
     spread = [float(operate("sum", ones, bf16, each).rounded.value) for each in random]
     assert np.mean(spread) == pytest.approx(600, rel=0.05)
     assert len(set(spread)) > 1
@@ -87,9 +87,9 @@ def test_that_kahan_pairwise_and_stochastic_sums_keep_growing() -> None:
 
 def test_that_a_dot_product_depends_on_its_accumulator() -> None:
     ones, e4m3fn = [[finite(1)] * 300] * 2, get("e4m3fn")
-    assert operate("dot", ones, e4m3fn, Settings(accumulator=get("bf16"))).rounded.value == 256
-    assert operate("dot", ones, e4m3fn, Settings(accumulator=get("fp32"))).rounded.value == 300
-    rounded_products = Settings(accumulator=get("fp32"), product=get("fp16"))
+    assert operate("dot", ones, e4m3fn, ArithmeticSettings(accumulator=get("bf16"))).rounded.value == 256
+    assert operate("dot", ones, e4m3fn, ArithmeticSettings(accumulator=get("fp32"))).rounded.value == 300
+    rounded_products = ArithmeticSettings(accumulator=get("fp32"), product=get("fp16"))
     mixed = operate("dot", [[parse("0.1")], [parse("0.3")]], get("fp16"), rounded_products)
     assert mixed.meant.value == Fraction(3, 100)
     assert mixed.exact.value == mixed.operands[0][0].stored.real.value * mixed.operands[1][0].stored.real.value

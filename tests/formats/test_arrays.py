@@ -10,7 +10,7 @@ from precgui.formats.arrays import decode_table, quantize_array, values_of
 from precgui.formats.codec import decode, encode
 from precgui.formats.real import from_float, to_float
 from precgui.formats.registry import formats, get
-from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, Convention, Overflow, Rounding, draw
+from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy, Overflow, RoundingMode, draw
 from tests.formats.references import ML_DTYPES, all_values, bits_equal, hard_inputs
 
 NAMES = [*formats(), "e5m7", "e0m5", "e5m0", "e3m2_ieee", "e2m2fn", "ue4m2"]
@@ -27,8 +27,8 @@ def test_that_arrays_round_as_ml_dtypes_does(name: str) -> None:
 @pytest.mark.parametrize("overflow", OVERFLOWS)
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("name", NAMES)
-def test_that_arrays_and_single_values_agree(name: str, rounding: Rounding, overflow: Overflow) -> None:
-    fmt, convention = get(name), Convention(rounding, overflow)
+def test_that_arrays_and_single_values_agree(name: str, rounding: RoundingMode, overflow: Overflow) -> None:
+    fmt, convention = get(name), CastPolicy(rounding, overflow)
     rng = np.random.default_rng(NAMES.index(name) * 10 + ROUNDINGS.index(rounding))
     inputs = rng.uniform(-1, 1, 60) * 2.0 ** rng.integers(-12, 12, 60)
     inputs[:8] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-44]
@@ -42,7 +42,7 @@ def test_that_arrays_and_single_values_agree(name: str, rounding: Rounding, over
 def test_that_nan_in_a_format_without_one_follows_the_convention() -> None:
     fmt = get("e2m1")
     assert np.signbit(quantize_array(np.nan, fmt))
-    assert quantize_array(np.nan, fmt, Convention(nan="max")) == 6
+    assert quantize_array(np.nan, fmt, CastPolicy(nan="max")) == 6
     assert np.array(np.nan, np.float32).astype(ml_dtypes.float4_e2m1fn).astype(float) == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from precgui.formats.codec import canonical_nan, decode, encode, ordinal_of, step
 from precgui.formats.real import from_float, nan, to_float
 from precgui.formats.registry import formats, get
-from precgui.formats.rounding import Convention, Rounding
+from precgui.formats.rounding import CastPolicy, RoundingMode
 from tests.formats.references import GFLOAT, ML_DTYPES, all_values, bits_equal, codes_of, hard_inputs
 
 E8M0_WRONG_IN_ML_DTYPES = np.float32(1.5 * 2.0**-127)
@@ -36,7 +36,7 @@ def test_that_values_ties_and_their_neighbours_encode_as_in_ml_dtypes(name: str)
 
 @pytest.mark.parametrize("rounding", ["toward_zero", "up", "down", "nearest_away", "nearest_even"])
 @pytest.mark.parametrize("name", GFLOAT)
-def test_that_the_rounding_modes_agree_with_gfloat(name: str, rounding: Rounding) -> None:
+def test_that_the_rounding_modes_agree_with_gfloat(name: str, rounding: RoundingMode) -> None:
     modes = {
         "toward_zero": gfloat.RoundMode.TowardZero, "up": gfloat.RoundMode.TowardPositive,
         "down": gfloat.RoundMode.TowardNegative, "nearest_even": gfloat.RoundMode.TiesToEven,
@@ -47,7 +47,7 @@ def test_that_the_rounding_modes_agree_with_gfloat(name: str, rounding: Rounding
     rng = np.random.default_rng(7)
     top = min(fmt.emax + 2, 127)
     inputs = rng.uniform(-1, 1, 300) * 2.0 ** rng.uniform(fmt.emin - fmt.mantissa_bits - 2, top, 300)
-    convention = Convention(rounding, overflow="saturate" if sat else "ieee")
+    convention = CastPolicy(rounding, overflow="saturate" if sat else "ieee")
     ours = [to_float(decode(encode(from_float(v), fmt, convention), fmt).real) for v in inputs]
     theirs = [gfloat.round_float(info, v, modes[rounding], sat) for v in inputs]
     assert bits_equal(ours, theirs).all()
@@ -71,7 +71,7 @@ def test_that_every_finite_value_encodes_to_itself_in_every_rounding(name: str) 
         real = decode(code, fmt).real
         if real.is_finite:
             for rounding in ("nearest_even", "toward_zero", "up", "down", "to_odd", "stochastic"):
-                assert encode(real, fmt, Convention(rounding), random=0) == code
+                assert encode(real, fmt, CastPolicy(rounding), random=0) == code
 
 
 def test_that_a_nan_keeps_its_sign_its_kind_and_its_payload() -> None:
@@ -88,13 +88,13 @@ def test_that_a_nan_keeps_its_sign_its_kind_and_its_payload() -> None:
 def test_that_overflow_of_e4m3fn_follows_the_switch(value: float, default: float, saturated: float) -> None:
     fmt = get("e4m3fn")
     kept = decode(encode(from_float(value), fmt), fmt).real
-    cut = decode(encode(from_float(value), fmt, Convention(overflow="saturate")), fmt).real
+    cut = decode(encode(from_float(value), fmt, CastPolicy(overflow="saturate")), fmt).real
     assert bits_equal(to_float(kept), default)
     assert to_float(cut) == saturated
 
 
 def test_that_overflow_to_nan_takes_infinity_along() -> None:
-    fmt, convention = get("fp16"), Convention(overflow="nan")
+    fmt, convention = get("fp16"), CastPolicy(overflow="nan")
     for value in (65520.0, -1e9, np.inf):
         assert decode(encode(from_float(value), fmt, convention), fmt).real.kind == "nan"
     assert encode(from_float(65504.0), fmt, convention) == 0x7BFF
@@ -103,7 +103,7 @@ def test_that_overflow_to_nan_takes_infinity_along() -> None:
 @pytest.mark.parametrize("name", ["fp16", "e4m3fn", "e4m3fnuz", "e2m1", "int4", "nf4", "e8m0"])
 def test_that_stepping_visits_every_value_once_in_order(name: str) -> None:
     fmt = get(name)
-    code = encode(from_float(-1e9), fmt, Convention(overflow="saturate"))
+    code = encode(from_float(-1e9), fmt, CastPolicy(overflow="saturate"))
     seen = [ordinal_of(fmt, code)]
     for _ in range(fmt.finite_values - 1):
         code = step(fmt, code, 1)

@@ -12,12 +12,12 @@ from precgui.formats import comparison, pieces, schemes
 from precgui.formats.affine import quantize_affine, quantize_sign, quantize_ternary
 from precgui.formats.arrays import quantize_array
 from precgui.formats.blocks import SCALE_RULES, quantize_blocks_array
-from precgui.formats.comparison import Comparison, compare
+from precgui.formats.comparison import FormatComparison, compare
 from precgui.formats.levels import Levels
 from precgui.formats.model import IntFormat
-from precgui.formats.pieces import Pieces, in_memory
+from precgui.formats.pieces import TensorReader, in_memory
 from precgui.formats.registry import get
-from precgui.formats.rounding import Convention
+from precgui.formats.rounding import CastPolicy
 from precgui.formats.schemes import GROUPINGS, SCHEMES, Options
 from precgui.formats.tensorfile import TensorFileError, open_tensor
 from tests.formats.references import signal_to_noise_db
@@ -25,8 +25,8 @@ from tests.formats.references import signal_to_noise_db
 NORMAL = np.random.default_rng(4).normal(size=(8, 128))
 
 
-def _compared(values: object, scheme: str, **options: object) -> Comparison:
-    source = values if isinstance(values, Pieces) else in_memory(values)  # type: ignore[arg-type]
+def _compared(values: object, scheme: str, **options: object) -> FormatComparison:
+    source = values if isinstance(values, TensorReader) else in_memory(values)  # type: ignore[arg-type]
     return compare(source, scheme, Options(**options), lambda _: None)  # type: ignore[arg-type]
 
 
@@ -96,7 +96,7 @@ def test_that_the_pieces_agree_with_the_array_forms(small_pieces: None) -> None:
     affine = quantize_affine(values, fmt, symmetric=False, axis=0).values
     found = _compared(values, "uint8", symmetric=False, grouping="row")
     assert np.array_equal(found.part(0, 900).after, affine.ravel())
-    plain = quantize_array(values, get("e2m1"), Convention("stochastic", "saturate"))
+    plain = quantize_array(values, get("e2m1"), CastPolicy("stochastic", "saturate"))
     assert np.array_equal(_compared(values, "e2m1", rounding="stochastic").part(0, 900).after, plain.ravel())
 
 
@@ -137,7 +137,7 @@ def test_that_figures_are_shown_meanwhile_from_all_over_the_tensor(
 ) -> None:
     monkeypatch.setattr(comparison, "PARTLY_S", -1)
     values = np.arange(25_600.0)
-    shown: list[Comparison] = []
+    shown: list[FormatComparison] = []
     last = compare(in_memory(values), "mxfp4", Options(), lambda _: None, shown.append)
     assert [each.counted for each in shown] == list(range(256, 25_601, 256))
     assert last.counted == values.size

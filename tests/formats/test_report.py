@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from precgui.formats import text
 from precgui.formats.conventions import PRESETS, library_table
 from precgui.formats.parse import parse
-from precgui.formats.real import Real, finite, from_float
+from precgui.formats.real import ExtendedReal, finite, from_float
 from precgui.formats.registry import formats, get
 from precgui.formats.report import report, report_code
-from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, Convention, Overflow, Rounding, interval_of
+from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy, Overflow, RoundingMode, interval_of
 
 KEYS = {"format", "bits", "binary", "sign", "exponent", "mantissa", "value", "exact", "error", "ulp", "class"}
 
@@ -50,7 +50,7 @@ def test_that_every_format_gives_a_complete_row_of_strict_json(value: str) -> No
 
 
 def test_that_neighbours_interval_and_probability_fit_together() -> None:
-    result = report(parse("465"), get("e4m3fn"), Convention("nearest_even", "saturate"))
+    result = report(parse("465"), get("e4m3fn"), CastPolicy("nearest_even", "saturate"))
     assert result.stored.real.value == 448
     assert result.neighbour(1) is None
     below = result.neighbour(-1)
@@ -77,16 +77,16 @@ def test_that_a_reader_is_told_what_happened(value: str, name: str, words: str) 
 
 @pytest.mark.parametrize(
     ("value", "name", "convention", "interval"),
-    [("448", "e4m3fn", Convention(), "[432, 464]"), ("-448", "e4m3fn", Convention(), "[-464, -432]"),
-     ("448", "e4m3fn", Convention(overflow="nan"), "[432, 464]"), ("6", "e2m1", Convention(), "(5, ∞)"),
-     ("-6", "e2m1", Convention(overflow="nan"), "(-∞, -5)"), ("65504", "fp16", Convention("down"), "[65504, ∞)"),
-     ("-65504", "fp16", Convention("down"), "[-65504, -65472)"), ("127", "int8", Convention(), "(126.5, ∞)"),
-     ("0", "ue4m3", Convention(overflow="saturate"), "(-∞, 0.0009765625]"),
-     ("0", "ue4m3", Convention(), "[-0.0009765625, 0.0009765625]"),
-     ("1e-45", "e8m0", Convention(), "(0, 8.8162076311671563e-39)")],
+    [("448", "e4m3fn", CastPolicy(), "[432, 464]"), ("-448", "e4m3fn", CastPolicy(), "[-464, -432]"),
+     ("448", "e4m3fn", CastPolicy(overflow="nan"), "[432, 464]"), ("6", "e2m1", CastPolicy(), "(5, ∞)"),
+     ("-6", "e2m1", CastPolicy(overflow="nan"), "(-∞, -5)"), ("65504", "fp16", CastPolicy("down"), "[65504, ∞)"),
+     ("-65504", "fp16", CastPolicy("down"), "[-65504, -65472)"), ("127", "int8", CastPolicy(), "(126.5, ∞)"),
+     ("0", "ue4m3", CastPolicy(overflow="saturate"), "(-∞, 0.0009765625]"),
+     ("0", "ue4m3", CastPolicy(), "[-0.0009765625, 0.0009765625]"),
+     ("1e-45", "e8m0", CastPolicy(), "(0, 8.8162076311671563e-39)")],
 )  # fmt: skip
 def test_that_the_last_value_takes_what_the_convention_gives_it(
-    value: str, name: str, convention: Convention, interval: str
+    value: str, name: str, convention: CastPolicy, interval: str
 ) -> None:
     assert report(parse(value), get(name), convention).interval_text == interval
 
@@ -97,9 +97,9 @@ def test_that_the_last_value_takes_what_the_convention_gives_it(
     "name", ["e4m3fn", "e2m1", "e5m2", "e4m3fnuz", "ue4m3", "e8m0", "int4", "uint4", "e0m3", "e3m2"]
 )
 def test_that_exactly_the_numbers_of_the_interval_are_stored_as_its_value(
-    name: str, rounding: Rounding, overflow: Overflow
+    name: str, rounding: RoundingMode, overflow: Overflow
 ) -> None:
-    fmt, convention = get(name), Convention(rounding, overflow)
+    fmt, convention = get(name), CastPolicy(rounding, overflow)
     ends = [fmt.min_ordinal, fmt.min_ordinal + 1, -1, 0, 1, fmt.max_ordinal - 1, fmt.max_ordinal]
     ordinals = [each for each in ends if fmt.min_ordinal <= each <= fmt.max_ordinal]
     intervals = {each: interval_of(fmt, each, convention) for each in ordinals}
@@ -170,4 +170,4 @@ def test_that_short_text_is_short(value: str, expected: str) -> None:
 def test_that_hexadecimal_text_is_that_of_python() -> None:
     assert float.fromhex(text.hex_float(Fraction(0.1))) == 0.1
     assert text.hex_float(Fraction(12)) == "0x1.8p+3"
-    assert text.exact(Real("inf", negative=True)) == "-inf"
+    assert text.exact(ExtendedReal("inf", negative=True)) == "-inf"

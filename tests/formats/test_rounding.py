@@ -15,7 +15,7 @@ from precgui.formats.registry import formats, get
 from precgui.formats.rounding import (
     DRAW_BITS,
     ROUNDINGS,
-    Rounding,
+    RoundingMode,
     draw,
     probability_up,
     round_ordinal,
@@ -23,14 +23,14 @@ from precgui.formats.rounding import (
 )
 
 FORMATS = [*(f for f in formats().values() if f.has_zero), get("e0m3"), get("e5m0"), get("e1m4"), get("e15m112")]
-DETERMINISTIC: tuple[Rounding, ...] = tuple(r for r in ROUNDINGS if r != "stochastic")
+DETERMINISTIC: tuple[RoundingMode, ...] = tuple(r for r in ROUNDINGS if r != "stochastic")
 reals = st.fractions(min_value=-600, max_value=600, max_denominator=5000) | st.fractions(-2, 2, max_denominator=1 << 20)
 
 
 @given(st.sampled_from(FORMATS), reals, st.sampled_from(DETERMINISTIC))
 @settings(max_examples=400)
 def test_that_a_real_lies_in_the_interval_of_the_value_it_rounds_to(
-    fmt: Format, value: Fraction, rounding: Rounding
+    fmt: Format, value: Fraction, rounding: RoundingMode
 ) -> None:
     ordinal = round_ordinal(value, fmt, rounding)
     if fmt.min_ordinal < ordinal < fmt.max_ordinal:

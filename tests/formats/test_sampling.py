@@ -7,16 +7,16 @@ import pytest
 
 from precgui.formats.comparison import compare
 from precgui.formats.pieces import in_memory
-from precgui.formats.sampling import Histogram, draw_values
+from precgui.formats.sampling import ValueHistogram, draw_values
 from precgui.formats.schemes import Options
 
 
-def _histogram(values: np.ndarray) -> Histogram:
+def _histogram(values: np.ndarray) -> ValueHistogram:
     single = values.astype(np.float32)
     counts = np.bincount(single.view(np.uint32) >> 23 & 255, minlength=256).astype(float)
     known = np.abs(single[np.isfinite(single)])
     zeros, ends = float(np.sum(known == 0)), (float(known.max()), float(known[known > 0].min()))
-    return Histogram(counts, zeros, *ends, float(single.mean()))
+    return ValueHistogram(counts, zeros, *ends, float(single.mean()))
 
 
 @pytest.mark.parametrize("kind", ["normal", "positive", "tiny", "zeros", "one"])
@@ -48,4 +48,4 @@ def test_that_nothing_finite_cannot_be_drawn_from() -> None:
     counts = np.zeros(256)
     counts[255] = 3
     with pytest.raises(ValueError, match="nothing finite"):
-        draw_values(Histogram(counts, 0, np.nan, np.nan, np.nan), 10)
+        draw_values(ValueHistogram(counts, 0, np.nan, np.nan, np.nan), 10)

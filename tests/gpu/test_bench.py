@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precgui.engine.bench.run import Plan, run_bench
+from precgui.engine.bench.run import BenchPlan, run_bench
 from precgui.engine.bench.workloads import BLOCKS, FORMATS
 from precgui.hardware import measured
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.gpu
 
 def test_that_rates_stay_below_the_peak_and_the_certificate_is_right(gpu):
     parts = ("gemm", "alignment", "copy", "conversions", "blocks")
-    result = run_bench(Plan("cuda:0", FORMATS, (1024, 4096), parts=parts), lambda event: None, lambda: False)
+    result = run_bench(BenchPlan("cuda:0", FORMATS, (1024, 4096), parts=parts), lambda event: None, lambda: False)
     ran_as = {row["format"]: row["ran_as"] for row in result["certificate"]}
     for fmt in FORMATS:
         if gpu.level(fmt) == "native" and ran_as[fmt] is not None:
@@ -32,7 +32,7 @@ def test_that_rates_stay_below_the_peak_and_the_certificate_is_right(gpu):
 
 
 def test_that_a_size_that_fp8_cannot_take_is_a_note_and_not_the_end(gpu):
-    plan = Plan("cuda:0", ("e4m3fn",), (1000,), parts=("gemm", "alignment", "energy"))
+    plan = BenchPlan("cuda:0", ("e4m3fn",), (1000,), parts=("gemm", "alignment", "energy"))
     result = run_bench(plan, lambda event: None, lambda: False)
     assert "torch refuses" in result["gemm"][0]["note"]
     assert "torch refuses" in result["energy"][0]["note"]
@@ -42,6 +42,6 @@ def test_that_a_size_that_fp8_cannot_take_is_a_note_and_not_the_end(gpu):
 def test_that_a_native_16_bit_format_is_faster_than_fp32(gpu):
     if gpu.level("bf16") != "native":
         pytest.skip("BF16 is not native on this GPU")
-    plan = Plan("cuda:0", ("fp32", "bf16"), (4096,), parts=("gemm",))
+    plan = BenchPlan("cuda:0", ("fp32", "bf16"), (4096,), parts=("gemm",))
     result = run_bench(plan, lambda event: None, lambda: False)
     assert measured.gain(gpu.name, [result]) > 1.5

@@ -15,7 +15,7 @@ from precgui.hardware import nvml
 from precgui.hardware.detect import detect
 from precgui.hardware.device_readings import QUANTITIES, GpuReader
 from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
-from precgui.hardware.live import LivePoller, Snapshot
+from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.readings import Absent, known
 from precgui.hardware.support import FORMATS
@@ -69,7 +69,7 @@ def test_that_memory_used_is_that_of_programs(gpu):
 
 
 def test_that_live_readings_see_a_load(load):
-    found: list[Snapshot] = []
+    found: list[HardwareSnapshot] = []
     poller = LivePoller(found.append)
     with load():
         poller.start()

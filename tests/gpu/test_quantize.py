@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from precgui.engine.emulation import native_fp8
-from precgui.engine.emulation.layers import Products, emulate_products, layers
-from precgui.engine.emulation.operands import Clock, Exact, Rounding, Scale, Scaled
+from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
+from precgui.engine.emulation.operands import AmaxScale, BatchSeed, Identity, RoundingSpec, ScaledCast
 from precgui.engine.quantize import device
 from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.quantize.elements import quantize
@@ -76,13 +76,13 @@ def fp8_layer(native: bool) -> nn.Linear:
     """A linear layer whose products are FP8, on tensor cores or emulated, from the same weights."""
     torch.manual_seed(0)
     layer = nn.Linear(64, 32).to(DEVICE)
-    forward, backward = Scale(E4M3_MAX, Clock(0)), Scale(E5M2_MAX, Clock(0))
+    forward, backward = AmaxScale(E4M3_MAX, BatchSeed(0)), AmaxScale(E5M2_MAX, BatchSeed(0))
     if native:
         native_fp8.use_native(layer, native_fp8.Scales(forward, forward, backward))
         return layer
-    nearest = Rounding("nearest_even", Clock(0), "")
-    operand, gradient = Scaled("e4m3fn", nearest, forward), Scaled("e5m2", nearest, backward)
-    products = Products("e4m3fn", operand, operand, gradient, Exact(), Exact())
+    nearest = RoundingSpec("nearest_even", BatchSeed(0), "")
+    operand, gradient = ScaledCast("e4m3fn", nearest, forward), ScaledCast("e5m2", nearest, backward)
+    products = MatmulArithmetic("e4m3fn", operand, operand, gradient, Identity(), Identity())
     model = nn.Sequential(layer)
     emulate_products(layers(model, set()), lambda _: products)
     return model[0]

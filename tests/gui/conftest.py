@@ -132,8 +132,8 @@ def window(qtbot: QtBot, notices: Notices) -> Iterator[Window]:
 def close_window(qtbot: QtBot, window: Window) -> None:
     """Close as the user does, wait until all has stopped, delete."""
     window.close()
-    if window.state is not None and window.closing.question is not None:
-        window.closing.stop(window.state)
+    if window.session is not None and window.closing.question is not None:
+        window.closing.stop(window.session)
     qtbot.waitUntil(lambda: not window.isVisible())
     window.deleteLater()
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)

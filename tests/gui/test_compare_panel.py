@@ -15,20 +15,20 @@ from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.compare.table import DIFFERENCE, FIGURES, METRIC
 from precgui.gui.plots.curve_chart import CurveChart
-from precgui.gui.session import OpenRun, State
+from precgui.gui.session import OpenRun, Session
 from tests.gui.conftest import write_run
 from tests.gui.plotted import training_run
 from tests.runs.synthetic import live_run
 
 
 def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp_path: Path) -> None:
-    state = State()
-    panel = ComparePanel(state)
+    session = Session()
+    panel = ComparePanel(session)
     qtbot.addWidget(panel)
     panel.show()
     assert panel.is_empty
     for precision in ("bf16-amp", "fp32"):
-        state.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
     assert not panel.is_empty
     heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
     assert [head.text() for head in heads if head] == ["in bf16-amp", "in fp32 (baseline)"]
@@ -39,14 +39,14 @@ def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp
     panel.baseline.activated.emit(1)
     heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
     assert [head.text() for head in heads if head] == ["in bf16-amp (baseline)", "in fp32"]
-    for key in list(state.runs):
-        state.close_run(key)
+    for key in list(session.runs):
+        session.close_run(key)
     assert panel.is_empty
 
 
 def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
-    state = State()
-    panel = ComparePanel(state)
+    session = Session()
+    panel = ComparePanel(session)
     qtbot.addWidget(panel)
     panel.show()
     error = Metric("error", "Error", "distance", unit="mm", higher_is_better=False)
@@ -54,8 +54,8 @@ def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
     def add(key: str, value: float, metric: Metric) -> None:
         started = RunStarted(0.0, 1, 1, "cpu", {"metric": asdict(metric)})
         run = live_run([started, Evaluated(1, 1, 1.0, 0.5, value), RunEnded(1.0, "completed")])
-        state.runs[key] = OpenRun(key, run, key, 0, 0)
-        state.run_added.emit(key)
+        session.runs[key] = OpenRun(key, run, key, 0, 0)
+        session.run_added.emit(key)
 
     def column(number: int) -> list[str]:
         heading = panel.table.horizontalHeaderItem(number)
@@ -80,16 +80,16 @@ def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
 @pytest.fixture
 def beside(qtbot: QtBot) -> ComparePanel:
     """A baseline of 1000 steps, a run of 400, and one whose loss is NaN from step 601 on."""
-    state = State()
-    panel = ComparePanel(state)
+    session = Session()
+    panel = ComparePanel(session)
     qtbot.addWidget(panel)
     panel.resize(1100, 800)
     panel.show()
     runs = {name: training_run(name, count, seed) for seed, (name, count) in enumerate(LENGTHS.items())}
     runs["broken"].values["loss"][600:] = np.nan
     for index, (name, run) in enumerate(runs.items()):
-        state.runs[name] = OpenRun(name, run, name, index, index)  # type: ignore[arg-type]
-        state.run_added.emit(name)
+        session.runs[name] = OpenRun(name, run, name, index, index)  # type: ignore[arg-type]
+        session.run_added.emit(name)
     panel.curves.plots.settle()
     return panel
 

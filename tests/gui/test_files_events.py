@@ -12,7 +12,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 import precgui
 from precgui.gui.notices import Notices
-from precgui.gui.session import State
+from precgui.gui.session import Session
 from precgui.gui.shell.scalar_dialog import ScalarsDialog
 from precgui.gui.shell.window import Window
 from precgui.runs.tensorboard.event_file import write_record
@@ -20,8 +20,8 @@ from precgui.runs.tensorboard.export import export_events
 
 
 @pytest.fixture
-def state(window: Window) -> State:
-    made = State(window)
+def session(window: Window) -> Session:
+    made = Session(window)
     window.attach(made)
     return made
 
@@ -34,26 +34,26 @@ def drop(window: Window, path: Path) -> None:
 
 
 def test_that_a_folder_of_events_is_dropped_and_compared(
-    qtbot: QtBot, window: Window, state: State, run_file: Path, tmp_path: Path, notices: Notices
+    qtbot: QtBot, window: Window, session: Session, run_file: Path, tmp_path: Path, notices: Notices
 ) -> None:
     with precgui.open_run(run_file) as run:
         export_events(run, tmp_path / "logs")
     drop(window, tmp_path / "logs")
-    qtbot.waitUntil(lambda: len(state.runs) == 1)
-    (key,) = state.runs
-    assert state.runs[key].name == "a run that was kept"
+    qtbot.waitUntil(lambda: len(session.runs) == 1)
+    (key,) = session.runs
+    assert session.runs[key].name == "a run that was kept"
     window.files.open([run_file])
-    assert [opened.run.series("loss")[1].tolist() for opened in state.runs.values()] == [
+    assert [opened.run.series("loss")[1].tolist() for opened in session.runs.values()] == [
         pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
     ] * 2
     drop(window, tmp_path / "logs")
-    assert len(state.runs) == 2
+    assert len(session.runs) == 2
     for panel in ("live", "compare", "tensors", "library"):
         window.show_panel(panel)
         window.repaint()
     assert notices.unread() == 0
-    for each in list(state.runs):
-        state.close_run(each)
+    for each in list(session.runs):
+        session.close_run(each)
 
 
 def written(folder: Path, tags: list[str]) -> Path:
@@ -79,12 +79,12 @@ def choose(asked: ScalarsDialog, **wanted: str) -> None:
 
 
 def test_that_the_window_says_which_scalar_it_took_and_takes_another(
-    qtbot: QtBot, window: Window, state: State, tmp_path: Path, notices: Notices
+    qtbot: QtBot, window: Window, session: Session, tmp_path: Path, notices: Notices
 ) -> None:
     assert not window.files.has_scalars()
     file = written(tmp_path, ["trainer/loss", "trainer/loss_box", "memory"])
     window.files.open([file])
-    qtbot.waitUntil(lambda: len(state.runs) == 1)
+    qtbot.waitUntil(lambda: len(session.runs) == 1)
     (entry,) = notices.entries()
     assert "loss is trainer/loss; not shown: memory, trainer/loss_box" in entry.notice.text
     ((_, remedy),) = entry.notice.remedies
@@ -96,42 +96,42 @@ def test_that_the_window_says_which_scalar_it_took_and_takes_another(
     assert "validation loss" in asked.missing.text()
     assert "the precision and the machine are unknown" in asked.missing.text()
     asked.accept()
-    (opened,) = state.runs.values()
+    (opened,) = session.runs.values()
     assert opened.run.series("loss")[1].tolist() == pytest.approx([2, 2.1, 2.2])
     assert opened.run.series("memory_bytes")[1].tolist() == pytest.approx([3, 3.1, 3.2])
     assert window.files.has_scalars()
 
 
 def test_that_the_window_asks_when_no_name_tells(
-    qtbot: QtBot, window: Window, state: State, tmp_path: Path, notices: Notices
+    qtbot: QtBot, window: Window, session: Session, tmp_path: Path, notices: Notices
 ) -> None:
     window.files.open([written(tmp_path, ["objective", "loss_scale"])])
     asked = dialog(qtbot, window)
-    assert not state.runs
+    assert not session.runs
     assert asked.choices["scale"].currentData() == "loss_scale"
     assert not asked.accept_button.isEnabled()
     assert "without one there is nothing to compare" in asked.missing.text()
     choose(asked, val_loss="objective", scale="")
     assert asked.accept_button.isEnabled()
     asked.accept_button.click()
-    (opened,) = state.runs.values()
+    (opened,) = session.runs.values()
     assert opened.run.series("val_loss")[1].tolist() == pytest.approx([1, 1.1, 1.2])
     assert opened.run.series("scale")[1].tolist() == []
 
 
 def test_that_a_dialog_that_is_cancelled_opens_nothing(
-    qtbot: QtBot, window: Window, state: State, tmp_path: Path, notices: Notices
+    qtbot: QtBot, window: Window, session: Session, tmp_path: Path, notices: Notices
 ) -> None:
     window.files.open([written(tmp_path, ["objective"])])
     dialog(qtbot, window).reject()
-    assert not state.runs
+    assert not session.runs
     assert not notices.unread()
 
 
 def test_that_an_unreadable_event_file_is_one_sentence(
-    qtbot: QtBot, window: Window, state: State, tmp_path: Path, notices: Notices
+    qtbot: QtBot, window: Window, session: Session, tmp_path: Path, notices: Notices
 ) -> None:
     (tmp_path / "events.out.tfevents.7").write_bytes(b"nothing of the kind")
     window.files.open([tmp_path / "events.out.tfevents.7"])
     qtbot.waitUntil(lambda: notices.unread() > 0)
-    assert not state.runs
+    assert not session.runs

@@ -12,7 +12,7 @@ from precgui.events import RunEnded, StepDone
 from precgui.gui import session as states
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.run_list import DETAIL, RunList
-from precgui.gui.session import State
+from precgui.gui.session import Session
 from tests.runs.synthetic import open_writer, synthetic_events
 
 
@@ -23,28 +23,28 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_that_a_run_of_another_process_is_followed_to_its_end(qtbot: QtBot, tmp_path: Path) -> None:
     steps = [event for event in synthetic_events(60) if isinstance(event, StepDone)]
-    state = State()
-    panel = LivePanel(state)
+    session = Session()
+    panel = LivePanel(session)
     qtbot.addWidget(panel)
     with open_writer(tmp_path / "run.h5") as emit:
         for event in steps[:20]:
             emit(event)
         emit.flush()
-        key = state.open_file(tmp_path / "run.h5")
+        key = session.open_file(tmp_path / "run.h5")
         assert key is not None
-        run = state.runs[key].run
+        run = session.runs[key].run
         assert f"being written by process {os.getpid()} on " in told(panel.run_list)
-        with qtbot.waitSignal(state.data_arrived):
+        with qtbot.waitSignal(session.data_arrived):
             for event in steps[20:]:
                 emit(event)
             emit.flush()
         qtbot.waitUntil(lambda: len(run.series("loss")[1]) == 60)
-        with qtbot.waitSignal(state.run_changed):
+        with qtbot.waitSignal(session.run_changed):
             emit(RunEnded(1.0, "completed"))
     assert run.status == "completed"
     qtbot.waitUntil(lambda: "completed" in told(panel.run_list))
-    qtbot.waitUntil(lambda: not state._follower.isActive())
-    state.close_run(key)
+    qtbot.waitUntil(lambda: not session._follower.isActive())
+    session.close_run(key)
 
 
 def told(runs: RunList) -> str:
@@ -54,12 +54,12 @@ def told(runs: RunList) -> str:
 
 
 def test_that_a_file_that_vanishes_is_told_once(qtbot: QtBot, tmp_path: Path) -> None:
-    state = State()
+    session = Session()
     with open_writer(tmp_path / "run.h5") as emit:
         emit(synthetic_events(5)[1])
         emit.flush()
-        state.open_file(tmp_path / "run.h5")
-        with qtbot.waitSignal(state.notice) as caught:
+        session.open_file(tmp_path / "run.h5")
+        with qtbot.waitSignal(session.notice) as caught:
             (tmp_path / "run.h5").unlink()
         assert "no longer followed" in caught.args[0].message
-        qtbot.waitUntil(lambda: not state._follower.isActive())
+        qtbot.waitUntil(lambda: not session._follower.isActive())

@@ -14,7 +14,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from precgui.events import TENSOR_STATS
-from precgui.formats.comparison import Comparison
+from precgui.formats.comparison import FormatComparison
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.line import LineTab
 from precgui.gui.panels.formats.line_view import BINADES, LINEAR
@@ -22,8 +22,8 @@ from precgui.gui.panels.formats.panel import TABS
 from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.run_source import RunSource
-from precgui.gui.workers.latest_only import Progress
-from precgui.runs.tensors.record import TensorRecord
+from precgui.gui.workers.latest_only import ProgressCallback
+from precgui.runs.tensors.record import TensorHistory
 
 VALUES = np.array([1e-9, 1e-6, 1.0, 1e6], np.float32)
 LOST = "25 % underflow, 25 % subnormal, 25 % saturate"
@@ -55,7 +55,7 @@ class _Rows:
 
 @pytest.fixture
 def panel(qtbot: QtBot) -> Iterator[FormatsPanel]:
-    record = TensorRecord("gradient", _Rows(), 3)
+    record = TensorHistory("gradient", _Rows(), 3)
     run = SimpleNamespace(name="mine", run=SimpleNamespace(tensors=lambda: {"gradient": record}))
     made = FormatsPanel(SimpleNamespace(runs={"k": run}))
     qtbot.addWidget(made)
@@ -219,7 +219,7 @@ def test_that_what_is_known_so_far_is_shown_until_the_work_is_done(quantise: Qua
     go_on, found = Event(), quantise.found
     assert found is not None
 
-    def work(told: Progress) -> Comparison:
+    def work(told: ProgressCallback) -> FormatComparison:
         told.partly(replace(found, counted=found.source.size // 4))
         go_on.wait(20)
         return found

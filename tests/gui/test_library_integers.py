@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from precgui import config
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.library.quantised_dialog import IntegerDialog
-from precgui.gui.session import Problem, State
+from precgui.gui.session import Problem, Session
 from precgui.job import Job
 from precgui.runs.file.reader import open_run
 from precgui.runs.quantised_model import integer_model
@@ -35,9 +35,9 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def panel(qtbot: QtBot, quantised: Path) -> LibraryPanel:
-    state = State()
-    state.set_folder(quantised)
-    panel = LibraryPanel(state)
+    session = Session()
+    session.set_folder(quantised)
+    panel = LibraryPanel(session)
     panel.resize(1000, 600)
     qtbot.addWidget(panel)
     panel.show()
@@ -47,7 +47,7 @@ def panel(qtbot: QtBot, quantised: Path) -> LibraryPanel:
 
 def choose(panel: LibraryPanel, name: str) -> None:
     panel.view.clearSelection()
-    panel._select({panel._state.folder / name})
+    panel._select({panel._session.folder / name})
 
 
 def opened(qtbot: QtBot, panel: LibraryPanel) -> IntegerDialog:
@@ -102,8 +102,8 @@ def test_that_the_saved_model_is_evaluated_again(qtbot: QtBot, panel: LibraryPan
 
 
 def test_that_a_run_without_integers_is_one_sentence(qtbot: QtBot, panel: LibraryPanel) -> None:
-    with qtbot.waitSignal(panel._state.notice) as heard:
-        panel._integers.show_model(panel._state.folder / "plain.h5")
+    with qtbot.waitSignal(panel._session.notice) as heard:
+        panel._integers.show_model(panel._session.folder / "plain.h5")
     assert heard.args is not None
     problem: Problem = heard.args[0]
     assert problem.message.startswith("plain.h5 has no integer model")

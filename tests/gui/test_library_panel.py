@@ -23,9 +23,9 @@ from precgui.gui.panels.library.table import (
     loss_text,
     metric_text,
 )
-from precgui.gui.session import Problem, State
+from precgui.gui.session import Problem, Session
 from precgui.runs.errors import RunFileError
-from precgui.runs.library import Entry, read_entry
+from precgui.runs.library import LibraryEntry, read_entry
 from tests.gui.conftest import write_run
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def make_panel(qtbot: QtBot, runs: int) -> LibraryPanel:
-    panel = LibraryPanel(State())
+    panel = LibraryPanel(Session())
     panel.resize(1000, 600)
     qtbot.addWidget(panel)
     panel.show()
@@ -57,7 +57,7 @@ def column(panel: LibraryPanel, number: int) -> list[str]:
 
 def choose(panel: LibraryPanel, *names: str) -> None:
     panel.view.clearSelection()
-    panel._select({panel._state.folder / name for name in names})
+    panel._select({panel._session.folder / name for name in names})
 
 
 def test_that_runs_are_listed_newest_first_with_their_figures(panel: LibraryPanel) -> None:
@@ -80,10 +80,10 @@ def test_that_the_model_keeps_the_rules_of_qt(qtbot: QtBot, folder: Path) -> Non
 
 def test_that_sorting_goes_by_number_and_unknown_is_least(qtbot: QtBot) -> None:
     losses = {"a": 0.5, "b": 10.0, "c": None, "d": float("nan"), "e": 2.0}
-    panel = LibraryPanel(State())
+    panel = LibraryPanel(Session())
     qtbot.addWidget(panel)
     qtbot.waitUntil(lambda: not panel._folder.is_reading)
-    panel.table.show_entries([Entry(Path(f"{name}.h5"), name, final_loss=loss) for name, loss in losses.items()])
+    panel.table.show_entries([LibraryEntry(Path(f"{name}.h5"), name, final_loss=loss) for name, loss in losses.items()])
     panel.view.sortByColumn(3, Qt.SortOrder.DescendingOrder)
     assert column(panel, TITLE)[:3] == ["b", "e", "a"]
     panel.view.sortByColumn(3, Qt.SortOrder.AscendingOrder)
@@ -100,18 +100,18 @@ def test_that_the_filter_wants_every_word_in_any_column(panel: LibraryPanel, qtb
 
 def test_that_opening_several_runs_shows_them(panel: LibraryPanel, qtbot: QtBot) -> None:
     choose(panel, "old.h5", "new.h5")
-    with qtbot.waitSignal(panel._state.panel_wanted) as wanted:
+    with qtbot.waitSignal(panel._session.panel_wanted) as wanted:
         panel.open_selected()
     assert wanted.args == ["live"]
-    assert {opened.name for opened in panel._state.runs.values()} == {"the old one", "the new one"}
+    assert {opened.name for opened in panel._session.runs.values()} == {"the old one", "the new one"}
 
 
 def test_that_enter_opens_the_run(panel: LibraryPanel, qtbot: QtBot) -> None:
     panel.view.setFocus()
     panel.view.selectRow(1)
-    with qtbot.waitSignal(panel._state.run_added):
+    with qtbot.waitSignal(panel._session.run_added):
         panel.view.activated.emit(panel.filtered.index(1, TITLE))
-    assert [opened.name for opened in panel._state.runs.values()] == ["the old one"]
+    assert [opened.name for opened in panel._session.runs.values()] == ["the old one"]
 
 
 def test_that_a_new_name_is_kept_on_disk_and_in_the_window(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
@@ -120,7 +120,7 @@ def test_that_a_new_name_is_kept_on_disk_and_in_the_window(panel: LibraryPanel, 
     panel.filtered.setData(panel.filtered.index(1, TITLE), "a better name")
     qtbot.waitUntil(lambda: "a better name" in column(panel, TITLE))
     assert read_entry(folder / "old.h5").title == "a better name"
-    assert [opened.name for opened in panel._state.runs.values()] == ["a better name"]
+    assert [opened.name for opened in panel._session.runs.values()] == ["a better name"]
 
 
 def test_that_a_note_is_kept_and_shown(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
@@ -167,7 +167,7 @@ def test_that_deleting_asks_first_and_can_be_declined(
     panel.bar.yes.click()
     qtbot.waitUntil(lambda: panel.table.rowCount() == 1)
     assert gone == [folder / "old.h5"]
-    assert not panel._state.runs
+    assert not panel._session.runs
 
 
 def test_that_what_cannot_be_deleted_is_told(
@@ -179,7 +179,7 @@ def test_that_what_cannot_be_deleted_is_told(
     monkeypatch.setattr(panel_module, "delete", refuse)
     choose(panel, "old.h5")
     panel.ask_to_delete()
-    with qtbot.waitSignal(panel._state.notice) as told:
+    with qtbot.waitSignal(panel._session.notice) as told:
         panel.bar.yes.click()
     assert told.args == [Problem("old.h5 cannot be moved to the bin.")]
     assert panel.table.rowCount() == 2
@@ -188,8 +188,8 @@ def test_that_what_cannot_be_deleted_is_told(
 def test_that_a_run_in_training_cannot_be_deleted(panel: LibraryPanel, qtbot: QtBot) -> None:
     choose(panel, "old.h5")
     panel.open_selected()
-    panel._state.active_key = next(iter(panel._state.runs))
-    with qtbot.waitSignal(panel._state.notice):
+    panel._session.active_key = next(iter(panel._session.runs))
+    with qtbot.waitSignal(panel._session.notice):
         panel.ask_to_delete()
     assert not panel.bar.asking
 
@@ -197,15 +197,15 @@ def test_that_a_run_in_training_cannot_be_deleted(panel: LibraryPanel, qtbot: Qt
 def test_that_an_empty_folder_says_what_to_do(qtbot: QtBot) -> None:
     panel = make_panel(qtbot, 0)
     assert panel.pages.is_empty
-    assert str(panel._state.folder) in panel.pages.empty.text.text()
-    with qtbot.waitSignal(panel._state.panel_wanted) as wanted:
+    assert str(panel._session.folder) in panel.pages.empty.text.text()
+    with qtbot.waitSignal(panel._session.panel_wanted) as wanted:
         panel.pages.empty.button.click()
     assert wanted.args == ["setup"]
 
 
 def test_that_another_folder_can_be_chosen(panel: LibraryPanel, qtbot: QtBot, tmp_path: Path) -> None:
     write_run(tmp_path / "other" / "far.h5", "from far away")
-    panel._state.set_folder(tmp_path / "other")
+    panel._session.set_folder(tmp_path / "other")
     qtbot.waitUntil(lambda: column(panel, TITLE) == ["from far away"])
     write_run(tmp_path / "other" / "near.h5", "a second one")
     qtbot.waitUntil(lambda: panel.table.rowCount() == 2)
@@ -217,7 +217,7 @@ def test_that_losses_are_short_and_nan_is_said(value: float | None, text: str) -
 
 
 def test_that_metrics_have_their_names_and_units_and_odd_dates_are_kept() -> None:
-    run = Entry(Path("a.h5"), "a", val_accuracy=0.98765)
+    run = LibraryEntry(Path("a.h5"), "a", val_accuracy=0.98765)
     assert (metric_text(run), metric_text(replace(run, val_accuracy=None))) == ("98.77 %", "–")
     assert metric_text(replace(run, metric=Metric("iou", "Mean IoU", "overlap"))) == "mean IoU 98.77 %"
     steps = Metric("return", "Return", "steps", unit="steps")

@@ -13,7 +13,7 @@ from precgui.config import RunConfig
 from precgui.events import Evaluated, Incident, RunEnded, RunStarted, StepDone
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.run_list import DETAIL
-from precgui.gui.session import OpenRun, Problem, State
+from precgui.gui.session import OpenRun, Problem, Session
 from precgui.gui.theme import themes
 from precgui.runs.live import LiveRun
 from tests.gui.plotted import ArrayRun, training_run
@@ -23,26 +23,26 @@ pytestmark = pytest.mark.qt_log_ignore("does not support propagateSizeHints")  #
 
 
 @pytest.fixture
-def state() -> State:
-    return State()
+def session() -> Session:
+    return Session()
 
 
 @pytest.fixture
-def add(state: State) -> Add:
+def add(session: Session) -> Add:
     """Open a run in the state as the window does."""
 
     def open_run(run: ArrayRun | LiveRun, name: str = "") -> str:
-        index = len(state.runs)
-        state.runs[run.run_id] = OpenRun(run.run_id, run, name or run.title, index % 7, index % 4)
-        state.run_added.emit(run.run_id)
+        index = len(session.runs)
+        session.runs[run.run_id] = OpenRun(run.run_id, run, name or run.title, index % 7, index % 4)
+        session.run_added.emit(run.run_id)
         return run.run_id
 
     return open_run
 
 
 @pytest.fixture
-def panel(qtbot: QtBot, state: State) -> LivePanel:
-    made = LivePanel(state)
+def panel(qtbot: QtBot, session: Session) -> LivePanel:
+    made = LivePanel(session)
     made.resize(1100, 760)
     qtbot.addWidget(made)
     return made
@@ -62,16 +62,16 @@ def item(panel: LivePanel, key: str):
     return panel.run_list._items[key]
 
 
-def test_that_an_empty_window_says_the_next_thing_to_do(panel: LivePanel, state: State, qtbot: QtBot) -> None:
+def test_that_an_empty_window_says_the_next_thing_to_do(panel: LivePanel, session: Session, qtbot: QtBot) -> None:
     assert panel.is_empty
     assert "press Start (Ctrl+R), or open a file" in panel.empty.text.text()
-    with qtbot.waitSignal(state.panel_wanted) as wanted:
+    with qtbot.waitSignal(session.panel_wanted) as wanted:
         panel.empty.button.click()
     assert wanted.args == ["setup"]
 
 
 def test_that_steps_of_a_live_run_appear_in_the_plots_and_none_is_lost(
-    panel: LivePanel, state: State, add: Add, qtbot: QtBot
+    panel: LivePanel, session: Session, add: Add, qtbot: QtBot
 ) -> None:
     run = live_run()
     add(run)
@@ -83,7 +83,7 @@ def test_that_steps_of_a_live_run_appear_in_the_plots_and_none_is_lost(
         panel.plots.data_arrived()
         panel.plots.settle()
     run.extend([Evaluated(50, 1, 0.5, 0.4, 0.9), RunEnded(1.3, "completed")])
-    state.run_changed.emit("live")
+    session.run_changed.emit("live")
     panel.plots.settle()
     curve, validation = panel.plots.frames[0].chart._drawn["live"].curves
     x, y = curve.line.getData()
@@ -94,14 +94,14 @@ def test_that_steps_of_a_live_run_appear_in_the_plots_and_none_is_lost(
 
 
 def test_that_data_reach_the_plots_on_their_own_while_the_panel_is_shown(
-    panel: LivePanel, state: State, add: Add, qtbot: QtBot
+    panel: LivePanel, session: Session, add: Add, qtbot: QtBot
 ) -> None:
     run = live_run()
     add(run)
     panel.show()
     qtbot.waitExposed(panel)
     run.extend([step(i, 1.0 / i) for i in range(1, 41)])
-    state.data_arrived.emit("live")
+    session.data_arrived.emit("live")
     curve = panel.plots.frames[0].chart._drawn["live"].curves[0]
     qtbot.waitUntil(lambda: len(curve.line.getData()[0] if curve.line.xData is not None else ()) == 40)
     qtbot.waitUntil(lambda: "loss 0.025" in item(panel, "live").data(0, DETAIL))
@@ -143,41 +143,41 @@ def test_that_pause_says_where_it_stands_and_goes_on(panel: LivePanel, add: Add,
     assert not panel.plots.paused and not panel.pause_button.isChecked()
 
 
-def test_that_the_check_box_hides_a_run_in_all_plots(panel: LivePanel, state: State, add: Add) -> None:
+def test_that_the_check_box_hides_a_run_in_all_plots(panel: LivePanel, session: Session, add: Add) -> None:
     for key in "ab":
         add(training_run(key, 200))
     item(panel, "a").setCheckState(0, Qt.CheckState.Unchecked)
-    assert not state.runs["a"].visible
+    assert not session.runs["a"].visible
     for frame in (panel.plots.frames[0], panel.plots.frames[1]):
         assert not frame.chart._drawn["a"].curves[0].line.isVisible()
         assert frame.chart._drawn["b"].curves[0].line.isVisible()
 
 
-def test_that_a_run_is_renamed_in_the_list(panel: LivePanel, state: State, add: Add) -> None:
+def test_that_a_run_is_renamed_in_the_list(panel: LivePanel, session: Session, add: Add) -> None:
     add(training_run("a", 100))
     item(panel, "a").setText(0, "  the   good one ")
-    assert state.runs["a"].name == "the good one"
+    assert session.runs["a"].name == "the good one"
     item(panel, "a").setText(0, "   ")
-    assert state.runs["a"].name == item(panel, "a").text(0) == "the good one"
+    assert session.runs["a"].name == item(panel, "a").text(0) == "the good one"
 
 
-def test_that_the_colour_of_a_run_can_be_changed(panel: LivePanel, state: State, add: Add) -> None:
+def test_that_the_colour_of_a_run_can_be_changed(panel: LivePanel, session: Session, add: Add) -> None:
     add(training_run("a", 100))
     menu = panel.run_list.colour_button.menu()
     menu.aboutToShow.emit()
     assert len(menu.actions()) == len(themes().theme.runs)
     menu.actions()[3].trigger()
-    assert state.runs["a"].colour_index == 3
+    assert session.runs["a"].colour_index == 3
     pen = panel.plots.frames[0].chart._drawn["a"].curves[0].line.opts["pen"]
     assert pen.color().name() == themes().theme.runs[3]
 
 
-def test_that_closing_a_run_takes_it_out_of_plots_and_list(panel: LivePanel, state: State, add: Add) -> None:
+def test_that_closing_a_run_takes_it_out_of_plots_and_list(panel: LivePanel, session: Session, add: Add) -> None:
     for key in "ab":
         add(training_run(key, 100))
     panel.run_list.tree.setCurrentItem(item(panel, "a"))
     panel.run_list.close_button.click()
-    assert list(state.runs) == ["b"] and "a" not in panel.plots.frames[0].chart._drawn
+    assert list(session.runs) == ["b"] and "a" not in panel.plots.frames[0].chart._drawn
     panel.run_list.close_button.click()
     assert panel.is_empty
 
@@ -191,20 +191,20 @@ def test_that_long_names_are_elided_and_told_in_full_on_hover(panel: LivePanel, 
     assert item(panel, "a").toolTip(0).startswith(name)
 
 
-def test_that_runs_that_were_open_before_the_panel_are_shown(qtbot: QtBot, state: State, add: Add) -> None:
+def test_that_runs_that_were_open_before_the_panel_are_shown(qtbot: QtBot, session: Session, add: Add) -> None:
     add(training_run("a", 100))
-    panel = LivePanel(state)
+    panel = LivePanel(session)
     qtbot.addWidget(panel)
     assert "a" in panel.plots.frames[0].chart._drawn
     assert panel.run_list.tree.topLevelItemCount() == 1
 
 
 def test_that_a_plot_that_cannot_be_saved_becomes_a_notice(
-    panel: LivePanel, state: State, add: Add, qtbot: QtBot, tmp_path
+    panel: LivePanel, session: Session, add: Add, qtbot: QtBot, tmp_path
 ) -> None:
     add(training_run("a", 100))
     frame = panel.plots.frames[0]
-    with qtbot.waitSignal(state.notice) as told:
+    with qtbot.waitSignal(session.notice) as told:
         frame.saver.save(frame.chart, "svg", tmp_path / "missing" / "loss.svg")
     assert isinstance(told.args[0], Problem) and "not saved" in told.args[0].message
 

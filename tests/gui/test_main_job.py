@@ -13,7 +13,7 @@ from precgui.gui.notices import Notices
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.setup.panel import SetupPanel
-from precgui.gui.session import State
+from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
 from precgui.gui.workers import child_process
@@ -21,14 +21,14 @@ from precgui.runs.file.reader import open_run
 from tests.gui.conftest import close_window
 
 
-def open_window(qtbot: QtBot) -> tuple[Window, State]:
+def open_window(qtbot: QtBot) -> tuple[Window, Session]:
     window = Window(Settings(), Notices())
-    state = State(window)
-    window.attach(state)
+    session = Session(window)
+    window.attach(session)
     window.resize(1280, 800)
     window.show()
     qtbot.waitExposed(window)
-    return window, state
+    return window, session
 
 
 def panel(window: Window, name: str, kind: type[QWidget]) -> QWidget:
@@ -55,7 +55,7 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child_process, "KILL_AFTER_S", 60.0)  # however busy the machine is, the process ends by itself
-    window, state = open_window(qtbot)
+    window, session = open_window(qtbot)
     setup = panel(window, "setup", SetupPanel)
     assert isinstance(setup, SetupPanel)
 
@@ -65,8 +65,8 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(
     qtbot.mouseClick(setup.start_button, Qt.MouseButton.LeftButton)
     live = panel(window, "live", LivePanel)
     assert isinstance(live, LivePanel)
-    (one,) = state.runs
-    first = state.runs[one].run
+    (one,) = session.runs
+    first = session.runs[one].run
     qtbot.waitUntil(lambda: len(first.series("loss")[0]) > 100)
 
     # Points are in the plot while it runs; Stop ends it.
@@ -88,22 +88,22 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(
     qtbot.mouseClick(setup.precision.cards["fp32"].button, Qt.MouseButton.LeftButton)
     type_into(qtbot, setup, "train.epochs", "3")
     qtbot.mouseClick(setup.start_button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: len(state.runs) == 2)
-    two = list(state.runs)[1]
-    second = state.runs[two].run
+    qtbot.waitUntil(lambda: len(session.runs) == 2)
+    two = list(session.runs)[1]
+    second = session.runs[two].run
     qtbot.waitUntil(lambda: second.status == "completed")
     assert_drawn(live, two, *second.series("loss"))
     assert_drawn(live, one, steps, losses)
     close_window(qtbot, window)
 
     # Tomorrow: another window, the same folder, both files opened from the library.
-    window, state = open_window(qtbot)
+    window, session = open_window(qtbot)
     library = panel(window, "library", LibraryPanel)
     assert isinstance(library, LibraryPanel)
     qtbot.waitUntil(lambda: library.filtered.rowCount() == 2)
     library.view.selectAll()
     library.open_selected()
-    reopened = {opened.run.config.precision: opened.run for opened in state.runs.values()}
+    reopened = {opened.run.config.precision: opened.run for opened in session.runs.values()}
     np.testing.assert_array_equal(reopened["bf16-amp"].series("loss"), (steps, losses))
     np.testing.assert_array_equal(reopened["fp32"].series("loss"), second.series("loss"))
     live = panel(window, "live", LivePanel)

@@ -14,7 +14,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.notices import LIMIT, Entry, Notice, Notices, caught, crash_log
+from precgui.gui.notices import LIMIT, Notice, NoticeEntry, Notices, caught, crash_log
 from precgui.gui.shell.banners import Banner, NoticeList
 from precgui.gui.shell.window import Window
 
@@ -60,7 +60,7 @@ def test_that_reading_marks_all_until_the_next_comes() -> None:
 def test_that_a_late_listener_hears_what_was_posted_before() -> None:
     notices = Notices()
     notices.post(Notice("info", "early"))
-    heard: list[Entry] = []
+    heard: list[NoticeEntry] = []
     notices.subscribe(heard.append)
     assert [entry.notice.text for entry in heard] == ["early"]
 

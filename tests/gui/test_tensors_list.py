@@ -14,12 +14,12 @@ from precgui.gui.panels.formats.recorded import recorded as recorded_row
 from precgui.gui.panels.tensors.model import AMAX, BAD, NAME, OVERFLOW, SAFE, UNDERFLOW
 from precgui.gui.panels.tensors.panel import TensorsPanel
 from precgui.gui.plots.signals import grouped
-from precgui.gui.session import State
+from precgui.gui.session import Session
 from precgui.runs.tensors.grouping import ALL
-from tests.gui.test_tensors_panel import NAMES, cell, event, long_record, odd, panel, recorded, state
+from tests.gui.test_tensors_panel import NAMES, cell, event, long_record, odd, panel, recorded, session
 from tests.runs.synthetic import live_run, open_writer
 
-__all__ = ["panel", "state"]
+__all__ = ["panel", "session"]
 
 
 def shown(panel: TensorsPanel) -> list[str]:
@@ -27,9 +27,9 @@ def shown(panel: TensorsPanel) -> list[str]:
 
 
 def test_that_the_list_can_be_filtered_by_parts_of_names(
-    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+    session.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
     qtbot.keyClicks(panel.filter, "B. WEI")
     assert shown(panel) == [ALL, "b.weight"]
@@ -39,9 +39,9 @@ def test_that_the_list_can_be_filtered_by_parts_of_names(
 
 
 def test_that_a_sorted_list_follows_the_format_once_it_has_settled(
-    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+    session.open_file(recorded(tmp_path / "run.h5"))
     panel.list.sortByColumn(OVERFLOW, Qt.SortOrder.DescendingOrder)
     assert shown(panel) == [ALL, *NAMES]
     panel.bar.slider.setValue(16)
@@ -53,25 +53,27 @@ def test_that_a_sorted_list_follows_the_format_once_it_has_settled(
     assert shown(panel) == [ALL, "a", "b"]
 
 
-def test_that_the_tensor_that_broke_first_comes_first(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
-    state.open_file(long_record(tmp_path / "run.h5", 9, 5))
+def test_that_the_tensor_that_broke_first_comes_first(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
+    session.open_file(long_record(tmp_path / "run.h5", 9, 5))
     assert not panel.list.isColumnHidden(BAD)
     assert [cell(panel, row, BAD) for row in range(3)] == ["step 5", "step 5", "–"]
     for order in (Qt.SortOrder.AscendingOrder, Qt.SortOrder.DescendingOrder):
         panel.list.sortByColumn(BAD, order)
         assert shown(panel) == [ALL, "a.weight", "b.weight"]
-    state.open_file(recorded(tmp_path / "well.h5"))
+    session.open_file(recorded(tmp_path / "well.h5"))
     panel.bar.run_choice.setCurrentIndex(1)
     panel.bar.run_choice.activated.emit(1)
     assert panel.list.isColumnHidden(BAD)
 
 
-def test_that_a_run_without_a_finite_number_promises_nothing(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
+def test_that_a_run_without_a_finite_number_promises_nothing(
+    panel: TensorsPanel, session: Session, tmp_path: Path
+) -> None:
     nothing = TensorStats(1, 0.1, "gradient", NAMES, (1, 1), *only_nan())
     with open_writer(tmp_path / "run.h5") as emit:
         for each in (RunStarted(0.0, 1, 1, "cpu"), nothing, RunEnded(1.0, "completed")):
             emit(each)
-    state.open_file(tmp_path / "run.h5")
+    session.open_file(tmp_path / "run.h5")
     assert "Not one finite number was recorded of the gradients." in panel.verdict.text()
     assert [cell(panel, 0, column) for column in (UNDERFLOW, OVERFLOW, SAFE, AMAX)] == ["–"] * 4
 
@@ -85,9 +87,9 @@ def only_nan() -> tuple[bytes, bytes]:
 
 
 def test_that_numbers_are_copied_with_all_their_digits(
-    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+    session.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
     panel.list.setFocus()
     qtbot.keyClick(panel.list, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
@@ -101,8 +103,8 @@ def test_that_numbers_are_copied_with_all_their_digits(
     )
 
 
-def test_that_a_cell_of_the_picture_tells_its_numbers(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+def test_that_a_cell_of_the_picture_tells_its_numbers(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
+    session.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
     assert panel.spectrogram.told(12.4, -30) == ("Looked at in step 12\n2⁻³⁰ to 2⁻²⁹: 40 % of the elements, 40 of 100")
     assert panel.spectrogram.told(12.4, -29).endswith("0 % of the elements, 0 of 100")
@@ -110,9 +112,9 @@ def test_that_a_cell_of_the_picture_tells_its_numbers(panel: TensorsPanel, state
 
 
 def test_that_keys_go_from_look_to_look_and_back_to_the_whole(
-    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    state.open_file(recorded(tmp_path / "run.h5", 5))
+    session.open_file(recorded(tmp_path / "run.h5", 5))
     for key, step in ((Qt.Key.Key_Left, 5), (Qt.Key.Key_Left, 4), (Qt.Key.Key_Right, 5), (Qt.Key.Key_Right, 5)):
         qtbot.keyClick(panel.spectrogram, key)
         assert panel.moment.text.text().startswith(f"{ALL}, step {step}")
@@ -125,10 +127,10 @@ def test_that_keys_go_from_look_to_look_and_back_to_the_whole(
 
 
 def test_that_a_run_that_goes_on_moves_nothing_under_the_hand(
-    panel: TensorsPanel, state: State, tmp_path: Path
+    panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
     run = live_run([event(step) for step in range(1, 9)])
-    state._add(run)
+    session._add(run)
     panel._take_runs()
     panel.list.choose(2)
     resets: list[bool] = []

@@ -17,7 +17,7 @@ from precgui.gui.panels.tensors import incremental_reader as reading
 from precgui.gui.panels.tensors import panel as panel_module
 from precgui.gui.panels.tensors.model import AMAX, CHANGED, NAME, OVERFLOW, SAFE, UNDERFLOW
 from precgui.gui.panels.tensors.panel import TensorsPanel
-from precgui.gui.session import State
+from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.tensors.grouping import ALL
 from precgui.runs.tensors.overview import FEWEST_COLUMNS, MOST_COLUMNS
@@ -49,13 +49,13 @@ def recorded(path: Path, steps: int = 30, precision: str = "fp32") -> Path:
 
 
 @pytest.fixture
-def state(qtbot: QtBot) -> State:
-    return State()
+def session(qtbot: QtBot) -> Session:
+    return Session()
 
 
 @pytest.fixture
-def panel(qtbot: QtBot, state: State) -> TensorsPanel:
-    made = TensorsPanel(state)
+def panel(qtbot: QtBot, session: Session) -> TensorsPanel:
+    made = TensorsPanel(session)
     qtbot.addWidget(made)
     made.resize(1200, 700)
     made.show()
@@ -78,20 +78,22 @@ def wait(panel: TensorsPanel) -> None:
         QCoreApplication.processEvents()
 
 
-def test_that_an_empty_panel_says_what_to_do(panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot) -> None:
+def test_that_an_empty_panel_says_what_to_do(
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
+) -> None:
     assert panel.empty.isVisible()
     assert "start one" in panel.empty.text.text()
-    state.open_file(write_run(tmp_path / "plain.h5"))
+    session.open_file(write_run(tmp_path / "plain.h5"))
     assert panel.empty.isVisible()
     assert "record.tensors" in panel.empty.text.text()
-    with qtbot.waitSignal(state.panel_wanted):
+    with qtbot.waitSignal(session.panel_wanted):
         panel.empty.button.click()
 
 
 def test_that_every_tensor_is_listed_with_what_the_format_would_do(
-    panel: TensorsPanel, state: State, tmp_path: Path
+    panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+    session.open_file(recorded(tmp_path / "run.h5"))
     assert [cell(panel, row, NAME) for row in range(3)] == [ALL, *NAMES]
     assert [cell(panel, row, UNDERFLOW) for row in range(3)] == ["20 %", "40 %", "0 %"]
     assert cell(panel, 1, AMAX) == "1.46e-03"
@@ -111,9 +113,9 @@ def test_that_every_tensor_is_listed_with_what_the_format_would_do(
 
 
 def test_that_the_picture_follows_the_list_and_the_lines_the_slider(
-    panel: TensorsPanel, state: State, tmp_path: Path
+    panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+    session.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
     image = panel.spectrogram.image
     bottom = round(image.mapRectToView(image.boundingRect()).y())
@@ -128,9 +130,9 @@ def test_that_the_picture_follows_the_list_and_the_lines_the_slider(
 
 
 def test_that_the_list_is_sorted_by_a_click_and_keeps_the_choice(
-    panel: TensorsPanel, state: State, tmp_path: Path
+    panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+    session.open_file(recorded(tmp_path / "run.h5"))
     panel.list.sortByColumn(UNDERFLOW, Qt.SortOrder.DescendingOrder)
     assert [panel.list.order.index(row, NAME).data() for row in range(3)] == [ALL, "a.weight", "b.weight"]
     panel.list.choose(2)
@@ -138,8 +140,8 @@ def test_that_the_list_is_sorted_by_a_click_and_keeps_the_choice(
     assert panel.list.chosen() == 2
 
 
-def test_that_updates_show_how_much_changed(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+def test_that_updates_show_how_much_changed(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
+    session.open_file(recorded(tmp_path / "run.h5"))
     assert panel.list.isColumnHidden(CHANGED)
     panel.bar.kind_choice.setCurrentIndex(panel.bar.kind_choice.findData("update"))
     panel.bar.kind_choice.activated.emit(1)
@@ -180,10 +182,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_that_no_row_of_a_long_record_is_hidden(
-    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
     steps, bad = MOST_COLUMNS + 20, 334
-    state.open_file(long_record(tmp_path / "run.h5", steps, bad))
+    session.open_file(long_record(tmp_path / "run.h5", steps, bad))
     assert panel.view is not None
     assert len(panel.view.steps) == FEWEST_COLUMNS
     assert f"So far {FEWEST_COLUMNS} of {steps} recorded steps are read." in panel.verdict.text()
@@ -209,7 +211,7 @@ def test_that_no_row_of_a_long_record_is_hidden(
 
 @pytest.mark.usefixtures("few")
 def test_that_steps_that_the_events_name_are_in_the_first_picture(
-    panel: TensorsPanel, state: State, tmp_path: Path
+    panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
     with open_writer(tmp_path / "run.h5") as emit:
         emit(RunStarted(0.0, 300, 300, "cpu"))
@@ -217,15 +219,15 @@ def test_that_steps_that_the_events_name_are_in_the_first_picture(
             emit(odd(step) if step == 117 else event(step))
         emit(Incident(11.7, 117, "nonfinite_gradient", "error", "gradients not finite"))
         emit(RunEnded(9.0, "completed"))
-    state.open_file(tmp_path / "run.h5")
+    session.open_file(tmp_path / "run.h5")
     assert "So far" in panel.verdict.text()
     assert panel.spectrogram.bad.data["x"].tolist() == [117]
 
 
 def test_that_overflow_is_marked_for_the_format_and_scale_asked_about(
-    panel: TensorsPanel, state: State, tmp_path: Path
+    panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+    session.open_file(recorded(tmp_path / "run.h5"))
     assert not len(panel.spectrogram.over.data)
     drag(panel, 12)
     assert panel.spectrogram.over.data["x"].tolist() == list(range(1, 31))
@@ -234,18 +236,18 @@ def test_that_overflow_is_marked_for_the_format_and_scale_asked_about(
 
 
 def test_that_a_live_run_adds_up_rows_that_it_no_longer_holds(
-    panel: TensorsPanel, state: State, monkeypatch: pytest.MonkeyPatch
+    panel: TensorsPanel, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("precgui.runs.live.MOST_BYTES", 30_000)
-    state._add(live_run([odd(step) if step == 7 else event(step) for step in range(1, 60)]))
+    session._add(live_run([odd(step) if step == 7 else event(step) for step in range(1, 60)]))
     panel._take_runs()
     assert panel.view is not None
     assert panel.view.histograms(0).sum() == 200 * 59 + 4
     assert panel.spectrogram.bad.data["x"].tolist() == [7]
 
 
-def test_that_the_theme_reaches_the_pictures(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+def test_that_the_theme_reaches_the_pictures(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
+    session.open_file(recorded(tmp_path / "run.h5"))
     for mode in ("dark", "light"):
         themes().set_mode(mode)  # type: ignore[arg-type]
         assert panel.spectrogram.backgroundBrush().color().name() == themes().theme.base
@@ -257,13 +259,13 @@ def test_that_the_limits_of_the_format_are_named_on_the_lines(panel: TensorsPane
     assert texts == {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
 
 
-def test_that_exact_predictions_are_told_from_bounds(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+def test_that_exact_predictions_are_told_from_bounds(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
+    session.open_file(recorded(tmp_path / "run.h5"))
     for scale, word in ((0, "exact"), (7, "exact"), (-1, "lower bound")):
         drag(panel, scale)
         assert panel.bar.certainty.text() == word
     assert "above the rounding noise" in panel.verdict.text()
-    state.open_file(recorded(tmp_path / "narrow.h5", precision="fp16-amp"))
+    session.open_file(recorded(tmp_path / "narrow.h5", precision="fp16-amp"))
     panel.bar.run_choice.setCurrentIndex(1)
     panel.bar.run_choice.activated.emit(1)
     drag(panel, 0)
@@ -273,9 +275,9 @@ def test_that_exact_predictions_are_told_from_bounds(panel: TensorsPanel, state:
 
 
 def test_that_a_slider_that_is_dragged_is_answered_at_a_pace_and_in_the_end(
-    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+    session.open_file(recorded(tmp_path / "run.h5"))
     wait(panel)
     answers: list[int] = []
     panel.bar.asked.connect(lambda: answers.append(panel.bar.log2_scale))
@@ -286,8 +288,10 @@ def test_that_a_slider_that_is_dragged_is_answered_at_a_pace_and_in_the_end(
     assert "2³⁰" in panel.verdict.text()
 
 
-def test_that_layers_stand_in_the_list_with_what_they_hold(panel: TensorsPanel, state: State, tmp_path: Path) -> None:
-    state.open_file(recorded(tmp_path / "run.h5"))
+def test_that_layers_stand_in_the_list_with_what_they_hold(
+    panel: TensorsPanel, session: Session, tmp_path: Path
+) -> None:
+    session.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(2)
     panel.bar.grouping.setCurrentText("each sort")
     panel.bar.grouping.activated.emit(3)
@@ -301,18 +305,18 @@ def test_that_layers_stand_in_the_list_with_what_they_hold(panel: TensorsPanel, 
 
 
 def test_that_a_number_of_a_tensor_is_shown_bit_by_bit(
-    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    formats = FormatsPanel(state)
+    formats = FormatsPanel(session)
     qtbot.addWidget(formats)
-    state.open_file(recorded(tmp_path / "run.h5"))
+    session.open_file(recorded(tmp_path / "run.h5"))
     drag(panel, 3)
     panel.list.choose(2)
     actions = {action.text().partition(":")[0]: action for action in panel.moment.bits.menu().actions()}
     assert set(actions) == {"Largest"}  # the others were not recorded here
     wanted: list[object] = []
-    state.panel_wanted.connect(wanted.append)
-    state.number_wanted.connect(lambda number, names: wanted.append((number, names)))
+    session.panel_wanted.connect(wanted.append)
+    session.number_wanted.connect(lambda number, names: wanted.append((number, names)))
     actions["Largest"].trigger()
     assert wanted == ["formats", ("192.0", ["fp16", "fp32", "bf16"])]
     bits = formats.tab(0)
@@ -323,16 +327,16 @@ def test_that_a_number_of_a_tensor_is_shown_bit_by_bit(
 
 
 def test_that_tensors_of_a_run_that_another_process_writes_are_followed(
-    panel: TensorsPanel, state: State, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state._follower.setInterval(20)
+    session._follower.setInterval(20)
     panel._later.setInterval(20)
     monkeypatch.setattr(panel_module, "REFRESH_MS", 20)
     with open_writer(tmp_path / "run.h5") as emit:
         emit(RunStarted(0.0, 9, 9, "cpu"))
         emit(event(1))
         emit.flush()
-        key = state.open_file(tmp_path / "run.h5")
+        key = session.open_file(tmp_path / "run.h5")
         for step in range(2, 2 * MOST_COLUMNS):
             emit(event(step))
         emit.flush()
@@ -340,4 +344,4 @@ def test_that_tensors_of_a_run_that_another_process_writes_are_followed(
         assert cell(panel, 0, UNDERFLOW) == "20 %"
         emit(RunEnded(1.0, "completed"))
     assert key is not None
-    qtbot.waitUntil(lambda: state.runs[key].run.status == "completed")
+    qtbot.waitUntil(lambda: session.runs[key].run.status == "completed")

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QLabel, QMenu, QTreeWidget, QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.notices import Notices
-from precgui.gui.session import Problem, State
+from precgui.gui.session import Problem, Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.actions import ACTIONS, SUBMENUS
 from precgui.gui.shell.command_palette import CommandPalette, KeyList, match
@@ -35,7 +35,7 @@ def working(qtbot: QtBot, notices: Notices) -> Iterator[Window]:
     made = Window(Settings(), notices)
     made.show()
     qtbot.waitExposed(made)
-    made.attach(State(made))
+    made.attach(Session(made))
     yield made
     close_window(qtbot, made)
 
@@ -109,7 +109,7 @@ def test_that_only_the_shown_panel_is_made_at_first(working: Window) -> None:
 def test_that_a_panel_that_is_not_there_says_so_in_its_place(qtbot: QtBot) -> None:
     host = PanelHost([PanelSpec("lost", "Lost", "info", "precgui.gui.panels.lost:LostPanel", "")])
     qtbot.addWidget(host)
-    host.attach(State(host))
+    host.attach(Session(host))
     texts = [label.text() for label in host.panels["lost"].findChildren(QLabel)]
     assert len(texts) == 1
     assert texts[0].startswith("The panel Lost could not be loaded: No module named")
@@ -248,7 +248,7 @@ def drop(window: Window, *paths: Path) -> None:
 
 def test_that_dropped_files_are_opened_shown_and_remembered(working: Window, run_file: Path) -> None:
     drop(working, run_file)
-    assert working.state is not None and len(working.state.runs) == 1
+    assert working.session is not None and len(working.session.runs) == 1
     assert working.host.current == "live"
     menu = QMenu()
     working.files.fill_recent(menu)
@@ -259,7 +259,7 @@ def test_that_a_file_that_is_no_run_becomes_a_notice(working: Window, notices: N
     stranger = tmp_path / "notes.h5"
     stranger.write_text("not a run", encoding="utf-8")
     drop(working, stranger)
-    assert working.state is not None and not working.state.runs
+    assert working.session is not None and not working.session.runs
     assert "notes.h5" in notices.entries()[0].notice.text
     assert working.host.current == "setup"
 
@@ -272,8 +272,8 @@ def test_that_a_recent_file_that_is_gone_cannot_be_chosen(working: Window, tmp_p
 
 
 def test_that_a_problem_of_the_state_is_shown(working: Window, notices: Notices) -> None:
-    assert working.state is not None
-    working.state.notice.emit(Problem("The disk is full.", "details", "warning"))
+    assert working.session is not None
+    working.session.notice.emit(Problem("The disk is full.", "details", "warning"))
     entry = notices.entries()[0]
     assert (entry.notice.severity, entry.notice.text, entry.notice.details) == (
         "warning",

@@ -8,10 +8,10 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.gui.panels.setup.panel import SetupPanel
-from precgui.gui.session import State
+from precgui.gui.session import Session
 
 
-class Orders(State):
+class Orders(Session):
     """A state that takes orders and trains nothing."""
 
     def __init__(self) -> None:
@@ -23,13 +23,13 @@ class Orders(State):
 
 
 @pytest.fixture
-def state() -> Orders:
+def session() -> Orders:
     return Orders()
 
 
 @pytest.fixture
-def panel(qtbot: QtBot, state: Orders) -> SetupPanel:
-    made = SetupPanel(state)
+def panel(qtbot: QtBot, session: Orders) -> SetupPanel:
+    made = SetupPanel(session)
     qtbot.addWidget(made)
     made.show()
     made.form.set_value(RunConfig(task="/somewhere/mine.py:make_task"))
@@ -44,27 +44,27 @@ def answer(panel: SetupPanel, text: str) -> None:
     assert panel.consent.question is None
 
 
-def test_that_nothing_runs_without_consent(panel: SetupPanel, state: Orders) -> None:
+def test_that_nothing_runs_without_consent(panel: SetupPanel, session: Orders) -> None:
     panel.start()
-    assert state.ordered == []
+    assert session.ordered == []
     answer(panel, "Cancel")
-    assert state.ordered == []
+    assert session.ordered == []
 
 
-def test_that_the_run_starts_with_consent_and_is_not_asked_for_again(panel: SetupPanel, state: Orders) -> None:
+def test_that_the_run_starts_with_consent_and_is_not_asked_for_again(panel: SetupPanel, session: Orders) -> None:
     panel.start()
     answer(panel, "Run this code")
     panel.start()
-    assert state.ordered == ["/somewhere/mine.py:make_task"] * 2
+    assert session.ordered == ["/somewhere/mine.py:make_task"] * 2
 
 
-def test_that_consent_to_one_file_is_none_to_another(panel: SetupPanel, state: Orders) -> None:
+def test_that_consent_to_one_file_is_none_to_another(panel: SetupPanel, session: Orders) -> None:
     panel.start()
     answer(panel, "Run this code")
     panel.form.set_value(RunConfig(task="other.module:make"))
     panel.start()
     assert panel.consent.question is not None
-    assert len(state.ordered) == 1
+    assert len(session.ordered) == 1
 
 
 def test_that_refusal_is_what_enter_and_escape_give(panel: SetupPanel) -> None:
@@ -78,7 +78,7 @@ def test_that_refusal_is_what_enter_and_escape_give(panel: SetupPanel) -> None:
     box.close()
 
 
-def test_that_the_tasks_of_precgui_need_no_consent(panel: SetupPanel, state: Orders) -> None:
+def test_that_the_tasks_of_precgui_need_no_consent(panel: SetupPanel, session: Orders) -> None:
     panel.form.set_value(RunConfig(task="text"))
     panel.start()
-    assert state.ordered == ["text"]
+    assert session.ordered == ["text"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.notices import Notices
-from precgui.gui.session import State
+from precgui.gui.session import Session
 from precgui.gui.settings import FIELDS, Settings
 from precgui.gui.shell.window import Window
 from tests.gui.conftest import close_window
@@ -77,7 +77,7 @@ def test_that_recent_files_are_few_and_newest_first(tmp_path: Path) -> None:
 # The end ---------------------------------------------------------------------------------------------------
 
 
-class Busy(State):
+class Busy(Session):
     """A state in which a run goes on until it is told to end."""
 
     def __init__(self) -> None:
@@ -96,28 +96,28 @@ class Busy(State):
 
 
 def test_that_closing_during_a_run_asks_and_can_be_declined(qtbot: QtBot, notices: Notices) -> None:
-    window, state = Window(Settings(), notices), Busy()
+    window, session = Window(Settings(), notices), Busy()
     window.show()
-    window.attach(state)
+    window.attach(session)
     window.close()
     question = window.closing.question
     assert window.isVisible() and question is not None
     keep = next(button for button in question.buttons() if button.text() == "Keep running")
     keep.click()
-    assert window.isVisible() and window.closing.question is None and not state.asked
+    assert window.isVisible() and window.closing.question is None and not session.asked
     window.close()
     assert window.closing.question is not None
     stop = next(button for button in window.closing.question.buttons() if button.text() == "Stop and close")
     stop.click()
     qtbot.waitUntil(lambda: not window.isVisible())
-    assert state.asked == ["shutdown"]
+    assert session.asked == ["shutdown"]
     window.deleteLater()
 
 
 def test_that_an_idle_window_closes_at_once(qtbot: QtBot, notices: Notices) -> None:
     window = Window(Settings(), notices)
     window.show()
-    window.attach(State(window))
+    window.attach(Session(window))
     window.close()
     assert window.closing.question is None
     qtbot.waitUntil(lambda: not window.isVisible())

@@ -12,10 +12,10 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import PRECISIONS, RECIPES, RunConfig, load
 from precgui.gui.panels.setup.panel import SetupPanel, command, value_text
-from precgui.gui.session import State
+from precgui.gui.session import Session
 
 
-class Orders(State):
+class Orders(Session):
     """A state that takes orders and trains nothing."""
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ def panel(qtbot: QtBot) -> SetupPanel:
 
 
 def orders(panel: SetupPanel) -> Orders:
-    assert isinstance(panel._state, Orders)
-    return panel._state
+    assert isinstance(panel._session, Orders)
+    return panel._session
 
 
 def line(panel: SetupPanel, path: str) -> QLineEdit:
@@ -54,7 +54,7 @@ def line(panel: SetupPanel, path: str) -> QLineEdit:
 def test_that_a_click_chooses_the_precision_that_starts(panel: SetupPanel, qtbot: QtBot) -> None:
     for precision in PRECISIONS:
         panel.precision.cards[precision].button.click()
-        with qtbot.waitSignal(panel._state.panel_wanted) as wanted:
+        with qtbot.waitSignal(panel._session.panel_wanted) as wanted:
             panel.start_button.click()
         assert wanted.args == ["live"]
         assert orders(panel).ordered.pop().precision == precision
@@ -98,7 +98,7 @@ def test_that_a_run_is_queued_while_another_trains(panel: SetupPanel, qtbot: QtB
     orders(panel).queue_changed.emit()
     assert panel.start_button.text() == "Queue run"
     assert panel.queue_button.isVisible() and panel.queue_button.text() == "1 in the queue"
-    with qtbot.assertNotEmitted(panel._state.panel_wanted):
+    with qtbot.assertNotEmitted(panel._session.panel_wanted):
         panel.start_button.click()
     panel.queue_button.menu().actions()[0].trigger()
     assert not orders(panel).queue
@@ -122,14 +122,14 @@ def test_that_a_bad_file_leaves_the_form_as_it_was(panel: SetupPanel, qtbot: QtB
     path = tmp_path / "bad.toml"
     path.write_text("[optimizer]\nlearning = 3\n", encoding="utf-8")
     before = panel.form.value()
-    with qtbot.waitSignal(panel._state.notice) as told:
+    with qtbot.waitSignal(panel._session.notice) as told:
         panel.load(path)
     assert "bad.toml cannot be used: optimizer.learning" in told.args[0].message
     assert panel.form.value() == before
 
 
 def test_that_a_folder_that_is_gone_is_told_when_saving(panel: SetupPanel, qtbot: QtBot, tmp_path: Path) -> None:
-    with qtbot.waitSignal(panel._state.notice) as told:
+    with qtbot.waitSignal(panel._session.notice) as told:
         panel.save(tmp_path / "gone" / "mine.toml")
     assert "was not saved" in told.args[0].message
 

@@ -16,7 +16,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui import config
-from precgui.gui.session import Problem, State
+from precgui.gui.session import Problem, Session
 from precgui.gui.workers import child_process
 from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun
@@ -51,18 +51,18 @@ def make_task(config):
 
 
 @pytest.fixture
-def state(qtbot: QtBot, tmp_path: Path) -> Iterator[State]:
-    state = State()
-    state.set_folder(tmp_path)
-    yield state
+def session(qtbot: QtBot, tmp_path: Path) -> Iterator[Session]:
+    session = Session()
+    session.set_folder(tmp_path)
+    yield session
     ends: list[bool] = []
-    state.shutdown(lambda: ends.append(True))
+    session.shutdown(lambda: ends.append(True))
     qtbot.waitUntil(lambda: bool(ends))
-    state.deleteLater()
+    session.deleteLater()
 
 
-def live(state: State, number: int = 0) -> LiveRun:
-    run = list(state.runs.values())[number].run
+def live(session: Session, number: int = 0) -> LiveRun:
+    run = list(session.runs.values())[number].run
     assert isinstance(run, LiveRun)
     return run
 
@@ -91,14 +91,14 @@ def saved_steps(run: LiveRun) -> int:
         return len(saved.series("loss")[0])
 
 
-def test_that_a_run_arrives_whole_and_equal_to_its_file(qtbot: QtBot, state: State) -> None:
-    state.warm_up()
-    qtbot.waitUntil(lambda: state._warm is not None and state._warm.ready)
-    warm = state._warm
-    with qtbot.waitSignal(state.idle):
-        state.start(config.load("digits-quick", [*QUICK, "record.tensors=true"]))
-        assert state._thread is warm, "torch is imported already"
-    run = live(state)
+def test_that_a_run_arrives_whole_and_equal_to_its_file(qtbot: QtBot, session: Session) -> None:
+    session.warm_up()
+    qtbot.waitUntil(lambda: session._warm is not None and session._warm.ready)
+    warm = session._warm
+    with qtbot.waitSignal(session.idle):
+        session.start(config.load("digits-quick", [*QUICK, "record.tensors=true"]))
+        assert session._thread is warm, "torch is imported already"
+    run = live(session)
     assert run.status == "completed"
     with open_run(path_of(run)) as saved:
         for name in ("loss", "scale", "grad_norm", "lr", "val_loss"):
@@ -108,27 +108,27 @@ def test_that_a_run_arrives_whole_and_equal_to_its_file(qtbot: QtBot, state: Sta
     assert count(run) == 40
 
 
-def test_that_runs_wait_for_those_before_them_whether_these_fail_or_not(qtbot: QtBot, state: State) -> None:
-    state.start(config.load("digits-quick", [*QUICK, "title=first"]))
-    with qtbot.waitSignal(state.idle):
-        state.start(config.load("digits-quick", [*QUICK, "title=second", "device=cuda:5"]))
-        state.start(config.load("digits-quick", [*QUICK, "title=third", "precision=bf16-amp"]))
-        assert [waiting.title for waiting in state.queue] == ["second", "third"]
-    assert [opened.run.status for opened in state.runs.values()] == ["completed", "failed", "completed"]
-    assert "cuda:5 is not there" in live(state, 1).message
-    assert len({(opened.colour_index, opened.dash_index) for opened in state.runs.values()}) == 3
-    assert live(state, 0).series("loss")[1][0] == pytest.approx(live(state, 2).series("loss")[1][0], abs=0.01)
+def test_that_runs_wait_for_those_before_them_whether_these_fail_or_not(qtbot: QtBot, session: Session) -> None:
+    session.start(config.load("digits-quick", [*QUICK, "title=first"]))
+    with qtbot.waitSignal(session.idle):
+        session.start(config.load("digits-quick", [*QUICK, "title=second", "device=cuda:5"]))
+        session.start(config.load("digits-quick", [*QUICK, "title=third", "precision=bf16-amp"]))
+        assert [waiting.title for waiting in session.queue] == ["second", "third"]
+    assert [opened.run.status for opened in session.runs.values()] == ["completed", "failed", "completed"]
+    assert "cuda:5 is not there" in live(session, 1).message
+    assert len({(opened.colour_index, opened.dash_index) for opened in session.runs.values()}) == 3
+    assert live(session, 0).series("loss")[1][0] == pytest.approx(live(session, 2).series("loss")[1][0], abs=0.01)
 
 
 def test_that_stop_reacts_inside_a_long_step(
-    qtbot: QtBot, state: State, gated: Path, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, session: Session, gated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child_process, "KILL_AFTER_S", 60.0)  # the process ends by itself, and its record with it
-    state.start(config.load("digits-quick", [*ON_CPU, f"task={gated}:make_task"]))
-    run = live(state)
+    session.start(config.load("digits-quick", [*ON_CPU, f"task={gated}:make_task"]))
+    run = live(session)
     qtbot.waitUntil(lambda: count(run) >= 3)
-    with qtbot.waitSignal(state.idle):
-        state.stop()
+    with qtbot.waitSignal(session.idle):
+        session.stop()
     assert run.status == "stopped"
     assert "inside step 4" in run.message
     with open_run(path_of(run)) as saved:
@@ -137,14 +137,14 @@ def test_that_stop_reacts_inside_a_long_step(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_that_a_killed_engine_fails_the_run_and_keeps_it(qtbot: QtBot, state: State) -> None:
+def test_that_a_killed_engine_fails_the_run_and_keeps_it(qtbot: QtBot, session: Session) -> None:
     problems: list[Problem] = []
-    state.notice.connect(problems.append)
-    state.start(config.load("digits-quick", ENDLESS))
-    run = live(state)
+    session.notice.connect(problems.append)
+    session.start(config.load("digits-quick", ENDLESS))
+    run = live(session)
     qtbot.waitUntil(lambda: saved_steps(run) > 0)
     flushed = saved_steps(run)
-    with qtbot.waitSignal(state.idle):
+    with qtbot.waitSignal(session.idle):
         os.kill(_engine_pid(run), signal.SIGKILL)
     assert run.status == "failed"
     assert "SIGKILL" in problems[0].message
@@ -153,13 +153,13 @@ def test_that_a_killed_engine_fails_the_run_and_keeps_it(qtbot: QtBot, state: St
         assert len(saved.series("loss")[0]) >= flushed
 
 
-def test_that_a_crash_shows_its_last_words(qtbot: QtBot, state: State) -> None:
+def test_that_a_crash_shows_its_last_words(qtbot: QtBot, session: Session) -> None:
     problems: list[Problem] = []
-    state.notice.connect(problems.append)
-    state.start(config.load("digits-quick", ENDLESS))
-    run = live(state)
+    session.notice.connect(problems.append)
+    session.start(config.load("digits-quick", ENDLESS))
+    run = live(session)
     qtbot.waitUntil(lambda: count(run) > 5)
-    with qtbot.waitSignal(state.idle):
+    with qtbot.waitSignal(session.idle):
         os.kill(_engine_pid(run), signal.SIGSEGV)
     assert run.status == "failed"
     assert "SIGSEGV" in problems[0].message
@@ -193,23 +193,23 @@ def test_that_nothing_is_left_when_window_and_child_are_killed(tmp_path: Path) -
     assert [each.name for each in (tmp_path / "tmp").iterdir() if each.name.startswith("precgui-")] == []
 
 
-def test_that_a_folder_that_cannot_be_written_is_one_sentence(qtbot: QtBot, state: State) -> None:
+def test_that_a_folder_that_cannot_be_written_is_one_sentence(qtbot: QtBot, session: Session) -> None:
     problems: list[Problem] = []
-    state.notice.connect(problems.append)
-    state.set_folder(Path("/proc/nowhere"))
-    with qtbot.waitSignal(state.idle):
-        state.start(config.load("digits-quick", QUICK))
-    assert live(state).status == "failed"
+    session.notice.connect(problems.append)
+    session.set_folder(Path("/proc/nowhere"))
+    with qtbot.waitSignal(session.idle):
+        session.start(config.load("digits-quick", QUICK))
+    assert live(session).status == "failed"
     assert "/proc/nowhere" in problems[0].message
     assert "Traceback" not in problems[0].details
 
 
-def test_that_shutdown_during_a_run_stops_it(qtbot: QtBot, state: State) -> None:
-    state.start(config.load("digits-quick", ENDLESS))
-    run = live(state)
+def test_that_shutdown_during_a_run_stops_it(qtbot: QtBot, session: Session) -> None:
+    session.start(config.load("digits-quick", ENDLESS))
+    run = live(session)
     qtbot.waitUntil(lambda: count(run) > 5)
     ends: list[bool] = []
-    state.shutdown(lambda: ends.append(True))
+    session.shutdown(lambda: ends.append(True))
     qtbot.waitUntil(lambda: bool(ends))
     assert run.status == "stopped"
     with open_run(path_of(run)) as saved:

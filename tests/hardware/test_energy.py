@@ -12,7 +12,7 @@ import pytest
 from precgui.hardware import energy, power, rapl
 from precgui.hardware.device import Device
 from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
-from precgui.hardware.gauge import Gauge
+from precgui.hardware.gauge import ClockProbe
 from precgui.hardware.readings import Absent
 from tests.hardware import cards
 from tests.hardware.fake_nvml import install
@@ -133,13 +133,13 @@ def gpu(uuid: str) -> Device:
 
 
 def test_that_the_clock_of_the_cpu_is_not_told_beside_figures_of_a_gpu_without_an_identity():
-    with Gauge(Device("mps:0", "mps", "", "", "", {})) as gauge:
+    with ClockProbe(Device("mps:0", "mps", "", "", "", {})) as gauge:
         assert set(gauge.read().values()) == {None}
 
 
 def test_that_the_gauge_names_what_disturbs(monkeypatch):
     install(monkeypatch, cards.a100(nvmlDeviceGetCurrentClocksEventReasons=0x4 | 0x1, nvmlDeviceGetUUID="GPU-1"))
-    with Gauge(gpu("GPU-1")) as gauge:
+    with ClockProbe(gpu("GPU-1")) as gauge:
         said = gauge.remarks()
         read = gauge.read()
     assert said[0] == "The power limit holds the clocks down."
@@ -147,6 +147,6 @@ def test_that_the_gauge_names_what_disturbs(monkeypatch):
     assert read["reasons"] == ["idle", "power cap"]
     assert read["power_w"] == 263.5
     assert read["clock_mhz"] == 1290
-    with Gauge(gpu("GPU-2")) as gauge:
+    with ClockProbe(gpu("GPU-2")) as gauge:
         assert gauge.read()["clock_mhz"] is None
         assert gauge.remarks() == []

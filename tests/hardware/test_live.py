@@ -10,7 +10,7 @@ import pytest
 
 from precgui.hardware import gpm, live, rapl
 from precgui.hardware.device_readings import CPU, REASONS, GpuReader
-from precgui.hardware.live import LivePoller, Snapshot
+from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.nvml import Session, open_session
 from precgui.hardware.readings import Absent
 from tests.hardware import cards
@@ -38,12 +38,12 @@ def reader(monkeypatch, card) -> GpuReader:
     return GpuReader(opened.gpus()[0])
 
 
-def snapshots(enough: Callable[[list[Snapshot]], bool]) -> list[Snapshot]:
+def snapshots(enough: Callable[[list[HardwareSnapshot]], bool]) -> list[HardwareSnapshot]:
     """Snapshots until there are enough; asked in the thread of the poller, so that none goes by unseen."""
-    found: list[Snapshot] = []
+    found: list[HardwareSnapshot] = []
     done = threading.Event()
 
-    def emit(snapshot: Snapshot) -> None:
+    def emit(snapshot: HardwareSnapshot) -> None:
         found.append(snapshot)
         if enough(found):
             done.set()
@@ -163,7 +163,7 @@ def test_that_a_gpu_that_falls_off_the_bus_leaves_gaps_and_the_poller_goes_on(mo
     install(monkeypatch, card)
     monkeypatch.setattr(live, "SLOW_S", 0.05)
 
-    def lose_it(found: list[Snapshot]) -> bool:
+    def lose_it(found: list[HardwareSnapshot]) -> bool:
         if len(found) == 3:
             for name in card.answers.keys() | {"nvmlDeviceGetFieldValues", "nvmlDeviceGetPowerUsage"}:
                 card.answers[name] = Fails(GPU_IS_LOST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN, Against, trailing_mean, window_of
+from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN, BaselineComparison, trailing_mean, window_of
 from tests.gui.plotted import ArrayRun, training_run
 
 
@@ -29,17 +29,17 @@ def test_that_the_mean_of_what_was_there_does_not_change_when_a_run_goes_on() ->
 def test_that_the_gap_is_taken_at_the_steps_that_both_runs_have() -> None:
     long, short = training_run("long", 1000, 1), training_run("short", 400, 2)
     short.values["loss"][10] = np.nan
-    x, gap = Against(long, short, 1).series(LOSS_GAP)
+    x, gap = BaselineComparison(long, short, 1).series(LOSS_GAP)
     kept = np.delete(np.arange(400), 10)  # the baseline has nothing to compare with at step 11
     np.testing.assert_array_equal(x, kept + 1)
     np.testing.assert_allclose(gap, (long.values["loss"][:400] - short.values["loss"])[kept])
-    time_s, same = Against(long, short, 1).series(LOSS_GAP, "time_s")
+    time_s, same = BaselineComparison(long, short, 1).series(LOSS_GAP, "time_s")
     np.testing.assert_allclose(time_s, x * 0.01)
     np.testing.assert_array_equal(same, gap)
-    x, gap = Against(short, long, 1).series(LOSS_GAP)
+    x, gap = BaselineComparison(short, long, 1).series(LOSS_GAP)
     assert len(x) == 400
     assert np.isnan(gap[10])  # its own NaN is told
-    assert not Against(long, long, 20).series(LOSS_GAP)[1].any()
+    assert not BaselineComparison(long, long, 20).series(LOSS_GAP)[1].any()
 
 
 def test_that_the_mean_takes_in_an_epoch_but_never_a_large_part_of_the_run() -> None:
@@ -47,7 +47,7 @@ def test_that_the_mean_takes_in_an_epoch_but_never_a_large_part_of_the_run() -> 
     assert window_of(training_run("a", 200)) == 10
     assert window_of(training_run("a", 4)) == 1
     run = training_run("a", 2000)
-    x, mean = Against(run, run, 50).series(LOSS_MEAN)
+    x, mean = BaselineComparison(run, run, 50).series(LOSS_MEAN)
     np.testing.assert_allclose(mean[-1], run.values["loss"][-50:].mean())
     assert len(x) == 2000
 
@@ -55,10 +55,10 @@ def test_that_the_mean_takes_in_an_epoch_but_never_a_large_part_of_the_run() -> 
 def test_that_nothing_recorded_yet_gives_nothing() -> None:
     empty = ArrayRun()
     for name in (LOSS_MEAN, LOSS_GAP, "val_loss"):
-        assert [len(part) for part in Against(empty, training_run("a"), 10).series(name)] == [0, 0]
+        assert [len(part) for part in BaselineComparison(empty, training_run("a"), 10).series(name)] == [0, 0]
 
 
 def test_that_the_gap_of_a_finished_run_grows_as_long_as_the_baseline_runs() -> None:
     done, going = training_run("done"), training_run("going", status="running")
-    assert Against(done, going, 1).status == "running"
-    assert Against(done, done, 1).status == "completed"
+    assert BaselineComparison(done, going, 1).status == "running"
+    assert BaselineComparison(done, done, 1).status == "completed"

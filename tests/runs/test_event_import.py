@@ -20,7 +20,7 @@ import precgui
 from precgui.events import RunEnded, Status
 from precgui.runs.compare import compare
 from precgui.runs.errors import RunFileError
-from precgui.runs.open import open_any
+from precgui.runs.open import open_run_or_events
 from precgui.runs.tensorboard.export import export_events
 from precgui.runs.tensorboard.imported_run import ImportedRun
 from precgui.runs.tensorboard.imports import open_events
@@ -45,7 +45,7 @@ def only_file(folder: Path) -> Path:
 @pytest.mark.parametrize("style", [{}, {"new_style": True}, {"new_style": True, "double_precision": True}])
 def test_that_scalars_of_torch_are_a_run(tmp_path: Path, style: dict[str, bool]) -> None:
     tags = {"Loss/train": LOSSES, "Accuracy/val": [0.25, 0.5], "learning_rate": [0.1] * 5, "images_per_day": [1.0]}
-    run = open_any(logged(tmp_path / "my run", tags, every=10, **style))
+    run = open_run_or_events(logged(tmp_path / "my run", tags, every=10, **style))
     assert isinstance(run, ImportedRun)
     assert_array_equal(run.series("loss"), ([0, 10, 20, 30, 40], LOSSES))
     assert run.series("val_accuracy")[1].tolist() == [0.25, 0.5]
@@ -60,7 +60,7 @@ def test_that_scalars_of_torch_are_a_run(tmp_path: Path, style: dict[str, bool])
 
 def test_that_an_imported_run_stands_beside_one_of_ours(write: Callable[..., Path], tmp_path: Path) -> None:
     folder = logged(tmp_path / "other", {"loss": [1.0, 0.5]})
-    with precgui.open_run(write()) as ours, open_any(folder) as other:
+    with precgui.open_run(write()) as ours, open_run_or_events(folder) as other:
         seen = compare([other, ours])
         theirs = seen.runs[0]
         assert (seen.baseline, theirs.run, theirs.precision, theirs.train_loss) == ("other", "other", "unknown", 0.5)

@@ -14,7 +14,7 @@ import pytest
 import precgui
 from precgui.events import RunEnded
 from precgui.runs.errors import RunFileError
-from precgui.runs.file.repair import finish
+from precgui.runs.file.repair import repair
 from precgui.runs.run import SIGNALS
 from precgui.runs.summary import summarise
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
@@ -63,7 +63,7 @@ def test_that_a_dead_run_is_closed_with_its_last_words(dead: Path) -> None:
 
 
 def test_that_a_stopped_run_gets_no_failure(dead: Path) -> None:
-    finish(dead, "stopped", "stopped by the user")
+    repair(dead, "stopped", "stopped by the user")
     with precgui.open_run(dead) as run:
         assert run.status == "stopped"
         assert run.events("failure") == []
@@ -72,14 +72,14 @@ def test_that_a_stopped_run_gets_no_failure(dead: Path) -> None:
 def test_that_a_finished_run_is_left_alone(write: Callable[..., Path]) -> None:
     path = write()
     before = path.read_bytes()
-    finish(path, "failed", "too late")
+    repair(path, "failed", "too late")
     assert path.read_bytes() == before
 
 
 def test_that_a_run_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     with open_writer(tmp_path / "run.h5") as emit:
         with pytest.raises(RunFileError, match="still being written"):
-            finish(tmp_path / "run.h5", "failed", "")
+            repair(tmp_path / "run.h5", "failed", "")
         emit(RunEnded(0.0, "completed"))
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert run.status == "completed"
@@ -88,7 +88,7 @@ def test_that_a_run_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
 def test_that_a_reader_sees_the_end_that_a_dead_run_was_given(dead: Path) -> None:
     with precgui.open_run(dead) as run:
         assert run.status == "failed"
-        finish(dead, "failed", "killed")
+        repair(dead, "failed", "killed")
         run.refresh()
         assert len(run.series("loss")[1]) == 300
 
@@ -104,6 +104,6 @@ def test_that_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_that_a_cut_file_is_finished_with_what_is_left(dead: Path) -> None:
     content = dead.read_bytes()
     dead.write_bytes(content[: len(content) - 20_000])
-    finish(dead, "failed", "killed")
+    repair(dead, "failed", "killed")
     with precgui.open_run(dead) as run:
         assert (run.status, run.notes) == ("failed", [])

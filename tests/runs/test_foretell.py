@@ -13,7 +13,7 @@ import precgui
 from precgui.config import RunConfig
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, TensorStats
 from precgui.runs.tensors.grouping import ALL
-from precgui.runs.tensors.what_if_table import SORTS, Told, as_json, foretell, ordered
+from precgui.runs.tensors.what_if_table import SORTS, WhatIfTable, as_json, ordered, what_if_table
 from tests.runs.synthetic import open_writer
 
 NAMES = ("first.weight", "first.bias", "last.weight")
@@ -45,9 +45,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run.h5"
 
 
-def told(path: Path, kind: str = "gradient", formats: tuple[str, ...] = ("fp16",), scale: int = 0) -> Told:
+def told(path: Path, kind: str = "gradient", formats: tuple[str, ...] = ("fp16",), scale: int = 0) -> WhatIfTable:
     with precgui.open_run(path) as run:
-        found = foretell(run, kind, list(formats), scale, "each tensor")
+        found = what_if_table(run, kind, list(formats), scale, "each tensor")
     assert found is not None
     return found
 
@@ -121,6 +121,6 @@ def test_that_a_table_is_plain_json(path: Path) -> None:
 
 def test_that_a_kind_that_was_not_recorded_is_none_and_integers_are_refused(path: Path) -> None:
     with precgui.open_run(path) as run:
-        assert foretell(run, "weight", ["fp16"], 0, "each tensor") is None
+        assert what_if_table(run, "weight", ["fp16"], 0, "each tensor") is None
         with pytest.raises(ValueError, match="no exponents"):
-            foretell(run, "gradient", ["int8"], 0, "each tensor")
+            what_if_table(run, "gradient", ["int8"], 0, "each tensor")

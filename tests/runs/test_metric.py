@@ -9,7 +9,7 @@ import pytest
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Metric, RunEnded, RunStarted
-from precgui.runs.compare import Comparison, compare
+from precgui.runs.compare import RunComparison, compare
 from precgui.runs.live import LiveRun
 from precgui.runs.metric import ACCURACY, difference_text, in_text, metric_of, shared, value_text
 from precgui.runs.summary import summarise
@@ -67,7 +67,7 @@ def test_that_a_summary_says_what_its_value_is() -> None:
 
 
 def test_that_different_metrics_are_not_subtracted() -> None:
-    found: Comparison = compare([run(0.5, IOU), run(0.75, IOU, "bf16-amp"), run(0.9, None)])
+    found: RunComparison = compare([run(0.5, IOU), run(0.75, IOU, "bf16-amp"), run(0.9, None)])
     assert [row.accuracy_delta for row in found.runs] == [0.0, 0.25, None]
     assert found.notes == (
         "the runs have different metrics (Mean IoU, Accuracy): differences are given to runs with the metric of the "

@@ -16,7 +16,7 @@ import precgui
 from precgui.events import TENSOR_KINDS, Event, Incident, PowerRead, RunEnded, RunStarted, StepDone, TensorStats
 from precgui.runs.file import disk, event_store, process, table_file
 from precgui.runs.file.reader import BROKEN_OFF
-from precgui.runs.file.repair import finish
+from precgui.runs.file.repair import repair
 from precgui.runs.file.safe_hdf5 import open_snapshot
 from precgui.runs.file.schema import TENSORS_IN_CHUNK, tensor_room
 from precgui.runs.file.snapshot import lookup3
@@ -218,7 +218,7 @@ def test_that_a_file_of_either_layout_is_read_and_finished(
     assert limits(path)["gradient/stats"][1] == (None if earlier else tensor_room(10))
     assert_kept(path, events)
     monkeypatch.setattr(table_file, "_COPIED_BYTES", 1 << 18)  # a row or two at once
-    finish(path, "failed", "killed")
+    repair(path, "failed", "killed")
     assert_kept(path, events)
     with precgui.open_run(path) as run:
         assert (run.status, run.message, run.steps) == ("failed", "killed", 1)

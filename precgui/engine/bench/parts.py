@@ -16,14 +16,14 @@ from precgui.engine.device import synchronize
 from precgui.hardware import nvml
 from precgui.hardware.device import Device
 from precgui.hardware.energy import EnergyPlan, measure_step
-from precgui.hardware.gauge import Gauge
+from precgui.hardware.gauge import ClockProbe
 from precgui.hardware.power import GpuSensor, RaplSensor, find_sensors
 from precgui.hardware.readings import Absent, known
 
 PLAN = EnergyPlan(warm_up_s=3.0, idle_s=3.0, window_s=3.0, windows=3)
 
 
-def energy_row(run: Work, size: int, device: torch.device, gauge: Gauge) -> dict[str, Any]:
+def energy_row(run: Work, size: int, device: torch.device, gauge: ClockProbe) -> dict[str, Any]:
     """Joules of one product, gross and above idle, with the operations per joule; a note says why there is none."""
     sensors = sensor_names(device, gauge.uuid)
     if not sensors:
@@ -72,7 +72,7 @@ class Bench:
     parts: Sequence[str]
     device: torch.device
     about: Device
-    gauge: Gauge
+    gauge: ClockProbe
     emit: Emit
     stopped: Callable[[], bool]
     total: int

@@ -23,7 +23,7 @@ from precgui.engine.bench import workloads as work
 from precgui.engine.bench.parts import PARTS, Bench, Emit, measured, steps
 from precgui.engine.torch_facts import torch_facts
 from precgui.hardware.detect import detect
-from precgui.hardware.gauge import Gauge
+from precgui.hardware.gauge import ClockProbe
 from precgui.hardware.measured import SCHEMA
 from precgui.hardware.readings import known
 
@@ -38,7 +38,7 @@ class _Control(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """What to measure. `device` is a torch device or auto; `threads` are CPU threads (None: as in a run); `parts`
     are some of PARTS, the certificate always comes first; `sizes` None: by the kind of device."""
 
@@ -56,10 +56,10 @@ def serve(emit: Emit, control: _Control, **plan: Any) -> None:
     """
     process = psutil.Process()
     process.nice(psutil.BELOW_NORMAL_PRIORITY_CLASS if sys.platform == "win32" else NICE)
-    run_bench(Plan(**plan), emit, control.stopped)
+    run_bench(BenchPlan(**plan), emit, control.stopped)
 
 
-def run_bench(plan: Plan, emit: Emit, stopped: Callable[[], bool]) -> dict[str, Any]:
+def run_bench(plan: BenchPlan, emit: Emit, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Measure and return the result (built-in types). Raises EngineError for a device that is not there."""
     device = devices.choose(plan.device)
     machine = detect(torch_facts())
@@ -67,7 +67,7 @@ def run_bench(plan: Plan, emit: Emit, stopped: Callable[[], bool]) -> dict[str, 
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     sizes = sorted(set(plan.sizes or (CPU_SIZES if device.type == "cpu" else ACCELERATOR_SIZES)))
     on_device = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-    with restored(), on_device, Gauge(about) as gauge:
+    with restored(), on_device, ClockProbe(about) as gauge:
         threads = devices.pin_threads(plan.threads)
         total = steps(plan.formats, sizes, plan.parts)
         bench = Bench(plan.formats, sizes, plan.parts, device, about, gauge, emit, stopped, total)

@@ -27,7 +27,7 @@ _PRODUCTS: frozenset[Callable[..., Any]] = frozenset(
 )
 
 
-class HalfProducts(TorchFunctionMode):
+class Fp16ProductMode(TorchFunctionMode):
     """While entered, products that would run in FP16 are emulated: all under autocast, else those of FP16 tensors."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:

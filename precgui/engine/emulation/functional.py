@@ -13,11 +13,13 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from precgui.config import EMULATED, RunConfig
-from precgui.engine.emulation.layers import Products, linear, shown_as
+from precgui.engine.emulation.layers import MatmulArithmetic, linear, shown_as
 
 _Rounded = Callable[..., Tensor]
-ELSEWHERE = "(elsewhere)"  # the place of these products, where a layer has its name
-EVERYWHERE = "products in attention, recurrent layers and elsewhere are rounded alike; softmax and gates stay in FP32"
+FUNCTIONAL = "(elsewhere)"  # the place of these products, where a layer has its name
+FUNCTIONAL_NOTE = (
+    "products in attention, recurrent layers and elsewhere are rounded alike; softmax and gates stay in FP32"
+)
 
 
 def rounds_everywhere(config: RunConfig) -> bool:
@@ -29,14 +31,14 @@ def rounds_everywhere(config: RunConfig) -> bool:
     return wanted == "all" or (wanted == "auto" and config.precision.startswith(("tf32", EMULATED)))
 
 
-class RoundedProducts(TorchFunctionMode):
+class FunctionalRoundingMode(TorchFunctionMode):
     """While entered, products of two tensors take rounded operands, forward and backward.
 
     Attention is taken apart into two products with softmax in FP32 between them. Not seen: functional convolutions,
     and einsum in a block format, whose blocks would need to know the summed axis.
     """
 
-    def __init__(self, products: Products, *, compiled: bool = False) -> None:
+    def __init__(self, products: MatmulArithmetic, *, compiled: bool = False) -> None:
         """`compiled` says that torch.compile is at work around it; it cannot look into the rounding."""
         super().__init__()
         self._products = products
@@ -52,7 +54,7 @@ class RoundedProducts(TorchFunctionMode):
         return self._call(rounded, self._products, args, kwargs) if rounded and floats else func(*args, **kwargs)
 
 
-def _called(rounded: _Rounded, products: Products, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+def _called(rounded: _Rounded, products: MatmulArithmetic, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
     return rounded(products, *args, **kwargs)
 
 
@@ -60,7 +62,7 @@ class _Matmul(torch.autograd.Function):
     """[..., m, k] times [..., k, n], or with `turned` times the transpose of [..., n, k]."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, products: Products, turned: bool) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor, products: MatmulArithmetic, turned: bool) -> Tensor:
         left, right = products.activation(a.float(), -1), products.activation(b.float(), -1 if turned else -2)
         ctx.save_for_backward(*((left, right) if products.axis_free else (a, b)))
         ctx.products, ctx.turned, ctx.dtypes = products, turned, (a.dtype, b.dtype)
@@ -70,7 +72,7 @@ class _Matmul(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         a, b = ctx.saved_tensors
-        p: Products = ctx.products
+        p: MatmulArithmetic = ctx.products
         across = p.gradient(grads[0].float(), -1)
         grad_a = grad_b = None
         with shown_as(p.label):
@@ -86,7 +88,7 @@ class _Matmul(torch.autograd.Function):
         return grad_a, grad_b, None, None
 
 
-def matmul(products: Products, a: Tensor, b: Tensor) -> Tensor:
+def matmul(products: MatmulArithmetic, a: Tensor, b: Tensor) -> Tensor:
     """torch.matmul with rounded operands, vectors included."""
     left, right = (a[None] if a.dim() == 1 else a), (b[:, None] if b.dim() == 1 else b)
     result: Tensor = _Matmul.apply(left, right, products, False)
@@ -95,7 +97,7 @@ def matmul(products: Products, a: Tensor, b: Tensor) -> Tensor:
 
 
 def attention(
-    products: Products,
+    products: MatmulArithmetic,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -123,19 +125,19 @@ def attention(
 
 
 def _added(
-    products: Products, summand: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: float = 1.0
+    products: MatmulArithmetic, summand: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: float = 1.0
 ) -> Tensor:
     """torch.addmm and torch.baddbmm."""
     return beta * summand + alpha * matmul(products, a, b)
 
 
-def _linear(products: Products, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _linear(products: MatmulArithmetic, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return linear(input, weight, bias, products)
 
 
 class _Einsum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, equation: str, products: Products, *operands: Tensor) -> Tensor:
+    def forward(ctx: Any, equation: str, products: MatmulArithmetic, *operands: Tensor) -> Tensor:
         rounded = [products.activation(operand.float(), -1) for operand in operands]
         ctx.save_for_backward(*rounded)
         ctx.equation, ctx.products, ctx.dtypes = equation, products, [operand.dtype for operand in operands]
@@ -151,7 +153,7 @@ class _Einsum(torch.autograd.Function):
         return None, None, *(grad.to(dtype) for grad, dtype in zip(found, ctx.dtypes, strict=True))
 
 
-def _einsum(products: Products, equation: str, *operands: Any) -> Tensor:
+def _einsum(products: MatmulArithmetic, equation: str, *operands: Any) -> Tensor:
     if not products.axis_free or products.accumulator is not None:
         return torch.einsum(equation, *operands)
     tensors = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands

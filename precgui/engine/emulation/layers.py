@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.emulation.accumulator import Accumulator
-from precgui.engine.emulation.operands import Exact, Round
+from precgui.engine.emulation.operands import Identity, OperandQuantizer
 
 _CONVOLUTION = torch.ops.aten.convolution.default
 _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
-_EXACT = Exact()
+_EXACT = Identity()
 _shown: list[str] = []
 
 
@@ -41,18 +41,18 @@ def shown() -> str:
 
 
 @dataclass(frozen=True)
-class Products:
+class MatmulArithmetic:
     """How one layer computes its three products: forward, gradient of the input, gradient of the weight.
 
     `result` rounds what a product gives, `bias` the bias. Without an accumulator products are summed in FP32.
     """
 
     label: str
-    weight: Round
-    activation: Round
-    gradient: Round
-    result: Round = _EXACT
-    bias: Round = _EXACT
+    weight: OperandQuantizer
+    activation: OperandQuantizer
+    gradient: OperandQuantizer
+    result: OperandQuantizer = _EXACT
+    bias: OperandQuantizer = _EXACT
     accumulator: Accumulator | None = None
 
     @property
@@ -62,7 +62,7 @@ class Products:
 
     def bias_gradient(self, grad: Tensor, rounded: Tensor, axes: int | tuple[int, ...]) -> Tensor:
         """A bias is in no product: what it gets is rounded only where every tensor is stored in the format."""
-        stored = not isinstance(self.result, Exact)
+        stored = not isinstance(self.result, Identity)
         return self.result((rounded if stored else grad).sum(axes), 0)
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class Products:
         return self.result(product, -1)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, products: Products) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, products: MatmulArithmetic) -> Tensor:
     """[..., k] times the transpose of [columns, k], with rounded operands forward and backward."""
     # Blind to modes, so that a product which is rounded here is not rounded again.
     with torch.autocast(x.device.type, enabled=False), torch._C.DisableTorchFunction():
@@ -80,7 +80,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, products: Products) -
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, products: Products) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, products: MatmulArithmetic) -> Tensor:
         rows = x.float().flatten(0, -2)
         x_q, weight_q = products.activation(rows, 1), products.weight(weight.float(), 1)
         ctx.save_for_backward(*((x_q, weight_q) if products.axis_free else (rows, weight)))
@@ -96,7 +96,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         rows, weight = ctx.saved_tensors
-        p: Products = ctx.products
+        p: MatmulArithmetic = ctx.products
         shape, x_dtype, weight_dtype, bias_dtype = ctx.like
         grad = grads[0].float().flatten(0, -2)
         grad_q = p.gradient(grad, 1)
@@ -138,7 +138,7 @@ class Geometry:
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, products: Products
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, products: MatmulArithmetic
     ) -> Tensor:
         x_f, weight_f = x.float(), weight.float()
         x_q, weight_q = products.activation(x_f, 1), products.weight(weight_f, geometry.weight_axis)
@@ -156,7 +156,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         x, weight = ctx.saved_tensors
-        p: Products = ctx.products
+        p: MatmulArithmetic = ctx.products
         geometry: Geometry = ctx.geometry
         x_dtype, weight_dtype, bias_dtype = ctx.like
         wants_x, wants_w, wants_b = ctx.needs_input_grad[:3]
@@ -187,7 +187,7 @@ class EmulatedLinear(nn.Linear):
     """A linear layer whose products take rounded operands; made from a layer by `emulate_products`."""
 
     eager_only = True
-    products: Products
+    products: MatmulArithmetic
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias, self.products)
@@ -197,7 +197,7 @@ class _EmulatedConvolution(nn.modules.conv._ConvNd):
     """A convolution whose products take rounded operands; made from a layer by `emulate_products`."""
 
     eager_only = True
-    products: Products
+    products: MatmulArithmetic
     geometry: Geometry
 
     def forward(self, input: Tensor) -> Tensor:
@@ -250,7 +250,7 @@ def layers(model: nn.Module, left_out: set[nn.Module]) -> dict[str, nn.Module]:
     return found
 
 
-def emulate_products(chosen: dict[str, nn.Module], products: Callable[[str], Products]) -> dict[str, str]:
+def emulate_products(chosen: dict[str, nn.Module], products: Callable[[str], MatmulArithmetic]) -> dict[str, str]:
     """Turn each layer into its emulated form, in place; `products` gives its arithmetic by name. Returns the labels.
 
     The parameters are the same objects, so an optimizer or a state dict does not notice.

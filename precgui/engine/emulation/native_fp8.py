@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.emulation.operands import Scale
+from precgui.engine.emulation.operands import AmaxScale
 
 MULTIPLE = 16
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
@@ -32,9 +32,9 @@ def fits(layer: nn.Module) -> bool:
 class Scales:
     """The scaling of the three operands of a layer."""
 
-    activation: Scale
-    weight: Scale
-    gradient: Scale
+    activation: AmaxScale
+    weight: AmaxScale
+    gradient: AmaxScale
 
 
 class NativeLinear(nn.Linear):
@@ -44,7 +44,7 @@ class NativeLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         with torch.autocast(input.device.type, enabled=False):
-            result: Tensor = _Linear.apply(input, self.weight, self.scales)
+            result: Tensor = _Fp8Linear.apply(input, self.weight, self.scales)
             return result if self.bias is None else result + self.bias
 
 
@@ -55,7 +55,7 @@ def use_native(layer: nn.Module, scales: Scales) -> None:
     native.scales = scales
 
 
-class _Linear(torch.autograd.Function):
+class _Fp8Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, scales: Scales) -> Tensor:
         rows = _padded(x.flatten(0, -2).float())
@@ -82,7 +82,7 @@ class _Linear(torch.autograd.Function):
         return grad_x, grad_w, None
 
 
-def _quantized(tensor: Tensor, dtype: torch.dtype, scale: Scale, axis: int) -> tuple[Tensor, Tensor]:
+def _quantized(tensor: Tensor, dtype: torch.dtype, scale: AmaxScale, axis: int) -> tuple[Tensor, Tensor]:
     """The tensor in FP8 and the factor that undoes its scaling, shaped [rows, 1] or [1, columns] or [1, 1]."""
     factor = scale(tensor, axis)
     largest = torch.finfo(dtype).max

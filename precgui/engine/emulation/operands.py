@@ -16,12 +16,12 @@ from torch import Tensor
 from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.quantize.elements import quantize
 from precgui.formats.blocks import ScaleRule
-from precgui.formats.rounding import Rounding as Mode
+from precgui.formats.rounding import RoundingMode
 
 _TINY = 2.0**-110  # below it a factor would overflow
 
 
-class Round(Protocol):
+class OperandQuantizer(Protocol):
     """Rounds a tensor for a product that sums along `axis`; with `axis_free` the axis does not matter."""
 
     @property
@@ -30,7 +30,7 @@ class Round(Protocol):
     def __call__(self, tensor: Tensor, axis: int) -> Tensor: ...
 
 
-class Exact:
+class Identity:
     """No rounding."""
 
     axis_free = True
@@ -40,7 +40,7 @@ class Exact:
 
 
 @dataclass(frozen=True)
-class Cast:
+class TorchCast:
     """Rounded to nearest even by torch's own cast; overflow gives Inf where the format has it."""
 
     dtype: torch.dtype
@@ -51,7 +51,7 @@ class Cast:
 
 
 @dataclass
-class Clock:
+class BatchSeed:
     """Counts batches, so that a forward pass that is computed again rounds as it did the first time."""
 
     seed: int
@@ -63,11 +63,11 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Rounding:
+class RoundingSpec:
     """How values are rounded to a format, and where: the place and the batch give the seed."""
 
-    mode: Mode
-    clock: Clock
+    mode: RoundingMode
+    clock: BatchSeed
     place: str
 
     @property
@@ -75,15 +75,15 @@ class Rounding:
         return self.clock.draw(self.place) if self.mode == "stochastic" else None
 
 
-NEAREST_EVEN = Rounding("nearest_even", Clock(0), "")
+NEAREST_EVEN = RoundingSpec("nearest_even", BatchSeed(0), "")
 
 
 @dataclass(frozen=True)
-class InFormat:
+class FormatCast:
     """Each value on its own, in any format."""
 
     name: str
-    rounding: Rounding = NEAREST_EVEN
+    rounding: RoundingSpec = NEAREST_EVEN
     axis_free = True
 
     def __call__(self, tensor: Tensor, axis: int) -> Tensor:
@@ -91,11 +91,11 @@ class InFormat:
 
 
 @dataclass(frozen=True)
-class InBlocks:
+class BlockCast:
     """Blocks along the summed axis share a scale (MX, NVFP4)."""
 
     name: str
-    rounding: Rounding
+    rounding: RoundingSpec
     rule: ScaleRule = "floor"
     axis_free = False
 
@@ -104,14 +104,14 @@ class InBlocks:
         return quantize_blocks(tensor, self.name, rule=self.rule, rounding=mode, seed=seed, axis=axis)
 
 
-class Scale:
+class AmaxScale:
     """The factor that brings the largest value of a tensor to the largest value of a format.
 
     One factor for the tensor, or with `rowwise` one for each line along the summed axis. With `history` the largest
     value is that of so many batches before (delayed scaling; Micikevicius et al. 2022), so a growing tensor saturates.
     """
 
-    def __init__(self, largest: float, clock: Clock, *, rowwise: bool = False, history: int = 0) -> None:
+    def __init__(self, largest: float, clock: BatchSeed, *, rowwise: bool = False, history: int = 0) -> None:
         self._largest, self._clock, self.rowwise = largest, clock, rowwise
         self._history = history
         self._seen: deque[tuple[int, Tensor]] | None = deque(maxlen=history + 1) if history else None
@@ -141,12 +141,12 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Scaled:
+class ScaledCast:
     """Scaled to the range of a format, rounded, saturated and scaled back."""
 
     name: str
-    rounding: Rounding
-    scale: Scale
+    rounding: RoundingSpec
+    scale: AmaxScale
 
     @property
     def axis_free(self) -> bool:

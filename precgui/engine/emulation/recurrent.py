@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from precgui.engine.emulation.layers import Products, linear, shown_as
+from precgui.engine.emulation.layers import MatmulArithmetic, linear, shown_as
 from precgui.engine.errors import EngineError
 
 _State = tuple[Tensor, ...]  # (hidden,) or (hidden, cell), each [batch, width]
@@ -21,7 +21,7 @@ class _Steps:
     The weight is rounded once for all steps, and its gradient is one product over all of them, as in fused layers.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, products: Products) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, products: MatmulArithmetic) -> None:
         self.products, self.bias = products, None if bias is None else products.bias(bias.detach().float(), 0)
         rounded = products.weight(weight.detach().float(), 1)
         self.forward = rounded.t().contiguous()  # half the time of the product, which reads it at every step
@@ -88,7 +88,7 @@ class _Recurrent(nn.RNNBase):
     """A recurrent layer whose products take rounded operands; made from a layer by `emulate_recurrent`."""
 
     eager_only = True
-    products: Products
+    products: MatmulArithmetic
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         if isinstance(input, PackedSequence):
@@ -215,7 +215,7 @@ def recurrent_layers(model: nn.Module, left_out: set[nn.Module]) -> dict[str, nn
     }
 
 
-def emulate_recurrent(chosen: dict[str, nn.Module], products: Callable[[str], Products]) -> dict[str, str]:
+def emulate_recurrent(chosen: dict[str, nn.Module], products: Callable[[str], MatmulArithmetic]) -> dict[str, str]:
     """Turn each layer into its emulated form, in place; `products` gives its arithmetic by name. Returns the labels."""
     labels = {}
     for name, module in chosen.items():

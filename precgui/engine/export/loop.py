@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from precgui.config import RunConfig
-from precgui.engine.export.precisions import Pieces
-from precgui.engine.export.source import Source
+from precgui.engine.export.precisions import ScriptParts
+from precgui.engine.export.source import ScriptSource
 
 _BACKENDS = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
 
@@ -15,7 +15,7 @@ def scaling(config: RunConfig) -> str:
     return automatic if config.scaling.mode == "auto" else config.scaling.mode
 
 
-def scaler_lines(config: RunConfig, made: Pieces) -> list[str]:
+def scaler_lines(config: RunConfig, made: ScriptParts) -> list[str]:
     if scaling(config) == "none":
         return []
     wanted = config.scaling
@@ -27,18 +27,18 @@ def scaler_lines(config: RunConfig, made: Pieces) -> list[str]:
     ]
 
 
-def taken_lines(config: RunConfig, made: Pieces) -> list[str]:
+def taken_lines(config: RunConfig, made: ScriptParts) -> list[str]:
     """Where something follows an update only: a list that is filled when the scaler lets the optimizer step."""
     if scaling(config) == "none" or not _after_taken(config, made):
         return []
     return ["taken: list[bool] = []", "optimizer.register_step_post_hook(lambda *_: taken.append(True))"]
 
 
-def _after_taken(config: RunConfig, made: Pieces) -> list[str]:
+def _after_taken(config: RunConfig, made: ScriptParts) -> list[str]:
     return [*made.after_step_taken, *(["average.update()"] if config.train.ema_decay is not None else [])]
 
 
-def forward_lines(config: RunConfig, made: Pieces, source: Source) -> list[str]:
+def forward_lines(config: RunConfig, made: ScriptParts, source: ScriptSource) -> list[str]:
     """A nested function: a batch through the model."""
     lines = ["def forward(inputs: Any, targets: Any) -> tuple[Any, Any]:"]
     lines += [f"    {line}" for line in made.per_batch]
@@ -60,7 +60,7 @@ def forward_lines(config: RunConfig, made: Pieces, source: Source) -> list[str]:
     return [*lines, f"    return cast_floats(model(inputs), {made.targets}), targets"]
 
 
-def training_lines(config: RunConfig, made: Pieces, source: Source) -> list[str]:
+def training_lines(config: RunConfig, made: ScriptParts, source: ScriptSource) -> list[str]:
     count = config.train.accumulation
     steps = "task.steps_per_epoch" if count == 1 else f"math.ceil(task.steps_per_epoch / {count})"
     total = f"{config.train.epochs} * {steps}"
@@ -108,7 +108,7 @@ def _backward(config: RunConfig) -> list[str]:
     ]
 
 
-def _clip(config: RunConfig, source: Source) -> list[str]:
+def _clip(config: RunConfig, source: ScriptSource) -> list[str]:
     lines = [] if scaling(config) == "none" else ["scaler.unscale_(optimizer)"]
     if config.train.clip_norm is None:
         return lines
@@ -121,7 +121,7 @@ def _clip(config: RunConfig, source: Source) -> list[str]:
     ]
 
 
-def _update(config: RunConfig, made: Pieces) -> list[str]:
+def _update(config: RunConfig, made: ScriptParts) -> list[str]:
     after = _after_taken(config, made)
     if scaling(config) == "none":
         return ["optimizer.step()", *made.after_step, *after]

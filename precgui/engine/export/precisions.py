@@ -8,7 +8,7 @@ from typing import Any
 
 from precgui.config import EMULATED, PrecisionOptions, RunConfig
 from precgui.engine.emulation.functional import rounds_everywhere
-from precgui.engine.export.source import Source
+from precgui.engine.export.source import ScriptSource
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat, floor_log2
 from precgui.formats.registry import blocks, get
 
@@ -17,7 +17,7 @@ _FP8 = {"weight": "e4m3fn", "activation": "e4m3fn", "gradient": "e5m2"}
 
 
 @dataclass
-class Pieces:
+class ScriptParts:
     """Source of the parts in which precisions differ; lines are those of the main function."""
 
     tf32: bool = False
@@ -36,7 +36,7 @@ class Pieces:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def pieces(config: RunConfig, device: str, notes: str, source: Source) -> Pieces:
+def pieces(config: RunConfig, device: str, notes: str, source: ScriptSource) -> ScriptParts:
     """The parts for the precision of `config`, as it ran on `device`; definitions go to `source`."""
     family, _, _ = config.precision.partition(":")
     build = _BUILDERS.get(family, _low)
@@ -48,7 +48,7 @@ class _Context:
     config: RunConfig
     device: str
     notes: str  # what the run said about itself: emulated or native
-    source: Source
+    source: ScriptSource
 
     @property
     def options(self) -> PrecisionOptions:
@@ -63,8 +63,8 @@ class _Context:
 
     def emulate(self, products: str, *, recurrent: bool) -> list[str]:
         """Lines that turn every layer but the kept ones."""
-        self.source.take("emulation.layers", "Products", "emulate_products", "layers")
-        lines = ["def products(name: str) -> Products:", f"    return {products}", ""]
+        self.source.take("emulation.layers", "MatmulArithmetic", "emulate_products", "layers")
+        lines = ["def products(name: str) -> MatmulArithmetic:", f"    return {products}", ""]
         left_out = "{inner for name in KEPT for inner in model.get_submodule(name).modules()}"
         lines += [f"left_out: set[nn.Module] = {left_out if self.options.keep_fp32 else 'set()'}"]
         lines += ["emulate_products(layers(model, left_out), products)"]
@@ -73,75 +73,75 @@ class _Context:
             lines += ["emulate_recurrent(recurrent_layers(model, left_out), products)"]
         return ["", *lines]
 
-    def emulate_everywhere(self, made: Pieces, products: str) -> list[str]:
+    def emulate_everywhere(self, made: ScriptParts, products: str) -> list[str]:
         """Lines that turn layers, and the rest where the run rounded that, too."""
         if not rounds_everywhere(self.config):
             return self.emulate(products, recurrent=False)
-        self.source.take("emulation.functional", "ELSEWHERE", "RoundedProducts", "leave_alone")
-        made.cast = "RoundedProducts(elsewhere)"
+        self.source.take("emulation.functional", "FUNCTIONAL", "FunctionalRoundingMode", "leave_alone")
+        made.cast = "FunctionalRoundingMode(functional)"
         kept = ["for name in KEPT:", "    leave_alone(model.get_submodule(name))"] * bool(self.options.keep_fp32)
-        return [*self.emulate(products, recurrent=True), *kept, "elsewhere = products(ELSEWHERE)"]
+        return [*self.emulate(products, recurrent=True), *kept, "functional = products(FUNCTIONAL)"]
 
 
-def _full(context: _Context) -> Pieces:
+def _full(context: _Context) -> ScriptParts:
     if context.config.precision == "fp64":
         context.source.take("casting", "cast_floats")
-        return Pieces(after_model=["model.double()"], storage="torch.float64", targets="torch.float64")
+        return ScriptParts(after_model=["model.double()"], storage="torch.float64", targets="torch.float64")
     if context.config.precision == "fp32" or "TF32 is emulated" not in context.notes:
-        return Pieces(tf32=context.config.precision == "tf32")
-    made = Pieces(tf32=True)
-    context.source.take("emulation.operands", "InFormat")
+        return ScriptParts(tf32=context.config.precision == "tf32")
+    made = ScriptParts(tf32=True)
+    context.source.take("emulation.operands", "FormatCast")
     _add_format(made, "tf32")
-    lines = context.emulate_everywhere(made, 'Products("tf32", to_tf32, to_tf32, to_tf32)')
-    made.after_model = ['to_tf32 = InFormat("tf32")', *lines]
+    lines = context.emulate_everywhere(made, 'MatmulArithmetic("tf32", to_tf32, to_tf32, to_tf32)')
+    made.after_model = ['to_tf32 = FormatCast("tf32")', *lines]
     return made
 
 
-def _amp(context: _Context) -> Pieces:
+def _amp(context: _Context) -> ScriptParts:
     dtype = "torch.bfloat16" if context.config.precision == "bf16-amp" else "torch.float16"
     lines = _fp16_layers(context) if dtype == "torch.float16" else []
     cast = f"torch.autocast(device.type, dtype={dtype})"
     if lines:
-        context.source.take("emulation.fp16_on_cpu", "HalfProducts")
-        cast = f"{cast}, HalfProducts()"
-    return Pieces(after_model=[*lines, *context.keep("None")], cast=cast)
+        context.source.take("emulation.fp16_on_cpu", "Fp16ProductMode")
+        cast = f"{cast}, Fp16ProductMode()"
+    return ScriptParts(after_model=[*lines, *context.keep("None")], cast=cast)
 
 
 def _fp16_layers(context: _Context) -> list[str]:
     if context.device != "cpu":
         return []
-    context.source.take("emulation.operands", "Cast")
-    made = 'Products("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)'
+    context.source.take("emulation.operands", "TorchCast")
+    made = 'MatmulArithmetic("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)'
     return ["# Rounded to FP16, multiplied in FP32: CPUs have no fast FP16 training kernels.",
-            "to_fp16 = Cast(torch.float16)", *context.emulate(made, recurrent=True)]  # fmt: skip
+            "to_fp16 = TorchCast(torch.float16)", *context.emulate(made, recurrent=True)]  # fmt: skip
 
 
-def _pure(context: _Context) -> Pieces:
+def _pure(context: _Context) -> ScriptParts:
     name = context.config.precision
     dtype = "torch.float16" if name == "fp16-pure" else "torch.bfloat16"
     context.source.take("casting", "cast_floats")
     lines = _fp16_layers(context) if name == "fp16-pure" else []
-    made = Pieces(after_model=[*lines, f"model.to({dtype})", *context.keep(dtype)], storage=dtype)
+    made = ScriptParts(after_model=[*lines, f"model.to({dtype})", *context.keep(dtype)], storage=dtype)
     if name == "fp16-pure":
         context.source.take("precisions.pure", "_FP16Scaler")
         made.scaler = "_FP16Scaler"
         if lines:
-            context.source.take("emulation.fp16_on_cpu", "HalfProducts")
-            made.cast = "HalfProducts()"
+            context.source.take("emulation.fp16_on_cpu", "Fp16ProductMode")
+            made.cast = "Fp16ProductMode()"
     if name == "bf16-sr" or context.options.master_weights:
         _masters(context, made)
     return made
 
 
-def _masters(context: _Context, made: Pieces) -> None:
-    context.source.take("precisions.master_weights", "Masters")
+def _masters(context: _Context, made: ScriptParts) -> None:
+    context.source.take("precisions.master_weights", "MasterWeights")
     trained, more = made.weights, ""
     if context.config.precision == "bf16-sr":
-        context.source.take("emulation.operands", "Clock")
+        context.source.take("emulation.operands", "BatchSeed")
         context.source.take("export.torch_only_rounding", "quantize")
         _add_format(made, "bf16")
         made.after_model += [
-            "clock = Clock(SEED)",
+            "clock = BatchSeed(SEED)",
             "",
             "def write_back(weight: Tensor, place: int) -> Tensor:",
             '    return quantize(weight, "bf16", rounding="stochastic", seed=clock.draw(f"weight {place}"))',
@@ -149,18 +149,20 @@ def _masters(context: _Context, made: Pieces) -> None:
         ]
         made.after_step.append("clock.tick += 1")
         more = ", kept=False, write_back=write_back"
-    made.after_model.append(f"masters = Masters({trained}{more})")
+    made.after_model.append(f"masters = MasterWeights({trained}{more})")
     made.weights = "masters.parameters"
     made.before_unscale.append("masters.take_gradients()")
     made.after_step.append("masters.give_weights()")
 
 
-def _low(context: _Context) -> Pieces:
-    made = Pieces(per_batch=["clock.tick += 1"])
-    context.source.take("emulation.operands", "Clock", "Rounding", "Exact", "InFormat", "InBlocks", "Scaled")
+def _low(context: _Context) -> ScriptParts:
+    made = ScriptParts(per_batch=["clock.tick += 1"])
+    context.source.take(
+        "emulation.operands", "BatchSeed", "RoundingSpec", "Identity", "FormatCast", "BlockCast", "ScaledCast"
+    )
     roles = [_operand(context, made, role) for role in ("weight", "activation", "gradient")]
     accumulator = _accumulator(context, made)
-    lines = ["clock = Clock(SEED)", f'mode = "{context.options.rounding}"']
+    lines = ["clock = BatchSeed(SEED)", f'mode = "{context.options.rounding}"']
     if "FP8 is native" in context.notes:
         context.source.take("emulation.native_fp8", "fits", "use_native")
         scales = ", ".join(f"({_scale(context, role)})" for role in ("activation", "weight", "gradient"))
@@ -170,7 +172,7 @@ def _low(context: _Context) -> Pieces:
             f"        use_native(layer, Scales({scales}))",
         ]
     operands = [f"    {part}," for part in (f'"{context.config.precision}"', *roles)]
-    arguments = ["Products(", *(f"    {line}" for line in operands), *accumulator, "    )"]
+    arguments = ["MatmulArithmetic(", *(f"    {line}" for line in operands), *accumulator, "    )"]
     lines += context.emulate_everywhere(made, "\n".join(arguments))
     made.after_model = lines
     if context.options.updates:
@@ -200,11 +202,11 @@ def _formats(config: RunConfig, role: str) -> str:
     return own or config.precision.removeprefix(EMULATED)
 
 
-def _operand(context: _Context, made: Pieces, role: str) -> str:
+def _operand(context: _Context, made: ScriptParts, role: str) -> str:
     name, place = _formats(context.config, role), f'f"{{name}}.{role}"'
     if context.config.precision == "fp8":
         _add_format(made, name)
-        return f'Scaled("{name}", Rounding(mode, clock, {place}), {_scale(context, role)})'
+        return f'ScaledCast("{name}", RoundingSpec(mode, clock, {place}), {_scale(context, role)})'
     return _round(context, made, name, place)
 
 
@@ -213,14 +215,14 @@ def _scale(context: _Context, role: str) -> str:
     history = options.fp8_history if options.fp8_amax == "delayed" else 0
     fmt = get(_FP8[role])
     assert isinstance(fmt, FloatFormat)
-    return f"Scale({float(fmt.max_finite)}, clock, rowwise={options.fp8_scaling == 'rowwise'}, history={history})"
+    return f"AmaxScale({float(fmt.max_finite)}, clock, rowwise={options.fp8_scaling == 'rowwise'}, history={history})"
 
 
-def _round(context: _Context, made: Pieces, name: str, place: str) -> str:
+def _round(context: _Context, made: ScriptParts, name: str, place: str) -> str:
     """An expression that makes the rounding to a format, as `precisions.low` makes it."""
-    rounding = f"Rounding(mode, clock, {place})"
+    rounding = f"RoundingSpec(mode, clock, {place})"
     if name == "fp32":
-        return "Exact()"
+        return "Identity()"
     if name in blocks():
         block = blocks()[name]
         made.tables[f"BLOCKS[{name!r}]"] = {
@@ -231,15 +233,15 @@ def _round(context: _Context, made: Pieces, name: str, place: str) -> str:
         _add_format(made, block.element)
         if block.two_level:
             _add_format(made, "ue4m3")
-        return f'InBlocks("{name}", {rounding}, "{context.options.scale_rule}")'
+        return f'BlockCast("{name}", {rounding}, "{context.options.scale_rule}")'
     _add_format(made, name)
     fmt = get(name)
     if isinstance(fmt, FloatFormat):
-        return f'InFormat("{name}", {rounding})'
-    return f'Scaled("{name}", {rounding}, Scale({float(fmt.value(fmt.max_ordinal))}, clock))'
+        return f'FormatCast("{name}", {rounding})'
+    return f'ScaledCast("{name}", {rounding}, AmaxScale({float(fmt.value(fmt.max_ordinal))}, clock))'
 
 
-def _accumulator(context: _Context, made: Pieces) -> list[str]:
+def _accumulator(context: _Context, made: ScriptParts) -> list[str]:
     name = context.options.accumulator
     if name is None:
         return []
@@ -247,7 +249,7 @@ def _accumulator(context: _Context, made: Pieces) -> list[str]:
     return [f"        accumulator=Accumulator(partial({rounding}, axis=-1), {context.options.accumulator_block}),"]
 
 
-def _add_format(made: Pieces, name: str) -> None:
+def _add_format(made: ScriptParts, name: str) -> None:
     made.tables[f"FORMATS[{name!r}]"] = format_facts(get(name))
 
 
@@ -268,7 +270,7 @@ def format_facts(fmt: Format) -> dict[str, Any]:
     return {**facts, "mantissa": fmt.mantissa_bits, "emin": fmt.emin, "beyond": beyond}
 
 
-_BUILDERS: dict[str, Callable[[_Context], Pieces]] = {
+_BUILDERS: dict[str, Callable[[_Context], ScriptParts]] = {
     **dict.fromkeys(("fp64", "fp32", "tf32"), _full),
     **dict.fromkeys(("bf16-amp", "fp16-amp"), _amp),
     **dict.fromkeys(("bf16-pure", "fp16-pure", "bf16-sr"), _pure),

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from precgui.config import QatConfig, RunConfig
-from precgui.engine.export.precisions import Pieces
-from precgui.engine.export.source import Source
+from precgui.engine.export.precisions import ScriptParts
+from precgui.engine.export.source import ScriptSource
 
 _BITS = {"int8-qat": 8, "int4-qat": 4, "int2-qat": 2, "int1-qat": 1}
 _LEFT_OUT = "{inner for name in KEPT for inner in model.get_submodule(name).modules()}"
 
 
-def quantised_pieces(config: RunConfig, source: Source) -> Pieces:
+def quantised_pieces(config: RunConfig, source: ScriptSource) -> ScriptParts:
     """The parts of a script for a quantised precision; definitions go to `source`."""
     if config.quantised_by == "torchao":
         return _by_torchao(config, source)
     return _layer_by_layer(config, source)
 
 
-def _layer_by_layer(config: RunConfig, source: Source) -> Pieces:
+def _layer_by_layer(config: RunConfig, source: ScriptSource) -> ScriptParts:
     qat = config.qat
     source.take("qat.layers", "Wanted", "quantise_model", "begin_batch", "follow_epoch")
     learned = f"{qat.learned_scales}, {qat.learned_ranges}"
     wanted = f"{_BITS[config.precision]}, {qat.ends!r}, {qat.activations!r}, {qat.per_channel}, {learned}"
-    return Pieces(
+    return ScriptParts(
         after_model=[
             f"left_out: set[nn.Module] = {_LEFT_OUT if config.precision_options.keep_fp32 else 'set()'}",
             f"quantizers = quantise_model(model, left_out, Wanted({wanted}))",
@@ -33,11 +33,11 @@ def _layer_by_layer(config: RunConfig, source: Source) -> Pieces:
     )
 
 
-def _by_torchao(config: RunConfig, source: Source) -> Pieces:
+def _by_torchao(config: RunConfig, source: ScriptSource) -> ScriptParts:
     source.take("qat.pt2e.graph", "export", "prepare", "Switches")
     source.take("qat.pt2e.rebuild", "sample")
     kept = "KEPT" if config.precision_options.keep_fp32 else "()"
-    return Pieces(
+    return ScriptParts(
         after_model=[
             "with torch.random.fork_rng(devices=[]):",
             "    graph = export(model, sample(task, device))",
@@ -56,7 +56,7 @@ def _epochs(qat: QatConfig) -> str:
     )
 
 
-def _integers_of_layers(config: RunConfig, source: Source) -> list[str]:
+def _integers_of_layers(config: RunConfig, source: ScriptSource) -> list[str]:
     source.take("qat.measure", "some_batches", "evaluate")
     source.take("qat.conversion", "trained_copy")
     source.take("qat.integer_layers", "convert")
@@ -72,7 +72,7 @@ def _integers_of_layers(config: RunConfig, source: Source) -> list[str]:
     ]
 
 
-def _integers_of_graph(config: RunConfig, source: Source) -> list[str]:
+def _integers_of_graph(config: RunConfig, source: ScriptSource) -> list[str]:
     source.take("qat.measure", "some_batches", "evaluate", "sizes")
     source.take("qat.pt2e.graph", "convert")
     source.take("qat.pt2e.lowering", "Lowered")

@@ -11,9 +11,9 @@ from precgui import __version__
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.export.loop import forward_lines, scaler_lines, taken_lines, training_lines, validation_lines
-from precgui.engine.export.precisions import Pieces, pieces
+from precgui.engine.export.precisions import ScriptParts, pieces
 from precgui.engine.export.qat import quantised_pieces
-from precgui.engine.export.source import Source, import_lines
+from precgui.engine.export.source import ScriptSource, import_lines
 from precgui.engine.export.tasks import ScriptedTask, scripted
 
 _IMPORTS = (
@@ -54,7 +54,7 @@ def write_script(config: RunConfig, environment: Mapping[str, Any], path: Path) 
 
 def script(config: RunConfig, environment: Mapping[str, Any]) -> tuple[str, tuple[Path, ...]]:
     """The text of the script and the files that belong beside it."""
-    source = Source()
+    source = ScriptSource()
     device = str(environment.get("device") or "cpu")
     source.take("backend_flags", "set_fp32_arithmetic")
     source.take("casting", "cast_floats")
@@ -82,7 +82,7 @@ def _constants(config: RunConfig, environment: Mapping[str, Any], task: Scripted
     return "\n".join(constants)
 
 
-def _functions(config: RunConfig, made: Pieces) -> list[str]:
+def _functions(config: RunConfig, made: ScriptParts) -> list[str]:
     functions = []
     if config.train.accumulation > 1:
         functions.append(_GROUPS)
@@ -98,14 +98,14 @@ _GROUPS = '''def groups(batches: Iterable[Any], count: int) -> Iterator[list[Any
         yield group'''
 
 _STORE = '''@torch.no_grad()
-def store(stored: list[tuple[nn.Parameter, Round]]) -> None:
+def store(stored: list[tuple[nn.Parameter, OperandQuantizer]]) -> None:
     """Round the weights to the format in which they are kept."""
     for parameter, to_format in stored:
         parameter.copy_(to_format(parameter.detach(), -1))'''
 
 
 def _main(
-    config: RunConfig, environment: Mapping[str, Any], task: ScriptedTask, made: Pieces, source: Source
+    config: RunConfig, environment: Mapping[str, Any], task: ScriptedTask, made: ScriptParts, source: ScriptSource
 ) -> list[str]:
     """The lines of the main function: setting up, training, validation."""
     lines = [f"torch.set_num_threads({int(environment.get('threads') or config.threads or 1)})"]
@@ -141,7 +141,7 @@ def _literal(facts: dict[str, Any]) -> str:
     return repr(facts).replace("'torch.inf'", "torch.inf").replace("'torch.nan'", "torch.nan")
 
 
-def _mechanics(config: RunConfig, source: Source) -> list[str]:
+def _mechanics(config: RunConfig, source: ScriptSource) -> list[str]:
     lines = []
     if config.train.channels_last:
         lines.append("model.to(memory_format=torch.channels_last)")
@@ -163,7 +163,7 @@ def _optimizer(config: RunConfig) -> str:
     return f"torch.optim.AdamW(weights, lr={wanted.lr}, eps={wanted.eps}, weight_decay={wanted.weight_decay})"
 
 
-def _averaging(config: RunConfig, source: Source) -> list[str]:
+def _averaging(config: RunConfig, source: ScriptSource) -> list[str]:
     if config.train.ema_decay is None:
         return []
     source.take("ema", "WeightAverage")

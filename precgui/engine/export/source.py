@@ -15,7 +15,7 @@ _BESIDE = ("events",)  # modules beside the engine from which definitions are ta
 # What a script takes instead: rounding in plain torch for the compiled kernels.
 _INSTEAD = {"quantize.elements": "export.torch_only_rounding", "quantize.blocks": "export.torch_only_rounding"}
 # Types that only precgui has, as a script without it writes them.
-_TYPES = {"ScaleRule": "str", "Mode": "str", "RunConfig": "SimpleNamespace"}
+_TYPES = {"ScaleRule": "str", "RoundingMode": "str", "RunConfig": "SimpleNamespace"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class _Module:
 
 
 @dataclass
-class Source:
+class ScriptSource:
     """Collects definitions, each once, after those that they use."""
 
     imports: list[str] = field(default_factory=list)

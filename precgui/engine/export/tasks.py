@@ -11,7 +11,7 @@ from precgui import paths
 from precgui.config import OWN_LOOP, RunConfig, is_own_task
 from precgui.config.names import DOWNLOADED
 from precgui.engine.errors import EngineError
-from precgui.engine.export.source import Source
+from precgui.engine.export.source import ScriptSource
 
 _CLASSES = {
     "digits": ("tasks.images", "Digits"),
@@ -61,7 +61,7 @@ class ScriptedTask:
     files: tuple[Path, ...] = ()
 
 
-def scripted(config: RunConfig, environment: Mapping[str, Any], source: Source) -> ScriptedTask:
+def scripted(config: RunConfig, environment: Mapping[str, Any], source: ScriptSource) -> ScriptedTask:
     """The task as source; its definition goes to `source`. Raises EngineError for a loop that precgui only recorded."""
     if config.task == OWN_LOOP:
         raise EngineError(
@@ -106,7 +106,7 @@ def _data_path(config: RunConfig, facts: Mapping[str, Any]) -> str:
     return str(found or config.data.path)
 
 
-def _take(config: RunConfig, facts: Mapping[str, Any], source: Source) -> str:
+def _take(config: RunConfig, facts: Mapping[str, Any], source: ScriptSource) -> str:
     """Take the class of the task without the networks that the run does not train; returns its name."""
     module, name = _CLASSES[config.task]
     if config.task in _WITH_DIGITS:
@@ -121,7 +121,7 @@ def _take(config: RunConfig, facts: Mapping[str, Any], source: Source) -> str:
     return name
 
 
-def _put_image_model(name: str, source: Source) -> None:
+def _put_image_model(name: str, source: ScriptSource) -> None:
     source.take("models.images", "ImageShape")
     if name in _IMAGE_CLASSES:
         made = f"{_IMAGE_CLASSES[name]}(size, shape)"
@@ -136,7 +136,7 @@ def _put_image_model(name: str, source: Source) -> None:
     source.put("image_model", f"{head}\n    return {made}")
 
 
-def _put_language_model(name: str, source: Source) -> None:
+def _put_language_model(name: str, source: ScriptSource) -> None:
     made = {"lstm": ("Lstm", "Lstm(size)"), "gpt": ("Gpt", "Gpt(size, longest)")}
     source.take("models.transformer", made[name][0])
     head = "def language_model(name: str, size: str, longest: int) -> nn.Module:"

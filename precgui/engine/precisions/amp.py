@@ -11,9 +11,9 @@ from torch import nn
 
 from precgui.engine.census import ATTENTION
 from precgui.engine.certificate import slowdown
-from precgui.engine.emulation.fp16_on_cpu import HalfProducts
-from precgui.engine.emulation.layers import Products, emulate_products, layers
-from precgui.engine.emulation.operands import Cast
+from precgui.engine.emulation.fp16_on_cpu import Fp16ProductMode
+from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
+from precgui.engine.emulation.operands import TorchCast
 from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.base import Precision
@@ -27,11 +27,11 @@ class Autocast(Precision):
     dtype: ClassVar[torch.dtype]
     keeps = True
 
-    def cast(self) -> contextlib.AbstractContextManager[object]:
+    def forward_context(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast(self.device.type, dtype=self.dtype)
 
     def _convert(self, model: nn.Module) -> nn.Module:
-        for module in self.kept.values():
+        for module in self.fp32_modules.values():
             fp32_modules.run_in_fp32(module, self.device.type, returns=None)
         return model
 
@@ -49,20 +49,20 @@ class FP16Amp(Autocast):
     scaling = "dynamic"
 
     @contextlib.contextmanager
-    def cast(self) -> Iterator[None]:
-        with super().cast(), half_products(self.device):
+    def forward_context(self) -> Iterator[None]:
+        with super().forward_context(), half_products(self.device):
             yield
 
     def _convert(self, model: nn.Module) -> nn.Module:
         if self.device.type == "cpu":
-            self.labels, note = emulate_fp16(model, self.kept)
+            self.labels, note = emulate_fp16(model, self.fp32_modules)
             self.notes.append(note)
         return super()._convert(model)
 
 
 def half_products(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """The context in which products outside of layers are FP16 at a bearable speed."""
-    return HalfProducts() if device.type == "cpu" else contextlib.nullcontext()
+    return Fp16ProductMode() if device.type == "cpu" else contextlib.nullcontext()
 
 
 def slow_bf16(device: torch.device) -> list[str]:
@@ -80,8 +80,8 @@ def emulate_fp16(model: nn.Module, kept: dict[str, nn.Module]) -> tuple[dict[str
 
     Returns the labels of the layers and the note that tells of them.
     """
-    to_fp16 = Cast(torch.float16)
-    products = Products("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)
+    to_fp16 = TorchCast(torch.float16)
+    products = MatmulArithmetic("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)
     left_out = fp32_modules.members(kept)
     labels = emulate_products(layers(model, left_out), lambda _: products)
     labels |= emulate_recurrent(recurrent_layers(model, left_out), lambda _: products)

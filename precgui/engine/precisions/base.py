@@ -20,8 +20,9 @@ from precgui.engine.tasks import Task
 class Precision:
     """FP32 storage and a plain step; subclasses change what their format changes.
 
-    Order of calls: `prepare` once before the model is built, `see` and `convert` once after it, `weights` for the
-    optimizer, then for each step `batch`, `cast` around the forward pass, `results`, `backward`, `unscale`, and `step`.
+    Order of calls: `prepare` once before the model is built, `observe_task` and `convert` once after it, `weights` for
+    the optimizer, then for each step `convert_input`, `forward_context` around the forward pass, `convert_output`,
+    `backward`, `unscale`, and `step`.
     """
 
     tf32: ClassVar[bool] = False
@@ -35,7 +36,7 @@ class Precision:
         self.options = config.precision_options
         self.notes: list[str] = []  # what a person must know about how this run really computes
         self.labels: dict[str, str] = {}  # modules whose products only look like FP32, with the format that they are in
-        self.kept: dict[str, nn.Module] = {}
+        self.fp32_modules: dict[str, nn.Module] = {}
         self.scaling_mode = self.scaling if config.scaling.mode == "auto" else config.scaling.mode
         self._scaler = self._make_scaler(config.scaling)
         self._static = config.scaling.initial_scale if self.scaling_mode == "static" else None
@@ -45,14 +46,14 @@ class Precision:
         """Set torch's process-wide switches."""
         set_fp32_arithmetic(tf32=self.tf32)
 
-    def see(self, task: Task) -> None:
+    def observe_task(self, task: Task) -> None:
         """Called before `convert`, for those who must know what batches look like."""
 
     def convert(self, model: nn.Module) -> nn.Module:
         """The model in this precision, on the device; the same object. Raises EngineError for a useless pattern."""
         model = model.to(self.device)
         if self.options.keep_fp32 and self.keeps:
-            self.kept = fp32_modules.find(model, self.options.keep_fp32)
+            self.fp32_modules = fp32_modules.find(model, self.options.keep_fp32)
         elif self.options.keep_fp32:
             self.notes.append(f"precision_options.keep_fp32 does nothing in {self.config.precision}")
         return self._convert(model)
@@ -73,15 +74,15 @@ class Precision:
         """What there is to say of the trained model: facts for the record, each with sentences."""
         return ()
 
-    def batch(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
+    def convert_input(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         """A batch on the device: floating-point inputs as the model stores its weights, targets as the loss wants."""
         return cast_floats(inputs, self.storage, self.device), cast_floats(targets, self.loss_dtype, self.device)
 
-    def cast(self) -> contextlib.AbstractContextManager[object]:
+    def forward_context(self) -> contextlib.AbstractContextManager[object]:
         """The context of the forward pass."""
         return contextlib.nullcontext()
 
-    def results(self, outputs: Any) -> Any:
+    def convert_output(self, outputs: Any) -> Any:
         """What the model returned, in the format of the loss: a loss scaled by 65536 does not fit into FP16."""
         return cast_floats(outputs, self.loss_dtype, self.device)
 

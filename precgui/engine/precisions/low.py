@@ -12,9 +12,24 @@ from precgui.config import EMULATED, RunConfig
 from precgui.engine.certificate import require_true_fp32
 from precgui.engine.emulation import native_fp8
 from precgui.engine.emulation.accumulator import Accumulator
-from precgui.engine.emulation.functional import ELSEWHERE, EVERYWHERE, RoundedProducts, leave_alone, rounds_everywhere
-from precgui.engine.emulation.layers import Products, emulate_products, layers
-from precgui.engine.emulation.operands import Clock, Exact, InBlocks, InFormat, Round, Rounding, Scale, Scaled
+from precgui.engine.emulation.functional import (
+    FUNCTIONAL,
+    FUNCTIONAL_NOTE,
+    FunctionalRoundingMode,
+    leave_alone,
+    rounds_everywhere,
+)
+from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
+from precgui.engine.emulation.operands import (
+    AmaxScale,
+    BatchSeed,
+    BlockCast,
+    FormatCast,
+    Identity,
+    OperandQuantizer,
+    RoundingSpec,
+    ScaledCast,
+)
 from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
@@ -34,16 +49,16 @@ class Low(Precision):
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
-        self.clock = Clock(config.seed)
-        self._elsewhere: RoundedProducts | None = None
+        self.clock = BatchSeed(config.seed)
+        self._elsewhere: FunctionalRoundingMode | None = None
 
-    def batch(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
+    def convert_input(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         self.clock.tick += 1
-        return super().batch(inputs, targets)
+        return super().convert_input(inputs, targets)
 
     def _convert(self, model: nn.Module) -> nn.Module:
         require_true_fp32(self.device)  # products of rounded operands are exact in FP32 only
-        chosen = layers(model, fp32_modules.members(self.kept))
+        chosen = layers(model, fp32_modules.members(self.fp32_modules))
         if not chosen and not rounds_everywhere(self.config):
             raise EngineError(
                 f"precision {self.config.precision}: the model has no linear or convolutional layer to round"
@@ -60,13 +75,15 @@ class Low(Precision):
 
     def _turn_the_rest(self, model: nn.Module) -> None:
         """Recurrent layers, and what is computed outside of layers but not in the modules that are kept."""
-        self.labels |= emulate_recurrent(recurrent_layers(model, fp32_modules.members(self.kept)), self._products)
-        self.notes.append(EVERYWHERE)
-        for module in self.kept.values():
+        self.labels |= emulate_recurrent(
+            recurrent_layers(model, fp32_modules.members(self.fp32_modules)), self._products
+        )
+        self.notes.append(FUNCTIONAL_NOTE)
+        for module in self.fp32_modules.values():
             leave_alone(module)
-        self._elsewhere = RoundedProducts(self._products(ELSEWHERE), compiled=self.config.train.compile)
+        self._elsewhere = FunctionalRoundingMode(self._products(FUNCTIONAL), compiled=self.config.train.compile)
 
-    def cast(self) -> contextlib.AbstractContextManager[object]:
+    def forward_context(self) -> contextlib.AbstractContextManager[object]:
         return self._elsewhere or contextlib.nullcontext()
 
     def _turn(self, chosen: dict[str, nn.Module]) -> None:
@@ -76,9 +93,9 @@ class Low(Precision):
             "speed says nothing about hardware that has the format"
         )
 
-    def _products(self, layer: str) -> Products:
+    def _products(self, layer: str) -> MatmulArithmetic:
         weight, activation, gradient = (self._round(role, f"{layer}.{role}") for role in ROLES)
-        return Products(self._label(), weight, activation, gradient, accumulator=self._accumulator(layer))
+        return MatmulArithmetic(self._label(), weight, activation, gradient, accumulator=self._accumulator(layer))
 
     def _label(self) -> str:
         names = list(dict.fromkeys(self.formats[role] for role in ROLES))
@@ -89,19 +106,19 @@ class Low(Precision):
             return f"{names[0]} (gradients {self.formats['gradient']})" + summed
         return "/".join(self.formats[role] for role in ROLES) + summed
 
-    def _round(self, role: Role, place: str) -> Round:
+    def _round(self, role: Role, place: str) -> OperandQuantizer:
         return self._to(self.formats[role], place)
 
-    def _to(self, name: str, place: str) -> Round:
+    def _to(self, name: str, place: str) -> OperandQuantizer:
         """Rounding to a format: blocks in blocks, floats as they are, integers and code books scaled per tensor."""
-        rounding = Rounding(self.options.rounding, self.clock, place)
+        rounding = RoundingSpec(self.options.rounding, self.clock, place)
         if name == "fp32":
-            return Exact()
+            return Identity()
         if name in blocks():
-            return InBlocks(name, rounding, self.options.scale_rule)
+            return BlockCast(name, rounding, self.options.scale_rule)
         if isinstance(get(name), FloatFormat):
-            return InFormat(name, rounding)
-        return Scaled(name, rounding, Scale(largest(name), self.clock))
+            return FormatCast(name, rounding)
+        return ScaledCast(name, rounding, AmaxScale(largest(name), self.clock))
 
     def _accumulator(self, layer: str) -> Accumulator | None:
         if self.options.accumulator is None:
@@ -121,11 +138,11 @@ class AnyFormat(Low):
             "activation": options.activations or name,
             "gradient": options.gradients or name,
         }
-        self._stored: list[tuple[nn.Parameter, Round]] = []
+        self._stored: list[tuple[nn.Parameter, OperandQuantizer]] = []
 
     def weights(self, model: nn.Module) -> list[nn.Parameter]:
         if self.options.updates is not None:
-            kept = {p for module in self.kept.values() for p in module.parameters()}
+            kept = {p for module in self.fp32_modules.values() for p in module.parameters()}
             self._stored = [
                 (p, self._to(self.options.updates, f"{name}.stored"))
                 for name, p in model.named_parameters()
@@ -147,7 +164,7 @@ class AnyFormat(Low):
             parameter.copy_(to_format(parameter.detach(), -1))
 
 
-class Blocks(Low):
+class BlockScaled(Low):
     """A block format for all three operands."""
 
     name: ClassVar[str]
@@ -157,19 +174,19 @@ class Blocks(Low):
         self.formats = {"weight": self.name, "activation": self.name, "gradient": self.name}
 
 
-class MXFP8(Blocks):
+class MXFP8(BlockScaled):
     name = "mxfp8_e4m3"
 
 
-class MXFP6(Blocks):
+class MXFP6(BlockScaled):
     name = "mxfp6_e2m3"
 
 
-class MXFP4(Blocks):
+class MXFP4(BlockScaled):
     name = "mxfp4"
 
 
-class NVFP4(Blocks):
+class NVFP4(BlockScaled):
     name = "nvfp4"
 
 
@@ -204,14 +221,14 @@ class FP8(Low):
             return {}
         return {name: layer for name, layer in chosen.items() if native_fp8.fits(layer)}
 
-    def _scale(self, role: Role) -> Scale:
+    def _scale(self, role: Role) -> AmaxScale:
         history = self.options.fp8_history if self.options.fp8_amax == "delayed" else 0
-        return Scale(
+        return AmaxScale(
             largest(self.formats[role]), self.clock, rowwise=self.options.fp8_scaling == "rowwise", history=history
         )
 
-    def _round(self, role: Role, place: str) -> Round:
-        return Scaled(self.formats[role], Rounding(self.options.rounding, self.clock, place), self._scale(role))
+    def _round(self, role: Role, place: str) -> OperandQuantizer:
+        return ScaledCast(self.formats[role], RoundingSpec(self.options.rounding, self.clock, place), self._scale(role))
 
 
 def _multiplies_elsewhere(module: nn.Module) -> bool:

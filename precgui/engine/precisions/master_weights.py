@@ -10,7 +10,7 @@ from torch import Tensor, nn
 WriteBack = Callable[[Tensor, int], Tensor]  # the FP32 weight and its place among the weights, to the stored format
 
 
-class Masters:
+class MasterWeights:
     """The optimizer updates FP32 copies; the model's own weights follow them.
 
     Kept copies hold what the low format cannot (FP32 master weights). With `kept=False` a copy lives for one step

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
-from precgui.engine.emulation.operands import Clock
+from precgui.engine.emulation.operands import BatchSeed
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.amp import emulate_fp16, half_products, slow_bf16
 from precgui.engine.precisions.base import Precision
-from precgui.engine.precisions.master_weights import Masters
+from precgui.engine.precisions.master_weights import MasterWeights
 from precgui.engine.quantize.elements import quantize
 
 _SMALLEST_FP16 = 2.0**-24
@@ -24,18 +24,18 @@ class Pure(Precision):
 
     storage: ClassVar[torch.dtype]
     keeps = True
-    masters: Masters | None = None
+    masters: MasterWeights | None = None
 
     def _convert(self, model: nn.Module) -> nn.Module:
         model.to(self.storage)
-        for module in self.kept.values():
+        for module in self.fp32_modules.values():
             fp32_modules.run_in_fp32(module, self.device.type, returns=self.storage)
         return model
 
     def weights(self, model: nn.Module) -> list[nn.Parameter]:
         if not self.options.master_weights:
             return super().weights(model)
-        self.masters = Masters(super().weights(model))
+        self.masters = MasterWeights(super().weights(model))
         return self.masters.parameters
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
@@ -66,11 +66,11 @@ class BF16Stochastic(BF16Pure):
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
-        self._clock = Clock(config.seed)
+        self._clock = BatchSeed(config.seed)
 
     def weights(self, model: nn.Module) -> list[nn.Parameter]:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.masters = Masters(trained, kept=False, write_back=self._rounded)
+        self.masters = MasterWeights(trained, kept=False, write_back=self._rounded)
         return self.masters.parameters
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -103,11 +103,11 @@ class FP16Pure(Pure):
 
     def _convert(self, model: nn.Module) -> nn.Module:
         if self.device.type == "cpu":
-            self.labels, note = emulate_fp16(model, self.kept)
+            self.labels, note = emulate_fp16(model, self.fp32_modules)
             self.notes.append(note)
         return super()._convert(model)
 
-    def cast(self) -> contextlib.AbstractContextManager[object]:
+    def forward_context(self) -> contextlib.AbstractContextManager[object]:
         return half_products(self.device)
 
     def _scaler_type(self) -> type[torch.amp.GradScaler]:

@@ -13,7 +13,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.quantised import Quantised
 from precgui.engine.qat.conversion import Converted, convert_layers
-from precgui.engine.qat.layers import Quantizer, Wanted, begin_batch, follow_epoch, quantise_model
+from precgui.engine.qat.layers import LayerQuantization, Quantizer, begin_batch, follow_epoch, quantise_model
 from precgui.engine.tasks import Batch, Task
 
 NOT_QUANTISED = (nn.RNNBase, nn.MultiheadAttention, nn.modules.conv._ConvTransposeNd)
@@ -30,10 +30,10 @@ class QuantizationAware(Quantised):
 
     def _convert(self, model: nn.Module) -> nn.Module:
         qat = self.qat
-        wanted = Wanted(
+        wanted = LayerQuantization(
             self.weight_bits, qat.ends, qat.activations, qat.per_channel, qat.learned_scales, qat.learned_ranges
         )
-        self.quantizers = quantise_model(model, fp32_modules.members(self.kept), wanted)
+        self.quantizers = quantise_model(model, fp32_modules.members(self.fp32_modules), wanted)
         if not self.quantizers:
             raise EngineError(f"precision {self.config.precision}: the model has no linear or convolutional layer left")
         self.labels = {name: made.label for name, made in self.quantizers.items()}
@@ -65,9 +65,9 @@ class QuantizationAware(Quantised):
         labels = list(self.labels.values())
         return "; ".join(f"{labels.count(label)} with {label}" for label in dict.fromkeys(labels))
 
-    def batch(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
+    def convert_input(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         begin_batch(self.quantizers)
-        return super().batch(inputs, targets)
+        return super().convert_input(inputs, targets)
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
         follow_epoch(

@@ -43,15 +43,15 @@ class Exported(Quantised):
                 raise EngineError(f"qat.backend = torchao trains an exported graph; set {cure} or qat.backend = own")
         self.sample: Any = None
 
-    def see(self, task: Task) -> None:
+    def observe_task(self, task: Task) -> None:
         self.sample = sample(task, self.device)
 
     def _convert(self, model: nn.Module) -> nn.Module:
         left = [name for name, module in model.named_modules() if isinstance(module, NOT_QUANTISED)]
-        self.graph = prepared(model, self.sample, self.config, self.kept)
+        self.graph = prepared(model, self.sample, self.config, self.fp32_modules)
         self.switches = graphs.Switches(self.graph)
         layers = [name for name, _ in graphs.products(self.graph)]
-        self.labels = {"": "int8, modules left out in fp32" if self.kept or left else "int8", ATTENTION: ""}
+        self.labels = {"": "int8, modules left out in fp32" if self.fp32_modules or left else "int8", ATTENTION: ""}
         self.notes.append(
             f"{len(layers)} layers train in FP32 on values rounded to integers by torchao {version('torchao')} "
             "(PT2E, quantizer for x86); speed says nothing about integer hardware, the converted model is measured at "

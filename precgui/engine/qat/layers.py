@@ -178,7 +178,7 @@ def quantise(chosen: dict[str, nn.Module], quantizer: Callable[[str, Tensor], Qu
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LayerQuantization:
     """How the layers of a model are quantised; see the section `qat` of a config."""
 
     bits: int
@@ -189,7 +189,7 @@ class Wanted:
     learned_ranges: bool
 
 
-def quantise_model(model: nn.Module, left_out: set[nn.Module], wanted: Wanted) -> dict[str, Quantizer]:
+def quantise_model(model: nn.Module, left_out: set[nn.Module], wanted: LayerQuantization) -> dict[str, Quantizer]:
     """Turn the layers of a model, in place, without those left out. Returns the quantizers by name."""
     chosen = quantizable(model, left_out)
     ends = [name for name in (next(iter(chosen), ""), next(reversed(chosen), "")) if name]

@@ -12,11 +12,11 @@ from precgui.engine.quantize.elements import quantize
 from precgui.formats.blocks import HIGHEST_SCALE, LOWEST_SCALE, SCALE_RULES, ScaleRule, block_format
 from precgui.formats.model import BlockFormat, FloatFormat, Format, floor_log2
 from precgui.formats.registry import get
-from precgui.formats.rounding import Rounding
+from precgui.formats.rounding import RoundingMode
 
 
 def quantize_blocks(
-    tensor: Tensor, format: str, *, rule: ScaleRule = "floor", rounding: Rounding = "nearest_even",
+    tensor: Tensor, format: str, *, rule: ScaleRule = "floor", rounding: RoundingMode = "nearest_even",
     seed: int | None = None, axis: int = -1,
 ) -> Tensor:  # fmt: skip
     """Round a tensor to a block format, blocks running along `axis`; shape, dtype and device stay.
@@ -49,7 +49,7 @@ class _Replaced(torch.autograd.Function):
         return gradients[0], None
 
 
-def _rounded(tensor: Tensor, chosen: BlockFormat, rule: ScaleRule, rounding: Rounding, seed: int | None) -> Tensor:
+def _rounded(tensor: Tensor, chosen: BlockFormat, rule: ScaleRule, rounding: RoundingMode, seed: int | None) -> Tensor:
     source = tensor.contiguous() if tensor.dtype == torch.float64 else tensor.float().contiguous()
     width = source.shape[-1]
     padding = -width % chosen.block
@@ -85,7 +85,7 @@ def _finite_peak(tensor: Tensor) -> float:
 
 
 def _composed(
-    padded: Tensor, chosen: BlockFormat, element: Format, rule: ScaleRule, rounding: Rounding, seed: int | None
+    padded: Tensor, chosen: BlockFormat, element: Format, rule: ScaleRule, rounding: RoundingMode, seed: int | None
 ) -> Tensor:
     """Scale, round with `quantize`, scale back: on any device and in any rounding."""
     rows = padded.view(-1, chosen.block)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from precgui.engine.quantize.e8m0_kernels import power_runner
 from precgui.engine.quantize.float_kernels import Run, constants, loop, stream
-from precgui.engine.quantize.plan import DOUBLE, SINGLE, Machine, Plan, make_plan
+from precgui.engine.quantize.plan import DOUBLE, SINGLE, HostFloat, RoundingPlan, make_plan
 from precgui.engine.quantize.table_kernels import book_runner, integer_runner
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
-from precgui.formats.rounding import Convention
+from precgui.formats.rounding import CastPolicy
 
 PIECE = 1 << 20  # elements; smaller arrays are not worth a thread
 SLOW_PIECE = 1 << 16
@@ -25,7 +25,7 @@ SHARES = {"toward_zero": (2.0, 2.0), "up": (0.0, 2.0), "down": (2.0, 0.0), "near
 Array = NDArray[Any]
 
 
-def round_into(source: Array, out: Array, fmt: Format, convention: Convention, seed: int, threads: int) -> None:
+def round_into(source: Array, out: Array, fmt: Format, convention: CastPolicy, seed: int, threads: int) -> None:
     """Round a flat contiguous float32 or float64 array into another one, which may be the same."""
     machine = SINGLE if source.dtype == np.float32 else DOUBLE
     plan = make_plan(fmt, convention, machine) if isinstance(fmt, FloatFormat) and fmt.has_zero else None
@@ -42,7 +42,7 @@ def round_into(source: Array, out: Array, fmt: Format, convention: Convention, s
         _in_threads(_runner(plan, convention, seed), source, out, machine, threads)
 
 
-def _table_runner(fmt: Format, convention: Convention, machine: Machine, seed: int) -> Run | None:
+def _table_runner(fmt: Format, convention: CastPolicy, machine: HostFloat, seed: int) -> Run | None:
     """The loop for a format that is no binary float; None where only the slow way serves."""
     rounding = convention.rounding
     drawn = seed if rounding == "stochastic" else 0
@@ -54,7 +54,7 @@ def _table_runner(fmt: Format, convention: Convention, machine: Machine, seed: i
     return power_runner(fmt, machine, convention, drawn)
 
 
-def _in_threads(run: Run, source: Array, out: Array, machine: Machine, threads: int) -> None:
+def _in_threads(run: Run, source: Array, out: Array, machine: HostFloat, threads: int) -> None:
     bits, target = source.view(machine.word), out.view(machine.word)
     cuts = _cuts(bits.size, threads)
     if len(cuts) == 1:
@@ -72,7 +72,7 @@ def _cuts(size: int, threads: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(ordered)] or [slice(0, 0)]
 
 
-def _runner(plan: Plan, convention: Convention, seed: int) -> Run:
+def _runner(plan: RoundingPlan, convention: CastPolicy, seed: int) -> Run:
     numbers, rounding, machine = constants(plan), convention.rounding, plan.machine
     if rounding == "stochastic":
         return _stochastic_runner(plan, numbers, seed)
@@ -83,7 +83,7 @@ def _runner(plan: Plan, convention: Convention, seed: int) -> Run:
     return lambda bits, out, start: plain(bits, out, numbers, ())
 
 
-def _moves(rounding: str, plan: Plan) -> tuple[Any, ...]:
+def _moves(rounding: str, plan: RoundingPlan) -> tuple[Any, ...]:
     """What tells the loop which numbers go outwards."""
     word = plan.machine.word
     if plan.way in ADDING:
@@ -91,19 +91,19 @@ def _moves(rounding: str, plan: Plan) -> tuple[Any, ...]:
     return tuple(word(_added(share, plan)) for share in SHARES[rounding])
 
 
-def _added(share: float, plan: Plan) -> int:
+def _added(share: float, plan: RoundingPlan) -> int:
     """What to add to the bits so that the carry goes outwards from that share of the gap on."""
     dropped = (1 << plan.drop) - 1
     return 0 if share > 1 else dropped if share == 0 else (dropped + 1) >> 1
 
 
-def _stochastic_runner(plan: Plan, numbers: Any, seed: int) -> Run:
+def _stochastic_runner(plan: RoundingPlan, numbers: Any, seed: int) -> Run:
     stochastic = loop(plan.machine, "stochastic", plan.way)
 
     return lambda bits, out, start: stochastic(bits, out, numbers, stream(seed, start))
 
 
-def _round_slowly(source: Array, out: Array, fmt: Format, convention: Convention, seed: int) -> None:
+def _round_slowly(source: Array, out: Array, fmt: Format, convention: CastPolicy, seed: int) -> None:
     """In pieces that stay in the cache; stochastic rounding counts places, so it takes the array at once."""
     piece = source.size if convention.rounding == "stochastic" else SLOW_PIECE
     for start in range(0, source.size, piece or 1):
@@ -114,7 +114,7 @@ def _round_slowly(source: Array, out: Array, fmt: Format, convention: Convention
             out[part] = rounded
 
 
-def _clip_infinities(source: Array, out: Array, plan: Plan) -> None:
-    machine: Machine = plan.machine
+def _clip_infinities(source: Array, out: Array, plan: RoundingPlan) -> None:
+    machine: HostFloat = plan.machine
     limit = np.array(plan.inf_up, machine.word).view(machine.real)
     out[:] = np.where(np.isinf(source), np.copysign(limit, source), source)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from precgui.engine.quantize.cpu import SHARES
-from precgui.engine.quantize.plan import DOUBLE, SINGLE, Plan, make_plan
+from precgui.engine.quantize.plan import DOUBLE, SINGLE, RoundingPlan, make_plan
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import FloatFormat, Format
-from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, Convention, stream_keys
+from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, CastPolicy, stream_keys
 
 _WORDS = {SINGLE: torch.int32, DOUBLE: torch.int64}
 _REALS = {SINGLE: torch.float32, DOUBLE: torch.float64}
@@ -26,7 +26,7 @@ _BLOCK = 1 << 32
 VARIANTS = 64  # ways, roundings and overflow policies are compiled apart; torch gives up after 8 by default
 
 
-def rounded_on_device(source: Tensor, fmt: Format, convention: Convention, seed: int) -> Tensor:
+def rounded_on_device(source: Tensor, fmt: Format, convention: CastPolicy, seed: int) -> Tensor:
     """Round a contiguous float32 or float64 tensor where it is; rare combinations take the way over the CPU."""
     machine = SINGLE if source.dtype == torch.float32 else DOUBLE
     plan = make_plan(fmt, convention, machine) if isinstance(fmt, FloatFormat) and fmt.has_zero else None
@@ -38,7 +38,7 @@ def rounded_on_device(source: Tensor, fmt: Format, convention: Convention, seed:
     return fused(source.device.type)(source.view(-1), plan, convention.rounding, *words).view(source.shape)
 
 
-def _over_cpu(source: Tensor, fmt: Format, convention: Convention, seed: int) -> Tensor:
+def _over_cpu(source: Tensor, fmt: Format, convention: CastPolicy, seed: int) -> Tensor:
     with np.errstate(over="ignore"):
         rounded = quantize_array(source.cpu().numpy(), fmt, convention, seed)
     return torch.from_numpy(rounded).to(source)
@@ -54,7 +54,7 @@ def fused(device: str) -> Callable[..., Tensor]:
     limits.recompile_limit = max(limits.recompile_limit, VARIANTS)
     compiled = torch.compile(round_tensor, dynamic=True)
     try:
-        plan = make_plan(_probe_format(), Convention(), SINGLE)
+        plan = make_plan(_probe_format(), CastPolicy(), SINGLE)
         compiled(torch.ones(1024, device=device), plan, "nearest_even", 0, 0)
     except (RuntimeError, ImportError, OSError) as error:  # no Triton, or no compiler for its launcher
         logging.getLogger(__name__).info("rounding is not fused on this machine: %s", error)
@@ -66,7 +66,7 @@ def _probe_format() -> FloatFormat:
     return FloatFormat("e4m3", "", 4, 3, 7)
 
 
-def round_tensor(source: Tensor, plan: Plan, rounding: str, first: int, second: int) -> Tensor:
+def round_tensor(source: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
     """Round a flat tensor; `first` and `second` are the keys of the draws of stochastic rounding."""
     machine = plan.machine
     bits = source.view(_WORDS[machine])
@@ -78,7 +78,7 @@ def round_tensor(source: Tensor, plan: Plan, rounding: str, first: int, second: 
     return _finished(bits, magnitude, rounded, plan).view(_REALS[machine])
 
 
-def _narrow(bits: Tensor, magnitude: Tensor, plan: Plan, rounding: str, first: int, second: int) -> Tensor:
+def _narrow(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
     real, word = _REALS[plan.machine], _WORDS[plan.machine]
     c = magnitude.clamp(max=plan.cap)
     binade = (c & plan.machine.infinity).clamp(min=plan.lowest_binade)
@@ -102,7 +102,7 @@ def _narrow(bits: Tensor, magnitude: Tensor, plan: Plan, rounding: str, first: i
     return torch.where(outer, inner + gap, inner).view(word)
 
 
-def _fixed(bits: Tensor, magnitude: Tensor, plan: Plan, rounding: str, first: int, second: int) -> Tensor:
+def _fixed(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
     dropped = (1 << plan.drop) - 1
     if rounding == "to_odd":
         odd: Tensor = (magnitude | ((magnitude & dropped) + dropped)) & ~dropped
@@ -133,7 +133,7 @@ def _shifted(word: Tensor, by: int) -> Tensor:
     return (word >> by) & ((1 << (32 - by)) - 1)
 
 
-def _finished(bits: Tensor, magnitude: Tensor, rounded: Tensor, plan: Plan) -> Tensor:
+def _finished(bits: Tensor, magnitude: Tensor, rounded: Tensor, plan: RoundingPlan) -> Tensor:
     machine = plan.machine
     negative = bits < 0
     over = _either(negative, plan.over_down, plan.over_up, bits)

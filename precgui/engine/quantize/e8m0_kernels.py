@@ -6,13 +6,13 @@ from functools import cache, lru_cache
 from typing import Any
 
 from precgui.engine.quantize.float_kernels import Loop, Run, Words, compiled, drawn_at, stream
-from precgui.engine.quantize.plan import Machine
+from precgui.engine.quantize.plan import HostFloat
 from precgui.formats.model import FloatFormat, power_of_two
-from precgui.formats.rounding import DRAW_BITS, Convention, keeps_finite
+from precgui.formats.rounding import DRAW_BITS, CastPolicy, keeps_finite
 
 
 @lru_cache(maxsize=64)
-def power_runner(fmt: FloatFormat, machine: Machine, convention: Convention, seed: int) -> Run:
+def power_runner(fmt: FloatFormat, machine: HostFloat, convention: CastPolicy, seed: int) -> Run:
     """A function from the bits of the input to the bits of the output and the place of the first; NaN stays.
 
     What is too small becomes the smallest power; zero and negative numbers become NaN, or the smallest power where
@@ -36,7 +36,7 @@ def power_runner(fmt: FloatFormat, machine: Machine, convention: Convention, see
     return lambda bits, out, start: run(bits, out, numbers, ())
 
 
-def _added(rounding: str, machine: Machine) -> int:
+def _added(rounding: str, machine: HostFloat) -> int:
     """What is added to the bits before they are cut: every power counts as odd, so ties go outwards."""
     whole = 1 << machine.mantissa_bits
     return {"nearest_even": whole >> 1, "nearest_away": whole >> 1, "up": whole - 1, "stochastic": whole}.get(
@@ -45,7 +45,7 @@ def _added(rounding: str, machine: Machine) -> int:
 
 
 @cache
-def _power_loop(machine: Machine, drawn: bool) -> Loop:
+def _power_loop(machine: HostFloat, drawn: bool) -> Loop:
     """Subnormals of the type are doubled before rounding, which makes them normal, and halved afterwards."""
     word, one = machine.word, machine.word(1)
     less = word(max(DRAW_BITS - machine.mantissa_bits, 0))

@@ -11,14 +11,14 @@ from torch import Tensor
 from precgui.engine.quantize.cpu import round_into
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import get
-from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, Convention, Overflow, Rounding, round_ordinal
+from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy, Overflow, RoundingMode, round_ordinal
 
 Nan = Literal["keep", "negative_zero", "zero", "max"]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def quantize(
-    tensor: Tensor, format: str | Format, *, rounding: Rounding = "nearest_even", saturate: bool = False,
+    tensor: Tensor, format: str | Format, *, rounding: RoundingMode = "nearest_even", saturate: bool = False,
     seed: int | None = None, overflow: Overflow | None = None, nan: Nan = "keep",
 ) -> Tensor:  # fmt: skip
     """Round every element to a format; shape, dtype and device stay as they were.
@@ -35,7 +35,7 @@ def quantize(
     fmt = get(format) if isinstance(format, str) else format
     _check(tensor, rounding, overflow, nan)
     chosen: Overflow = overflow or ("saturate" if saturate else "ieee")
-    convention = Convention(rounding, chosen)
+    convention = CastPolicy(rounding, chosen)
     drawn = _seed(seed) if rounding == "stochastic" else 0
     if tensor.requires_grad and torch.is_grad_enabled():
         return StraightThrough.apply(tensor, fmt, convention, drawn, nan)  # type: ignore[no-any-return]
@@ -58,7 +58,7 @@ class StraightThrough(torch.autograd.Function):
     """Forward rounds; backward hands the gradient on as it is (Bengio et al. 2013)."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, fmt: Format, convention: Convention, seed: int, nan: Nan) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
         return _quantized(tensor, fmt, convention, seed, nan)
 
     @staticmethod
@@ -66,7 +66,7 @@ class StraightThrough(torch.autograd.Function):
         return gradients[0], None, None, None, None
 
 
-def _quantized(tensor: Tensor, fmt: Format, convention: Convention, seed: int, nan: Nan) -> Tensor:
+def _quantized(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
     source = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
     if source.is_contiguous():
         return _rounded(source, fmt, convention, seed, nan).to(tensor.dtype)
@@ -85,7 +85,7 @@ def _memory_order(tensor: Tensor) -> list[int]:
     return sorted(range(tensor.dim()), key=lambda dimension: (-strides[dimension], dimension))
 
 
-def _rounded(source: Tensor, fmt: Format, convention: Convention, seed: int, nan: Nan) -> Tensor:
+def _rounded(source: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
     """A contiguous float32 or float64 tensor, rounded."""
     if source.device.type == "cpu":
         result = torch.empty_like(source)

@@ -15,7 +15,7 @@ import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from precgui.engine.quantize.plan import Machine, Plan
+from precgui.engine.quantize.plan import HostFloat, RoundingPlan
 from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, stream_keys
 
 Words = NDArray[Any]
@@ -26,7 +26,7 @@ S8, S15, S16 = np.uint32(32 - DRAW_BITS), np.uint32(15), np.uint32(16)
 
 
 @lru_cache(maxsize=256)
-def constants(plan: Plan) -> tuple[Any, ...]:
+def constants(plan: RoundingPlan) -> tuple[Any, ...]:
     """The numbers of a plan in the types of its machine, in the order in which the loops read them."""
     machine = plan.machine
     every = (1 << machine.bits) - 1
@@ -49,7 +49,7 @@ def stream(seed: int, start: int) -> tuple[Any, ...]:
 
 
 @cache
-def loop(machine: Machine, rounding: str, way: str) -> Loop:
+def loop(machine: HostFloat, rounding: str, way: str) -> Loop:
     """The compiled loop for a rounding (a key of the tables below) and a way (`narrow`, `fine`, `fixed`, `wide`).
 
     It is called with the bits of the input and of the output, the `constants` and a tuple of what the rule needs

@@ -22,13 +22,13 @@ from typing import Literal
 import numpy as np
 
 from precgui.formats.model import FloatFormat, power_of_two
-from precgui.formats.rounding import DRAW_BITS, Convention, keeps_finite
+from precgui.formats.rounding import DRAW_BITS, CastPolicy, keeps_finite
 
 Way = Literal["identity", "fixed", "wide", "narrow", "fine", "none"]
 
 
 @dataclass(frozen=True)
-class Machine:
+class HostFloat:
     """A machine float: its widths, its masks and the NumPy types of its bits and values."""
 
     mantissa_bits: int
@@ -68,12 +68,12 @@ class Machine:
         return int(np.array(real).view(self.word))
 
 
-SINGLE = Machine(23, 8, np.uint32, np.float32)
-DOUBLE = Machine(52, 11, np.uint64, np.float64)
+SINGLE = HostFloat(23, 8, np.uint32, np.float32)
+DOUBLE = HostFloat(52, 11, np.uint64, np.float64)
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundingPlan:
     """Constants for one format, convention and machine float. All are bit patterns of that float.
 
     over_up, over_down: what finite overflow becomes, positive and negative, without sign. inf_up, inf_down: the same
@@ -81,7 +81,7 @@ class Plan:
     """
 
     way: Way
-    machine: Machine
+    machine: HostFloat
     drop: int
     cap: int
     lowest_binade: int
@@ -97,7 +97,7 @@ class Plan:
 
 
 @lru_cache(maxsize=256)
-def make_plan(fmt: FloatFormat, convention: Convention, machine: Machine) -> Plan:
+def make_plan(fmt: FloatFormat, convention: CastPolicy, machine: HostFloat) -> RoundingPlan:
     """The plan for a format with a zero. `way` is `none` where the kernels cannot serve."""
     drop = machine.mantissa_bits - fmt.mantissa_bits
     way = _way(fmt, machine)
@@ -105,7 +105,7 @@ def make_plan(fmt: FloatFormat, convention: Convention, machine: Machine) -> Pla
     lift, fall = (bits << machine.mantissa_bits for bits in (drop, fmt.mantissa_bits))
     if way == "fine" and _all_held_below(fmt, machine):
         lift, fall = -lowest, 0
-    return Plan(
+    return RoundingPlan(
         way,
         machine,
         max(drop, 0),
@@ -123,7 +123,7 @@ def make_plan(fmt: FloatFormat, convention: Convention, machine: Machine) -> Pla
     )
 
 
-def _way(fmt: FloatFormat, machine: Machine) -> Way:
+def _way(fmt: FloatFormat, machine: HostFloat) -> Way:
     drop = machine.mantissa_bits - fmt.mantissa_bits
     lowest_quantum, type_quantum = fmt.emin - fmt.mantissa_bits, machine.emin - machine.mantissa_bits
     holds_largest = fmt.max_finite >= (2 - power_of_two(-machine.mantissa_bits)) * power_of_two(machine.bias)
@@ -142,19 +142,19 @@ def _way(fmt: FloatFormat, machine: Machine) -> Way:
     return "narrow" if room_below and room_above else "none"
 
 
-def _all_held_below(fmt: FloatFormat, machine: Machine) -> bool:
+def _all_held_below(fmt: FloatFormat, machine: HostFloat) -> bool:
     """Whether the format holds all small numbers of the type, its subnormals included."""
     return fmt.emin - fmt.mantissa_bits <= machine.emin - machine.mantissa_bits
 
 
-def _largest_within(fmt: FloatFormat, machine: Machine) -> int:
+def _largest_within(fmt: FloatFormat, machine: HostFloat) -> int:
     """The largest number of the type that is not past the largest value of the format."""
     bits = min(machine.bits_of(fmt.max_finite), machine.infinity - 1)
     held = Fraction(float(np.array(bits, machine.word).view(machine.real)))
     return bits if held <= fmt.max_finite else bits - 1
 
 
-def _beyond(fmt: FloatFormat, convention: Convention, machine: Machine, *, negative: bool, infinite: bool) -> int:
+def _beyond(fmt: FloatFormat, convention: CastPolicy, machine: HostFloat, *, negative: bool, infinite: bool) -> int:
     if machine.bits_of(fmt.max_finite) == machine.infinity and (not infinite or convention.overflow == "saturate"):
         return machine.infinity  # the format holds the value, the type does not
     largest = machine.bits_of(fmt.max_finite)

@@ -1,4 +1,4 @@
-"""Rounding to formats that are no binary floats: integers and code books."""
+"""RoundingMode to formats that are no binary floats: integers and code books."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from numba.extending import intrinsic, register_jitable
 
 from precgui.engine.quantize.float_kernels import Loop, Run, Words, compiled, drawn_at, stream
-from precgui.engine.quantize.plan import DOUBLE, Machine
+from precgui.engine.quantize.plan import DOUBLE, HostFloat
 from precgui.formats.model import CodeBook, IntFormat
-from precgui.formats.rounding import DRAW_BITS, ROUNDINGS, Rounding, round_ordinal
+from precgui.formats.rounding import DRAW_BITS, ROUNDINGS, RoundingMode, round_ordinal
 
 
 @lru_cache(maxsize=64)
-def integer_runner(fmt: IntFormat, machine: Machine, rounding: Rounding, seed: int) -> Run:
+def integer_runner(fmt: IntFormat, machine: HostFloat, rounding: RoundingMode, seed: int) -> Run:
     """A function from the bits of the input to the bits of the output and the place of the first; NaN stays."""
     real = machine.real
     numbers = tuple(
@@ -36,7 +36,7 @@ def integer_runner(fmt: IntFormat, machine: Machine, rounding: Rounding, seed: i
 
 
 @cache
-def _nearest_integer(machine: Machine) -> Loop:
+def _nearest_integer(machine: HostFloat) -> Loop:
     zero = machine.real(0)
 
     def nearest_integer(values: Words, out: Words, k: Any) -> None:
@@ -50,7 +50,7 @@ def _nearest_integer(machine: Machine) -> Loop:
 
 
 @cache
-def _other_integer(machine: Machine, place: int) -> Loop:
+def _other_integer(machine: HostFloat, place: int) -> Loop:
     """The rounding at that place of ROUNDINGS; the number is a constant of the loop, so one branch is left of it."""
     zero, half, one = machine.real(0), machine.real(0.5), machine.real(1)
     up, down, away, odd = (ROUNDINGS.index(name) for name in ("up", "down", "nearest_away", "to_odd"))
@@ -81,7 +81,7 @@ def _other_integer(machine: Machine, place: int) -> Loop:
 
 
 @cache
-def _stochastic_integer(machine: Machine) -> Loop:
+def _stochastic_integer(machine: HostFloat) -> Loop:
     zero, one, unit = machine.real(0), machine.real(1), machine.real(2.0**-DRAW_BITS)
 
     def stochastic_integer(values: Words, out: Words, k: Any, extra: Any) -> None:
@@ -103,7 +103,7 @@ def _stochastic_integer(machine: Machine) -> Loop:
 
 
 @cache
-def book_runner(fmt: CodeBook, machine: Machine, rounding: Rounding, seed: int) -> Run:
+def book_runner(fmt: CodeBook, machine: HostFloat, rounding: RoundingMode, seed: int) -> Run:
     """The same for a code book, by comparison with the least number that rounds to each entry."""
     real = machine.real
     book = tuple(real(float(value)) for value in fmt.values)
@@ -115,7 +115,7 @@ def book_runner(fmt: CodeBook, machine: Machine, rounding: Rounding, seed: int) 
     return lambda bits, out, start: run(bits.view(real), out.view(real), steps, book)
 
 
-def _least_above(fmt: CodeBook, place: int, machine: Machine, rounding: Rounding) -> Any:
+def _least_above(fmt: CodeBook, place: int, machine: HostFloat, rounding: RoundingMode) -> Any:
     """The smallest machine number that rounds to the entry at `place` or above.
 
     To nearest, the entries count as they are written; in the other directions as the machine holds them, so that a
@@ -237,7 +237,7 @@ def _around(last: int, level: int, size: int) -> Any:
 
 
 @cache
-def _stochastic_book_loop(entries: int, machine: Machine) -> Loop:
+def _stochastic_book_loop(entries: int, machine: HostFloat) -> Loop:
     """`machine` is the one in which distances are compared with the draw."""
     last, exact = entries - 1, machine.real
     levels = (last - 1).bit_length()

@@ -28,7 +28,7 @@ _NETWORK = (URLError, ConnectionError, TimeoutError, ssl.SSLError, http.client.H
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DownloadSource:
     """A file of a data set and the addresses where it may be had."""
 
     urls: tuple[str, ...]
@@ -55,7 +55,7 @@ def missing_sentence(dataset: str, folder: Path, reason: str, *, download: bool 
     return f"{dataset} is not in {folder} and cannot be fetched ({reason}); connect to the network, or {copy}"
 
 
-def _missing(dataset: str, folder: Path) -> list[Wanted]:
+def _missing(dataset: str, folder: Path) -> list[DownloadSource]:
     """What torchvision would fetch: archives whose contents are not there, and that are not there themselves."""
     from torchvision import datasets
     from torchvision.datasets.utils import check_integrity
@@ -63,16 +63,18 @@ def _missing(dataset: str, folder: Path) -> list[Wanted]:
     kind: Any = getattr(datasets, dataset)
     if hasattr(kind, "resources"):  # MNIST and its kin: a file each for images and labels
         raw = folder / kind.__name__ / "raw"
-        wanted = [Wanted(tuple(m + name for m in kind.mirrors), raw / name, md5) for name, md5 in kind.resources]
+        wanted = [
+            DownloadSource(tuple(m + name for m in kind.mirrors), raw / name, md5) for name, md5 in kind.resources
+        ]
         wanted = [each for each in wanted if not each.target.with_suffix("").is_file()]
     else:  # CIFAR: one archive
         parts = [(folder / kind.base_folder / name, md5) for name, md5 in (*kind.train_list, *kind.test_list)]
-        wanted = [Wanted((kind.url,), folder / kind.filename, kind.tgz_md5)]
+        wanted = [DownloadSource((kind.url,), folder / kind.filename, kind.tgz_md5)]
         wanted = wanted if not all(check_integrity(path, md5) for path, md5 in parts) else []
     return [each for each in wanted if not check_integrity(each.target, each.md5)]
 
 
-def _fetch_one(wanted: Wanted, dataset: str, folder: Path, tell: Tell) -> None:
+def _fetch_one(wanted: DownloadSource, dataset: str, folder: Path, tell: Tell) -> None:
     """The file from the first address that has it whole."""
     troubles: list[str] = []
     for url in wanted.urls:

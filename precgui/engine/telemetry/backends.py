@@ -16,7 +16,7 @@ from torch import Tensor
 
 from precgui.engine.telemetry import cpu_kernels as k
 from precgui.engine.telemetry.readable import dense, single
-from precgui.engine.telemetry.statistics import Rows, Table, empty, finished, half_ulps
+from precgui.engine.telemetry.statistics import Rows, StatisticsTable, empty, finished, half_ulps
 
 SMALL = 4096  # elements, below which a tensor is always looked at in full
 _KINDS = {torch.float32: k.FLOAT32, torch.bfloat16: k.BFLOAT16}  # what the loops read; other types are cast before
@@ -24,7 +24,7 @@ _INF, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
 _GOLDEN = 0x9E3779B1  # 2^32 / 1.618
 
 
-class Meter(Protocol):
+class StatsBackend(Protocol):
     """Looks at readable tensors of any type, order and size; `stride` k reads one of k blocks, from a moving one on."""
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Any:
@@ -48,8 +48,8 @@ class Meter(Protocol):
         ...
 
 
-def meter_for(device: torch.device) -> Meter:
-    return HostMeter() if device.type == "cpu" else DeviceMeter(device, _fused_for(device))
+def stats_backend_for(device: torch.device) -> StatsBackend:
+    return CpuStats() if device.type == "cpu" else CudaStats(device, _fused_for(device))
 
 
 def _fused_for(device: torch.device) -> ModuleType | None:
@@ -99,14 +99,14 @@ def device_norms(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([norm.to(norms[0].device) for norm in norms])
 
 
-class HostMeter:
+class CpuStats:
     """Numba loops over the memory of the tensors."""
 
     def __init__(self) -> None:
         self._halves = half_ulps()
         probe = [torch.ones(3, dtype=torch.float32, device="cpu")]  # loads the loops before they are timed
         self.compare(probe, [1], 0, self.keep(probe, [1], 0))
-        finished(Table("gradient", [""], [1], [3]), self.measure(probe, [1], 0), 0, 0.0)
+        finished(StatisticsTable("gradient", [""], [1], [3]), self.measure(probe, [1], 0), 0, 0.0)
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Rows:
         places, _alive = self._places(tensors, strides, tick)
@@ -167,7 +167,7 @@ class HostMeter:
         return (addresses, sizes, kinds, wanted, firsts), alive
 
 
-class DeviceMeter:
+class CudaStats:
     """torch operations on the tensor's device, or one kernel for all tensors; nothing waits for it before `fetch`."""
 
     def __init__(self, device: torch.device, fused: ModuleType | None = None) -> None:

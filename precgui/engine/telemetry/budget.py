@@ -21,7 +21,7 @@ _SAVED = 4.0  # intervals whose allowance can be saved up: a burst after a pause
 
 
 @dataclass
-class _Account:
+class _TokenBucket:
     """One kind: `credit_s` is the allowance not yet spent, `last_s` the cost of the latest look.
 
     `before` is the stride from which it was last raised, and the cost at that time; `helpless` says that raising it did
@@ -51,7 +51,7 @@ class _Account:
             self.stride = min(self.stride << dearer, MOST_STRIDE)
 
 
-class Budget:
+class TokenBuckets:
     """Decides in which step which kind is looked at, and how closely, so that all together cost `share` of the time.
 
     Each kind earns its part of the share at every step and pays what its looks cost. After a look that cost
@@ -63,20 +63,20 @@ class Budget:
     def __init__(self, config: RecordConfig, kinds: Mapping[str, int], *, between: bool = False) -> None:
         """`kinds` maps each kind to its interval in steps, 0 for never; `between` asks for looks between intervals."""
         self._share = config.budget
-        self._accounts: dict[str, _Account] = {}
-        self._between: dict[str, _Account] = {}
+        self._accounts: dict[str, _TokenBucket] = {}
+        self._between: dict[str, _TokenBucket] = {}
         for kind, every in kinds.items():
             part = _PARTS.get(kind, 1.0)
             if every and (every == 1 or not between):
-                self._accounts[kind] = _Account(every, part)
+                self._accounts[kind] = _TokenBucket(every, part)
             elif every:
-                self._accounts[kind] = _Account(every, part * (1 - _BETWEEN))
-                self._between[kind] = _Account(1, part * _BETWEEN, _FIRST_BETWEEN)
+                self._accounts[kind] = _TokenBucket(every, part * (1 - _BETWEEN))
+                self._between[kind] = _TokenBucket(1, part * _BETWEEN, _FIRST_BETWEEN)
         self._all = [*self._accounts.values(), *self._between.values()]
         parts = sum(account.part for account in self._all)
         for account in self._all:
             account.part /= parts
-        self._used: dict[str, _Account] = {}
+        self._used: dict[str, _TokenBucket] = {}
         self._fixed_s, self._fixed_credit_s = -1.0, 0.0
         self._saved_s, self._idle = 0.0, -1  # earned and not yet paid out, in so many steps; none before the first
         self._step_s = 0.0  # of the last step that was settled
@@ -132,7 +132,7 @@ class Budget:
             account.credit_s = min(account.credit_s + spare, _most(account, earned * account.part))
 
     @staticmethod
-    def _book(account: _Account, allowance: float, cost: float) -> float:
+    def _book(account: _TokenBucket, allowance: float, cost: float) -> float:
         """Returns what of the allowance has no room in the account."""
         if cost:
             account.adapt(cost, allowance * account.every)
@@ -152,5 +152,5 @@ class Budget:
         return self.spent_s / self.elapsed_s if self.elapsed_s else 0.0
 
 
-def _most(account: _Account, allowance: float) -> float:
+def _most(account: _TokenBucket, allowance: float) -> float:
     return max(_SAVED * allowance * account.every, 4 * account.last_s)

@@ -14,7 +14,7 @@ _ROWS_OF_A_PIECE = 64  # tensors that the run file compresses together
 _PIECES_OF_A_ROW, _TENSORS_OF_A_PIECE = 2.0, 18.0  # measured with rows of 6 to 200 tensors
 
 
-class Clock:
+class CostMeter:
     """Books seconds on names; `take` gives what was booked since the last time.
 
     Where the device works on its own, both times are taken and the longer one counts: the device is timed by marks in
@@ -69,7 +69,7 @@ class Booking:
 
     __slots__ = ("_begin", "_clock", "_first", "_name")
 
-    def __init__(self, clock: Clock, name: str) -> None:
+    def __init__(self, clock: CostMeter, name: str) -> None:
         self._clock, self._name = clock, name
 
     def __enter__(self) -> None:

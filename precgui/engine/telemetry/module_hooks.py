@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.telemetry.hook import Hook
-from precgui.engine.telemetry.nonfinite import Sentinel, repeat_forward
+from precgui.engine.telemetry.nonfinite import NonFiniteDetector, repeat_forward
 from precgui.engine.telemetry.readable import floats
 
 MODEL = "(model)"
@@ -40,7 +40,7 @@ class Outputs:
         self._guarded = self._everywhere = self._inside = self.watching = False
         self._on_cpu = all(parameter.is_cpu for parameter in model.parameters())
         self._pause = 0  # steps until a forward pass may be repeated
-        self.sentinel = Sentinel()
+        self.sentinel = NonFiniteDetector()
         self.calls = 0  # of hooks, in this step
         self._weighty: list[tuple[nn.Module, Hook]] = []
         self._weightless: list[tuple[nn.Module, Hook]] = []
@@ -122,7 +122,7 @@ class Outputs:
     def _find_first(self, args: Any, kwargs: Any) -> None:
         """Tell the sentinel by a second pass which of all modules was the first."""
         first, state = self.sentinel, (self._wanted, self._everywhere, self.calls)
-        self.sentinel, self._wanted, self._everywhere, self._inside = Sentinel(), frozenset(), True, True
+        self.sentinel, self._wanted, self._everywhere, self._inside = NonFiniteDetector(), frozenset(), True, True
         self._have_hooks(modules=True, all_modules=True)
         repeat_forward(self._model, args, kwargs)
         found, self.sentinel = self.sentinel.first_nonfinite(), first

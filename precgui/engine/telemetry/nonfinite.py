@@ -81,7 +81,7 @@ _LIMITS = {  # bytes of a number, and the bits of Inf
 _NOTHING: tuple[Any, int] = (lambda: None, 0)  # looks like a reference to a tensor that is gone
 
 
-class Sentinel:
+class NonFiniteDetector:
     """Looks for NaN and Inf in all outputs that it is shown, in the order in which they come.
 
     On the CPU a loop reads them while they are still in the cache; elsewhere their largest magnitudes stay on the

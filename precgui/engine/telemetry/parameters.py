@@ -63,7 +63,7 @@ def states(weights: Sequence[Weight], optimizers: Sequence[Optimizer]) -> Named:
     ]  # fmt: skip
 
 
-def origin(bad: Sequence[str]) -> str:
+def first_nonfinite_parameter(bad: Sequence[str]) -> str:
     """Of the parameters whose gradients are not finite, in the order of the model, the one that the backward pass met
     first: the first one of the last module. '' where there are none."""
     module = bad[-1].rpartition(".")[0] if bad else ""

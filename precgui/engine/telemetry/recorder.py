@@ -13,14 +13,22 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.config import RecordConfig
-from precgui.engine.telemetry.backends import Meter, meter_for, stride_for
-from precgui.engine.telemetry.budget import Budget
-from precgui.engine.telemetry.cost import Clock, keeping_s
+from precgui.engine.telemetry.backends import StatsBackend, stats_backend_for, stride_for
+from precgui.engine.telemetry.budget import TokenBuckets
+from precgui.engine.telemetry.cost import CostMeter, keeping_s
 from precgui.engine.telemetry.module_hooks import Outputs
-from precgui.engine.telemetry.parameters import Weight, exact_values, gradients, origin, states, updated_by, values
+from precgui.engine.telemetry.parameters import (
+    Weight,
+    exact_values,
+    first_nonfinite_parameter,
+    gradients,
+    states,
+    updated_by,
+    values,
+)
 from precgui.engine.telemetry.readable import readable, unseen
-from precgui.engine.telemetry.ring_buffer import BLACK_BOX_STEPS, BlackBox
-from precgui.engine.telemetry.statistics import Rows, Table, finished, nonfinite, norm
+from precgui.engine.telemetry.ring_buffer import BLACK_BOX_STEPS, FlightRecorder
+from precgui.engine.telemetry.statistics import Rows, StatisticsTable, finished, nonfinite, norm
 from precgui.events import Emit, Facts, Incident, TensorStats
 
 __all__ = ["Telemetry", "Weight"]
@@ -46,7 +54,7 @@ class Telemetry:
         self._emit = emit
         self.watch(weights)
         device = next((w.own.device for w in weights), torch.device("cpu"))
-        self._meter: Meter = meter_for(device)
+        self._meter: StatsBackend = stats_backend_for(device)
         kinds = {
             "gradient": config.gradients_every,
             "weight": config.weights_every,
@@ -57,17 +65,17 @@ class Telemetry:
             kinds["activation"] = config.activations_every
             kinds["activation_gradient"] = config.activation_gradients_every
         self._kinds = kinds
-        self.budget = Budget(config, kinds | {"gradient": min(config.gradients_every, 1)}, between=True)
-        self._clock = Clock(device)
+        self.budget = TokenBuckets(config, kinds | {"gradient": min(config.gradients_every, 1)}, between=True)
+        self._clock = CostMeter(device)
         self._outputs = Outputs(model, self._look) if modules else None
-        self._box = BlackBox()
+        self._box = FlightRecorder()
         self._alarm_until = -BLACK_BOX_STEPS
         self._bad_output = ""
         self._looks: Counter[str] = Counter()
         self._clear()
 
     def _clear(self) -> None:
-        self._tables: list[tuple[Table, Any]] = []
+        self._tables: list[tuple[StatisticsTable, Any]] = []
         self._unscaled = 1.0  # what gradients must be multiplied by
         self._before: tuple[list[Weight], Any] | None = None
 
@@ -191,9 +199,9 @@ class Telemetry:
         return self._outputs.sentinel.first_nonfinite() if self._outputs is not None else ""
 
     def first_nonfinite_gradient(self) -> str:
-        """The parameter with which gradients that are not finite began, see `origin`; on a GPU known after `end`."""
+        """The parameter whose non-finite gradient backward produced first; on a GPU it is known after `end`."""
         seen = [nonfinite(table, rows) for table, rows in self._tables if table.kind == "gradient"]
-        return origin([name for names in seen for name in names])
+        return first_nonfinite_parameter([name for names in seen for name in names])
 
     def close(self) -> None:
         """Leave the model as it was before, and tell how closely was looked and what it cost."""
@@ -267,12 +275,12 @@ class Telemetry:
         kinds = dict.fromkeys(table.kind for table in tables)
         return [self._event(kind, tables, rows, time_s) for kind in kinds]
 
-    def _event(self, kind: str, tables: Sequence[Table], rows: Sequence[Rows], time_s: float) -> TensorStats:
+    def _event(self, kind: str, tables: Sequence[StatisticsTable], rows: Sequence[Rows], time_s: float) -> TensorStats:
         """All that was seen of one kind in the step."""
         parts = [place for place, table in enumerate(tables) if table.kind == kind]
         if len(parts) == 1:
             return finished(tables[parts[0]], rows[parts[0]], self._step, time_s)
-        whole = Table(kind)
+        whole = StatisticsTable(kind)
         for place in parts:
             whole.names += tables[place].names
             whole.strides += tables[place].strides
@@ -280,10 +288,10 @@ class Telemetry:
         return finished(whole, np.concatenate([rows[place] for place in parts]), self._step, time_s)
 
 
-def _listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], Table]:
+def _listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], StatisticsTable]:
     """What can be looked at of these tensors, and the table of it, with a stride for each."""
     pairs = [(name, found) for name, tensor in named if (found := readable(tensor)) is not None and found.numel()]
     sizes = [tensor.numel() for _, tensor in pairs]
     strides = [stride_for(size, stride) for size in sizes] if stride > 1 else [1] * len(sizes)
-    table = Table(kind, [name for name, _ in pairs], strides, sizes)
+    table = StatisticsTable(kind, [name for name, _ in pairs], strides, sizes)
     return [tensor for _, tensor in pairs], table

@@ -7,13 +7,13 @@ import collections
 from precgui.events import Emit, TensorStats
 
 BLACK_BOX_STEPS = 64
-BLACK_BOX_BYTES = 64 << 20
+FLIGHT_RECORDER_BYTES = 64 << 20
 
 
-class BlackBox:
+class FlightRecorder:
     """Remembers events of the last BLACK_BOX_STEPS steps, of at most `room_bytes`: then the oldest go first."""
 
-    def __init__(self, room_bytes: int = BLACK_BOX_BYTES) -> None:
+    def __init__(self, room_bytes: int = FLIGHT_RECORDER_BYTES) -> None:
         self._room_bytes, self._held_bytes = room_bytes, 0
         self._events: collections.deque[TensorStats] = collections.deque()
 

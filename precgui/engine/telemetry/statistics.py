@@ -23,7 +23,7 @@ Rows = NDArray[np.float64]
 
 
 @dataclass
-class Table:
+class StatisticsTable:
     """What was looked at of one kind of tensor in one step, by name. `sizes` are elements, looked at or not."""
 
     kind: str
@@ -59,7 +59,7 @@ def norm(rows: Rows) -> float:
     return math.inf if infinite else math.sqrt(rows[:, k.SQUARES].sum())
 
 
-def nonfinite(table: Table, rows: Any) -> list[str]:
+def nonfinite(table: StatisticsTable, rows: Any) -> list[str]:
     """The tensors in which NaN or Inf was seen; rows that are still on a device say nothing."""
     if not isinstance(rows, np.ndarray):
         return []
@@ -67,7 +67,7 @@ def nonfinite(table: Table, rows: Any) -> list[str]:
     return [table.names[place] for place in np.flatnonzero(bad)]
 
 
-def finished(table: Table, rows: Rows, step: int, time_s: float) -> TensorStats:
+def finished(table: StatisticsTable, rows: Rows, step: int, time_s: float) -> TensorStats:
     """The event of one kind and step, with one row for each name: a module called several times saw many tensors."""
     names, strides = tuple(table.names), tuple(table.strides)
     squares: Rows = rows[:, k.SQUARES] * (np.array(table.sizes, np.float64) / rows[:, k.COUNT])

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from precgui.gui.widgets.empty_state import EmptyState, set_paragraph
 
 if TYPE_CHECKING:
-    from precgui.gui.session import State
+    from precgui.gui.session import Session
 
 _TEXT = "precgui does not yet find by itself what went wrong in a run. Its record holds what you need to find it:"
 _WAYS = (
@@ -27,7 +27,7 @@ _WAYS = (
 class DiagnosePanel(QWidget):
     """Says what is not there, and leads to what is."""
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.empty = EmptyState("diagnose", "No diagnosis yet", _TEXT)
         self.buttons: dict[str, QPushButton] = {}
@@ -36,7 +36,7 @@ class DiagnosePanel(QWidget):
         grid.setSpacing(12)
         for row, (panel, name, told) in enumerate(_WAYS):
             button = self.buttons[panel] = QPushButton(name, ways)
-            button.clicked.connect(partial(state.panel_wanted.emit, panel))
+            button.clicked.connect(partial(session.panel_wanted.emit, panel))
             text = QLabel(ways)
             set_paragraph(text, told)
             grid.addWidget(button, row, 0, Qt.AlignmentFlag.AlignTop)

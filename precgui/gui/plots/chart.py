@@ -40,7 +40,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadoutLine:
     """One line of the readout: a run and its values."""
 
     colour: str
@@ -49,7 +49,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CsvRow:
     """One recorded value for the CSV file."""
 
     run: str
@@ -167,10 +167,10 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     def last_x(self) -> float | None:
         raise NotImplementedError
 
-    def readings(self, x: float) -> list[Reading]:
+    def readings(self, x: float) -> list[ReadoutLine]:
         raise NotImplementedError
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[CsvRow]:
         """Every recorded value of the visible runs, as recorded."""
         raise NotImplementedError
 
@@ -254,7 +254,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     def contextMenuEvent(self, event: Any) -> None:
         event.ignore()  # the frame around the plot has the menu
 
-    def _readout_html(self, x: float, readings: Sequence[Reading], headed: bool, name_px: int) -> str:
+    def _readout_html(self, x: float, readings: Sequence[ReadoutLine], headed: bool, name_px: int) -> str:
         heading = place_text(x, self.over)
         lines = [f"<b>{heading[:1].upper()}{heading[1:]}</b>"] if headed else []
         metrics = QFontMetrics(self.readout.font())

@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QPen
 from precgui.gui.plots.marks import paint, scatter
 from precgui.gui.plots.pyramid import Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
-from precgui.runs.growable import Growing
+from precgui.runs.growable import GrowableArray
 from precgui.runs.run import Axis, Run
 
 DOT_PX = 8
@@ -63,7 +63,7 @@ class Curve:
 
     def _restart(self, scale: Scale, over: Axis) -> None:
         self._scale, self._over, self._complete = scale, over, False
-        self.pyramid, self.nonfinite, self._shown = Pyramid(), NonFinite(), Growing()
+        self.pyramid, self.nonfinite, self._shown = Pyramid(), NonFinite(), GrowableArray()
 
     def set_style(self, colour: str, dash: tuple[float, ...], base: str, width_px: float) -> None:
         drawn = QColor(colour)

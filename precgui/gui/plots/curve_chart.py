@@ -9,7 +9,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 
-from precgui.gui.plots.chart import Chart, Reading, Row, Value, colour_of, dash_of
+from precgui.gui.plots.chart import Chart, CsvRow, ReadoutLine, Value, colour_of, dash_of
 from precgui.gui.plots.curve import Curve
 from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
 from precgui.gui.plots.signals import Signal, devices_of, shown_value, suited
@@ -275,7 +275,7 @@ class CurveChart(Chart):
         ends = [float(c.x[-1]) for part in self._visible() for c in part.curves if len(c.x)]
         return max(ends, default=None)
 
-    def readings(self, x: float) -> list[Reading]:
+    def readings(self, x: float) -> list[ReadoutLine]:
         found = []
         for part in self._visible():
             values = []
@@ -287,7 +287,7 @@ class CurveChart(Chart):
                     text = shown_value(float(curve.y[index]), self.signal)
                     values.append(Value(text, float(curve.x[index]), label))
             if values:
-                found.append(Reading(colour_of(part.opened), part.opened.name, tuple(values)))
+                found.append(ReadoutLine(colour_of(part.opened), part.opened.name, tuple(values)))
         return found
 
     def neighbour(self, x: float, by: int) -> float | None:
@@ -298,7 +298,7 @@ class CurveChart(Chart):
                     return float(curve.x[min(max(index + by, 0), len(curve.x) - 1)])
         return None
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[CsvRow]:
         for part in self._visible():
             run = part.opened.run
             for curve in part.curves:
@@ -306,7 +306,7 @@ class CurveChart(Chart):
                 times = run.series(curve.name, "time_s")[0]
                 triples = zip(steps.tolist(), times.tolist(), values.tolist(), strict=True)
                 for step, time_s, value in triples:
-                    yield Row(part.opened.name, curve.name, step, time_s, value)
+                    yield CsvRow(part.opened.name, curve.name, step, time_s, value)
 
 
 def _mark_end(part: _RunCurves) -> None:

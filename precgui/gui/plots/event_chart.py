@@ -11,7 +11,7 @@ from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QToolTip
 
 from precgui.events import Incident
-from precgui.gui.plots.chart import Chart, Reading, Row, Value, colour_of
+from precgui.gui.plots.chart import Chart, CsvRow, ReadoutLine, Value, colour_of
 from precgui.gui.plots.marks import Track, one_per_pixel, paint, scatter
 from precgui.gui.plots.signals import Signal, grouped
 
@@ -118,14 +118,14 @@ class EventChart(Chart):
         ]
         return max(ends, default=None)
 
-    def readings(self, x: float) -> list[Reading]:
+    def readings(self, x: float) -> list[ReadoutLine]:
         """The events at exactly this place."""
         found = []
         for marks in self._visible():
             for kind in marks.track.kinds():
                 for index in np.flatnonzero(marks.track.places(kind, self.over) == x).tolist():
                     value = Value(_what(marks.track.of_kind(kind)[index]), x)
-                    found.append(Reading(colour_of(marks.opened), marks.opened.name, (value,)))
+                    found.append(ReadoutLine(colour_of(marks.opened), marks.opened.name, (value,)))
         return found
 
     def point_at(self, place: QPointF) -> None:
@@ -158,12 +158,12 @@ class EventChart(Chart):
             for i in np.flatnonzero(np.abs(marks.track.places(kind, self.over) - centre) <= reach).tolist()
         ]
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[CsvRow]:
         for marks in self._visible():
             for incident in marks.opened.run.events():
                 told = f"{incident.severity}: {incident.message}"
                 where = f"{told} [{incident.module}]" if incident.module else told
-                yield Row(marks.opened.name, incident.kind, float(incident.step), incident.time_s, where)
+                yield CsvRow(marks.opened.name, incident.kind, float(incident.step), incident.time_s, where)
 
 
 def _height(row: int, position: int, runs: int) -> float:

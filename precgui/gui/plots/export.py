@@ -24,7 +24,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtSvg import QSvgGenerator
 
-from precgui.gui.plots.chart import Chart, Row, colour_of, dash_of
+from precgui.gui.plots.chart import Chart, CsvRow, colour_of, dash_of
 from precgui.gui.plots.signals import EVENTS
 from precgui.gui.theme import themes
 
@@ -169,7 +169,7 @@ def write_csv(chart: Chart, path: Path) -> Iterator[int]:
         partial.unlink(missing_ok=True)
 
 
-def _fields(row: Row) -> tuple[str, str, str, str, str]:
+def _fields(row: CsvRow) -> tuple[str, str, str, str, str]:
     value = row.value if isinstance(row.value, str) else repr(row.value)
     step = f"{row.step:.0f}" if row.step.is_integer() else repr(row.step)
     return row.run, row.signal, step, repr(row.time_s), value

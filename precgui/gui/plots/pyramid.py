@@ -31,7 +31,7 @@ class Drawn:
     exact: bool
 
 
-class _Column:
+class _GrowingIndices:
     """Indices that grow at the end in amortised constant time."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class _Level:
     """The complete blocks of one size: three indices a block."""
 
     def __init__(self) -> None:
-        self.low, self.high, self.gap = (_Column() for _ in range(3))
+        self.low, self.high, self.gap = (_GrowingIndices() for _ in range(3))
         self.has_gaps = False
 
     def __len__(self) -> int:

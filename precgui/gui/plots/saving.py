@@ -16,7 +16,7 @@ from precgui.gui.plots.signals import grouped
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SaveFormat:
     """One way to save a plot."""
 
     text: str
@@ -24,10 +24,10 @@ class Form:
     filter: str
 
 
-FORMS: Mapping[str, Form] = {
-    "png": Form("Save as PNG...", ".png", "PNG picture (*.png)"),
-    "svg": Form("Save as SVG...", ".svg", "SVG drawing (*.svg)"),
-    "csv": Form("Save values as CSV...", ".csv", "Comma-separated values (*.csv)"),
+FORMS: Mapping[str, SaveFormat] = {
+    "png": SaveFormat("Save as PNG...", ".png", "PNG picture (*.png)"),
+    "svg": SaveFormat("Save as SVG...", ".svg", "SVG drawing (*.svg)"),
+    "csv": SaveFormat("Save values as CSV...", ".csv", "Comma-separated values (*.csv)"),
 }
 
 

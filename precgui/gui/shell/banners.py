@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.notices import Entry, Notice, Notices
+from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon, pixmap
 
@@ -43,7 +43,7 @@ class Banner(QFrame):
 
     closed = Signal()
 
-    def __init__(self, entry: Entry, show_details: Callable[[Notice], object], parent: QWidget) -> None:
+    def __init__(self, entry: NoticeEntry, show_details: Callable[[Notice], object], parent: QWidget) -> None:
         super().__init__(parent)
         self.setProperty("kind", "banner")
         self.setProperty("severity", entry.notice.severity)
@@ -93,7 +93,7 @@ class Banner(QFrame):
             button.clicked.connect(self.closed)
         return button
 
-    def update_entry(self, entry: Entry) -> None:
+    def update_entry(self, entry: NoticeEntry) -> None:
         """Show how often the cause has come; a note goes by itself after some seconds."""
         times = f" (seen {entry.count} times)" if entry.count > 1 else ""
         self._word.setText(WORDS[entry.notice.severity] + times)
@@ -133,7 +133,7 @@ class Banners(QWidget):
         """Listen no more; the window is closing."""
         self._notices.unsubscribe(self._listener)
 
-    def _show_entry(self, entry: Entry) -> None:
+    def _show_entry(self, entry: NoticeEntry) -> None:
         key = entry.notice.key
         if known := self.banners.get(key):
             known.update_entry(entry)

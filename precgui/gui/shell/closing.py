@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 
 if TYPE_CHECKING:
-    from precgui.gui.session import State
+    from precgui.gui.session import Session
 
 
 class Closing(QObject):
@@ -22,17 +22,17 @@ class Closing(QObject):
         self._done = False
         self.question: QMessageBox | None = None
 
-    def allows(self, state: State | None) -> bool:
+    def allows(self, session: Session | None) -> bool:
         """Whether the window may close now. If not, what it waits for has been begun."""
-        if state is None or self._done:
+        if session is None or self._done:
             return True
-        if state.is_training:
-            self._ask(state)
+        if session.is_training:
+            self._ask(session)
         else:
-            self.stop(state)
+            self.stop(session)
         return False
 
-    def _ask(self, state: State) -> None:
+    def _ask(self, session: Session) -> None:
         if self.question is not None:
             self.question.raise_()
             return
@@ -40,18 +40,18 @@ class Closing(QObject):
         box.setWindowTitle("A run is active")
         box.setText("A run is active. Stop it and close precgui?")
         waiting = {0: "", 1: " The run in the queue will not start."}
-        lost = waiting.get(len(state.queue), f" The {len(state.queue)} runs in the queue will not start.")
+        lost = waiting.get(len(session.queue), f" The {len(session.queue)} runs in the queue will not start.")
         box.setInformativeText(f"Stopping ends it after the present step; what was recorded is kept.{lost}")
         stop = QPushButton("Stop and close", box)
         stop.setProperty("kind", "danger")
-        stop.clicked.connect(lambda: self.stop(state))
+        stop.clicked.connect(lambda: self.stop(session))
         keep = QPushButton("Keep running", box)
         box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
         box.addButton(keep, QMessageBox.ButtonRole.RejectRole)
         box.setDefaultButton(keep)
         box.setEscapeButton(keep)
         box.finished.connect(self._on_answered)
-        state.idle.connect(box.close)
+        session.idle.connect(box.close)
         self.question = box
         box.open()
 
@@ -60,10 +60,10 @@ class Closing(QObject):
             self.question.deleteLater()
             self.question = None
 
-    def stop(self, state: State) -> None:
+    def stop(self, session: Session) -> None:
         """Stop all runs without asking, then say `ready`."""
         self._window.setEnabled(False)
-        state.shutdown(self._on_stopped)
+        session.shutdown(self._on_stopped)
 
     def _on_stopped(self) -> None:
         self._done = True

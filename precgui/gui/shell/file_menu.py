@@ -18,7 +18,7 @@ from precgui.paths import runs_dir
 from precgui.runs.tensorboard.event_file import holds_events
 
 if TYPE_CHECKING:
-    from precgui.gui.session import State
+    from precgui.gui.session import Session
     from precgui.runs.tensorboard.imported_run import ImportedRun
     from precgui.runs.tensorboard.imports import EventScalars
 
@@ -34,38 +34,38 @@ class Files(QObject):
     def __init__(self, window: QWidget, settings: Settings, notices: Notices) -> None:
         super().__init__(window)
         self._window, self._settings, self._notices = window, settings, notices
-        self._state: State | None = None
+        self._session: Session | None = None
 
-    def attach(self, state: State) -> None:
-        self._state = state
-        state.run_added.connect(self._remember)
-        state.folder_changed.connect(self._remember_folder)
+    def attach(self, session: Session) -> None:
+        self._session = session
+        session.run_added.connect(self._remember)
+        session.folder_changed.connect(self._remember_folder)
 
     def open(self, paths: Sequence[Path]) -> None:
         """Open the files, and show the runs if any could be opened. TensorBoard's are long: they come later."""
-        if self._state is None:
+        if self._session is None:
             return
-        foreign = [path for path in paths if holds_events(path) and not self._state.key_of(path)]
-        opened = [self._state.open_file(path) for path in paths if path not in foreign]
+        foreign = [path for path in paths if holds_events(path) and not self._session.key_of(path)]
+        opened = [self._session.open_file(path) for path in paths if path not in foreign]
         for path in foreign:
             self._read_events(path, self._on_read)
         if any(opened):
-            self._state.panel_wanted.emit("live")
+            self._session.panel_wanted.emit("live")
 
     def choose_scalars(self) -> None:
         """Ask which scalar is which of an event file that is open: of the last one that came."""
-        if self._state is not None and (run := self._imported()) is not None:
+        if self._session is not None and (run := self._imported()) is not None:
             self._read_events(run.path, self._on_read_again)
 
     def has_scalars(self) -> bool:
         return self._imported() is not None
 
     def _imported(self) -> ImportedRun | None:
-        if self._state is None or not self._state.runs:
+        if self._session is None or not self._session.runs:
             return None
         from precgui.runs.tensorboard.imported_run import ImportedRun
 
-        runs = [opened.run for opened in self._state.runs.values()]
+        runs = [opened.run for opened in self._session.runs.values()]
         return next((run for run in reversed(runs) if isinstance(run, ImportedRun)), None)
 
     def _read_events(self, path: Path, then: Callable[[EventScalars | str], None]) -> None:
@@ -77,7 +77,7 @@ class Files(QObject):
         """Show what was read as far as names tell what it is; ask where they do not."""
         if isinstance(events, str):
             self._notices.post(Notice("error", events))
-        elif self._state is not None and not self._state.key_of(events.path):
+        elif self._session is not None and not self._session.key_of(events.path):
             from precgui.runs.tensorboard.tags import shows_training
 
             now = events.choose({})
@@ -101,16 +101,16 @@ class Files(QObject):
 
     def _take_in(self, events: EventScalars, wanted: Mapping[str, str]) -> None:
         """Show the scalars as a run, in the place of what they were shown as before."""
-        if self._state is None:
+        if self._session is None:
             return
         run = events.run(wanted)
-        if key := self._state.key_of(events.path):
-            self._state.close_run(key)
-        self._state.take_in(run)
+        if key := self._session.key_of(events.path):
+            self._session.close_run(key)
+        self._session.take_in(run)
         for note in run.notes:
             remedies = (("Choose scalars...", self.choose_scalars),) if note == run.guesses else ()
             self._notices.post(Notice("info", f"{run.path.name}: {note}", remedies=remedies))
-        self._state.panel_wanted.emit("live")
+        self._session.panel_wanted.emit("live")
 
     def ask(self) -> None:
         folder = self._settings["files/last_folder"] or str(self._folder())
@@ -134,7 +134,7 @@ class Files(QObject):
             menu.addAction("No run has been opened yet").setEnabled(False)
 
     def _remember(self, key: str) -> None:
-        if self._state is not None and (path := self._state.runs[key].run.path) is not None:
+        if self._session is not None and (path := self._session.runs[key].run.path) is not None:
             self._settings.remember_file(path)
 
     def _remember_folder(self) -> None:
@@ -150,7 +150,7 @@ class Files(QObject):
             self._notices.post(Notice("info", f"No file manager could be started; the runs are in {folder}"))
 
     def _folder(self) -> Path:
-        return self._state.folder if self._state is not None else runs_dir()
+        return self._session.folder if self._session is not None else runs_dir()
 
 
 def _read(path: Path) -> EventScalars | str:

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QLabel, QStackedWidget, QVBoxLayout, QWidget
 from precgui.gui.shell.navigation import PanelSpec
 
 if TYPE_CHECKING:
-    from precgui.gui.session import State
+    from precgui.gui.session import Session
 
 
 class PanelHost(QStackedWidget):
@@ -23,7 +23,7 @@ class PanelHost(QStackedWidget):
     def __init__(self, specs: Sequence[PanelSpec], parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._specs = {spec.id: spec for spec in specs}
-        self._state: State | None = None
+        self._session: Session | None = None
         self._wanted = specs[0].id
         self.panels: dict[str, QWidget] = {}
         self._pages: dict[str, QWidget] = {}
@@ -35,9 +35,9 @@ class PanelHost(QStackedWidget):
     def current(self) -> str:
         return self._wanted
 
-    def attach(self, state: State) -> None:
+    def attach(self, session: Session) -> None:
         """From now on panels can be made; the wanted one is made at once."""
-        self._state = state
+        self._session = session
         self.show_panel(self._wanted)
 
     def show_panel(self, name: str) -> None:
@@ -54,7 +54,7 @@ class PanelHost(QStackedWidget):
 
         A panel whose module is missing or broken at import is replaced by a sentence that says so.
         """
-        if name in self.panels or self._state is None:
+        if name in self.panels or self._session is None:
             return self.panels.get(name)
         module, _, class_name = self._specs[name].place.partition(":")
         self.panels[name] = self._pages[name]  # stays, should the constructor raise: no second try
@@ -63,7 +63,7 @@ class PanelHost(QStackedWidget):
         except (ImportError, AttributeError) as error:
             panel: QWidget = _missing(self._specs[name].title, error)
         else:
-            panel = make(self._state)
+            panel = make(self._session)
         self._replace(name, panel)
         self.loaded.emit(name)
         return panel

@@ -90,15 +90,15 @@ class Start(QObject):
         _soon(self._make_state)
 
     def _make_state(self) -> None:
-        from precgui.gui.session import State
+        from precgui.gui.session import Session
 
-        state = State(self._window)
+        session = Session(self._window)
         if folder := self._window.settings["files/runs_folder"]:
-            state.set_folder(Path(folder))
+            session.set_folder(Path(folder))
         if self._files:
             self._window.show_panel("live")
         QTimer.singleShot(IDLE_MS, self._load_next)  # asked for first: a panel that fails must not hinder the others
-        self._window.attach(state)
+        self._window.attach(session)
         self._window.files.open(self._files)
         if self._tracing:
             self._watch_plots()
@@ -110,8 +110,8 @@ class Start(QObject):
             return
         gc.collect()
         gc.freeze()
-        if self._window.state is not None:
-            self._window.state.warm_up()
+        if self._window.session is not None:
+            self._window.session.warm_up()
 
     def _watch_plots(self) -> None:
         plots = self._window.host.findChildren(QGraphicsView)

@@ -12,7 +12,7 @@ from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon, pixmap
 
 if TYPE_CHECKING:
-    from precgui.gui.session import State
+    from precgui.gui.session import Session
 
 REFRESH_MS = 250
 PROGRESS_STEPS = 1000
@@ -37,7 +37,7 @@ class StatusLine(QStatusBar):
         super().__init__(parent)
         self.setSizeGripEnabled(False)
         self.setContentsMargins(8, 0, 8, 0)
-        self._state: State | None = None
+        self._session: Session | None = None
         self._shown_mark = ""
         self._mark = QLabel(self)
         self.text = self._label("Running: a title of the usual length")
@@ -70,34 +70,34 @@ class StatusLine(QStatusBar):
         label.setMinimumWidth(min(self.fontMetrics().horizontalAdvance(longest), 150))
         return label
 
-    def attach(self, state: State) -> None:
-        """Follow the active run of `state`."""
-        self._state = state
-        state.queue_changed.connect(self.refresh)
-        state.run_changed.connect(lambda _: self.refresh())
+    def attach(self, session: Session) -> None:
+        """Follow the active run of `session`."""
+        self._session = session
+        session.queue_changed.connect(self.refresh)
+        session.run_changed.connect(lambda _: self.refresh())
         self._timer.start()
         self.refresh()
 
     def refresh(self) -> None:
-        self._show(self._state)
+        self._show(self._session)
 
-    def _show(self, state: State | None) -> None:
-        progress = state.progress() if state is not None else None
+    def _show(self, session: Session | None) -> None:
+        progress = session.progress() if session is not None else None
         for part in (self.bar, self.steps, self.left):
             part.setVisible(progress is not None)
-        if state is None or state.active_key is None or progress is None:
+        if session is None or session.active_key is None or progress is None:
             self._mark_with("idle")
             self.text.setText("No run is active")
             self.power.setText("")
             return
-        queued = f"  (+{len(state.queue)} queued)" if state.queue else ""
+        queued = f"  (+{len(session.queue)} queued)" if session.queue else ""
         self._mark_with("start")
-        self.text.setText(f"{state.runs[state.active_key].name}: {progress.text}{queued}")
+        self.text.setText(f"{session.runs[session.active_key].name}: {progress.text}{queued}")
         total = max(progress.total_steps, 1)
         self.bar.setValue(round(PROGRESS_STEPS * min(progress.step / total, 1)))
         self.steps.setText(f"{progress.step} / {progress.total_steps}" if progress.total_steps else "")
         self.left.setText("" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left")
-        self.power.setText(_power(state))
+        self.power.setText(_power(session))
 
     def _mark_with(self, name: str) -> None:
         if name != self._shown_mark:
@@ -120,9 +120,9 @@ class StatusLine(QStatusBar):
         self.bell.setIcon(icon("bell", theme.warning if self.bell.text() else theme.muted, 18))
 
 
-def _power(state: State) -> str:
+def _power(session: Session) -> str:
     """The last power reading of the active run, in watts; empty without a sensor."""
-    shown = state.runs.get(state.active_key or "")
+    shown = session.runs.get(session.active_key or "")
     if shown is None:
         return ""
     _, watts = shown.run.series("power_w")

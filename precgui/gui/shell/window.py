@@ -9,7 +9,7 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent,
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
 from precgui import __version__
-from precgui.gui.notices import Entry, Notice, Notices
+from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.settings import Settings
 from precgui.gui.shell.actions import ACTIONS, Actions, ActionSpec
 from precgui.gui.shell.banners import Banners
@@ -24,7 +24,7 @@ from precgui.gui.widgets.icons import app_icon
 
 if TYPE_CHECKING:
     from precgui.gui.panels.setup.panel import SetupPanel
-    from precgui.gui.session import Problem, State
+    from precgui.gui.session import Problem, Session
 
 _PANELS = "precgui.gui.panels"
 PANELS: tuple[PanelSpec, ...] = (
@@ -72,7 +72,7 @@ class Window(QMainWindow):
         self.setMinimumSize(640, 480)
         self.setAcceptDrops(True)
         self.settings, self.notices = settings, notices
-        self.state: State | None = None
+        self.session: Session | None = None
         self._painted = False
         self.files = Files(self, settings, notices)
         self.closing = Closing(self)
@@ -127,17 +127,17 @@ class Window(QMainWindow):
             self._painted = True
             QTimer.singleShot(0, self.painted.emit)
 
-    def attach(self, state: State) -> None:
+    def attach(self, session: Session) -> None:
         """Second stage: panels can be made, the status bar follows the runs."""
-        self.state = state
-        state.notice.connect(self._on_problem)
-        state.panel_wanted.connect(self.show_panel)
-        state.queue_changed.connect(self.actions_.refresh)
-        state.run_added.connect(lambda _: self.actions_.refresh())
-        state.run_changed.connect(lambda _: self.actions_.refresh())
-        self.files.attach(state)
-        self.line.attach(state)
-        self.host.attach(state)
+        self.session = session
+        session.notice.connect(self._on_problem)
+        session.panel_wanted.connect(self.show_panel)
+        session.queue_changed.connect(self.actions_.refresh)
+        session.run_added.connect(lambda _: self.actions_.refresh())
+        session.run_changed.connect(lambda _: self.actions_.refresh())
+        self.files.attach(session)
+        self.line.attach(session)
+        self.host.attach(session)
         self.actions_.refresh()
 
     def load_next_panel(self) -> bool:
@@ -186,18 +186,18 @@ class Window(QMainWindow):
 
     def can_start(self) -> bool:
         setup = cast("SetupPanel | None", self.host.panels.get("setup"))
-        return self.state is not None and (setup is None or setup.can_start())
+        return self.session is not None and (setup is None or setup.can_start())
 
     def start_run(self) -> None:
         if setup := self._setup():
             setup.start()
 
     def can_stop(self) -> bool:
-        return self.state is not None and self.state.is_training
+        return self.session is not None and self.session.is_training
 
     def stop_run(self) -> None:
-        if self.state is not None:
-            self.state.stop()
+        if self.session is not None:
+            self.session.stop()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if dropped(event.mimeData()):
@@ -212,7 +212,7 @@ class Window(QMainWindow):
     def _on_problem(self, problem: Problem) -> None:
         self.notices.post(Notice(problem.severity, problem.message, problem.details))
 
-    def _on_notice(self, entry: Entry) -> None:
+    def _on_notice(self, entry: NoticeEntry) -> None:
         self.line.show_unread(self.notices.unread())
 
     def show_notices(self) -> None:
@@ -246,7 +246,7 @@ class Window(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Close when nothing runs; otherwise `closing` asks, stops, and closes again."""
-        if not self.closing.allows(self.state):
+        if not self.closing.allows(self.session):
             event.ignore()
             return
         self._remember()

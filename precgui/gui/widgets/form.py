@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QLayout, QLineEdit, QVBoxLayo
 from precgui.config import ConfigError
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import Editor
-from precgui.gui.widgets.form_rows import LABEL_WIDTH, Card, Row
+from precgui.gui.widgets.form_rows import LABEL_WIDTH, FieldRow, SectionCard
 
 M = TypeVar("M", bound=BaseModel)
 GAP = 16
@@ -70,7 +70,7 @@ class Form(QWidget, Generic[M]):
         self._value: M | None = None
         self.faults: dict[str, str] = {}
         self._quiet = False
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, FieldRow] = {}
         self.editors: dict[str, Editor] = dict(outside or {})
         self.general = QLabel(self)
         self.general.setProperty("kind", "error")
@@ -95,7 +95,7 @@ class Form(QWidget, Generic[M]):
 
     # Building ----------------------------------------------------------------------------------------------
 
-    def _make_cards(self) -> list[Card]:
+    def _make_cards(self) -> list[SectionCard]:
         """One card for the fields of the model itself, one for each section; empty ones are left out."""
         own: dict[str, FieldInfo] = {}
         cards: list[tuple[str, dict[str, FieldInfo]]] = [("General", own)]
@@ -113,10 +113,10 @@ class Form(QWidget, Generic[M]):
             row.set_label_width(min(widest + 4, LABEL_WIDTH))
         return made
 
-    def _card(self, title: str, fields: Mapping[str, FieldInfo]) -> Card:
-        card = Card(title, self)
+    def _card(self, title: str, fields: Mapping[str, FieldInfo]) -> SectionCard:
+        card = SectionCard(title, self)
         for path, info in fields.items():
-            row = Row(path, info, card)
+            row = FieldRow(path, info, card)
             row.reset.clicked.connect(lambda _=False, path=path: self.reset(path))
             card.add(row)
             self.rows[path] = row

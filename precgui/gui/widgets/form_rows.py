@@ -18,10 +18,10 @@ LABEL_WIDTH = 176
 MARK_SIZE = 14
 
 
-class Row(QWidget):
+class FieldRow(QWidget):
     """One field: label, editor, unit, reset, and a line below that explains, or complains."""
 
-    def __init__(self, path: str, info: FieldInfo, card: Card) -> None:
+    def __init__(self, path: str, info: FieldInfo, card: SectionCard) -> None:
         super().__init__(card)
         self.path, self.info, self.card = path, info, card
         extra = info.json_schema_extra
@@ -111,7 +111,7 @@ class Row(QWidget):
         self.mark.setPixmap(pixmap("error", theme.error, MARK_SIZE, self.mark.devicePixelRatioF()))
 
 
-class Card(QFrame):
+class SectionCard(QFrame):
     """A section: its heading and its rows. Rows that few people need are folded until they are asked for.
 
     A rare row that is changed or at fault is seen all the same. A card with nothing to show hides itself.
@@ -122,7 +122,7 @@ class Card(QFrame):
         self.setProperty("kind", "card")
         heading = QLabel(title, self)
         heading.setProperty("kind", "heading")
-        self.rows: list[Row] = []
+        self.rows: list[FieldRow] = []
         self.more = QToolButton(self)
         self.more.setCheckable(True)
         self.more.setProperty("kind", "fold")
@@ -136,7 +136,7 @@ class Card(QFrame):
         self._column.addSpacing(10)
         self._title = title
 
-    def add(self, row: Row) -> None:
+    def add(self, row: FieldRow) -> None:
         self.rows.append(row)
         self._column.addWidget(row)
 

@@ -16,11 +16,11 @@ LOOK_MS = 60
 PARTLY_MS = 200
 
 
-class LetGoError(Exception):
+class CancelledError(Exception):
     """Nobody waits for the result any more."""
 
 
-class Progress:
+class ProgressCallback:
     """Handed to the work, which calls it with the share that is done (0 to 1)."""
 
     def __init__(self) -> None:
@@ -32,27 +32,27 @@ class Progress:
         """Raises LetGoError once the work is no longer wanted."""
         self.share = share
         if self.let_go:
-            raise LetGoError
+            raise CancelledError
 
     def partly(self, result: Any) -> None:
         """Show this until the work is done."""
         self.partial = result
 
 
-Work = Callable[[Progress], Any]
+Work = Callable[[ProgressCallback], Any]
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    progress: Progress
+    progress: ProgressCallback
     result: Any = None
     fault: str = ""
 
 
-def _attempt(work: Work, progress: Progress) -> _Outcome:
+def _attempt(work: Work, progress: ProgressCallback) -> _Outcome:
     try:
         return _Outcome(progress, work(progress))
-    except LetGoError:
+    except CancelledError:
         return _Outcome(progress)
     except MemoryError:
         return _Outcome(progress, fault="There is not enough memory for this; choose a smaller tensor.")
@@ -60,7 +60,7 @@ def _attempt(work: Work, progress: Progress) -> _Outcome:
         return _Outcome(progress, fault=str(error))
 
 
-class Newest(QObject):
+class LatestOnly(QObject):
     """One thread at a time. `answered` carries the result of the newest work, `failed` the sentence of its ValueError.
 
     Neither comes for work that was replaced before it had ended. `partly` carries what the work has shown meanwhile.
@@ -73,7 +73,7 @@ class Newest(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._running: Progress | None = None
+        self._running: ProgressCallback | None = None
         self._waiting: Work | None = None
         self._look = QTimer(self, interval=PARTLY_MS)
         self._look.timeout.connect(self._show_partly)
@@ -104,7 +104,7 @@ class Newest(QObject):
     def _begin(self) -> None:
         work, self._waiting = self._waiting, None
         assert work is not None
-        progress = self._running = Progress()
+        progress = self._running = ProgressCallback()
         thread = Background(lambda: _attempt(work, progress))
         thread.answered.connect(self._take)
         thread.finished.connect(self._end)
@@ -138,7 +138,7 @@ class Newest(QObject):
 class Busy(QProgressBar):
     """A thin bar that appears when one of the works takes longer than a blink."""
 
-    def __init__(self, *works: Newest, parent: QWidget | None = None) -> None:
+    def __init__(self, *works: LatestOnly, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._works = works
         self.setRange(0, 1000)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from precgui.runs.file import json_text, safe_hdf5
 from precgui.runs.file.safe_hdf5 import Torn, Unusable
 from precgui.runs.file.schema import EVENT_ROW, ROWS_VALID, TABLES, Column
-from precgui.runs.file.snapshot import Snapshot
+from precgui.runs.file.snapshot import FileSnapshot
 
 
-class Contents:
+class RunFileView:
     """An open run file. Damage costs only the damaged part and adds a sentence to `notes`."""
 
     def __init__(self, file: h5py.File, path: Path | None = None) -> None:
@@ -31,7 +31,7 @@ class Contents:
         self._rows: dict[str, int] = {}
 
     @classmethod
-    def open(cls, path: Path) -> Contents:
+    def open(cls, path: Path) -> RunFileView:
         """Raises RunFileError."""
         file, snapshot = safe_hdf5.open_snapshot(path)
         contents = cls(file, path)
@@ -59,7 +59,7 @@ class Contents:
     def note(self, subject: str, sentence: str) -> None:
         self._notes.setdefault(subject, sentence)
 
-    def _begin(self, snapshot: Snapshot) -> None:
+    def _begin(self, snapshot: FileSnapshot) -> None:
         if snapshot.missing_bytes:
             self.note("", f"The file is cut short by {snapshot.missing_bytes} bytes; what is left of it is shown.")
         self._counters = self._read_counters()  # now, since a writer goes on meanwhile

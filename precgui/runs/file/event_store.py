@@ -30,7 +30,7 @@ from precgui.events import (
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import columns, disk, json_text
 from precgui.runs.file.atomic import CAN_RENAME_OPEN, remove_stale
-from precgui.runs.file.contents import Contents
+from precgui.runs.file.contents import RunFileView
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES, tensor_room
 from precgui.runs.file.table_file import Columns, TableFile
@@ -40,7 +40,7 @@ from precgui.runs.tensors.record import Names, tensor_rows
 ABANDONED = "The recording was closed before the run had ended."
 
 
-class Recording:
+class EventStore:
     """Stores batches of events in a new run file; used by one thread at a time.
 
     When the disk has less than `reserve_bytes` left, or refuses data all the same, recording stops for good;
@@ -122,7 +122,7 @@ class Recording:
             if disk.free_bytes(old.path.parent) < self._reserve_bytes:
                 return
             new = self._new_file(tensor_room=tensor_room(tensors))
-            new.take_over(Contents(old.file))
+            new.take_over(RunFileView(old.file))
             new.publish(instead_of=old)
         except (RunFileError, OSError, RuntimeError):
             if new is not None:
@@ -161,7 +161,7 @@ class Recording:
         end = asdict(event) | {"ended": datetime.now(UTC).isoformat(timespec="seconds")}
         self.file.write_text("end", end)
         if not self.file.abandoned:
-            run = SavedRun(self.file.path, Contents(self.file.file))
+            run = SavedRun(self.file.path, RunFileView(self.file.file))
             self.file.write_text("summary", summarise(run, event.status))
         self.file.write_status(event.status)
 

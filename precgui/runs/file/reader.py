@@ -14,12 +14,12 @@ from precgui.events import Incident, IncidentKind, Severity, Status
 from precgui.runs import signals
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import process, safe_hdf5
-from precgui.runs.file.contents import Contents, decoded
+from precgui.runs.file.contents import RunFileView, decoded
 from precgui.runs.file.schema import SCHEMA, STATUS
 from precgui.runs.file.user_notes import read_notes
-from precgui.runs.growable import Growing, Values
+from precgui.runs.growable import GrowableArray, Values
 from precgui.runs.run import Axis, Series
-from precgui.runs.tensors.record import TensorRecord, tensor_records
+from precgui.runs.tensors.record import TensorHistory, tensor_records
 
 ENDED = ("completed", "stopped", "failed")
 BROKEN_OFF = "The process that wrote this run ended without saying so; its last second may be missing."
@@ -32,7 +32,7 @@ def open_run(path: str | Path) -> SavedRun:
     of an otherwise usable file is told by `notes`.
     """
     path = Path(path)
-    contents = Contents.open(path)
+    contents = RunFileView.open(path)
     try:
         return SavedRun(path, contents)
     except RunFileError:
@@ -46,7 +46,7 @@ class SavedRun:
     Close it, or use it in a `with`, to let go of the file.
     """
 
-    def __init__(self, path: Path, contents: Contents) -> None:
+    def __init__(self, path: Path, contents: RunFileView) -> None:
         _check_schema(path, contents.file)
         self.path: Path = path
         self.status: Status = "running"
@@ -55,7 +55,7 @@ class SavedRun:
         self._end: dict[str, Any] = {}
         self._summary: dict[str, Any] = {}
         self._contents = contents
-        self._columns: dict[tuple[str, str], Growing] = {}
+        self._columns: dict[tuple[str, str], GrowableArray] = {}
         self._events: list[Incident] = []
         self.run_id = contents.attribute("run_id")
         self.created = contents.attribute("created")
@@ -162,7 +162,7 @@ class SavedRun:
 
     def column(self, table: str, name: str) -> Values:
         """All valid rows of a column of `runs.schema.TABLES` as float64, shape (rows,)."""
-        kept = self._columns.setdefault((table, name), Growing())
+        kept = self._columns.setdefault((table, name), GrowableArray())
         if len(kept) < self._contents.rows(table):
             kept.append(self._contents.read(table, name, len(kept), self._contents.rows(table)))
         return kept.view[: self._contents.rows(table)]
@@ -197,7 +197,7 @@ class SavedRun:
             self._events += [self._incident(row) for row in self._contents.read("events", "", known, rows)]
         return [event for event in self._events if kind is None or event.kind == kind]
 
-    def tensors(self) -> dict[str, TensorRecord]:
+    def tensors(self) -> dict[str, TensorHistory]:
         """Per kind of tensor what was recorded of it, read when asked for; empty when nothing was."""
         return tensor_records(self._contents)
 
@@ -237,7 +237,7 @@ def _check_schema(path: Path, file: h5py.File) -> None:
         raise RunFileError(f"{path} has schema {int(schema)}, this precgui reads schema {SCHEMA}; update precgui.")
 
 
-def _read_config(contents: Contents) -> RunConfig:
+def _read_config(contents: RunFileView) -> RunConfig:
     """The config; settings that this precgui does not know or accept are left out and told."""
     tree = contents.document("config")
     for _ in range(2):

@@ -15,22 +15,22 @@ from pathlib import Path
 from precgui.events import Event, Incident, RunEnded, Status
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.atomic import draft_path
-from precgui.runs.file.contents import Contents
-from precgui.runs.file.event_store import Recording
+from precgui.runs.file.contents import RunFileView
+from precgui.runs.file.event_store import EventStore
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import ATTRIBUTES, FIXED_TEXTS
 
 _MOST_DETAILS = 1 << 20
 
 
-def finish(path: Path, status: Status, message: str, details: str = "") -> None:
+def repair(path: Path, status: Status, message: str, details: str = "") -> None:
     """Replace a run file without an end by a finished one, in one piece; a finished file is left alone.
 
     Raises RunFileError when the file cannot be read, is still being written, or the disk does not take the copy;
     the file itself is then as it was.
     """
     path = Path(path)
-    contents = Contents.open(path)
+    contents = RunFileView.open(path)
     try:
         with SavedRun(path, contents) as run:
             if run.status == "running":
@@ -53,11 +53,11 @@ def _last_events(run: SavedRun, status: Status, message: str, details: str) -> l
     return [Incident(float(time_s), int(steps[-1]) if len(steps) else 0, "failure", "error", message), ended]
 
 
-def _replace(path: Path, dead: Contents, last: list[Event]) -> None:
+def _replace(path: Path, dead: RunFileView, last: list[Event]) -> None:
     draft = draft_path(path, "copy")
     try:
         draft.unlink(missing_ok=True)  # of a process that died with the same number
-        recording = Recording(
+        recording = EventStore(
             draft,
             attributes={name: dead.attribute(name) for name in ATTRIBUTES if name not in ("schema", "precgui_version")},
             texts={name: dead.text(name) for name in FIXED_TEXTS},
@@ -82,7 +82,7 @@ def main() -> int:
     parser.add_argument("--message", default="")
     options = parser.parse_args()
     try:
-        finish(options.path, options.status, options.message, sys.stdin.read(_MOST_DETAILS))
+        repair(options.path, options.status, options.message, sys.stdin.read(_MOST_DETAILS))
     except RunFileError as error:
         sys.stderr.write(f"{error}\n")
         return 2

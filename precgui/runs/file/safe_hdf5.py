@@ -19,7 +19,7 @@ from h5py import h5s, h5z
 from numpy.typing import NDArray
 
 from precgui.runs.errors import RunFileError
-from precgui.runs.file.snapshot import Snapshot
+from precgui.runs.file.snapshot import FileSnapshot
 
 # What h5py raises for damaged or strange files; HDF5's own errors come as any of these.
 FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, AttributeError)
@@ -52,7 +52,7 @@ class Torn(Unusable):
     """Not one block of the rows that were asked for can be read."""
 
 
-def open_snapshot(path: Path) -> tuple[h5py.File, Snapshot]:
+def open_snapshot(path: Path) -> tuple[h5py.File, FileSnapshot]:
     """The file as it is now, for reading only, whoever may be writing it. Raises RunFileError."""
     for _ in range(_ATTEMPTS):
         snapshot = _snapshot(path)
@@ -67,11 +67,11 @@ def open_snapshot(path: Path) -> tuple[h5py.File, Snapshot]:
     raise RunFileError(f"{path} is {_state(snapshot)} ({reason}); restore a copy.")
 
 
-def _snapshot(path: Path) -> Snapshot:
+def _snapshot(path: Path) -> FileSnapshot:
     try:
         if not path.is_file():
             raise RunFileError(f"{path} is {'not a file' if path.exists() else 'not there'}; choose a run file (.h5).")
-        snapshot = Snapshot(path)
+        snapshot = FileSnapshot(path)
     except OSError as error:
         raise RunFileError(f"{path} cannot be read: {error.strerror}; check its permissions.") from None
     if not snapshot.size:
@@ -81,7 +81,7 @@ def _snapshot(path: Path) -> Snapshot:
     return snapshot
 
 
-def _state(snapshot: Snapshot) -> str:
+def _state(snapshot: FileSnapshot) -> str:
     return f"cut short by {snapshot.missing_bytes} bytes" if snapshot.missing_bytes else "damaged"
 
 

@@ -19,7 +19,7 @@ _MASK = 0xFFFFFFFF
 _GROWTH_BYTES = 1 << 28  # what a writer may add while its file is read: an index that it renews may point there
 
 
-class Snapshot(io.RawIOBase):
+class FileSnapshot(io.RawIOBase):
     """A read-only file object for h5py. Raises OSError when the file cannot be opened."""
 
     def __init__(self, path: Path) -> None:

@@ -19,7 +19,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.atomic import draft_path, publish
 from precgui.runs.file.chunk_codec import LEVEL, pieces
-from precgui.runs.file.contents import Contents
+from precgui.runs.file.contents import RunFileView
 from precgui.runs.file.schema import (
     FIXED_TEXTS,
     RESERVED_TEXTS,
@@ -166,7 +166,7 @@ class TableFile:
             stored.write(columns[column], self.rows[name], spaces)
         return len(next(iter(columns.values())))
 
-    def take_over(self, source: Contents) -> None:
+    def take_over(self, source: RunFileView) -> None:
         """Add all rows of another file that every column of their table still has.
 
         Raises OSError or RuntimeError when the disk does not take them.

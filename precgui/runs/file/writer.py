@@ -12,7 +12,7 @@ from typing import Any
 from precgui.config import RunConfig
 from precgui.events import Event, Incident, RunEnded, RunStarted
 from precgui.runs.file import disk, json_text, process
-from precgui.runs.file.event_store import Recording
+from precgui.runs.file.event_store import EventStore
 
 FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
 
@@ -41,7 +41,7 @@ class RunWriter:
         reserve_bytes: int = disk.RESERVE_BYTES,
     ) -> None:
         self.path = Path(path)
-        self._recording = Recording(
+        self._recording = EventStore(
             self.path,
             attributes={"run_id": run_id, "title": config.display_title, "created": created},
             texts={

@@ -19,7 +19,7 @@ from precgui.runs.file import json_text
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.run import EVALUATION_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
 from precgui.runs.tensorboard import event_file
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import BIAS
 
 ABOUT_TAG, EVENTS_TAG = "precgui/run", "precgui/events"
@@ -138,7 +138,7 @@ def _scalar(tag: str, value: float, *, wide: bool = False) -> dict[str, Any]:
     return {"tag": tag, "metadata": metadata, "tensor": {"dtype": _DOUBLE, "double_val": [value]}}
 
 
-def _write_tensors(run: SavedRun, out: _Out, record: TensorRecord) -> None:
+def _write_tensors(run: SavedRun, out: _Out, record: TensorHistory) -> None:
     """One event a row of the record: a histogram of exponents and five scalars for each tensor."""
     known, time_s = run.series("loss")[0], run.series("loss", "time_s")[0]
     steps = record.steps()
@@ -151,7 +151,7 @@ def _write_tensors(run: SavedRun, out: _Out, record: TensorRecord) -> None:
 
 
 def _tensor_values(
-    record: TensorRecord, stats: NDArray[np.float64], exponents: NDArray[np.uint32]
+    record: TensorHistory, stats: NDArray[np.float64], exponents: NDArray[np.uint32]
 ) -> Iterator[dict[str, Any]]:
     for name, own, counts in zip(record.names, stats, exponents, strict=False):
         stat = dict(zip(TENSOR_STATS, own.tolist(), strict=True))

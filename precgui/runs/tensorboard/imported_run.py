@@ -15,7 +15,7 @@ from precgui.events import Incident, Status
 from precgui.runs import signals
 from precgui.runs.file.schema import TABLES
 from precgui.runs.run import Axis, Series
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 
 UNKNOWN_PRECISION = "unknown"
 
@@ -100,7 +100,7 @@ class ImportedRun:
             for row in np.flatnonzero(~np.isfinite(loss)).tolist()
         ]  # fmt: skip
 
-    def tensors(self) -> dict[str, TensorRecord]:
+    def tensors(self) -> dict[str, TensorHistory]:
         return {}
 
     def close(self) -> None:

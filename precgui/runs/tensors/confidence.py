@@ -26,7 +26,7 @@ _PURE = ("bf16-pure", "bf16-sr", "fp16-pure")  # all that is kept is in the form
 
 
 @dataclass(frozen=True)
-class Basis:
+class Provenance:
     """What is known of a record of one kind of tensors before anything is asked of it.
 
     `skipped_at` is the smallest loss scale at which the run skipped a step, 0 where it skipped none.
@@ -79,13 +79,13 @@ class Basis:
         return self.kind in BACKWARD  # only the operands are rounded, and the record has the products
 
 
-def basis_of(run: Run, kind: str, *, sampled: bool) -> Basis:
+def basis_of(run: Run, kind: str, *, sampled: bool) -> Provenance:
     """`sampled` says that some rows were looked at in part."""
     skipped, scale = (run.series(name)[1] for name in ("skipped", "scale"))
     at = scale[: len(skipped)][skipped[: len(scale)] > 0]
     known = at[np.isfinite(at) & (at > 0)]
     least = float(known.min()) if len(known) and bool((scale != 1).any()) else 0.0
-    return Basis(kind, run.config.precision, run.config.task == OWN_LOOP, sampled, least)
+    return Provenance(kind, run.config.precision, run.config.task == OWN_LOOP, sampled, least)
 
 
 @np.errstate(all="ignore")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
 from precgui.runs.tensors.overview import Overview, at_full_size
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import WhatIf
 
 ALL = "All together"
@@ -65,7 +65,7 @@ class Rows:
     sampled: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2)))
 
 
-def whole_rows(record: TensorRecord, overview: Overview) -> Rows | None:
+def whole_rows(record: TensorHistory, overview: Overview) -> Rows | None:
     """What has been added up of the tensors of which anything was recorded; None when it is nothing."""
     columns = overview.columns()
     if not len(columns.steps):
@@ -87,7 +87,7 @@ def whole_rows(record: TensorRecord, overview: Overview) -> Rows | None:
     )
 
 
-def one_row(record: TensorRecord, rows: Rows, at: int) -> Rows:
+def one_row(record: TensorHistory, rows: Rows, at: int) -> Rows:
     """The recorded row `at`, in the order of the steps, of the same tensors as `rows`."""
     stats, exponents, strides = (part(at, at + 1) for part in (record.stats, record.exponents, record.strides))
     stats, weighted = at_full_size(strides, stats, exponents)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS, TensorStats
-from precgui.runs.file.contents import Contents, decoded
+from precgui.runs.file.contents import RunFileView, decoded
 from precgui.runs.tensors.overview import Overview
 
 Rows = Mapping[str, NDArray[Any]]
@@ -70,7 +70,7 @@ def tensor_rows(events: Sequence[TensorStats], names: Names) -> dict[str, NDArra
     return rows
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """Where the rows of a record lie. Rows may be out of order: the black box is written after the fact."""
 
     @property
@@ -86,14 +86,14 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class TensorRecord:
+class TensorHistory:
     """What was recorded of one kind of tensor (one of TENSOR_KINDS), n times, in the order of the steps.
 
     The tensor axis is that of `names`; a tensor whose statistic `count` is 0 in a row was not recorded in it.
     """
 
     kind: str
-    _source: Source
+    _source: TensorSource
     _rows: int
 
     @property
@@ -167,12 +167,12 @@ def _padded(rows: NDArray[Any], count: int) -> NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredRows:
     """Rows in a file."""
 
     table: str
     names: tuple[str, ...]
-    contents: Contents
+    contents: RunFileView
 
     @property
     def overview(self) -> None:
@@ -188,9 +188,9 @@ class _Stored:
         return self.contents.pick(self.table, column, rows)
 
 
-def tensor_records(contents: Contents) -> dict[str, TensorRecord]:
+def tensor_records(contents: RunFileView) -> dict[str, TensorHistory]:
     """A record for each kind of which something was recorded."""
     count = contents.rows("tensors/names")
     names = tuple(decoded(name) for name in contents.read("tensors/names", "", 0, count))
-    sources = {kind: _Stored(f"tensors/{kind}", names, contents) for kind in TENSOR_KINDS}
-    return {kind: TensorRecord(kind, source, len(source)) for kind, source in sources.items() if len(source)}
+    sources = {kind: _StoredRows(f"tensors/{kind}", names, contents) for kind in TENSOR_KINDS}
+    return {kind: TensorHistory(kind, source, len(source)) for kind, source in sources.items() if len(source)}

@@ -13,14 +13,14 @@ from precgui.runs.run import Run
 from precgui.runs.tensors.confidence import basis_of, spread
 from precgui.runs.tensors.grouping import View, grouped, whole_rows
 from precgui.runs.tensors.overview import FEWEST_COLUMNS, Overview
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import Prediction
 
 _AT_ONCE = 64  # rows that are read together
 
 
 @dataclass(frozen=True)
-class Foretold:
+class WhatIfRow:
     """One tensor (or several put together) in one format. Shares are of 1, NaN where nothing finite was recorded.
 
     `underflow` become zero though they are not, `subnormal` keep fewer digits, `overflow` do not fit. `*_spread` is two
@@ -46,7 +46,7 @@ class Foretold:
 
 
 @dataclass(frozen=True)
-class Told:
+class WhatIfTable:
     """All entries of one kind, the whole first within each format; `certainty` and `notes` as in `runs.certainty`."""
 
     kind: str
@@ -55,10 +55,10 @@ class Told:
     last_step: int
     certainty: str
     notes: tuple[str, ...]
-    tensors: tuple[Foretold, ...]
+    tensors: tuple[WhatIfRow, ...]
 
 
-def foretell(run: Run, kind: str, formats: list[str], log2_scale: int, grouping: str) -> Told | None:
+def what_if_table(run: Run, kind: str, formats: list[str], log2_scale: int, grouping: str) -> WhatIfTable | None:
     """All recorded steps of one kind, in each of `formats`, times 2^log2_scale.
 
     `grouping` is one of `grouping.GROUPINGS`. None when nothing of the kind was recorded. Raises ValueError for a
@@ -75,10 +75,10 @@ def foretell(run: Run, kind: str, formats: list[str], log2_scale: int, grouping:
     lines = [line for name in formats for line in _lines(view, name, what_if.predict(name, log2_scale), what_if.count)]
     steps = record.steps()
     word, reasons = basis.word(log2_scale), tuple(basis.reasons(log2_scale))
-    return Told(kind, overview.rows, int(steps[0]), int(steps[-1]), word, reasons, tuple(lines))
+    return WhatIfTable(kind, overview.rows, int(steps[0]), int(steps[-1]), word, reasons, tuple(lines))
 
 
-def _all_of(record: TensorRecord) -> Overview:
+def _all_of(record: TensorHistory) -> Overview:
     if record.overview is not None:
         return record.overview
     overview = Overview(FEWEST_COLUMNS)
@@ -88,12 +88,12 @@ def _all_of(record: TensorRecord) -> Overview:
     return overview
 
 
-def _lines(view: View, name: str, told: Prediction, counts: NDArray[np.float64]) -> list[Foretold]:
+def _lines(view: View, name: str, told: Prediction, counts: NDArray[np.float64]) -> list[WhatIfRow]:
     own = (told.underflow, told.subnormal, told.overflow, told.snr_db, told.safe_scale)
     off = [spread(share, view.sampled, counts) for share in (told.underflow, told.overflow)]
     numbers = (counts, *own, largest(view), mean_changed(view), view.first_bad_steps(), *off)
     lines = zip(view.names, *(column.tolist() for column in numbers), strict=True)
-    return [Foretold(tensor, name, *line) for tensor, *line in lines]
+    return [WhatIfRow(tensor, name, *line) for tensor, *line in lines]
 
 
 def largest(view: View) -> NDArray[np.float64]:
@@ -110,7 +110,7 @@ def mean_changed(view: View) -> NDArray[np.float64]:
     return np.where(recorded > 0, np.nansum(changed, 0) / recorded, np.nan)
 
 
-SORTS: dict[str, tuple[Callable[[Foretold], float], bool]] = {  # by what, and whether the largest comes first
+SORTS: dict[str, tuple[Callable[[WhatIfRow], float], bool]] = {  # by what, and whether the largest comes first
     "underflow": (lambda line: line.underflow, True),
     "overflow": (lambda line: line.overflow, True),
     "snr": (lambda line: line.snr_db, False),
@@ -121,12 +121,12 @@ SORTS: dict[str, tuple[Callable[[Foretold], float], bool]] = {  # by what, and w
 }
 
 
-def ordered(lines: tuple[Foretold, ...], by: str, whole: str) -> list[Foretold]:
+def ordered(lines: tuple[WhatIfRow, ...], by: str, whole: str) -> list[WhatIfRow]:
     """In each format the whole first, then by one of SORTS; what has no such number comes last."""
     key, down = SORTS[by]
     formats = list(dict.fromkeys(line.format for line in lines))
 
-    def place(line: Foretold) -> tuple[int, bool, bool, float]:
+    def place(line: WhatIfRow) -> tuple[int, bool, bool, float]:
         value = key(line)
         missing, signed = isnan(value), -value if down else value
         return formats.index(line.format), line.tensor != whole, missing, 0.0 if missing else signed
@@ -134,7 +134,7 @@ def ordered(lines: tuple[Foretold, ...], by: str, whole: str) -> list[Foretold]:
     return sorted(lines, key=place)
 
 
-def as_json(line: Foretold) -> dict[str, object]:
+def as_json(line: WhatIfRow) -> dict[str, object]:
     """Numbers that there are none of as None, also the SNR of what overflows; the safe scale as a number, too."""
     told = {
         name: None if isinstance(value, float) and not isfinite(value) else value for name, value in vars(line).items()

@@ -11,7 +11,7 @@ from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BESIDE_A_BASELINE, SIGNALS
 from precgui.gui.session import OpenRun
-from precgui.runs.baseline import Against, window_of
+from precgui.runs.baseline import BaselineComparison, window_of
 
 TWO_COLUMNS_PX = 760
 LINE_PX, BASELINE_PX = 1.5, 5.0
@@ -33,7 +33,7 @@ class CompareCurves(QWidget):
         self.all_runs.setToolTip("Draw all runs, not only those that are selected in the table")
         self.told = QLabel(self)
         self.told.setProperty("kind", "muted")
-        self._seen: dict[tuple[str, str, int], Against] = {}
+        self._seen: dict[tuple[str, str, int], BaselineComparison] = {}
         self.setMinimumHeight(LEAST_HEIGHT)
         bar = QHBoxLayout()
         for widget in (self.axis_choice.label, self.axis_choice, self.whole, self.all_runs):
@@ -54,7 +54,7 @@ class CompareCurves(QWidget):
         drawn = []
         for run in wanted:
             key = (run.key, baseline.key, window)
-            look = self._seen[key] = known.get(key) or Against(run.run, baseline.run, window)
+            look = self._seen[key] = known.get(key) or BaselineComparison(run.run, baseline.run, window)
             width_px = BASELINE_PX if run is baseline else LINE_PX
             drawn.append(replace(run, key=repr(key), run=look, visible=True, line_px=width_px))
         self.plots.set_runs(drawn)

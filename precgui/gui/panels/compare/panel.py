@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QComboBox, QLabel, QVBoxLayout, QWidget
 
 from precgui.gui.panels.compare.curves import CompareCurves
 from precgui.gui.panels.compare.table import CompareTable
-from precgui.gui.session import Problem, State
+from precgui.gui.session import Problem, Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
@@ -24,9 +24,9 @@ _EMPTY = (
 class ComparePanel(Pages):
     """A row a run; the baseline is the first FP32 run unless another is chosen. Follows a run that goes on."""
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("compare", "No runs are open", _EMPTY, "Choose runs"), parent)
-        self._state = state
+        self._session = session
         self.baseline = QComboBox(self)
         self.baseline.setAccessibleName("Baseline")
         self.baseline.setMinimumContentsLength(24)
@@ -52,16 +52,16 @@ class ComparePanel(Pages):
         column.addWidget(self.curves, 1)
 
     def _connect(self) -> None:
-        state = self._state
+        session = self._session
         self._timer.timeout.connect(self.refresh)
         self.baseline.activated.connect(lambda _: self.refresh())
         self.table.itemSelectionChanged.connect(self.refresh)
-        self.empty.button.clicked.connect(lambda: state.panel_wanted.emit("library"))
-        for signal in (state.run_added, state.run_removed, state.run_changed):
+        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("library"))
+        for signal in (session.run_added, session.run_removed, session.run_changed):
             signal.connect(lambda _: self.refresh())
-        state.data_arrived.connect(self._on_data)
+        session.data_arrived.connect(self._on_data)
         self.curves.all_runs.clicked.connect(self.table.clearSelection)
-        self.curves.plots.failed.connect(lambda sentence: state.notice.emit(Problem(sentence)))
+        self.curves.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
         themes().changed.connect(self.refresh)
 
     def _on_data(self) -> None:
@@ -76,7 +76,7 @@ class ComparePanel(Pages):
 
     def refresh(self) -> None:
         """Compare anew; nothing is computed while the panel is not seen."""
-        opened = self._state.runs
+        opened = self._session.runs
         self.show_content(bool(opened))
         if not self.isVisible() or not opened:
             return
@@ -92,7 +92,7 @@ class ComparePanel(Pages):
         self.curves.show_runs(shown, base, [shown[row] for row in self.table.chosen()])
 
     def _fill_baseline(self, keys: list[str], wanted: str | None) -> None:
-        entries = [("first FP32 run", None), *((self._state.runs[key].name, key) for key in keys)]
+        entries = [("first FP32 run", None), *((self._session.runs[key].name, key) for key in keys)]
         if entries != [(self.baseline.itemText(n), self.baseline.itemData(n)) for n in range(self.baseline.count())]:
             self.baseline.clear()
             for name, key in entries:

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTab
 from precgui.events import Metric
 from precgui.gui.plots.export import SWATCH, swatch_icon
 from precgui.gui.session import OpenRun
-from precgui.runs.compare import Compared, Comparison
+from precgui.runs.compare import Compared, RunComparison
 from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
 
 UNKNOWN = "–"
@@ -87,7 +87,7 @@ class CompareTable(QTableWidget):
         down.setHighlightSections(False)
         down.setIconSize(SWATCH)
 
-    def show_comparison(self, opened: list[OpenRun], found: Comparison) -> None:
+    def show_comparison(self, opened: list[OpenRun], found: RunComparison) -> None:
         """A row for each run, in the order of both; the baseline's line in the picture is the broad one."""
         self._name_metric(found)
         if self.rowCount() != len(opened):
@@ -111,7 +111,7 @@ class CompareTable(QTableWidget):
         self.setMaximumHeight(rest + row * min(self.rowCount(), MOST_ROWS))
         self.setMinimumHeight(rest + row * min(self.rowCount(), LEAST_ROWS))
 
-    def _name_metric(self, found: Comparison) -> None:
+    def _name_metric(self, found: RunComparison) -> None:
         """Call the metric as the task of the runs calls it, or say that they have different ones."""
         common = shared(Metric(**row.metric) for row in found.runs)
         self._mixed = common is None

@@ -21,11 +21,11 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.formats import text
-from precgui.formats.arithmetic import OPERATIONS, ORDERS, Operation, Result, Settings, operate
+from precgui.formats.arithmetic import OPERATIONS, ORDERS, ArithmeticSettings, Operation, Result, operate
 from precgui.formats.explorer import DEFAULT_FORMATS
 from precgui.formats.lists import parse_list
 from precgui.formats.parse import parse
-from precgui.formats.real import Real
+from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import get
 from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatChoice, FormatMenu, copy_text
@@ -33,16 +33,18 @@ from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
 from precgui.gui.panels.formats.reading import scrolled_down, set_kind
 from precgui.gui.panels.formats.result_table import NAMES, OperandRow, ResultTable
-from precgui.gui.workers.latest_only import Busy, Newest, Progress
+from precgui.gui.workers.latest_only import Busy, LatestOnly, ProgressCallback
 
 NARROW = 1000
 RESULT = "result"
 Rows = list[tuple[str, Result]]
 
 
-def compute(chosen: Operation, texts: Sequence[str], names: Sequence[str], settings: Settings, told: Progress) -> Rows:
+def compute(
+    chosen: Operation, texts: Sequence[str], names: Sequence[str], settings: ArithmeticSettings, told: ProgressCallback
+) -> Rows:
     """The operation in each format. Raises InputError or ArithmeticFault with one sentence."""
-    operands: list[list[Real]] = [[parse(words)] if chosen.operands else parse_list(words) for words in texts]
+    operands: list[list[ExtendedReal]] = [[parse(words)] if chosen.operands else parse_list(words) for words in texts]
     rows = []
     for place, name in enumerate(names):
         told(place / len(names))
@@ -55,9 +57,9 @@ class ArithmeticTab(QWidget):
 
     number_wanted = Signal(str, list)
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.work = Newest(self)
+        self.work = LatestOnly(self)
         self.work.answered.connect(self._show)
         self.work.failed.connect(self._fail)
         self._codes: dict[str, int] = {}
@@ -187,11 +189,11 @@ class ArithmeticTab(QWidget):
             widget.setVisible(self.chosen.lists == 2)
         self.refresh()
 
-    def settings(self) -> Settings:
+    def settings(self) -> ArithmeticSettings:
         if not self.chosen.lists:
-            return Settings(convention=self.switches.convention(), seed=self.switches.seed.value())
+            return ArithmeticSettings(convention=self.switches.convention(), seed=self.switches.seed.value())
         product = self.product.format() if self.chosen.lists == 2 else None
-        return Settings(
+        return ArithmeticSettings(
             self.accumulator.format(), product, self.output.format(), ORDERS[self.order.currentIndex()],
             self.switches.convention(), self.switches.seed.value(),
         )  # fmt: skip

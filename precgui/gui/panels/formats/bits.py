@@ -28,7 +28,7 @@ class BitsTab(QWidget):
 
     changed = Signal()
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.explorer = Explorer()
         self._typing = False

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QSizePolicy, QSpin
 
 from precgui.formats.conventions import PRESETS, as_in
 from precgui.formats.model import Format
-from precgui.formats.rounding import ROUNDINGS, Convention, Rounding
+from precgui.formats.rounding import ROUNDINGS, CastPolicy, RoundingMode
 
 ROUNDING_WORDS = {
     "nearest_even": "to nearest, ties to even", "nearest_away": "to nearest, ties away", "toward_zero": "toward zero",
@@ -19,7 +19,7 @@ ROUNDING_WORDS = {
 
 
 class ConventionRow(QWidget):
-    """Rounding, overflow as in a stack, and the seed of stochastic rounding."""
+    """RoundingMode, overflow as in a stack, and the seed of stochastic rounding."""
 
     changed = Signal()
 
@@ -39,7 +39,7 @@ class ConventionRow(QWidget):
         self.seed.hide()
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
-        for caption, widget in (("&Rounding", self.rounding), ("&Overflow as in", self.stack)):
+        for caption, widget in (("&RoundingMode", self.rounding), ("&Overflow as in", self.stack)):
             label = QLabel(caption)
             label.setBuddy(widget)
             widget.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
@@ -58,10 +58,10 @@ class ConventionRow(QWidget):
         self.changed.emit()
 
     @property
-    def mode(self) -> Rounding:
-        chosen: Rounding = self.rounding.currentData()
+    def mode(self) -> RoundingMode:
+        chosen: RoundingMode = self.rounding.currentData()
         return chosen
 
-    def convention(self) -> Callable[[Format], Convention]:
+    def convention(self) -> Callable[[Format], CastPolicy]:
         """What is chosen now means this for a format; the answer may be asked for in any thread."""
         return partial(as_in, self.stack.currentText(), self.mode)

@@ -13,7 +13,7 @@ from precgui.gui.panels.formats.choose import FormatChoice
 from precgui.gui.panels.formats.plotting import Plot, brush
 from precgui.gui.panels.formats.reading import scrolled, set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Busy, Newest, Work
+from precgui.gui.workers.latest_only import Busy, LatestOnly, Work
 
 WAIT_MS = 40
 NARROW = 720
@@ -30,7 +30,7 @@ class Experiment(QWidget):
         super().__init__(parent)
         self._later = QTimer(self, singleShot=True, interval=WAIT_MS)
         self._later.timeout.connect(self.refresh)
-        self.computing = Newest(self)
+        self.computing = LatestOnly(self)
         self.computing.answered.connect(self._show)
         self.computing.failed.connect(lambda words: self._say(words, fault=True))
         self.form = QFormLayout()

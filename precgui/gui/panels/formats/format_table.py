@@ -21,7 +21,7 @@ _ROOT = QModelIndex()
 
 
 @dataclass(frozen=True)
-class Column:
+class FormatColumn:
     """A heading, the value to sort by, and the value as text; None is shown as a dash and sorted last."""
 
     heading: str
@@ -56,21 +56,23 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("Format", "the name that precgui uses everywhere", lambda row: row.name),
-    Column("Kind", "float, integer, code book or block", lambda row: KINDS[type(row)]),
-    Column("Bits", "bits for each value, block scale included", _bits, lambda v: f"{v:g}"),
-    Column("Layout", "sign + exponent + mantissa bits", _layout),
-    Column("Bias", "subtracted from the exponent field", _of_float("bias")),
-    Column("Largest", "largest finite value", _of_single("max_finite"), _brief),
-    Column("Smallest normal", "smallest positive value with full precision", _of_float("min_normal"), _brief),
-    Column("Smallest", "smallest positive value", _of_float("min_positive"), _brief),
-    Column("Epsilon", "distance from 1 to the next value; the step of integers", _of_single("epsilon"), _brief),
-    Column("Digits", "significant decimal digits", _of_single("decimal_digits"), lambda v: f"{v:.1f}"),
-    Column("Values", "how many different finite values", _of_single("finite_values"), lambda v: _brief(Fraction(v))),
-    Column("Infinity", "", _of_single("has_inf"), _yes),
-    Column("NaN codes", "", _of_float("nan_count"), lambda v: _brief(Fraction(v))),
-    Column("−0", "whether zero has a sign", _of_single("has_negative_zero"), _yes),
+COLUMNS: tuple[FormatColumn, ...] = (
+    FormatColumn("Format", "the name that precgui uses everywhere", lambda row: row.name),
+    FormatColumn("Kind", "float, integer, code book or block", lambda row: KINDS[type(row)]),
+    FormatColumn("Bits", "bits for each value, block scale included", _bits, lambda v: f"{v:g}"),
+    FormatColumn("Layout", "sign + exponent + mantissa bits", _layout),
+    FormatColumn("Bias", "subtracted from the exponent field", _of_float("bias")),
+    FormatColumn("Largest", "largest finite value", _of_single("max_finite"), _brief),
+    FormatColumn("Smallest normal", "smallest positive value with full precision", _of_float("min_normal"), _brief),
+    FormatColumn("Smallest", "smallest positive value", _of_float("min_positive"), _brief),
+    FormatColumn("Epsilon", "distance from 1 to the next value; the step of integers", _of_single("epsilon"), _brief),
+    FormatColumn("Digits", "significant decimal digits", _of_single("decimal_digits"), lambda v: f"{v:.1f}"),
+    FormatColumn(
+        "Values", "how many different finite values", _of_single("finite_values"), lambda v: _brief(Fraction(v))
+    ),
+    FormatColumn("Infinity", "", _of_single("has_inf"), _yes),
+    FormatColumn("NaN codes", "", _of_float("nan_count"), lambda v: _brief(Fraction(v))),
+    FormatColumn("−0", "whether zero has a sign", _of_single("has_negative_zero"), _yes),
 )
 
 

@@ -17,7 +17,7 @@ EXPERIMENTS: tuple[Callable[[], Experiment], ...] = (Underflow, Overflowing, Lon
 class LabTab(QWidget):
     """A list of experiments and the chosen one."""
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.list = QListWidget()
         self.list.setAccessibleName("Experiments")

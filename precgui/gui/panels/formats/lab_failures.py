@@ -14,7 +14,7 @@ from precgui.formats.registry import get
 from precgui.gui.panels.formats.experiment import Experiment, percent
 from precgui.gui.panels.formats.plotting import brush, pen, row_colour
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Progress, Work
+from precgui.gui.workers.latest_only import ProgressCallback, Work
 
 FORMATS = ("fp16", "bf16", "fp32", "e5m2", "e4m3fn")
 SAMPLES = 20_000
@@ -122,7 +122,7 @@ class LongSum(Experiment):
         fmt, step = self.format.known(), self.increment.value() / 10
         count, trials = 2 ** self.count.value(), self.trials.value()
 
-        def sums(told: Progress) -> _Sums:
+        def sums(told: ProgressCallback) -> _Sums:
             held = float(quantize_array(step, fmt))
             steps = np.full(count, held)
             stops = stagnation(held, fmt) if isinstance(fmt, FloatFormat) else None

@@ -10,11 +10,11 @@ import pyqtgraph as pg
 from precgui.formats.arrays import Floats
 from precgui.formats.lab import FUNCTIONS, dot_product, exact_softmax, function_values, softmax
 from precgui.formats.model import Format
-from precgui.formats.rounding import Convention, Overflow
+from precgui.formats.rounding import CastPolicy, Overflow
 from precgui.gui.panels.formats.experiment import Experiment
 from precgui.gui.panels.formats.plotting import brush, pen
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Progress, Work
+from precgui.gui.workers.latest_only import ProgressCallback, Work
 
 
 class Softmax(Experiment):
@@ -81,7 +81,7 @@ class Dot(Experiment):
         draw = rng.uniform if self.sign.currentText().startswith("positive") else rng.normal
         left, right = draw(size=lengths[-1]), draw(size=lengths[-1])
 
-        def errors(told: Progress) -> _Dots:
+        def errors(told: ProgressCallback) -> _Dots:
             found: dict[str, list[float]] = {}
             for place, accumulator in enumerate(accumulators):
                 told(place / len(accumulators))
@@ -123,7 +123,7 @@ class Functions(Experiment):
         fmt, function, reach = self.format.known(), self.function.currentText(), 2.0 ** self.reach.value()
         overflow: Overflow = "saturate" if self.saturate.currentText() == "saturate" else "ieee"
         x = np.linspace(-reach, reach, 2401)
-        return lambda _: (fmt.name, x, *function_values(function, x, fmt, Convention(overflow=overflow)))
+        return lambda _: (fmt.name, x, *function_values(function, x, fmt, CastPolicy(overflow=overflow)))
 
     def show_result(self, found: tuple[str, Floats, Floats, Floats]) -> str:
         theme, (name, x, exact, rounded) = themes().theme, found

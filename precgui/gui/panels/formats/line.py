@@ -22,7 +22,7 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Busy, Newest, Progress
+from precgui.gui.workers.latest_only import Busy, LatestOnly, ProgressCallback
 
 FORMATS = ("fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1")
 BARS = 160
@@ -30,14 +30,14 @@ WIDE_BINADES = 40  # from which width on a bar of the histogram is one binade
 Losses = tuple[float, float, float]
 
 
-def _sorted(values: Floats, names: list[str], told: Progress) -> tuple[SortedValues, dict[str, Losses]]:
+def _sorted(values: Floats, names: list[str], told: ProgressCallback) -> tuple[SortedValues, dict[str, Losses]]:
     told(0.05)
     found = SortedValues(values)
     told(0.9)
     return found, _losses(found, names, told)
 
 
-def _losses(values: SortedValues, names: list[str], told: Progress) -> dict[str, Losses]:
+def _losses(values: SortedValues, names: list[str], told: ProgressCallback) -> dict[str, Losses]:
     found = {}
     for name in names:
         told(0.95)
@@ -49,7 +49,7 @@ def _losses(values: SortedValues, names: list[str], told: Progress) -> dict[str,
 class LineTab(QWidget):
     """Controls, the histogram of a tensor, and the line below it."""
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._names: list[str] = list(FORMATS)
         self._title = ""
@@ -58,7 +58,7 @@ class LineTab(QWidget):
         self._losses: dict[str, Losses | None] = {}
         self._later = QTimer(self, singleShot=True, interval=0)
         self._later.timeout.connect(self._draw)
-        self.sorting, self.counting = Newest(self), Newest(self)
+        self.sorting, self.counting = LatestOnly(self), LatestOnly(self)
         self.sorting.answered.connect(self._show_sorted)
         self.counting.answered.connect(self._show_losses)
         for work in (self.sorting, self.counting):
@@ -66,7 +66,7 @@ class LineTab(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 12, 4, 4)
         column.addLayout(self._make_controls())
-        column.addLayout(self._make_second_row(state))
+        column.addLayout(self._make_second_row(session))
         column.addWidget(Busy(self.source.work, self.sorting, self.counting))
         self._make_plots(column)
         themes().changed.connect(self._later.start)
@@ -111,7 +111,7 @@ class LineTab(QWidget):
         row.addStretch(1)
         return row
 
-    def _make_second_row(self, state: object) -> QHBoxLayout:
+    def _make_second_row(self, session: object) -> QHBoxLayout:
         self.message = QLabel()
         self.message.setProperty("kind", "muted")
         self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
@@ -120,7 +120,7 @@ class LineTab(QWidget):
         self.source = TensorSource()
         self.source.loaded.connect(self.show_tensor)
         self.source.failed.connect(self._say)
-        self.runs = RunSource(state)
+        self.runs = RunSource(session)
         self.runs.loaded.connect(self.show_recorded)
         self.runs.failed.connect(self._say)
         row = QHBoxLayout()

@@ -12,7 +12,7 @@ from PySide6.QtGui import QKeyEvent
 
 from precgui.formats.arrays import Floats
 from precgui.formats.line import midpoints, stretch
-from precgui.formats.real import Real, to_float
+from precgui.formats.real import ExtendedReal, to_float
 from precgui.formats.registry import get
 from precgui.formats.report import report
 from precgui.formats.text import grouped
@@ -34,7 +34,7 @@ class LineView(Plot):
     def __init__(self) -> None:
         super().__init__()
         self.mode = BINADES
-        self.real: Real | None = None
+        self.real: ExtendedReal | None = None
         self._half = 0.3  # of the height of a bar, in rows
         self.setMouseEnabled(x=True, y=False)
         self.setAccessibleName("Number line")

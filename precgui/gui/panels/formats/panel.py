@@ -13,7 +13,7 @@ from precgui.gui.panels.formats.line import LineTab
 from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
-from precgui.gui.session import State
+from precgui.gui.session import Session
 
 TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
     ("Bits", "one number in many formats, bit by bit", BitsTab),
@@ -29,9 +29,9 @@ TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
 class FormatsPanel(QWidget):
     """Formats of numbers, without a run and without torch."""
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.state = state
+        self.session = session
         self.tabs = QTabWidget(self)
         self.tabs.setDocumentMode(True)
         self._pages: list[QVBoxLayout] = []
@@ -46,13 +46,13 @@ class FormatsPanel(QWidget):
         self._made: dict[int, QWidget] = {}
         self.tabs.currentChanged.connect(self.tab)
         self.tab(0)
-        if isinstance(state, State):
-            state.number_wanted.connect(self.show_number)
+        if isinstance(session, Session):
+            session.number_wanted.connect(self.show_number)
 
     def tab(self, index: int) -> QWidget:
         """The content of a tab, made now if it was not."""
         if index not in self._made:
-            self._made[index] = made = TABS[index][2](self.state)
+            self._made[index] = made = TABS[index][2](self.session)
             if isinstance(made, ReferenceTab | ArithmeticTab):
                 made.number_wanted.connect(self.show_number)
             self._pages[index].addWidget(self._made[index])

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.formats.blocks import SCALE_RULES
-from precgui.formats.comparison import Comparison, compare
+from precgui.formats.comparison import FormatComparison, compare
 from precgui.formats.parse import InputError, parse
 from precgui.formats.real import to_float
 from precgui.formats.registry import blocks
@@ -31,7 +31,7 @@ from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
 from precgui.gui.panels.formats.reading import set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Busy, Newest
+from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 NARROW = 820
 RULES = {
@@ -45,10 +45,10 @@ RULES = {
 class QuantiseTab(QWidget):
     """Source and options at the left, histogram and elements at the right."""
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.found: Comparison | None = None
-        self.work = Newest(self)
+        self.found: FormatComparison | None = None
+        self.work = LatestOnly(self)
         self.work.answered.connect(self._show)
         self.work.partly.connect(self._show)
         self.work.failed.connect(self._fail)
@@ -56,7 +56,7 @@ class QuantiseTab(QWidget):
         self._later.timeout.connect(self.refresh)
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
-        self._split.addWidget(self._make_controls(state))
+        self._split.addWidget(self._make_controls(session))
         self.plots = QuantisePlots()
         self.plots.failed.connect(self._fail)
         self._split.addWidget(self.plots)
@@ -70,8 +70,8 @@ class QuantiseTab(QWidget):
 
     # Making
 
-    def _make_controls(self, state: object) -> QWidget:
-        self.source = QuantiseSource(state)
+    def _make_controls(self, session: object) -> QWidget:
+        self.source = QuantiseSource(session)
         self.source.changed.connect(self._computed)
         self.source.failed.connect(self._fail)
         self.scheme = _combo(SCHEMES, "int8", self._scheme_changed)
@@ -177,7 +177,7 @@ class QuantiseTab(QWidget):
 
     # Showing
 
-    def _show(self, found: Comparison) -> None:
+    def _show(self, found: FormatComparison) -> None:
         self.found, prepared, losses = found, found.prepared, found.losses
         self.scale.setPlaceholderText("computed" if prepared.scale is None else f"{prepared.scale:.6g}")
         self.zero_point.setPlaceholderText("computed" if prepared.zero_point is None else str(prepared.zero_point))

@@ -7,7 +7,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSpinBox, QSplitter, QVBoxLayout, QWidget
 
-from precgui.formats.comparison import Comparison
+from precgui.formats.comparison import FormatComparison
 from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.theme import themes
 
@@ -21,7 +21,7 @@ class QuantisePlots(QSplitter):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(Qt.Orientation.Vertical, parent)
-        self._shown: Comparison | None = None
+        self._shown: FormatComparison | None = None
         self.histogram = Plot(bottom="value", left="values")
         self.histogram.setAccessibleName("Histogram before and after")
         self.elements = Plot(bottom="element", left="value")
@@ -46,7 +46,7 @@ class QuantisePlots(QSplitter):
         self.addWidget(self.histogram)
         self.addWidget(lower)
 
-    def show_comparison(self, shown: Comparison) -> None:
+    def show_comparison(self, shown: FormatComparison) -> None:
         self._shown = shown
         self.first.blockSignals(True)
         self.first.setRange(0, min(max(shown.source.size - SHOWN, 0), 2**31 - 1))

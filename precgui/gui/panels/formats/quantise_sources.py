@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.formats.arrays import Floats
 from precgui.formats.lists import parse_list
-from precgui.formats.pieces import Pieces, in_memory
+from precgui.formats.pieces import TensorReader, in_memory
 from precgui.formats.real import to_float
 from precgui.formats.sampling import draw_values
 from precgui.formats.tensorfile import open_tensor
@@ -24,7 +24,7 @@ ROWS, COLUMNS = 64, 256
 SAMPLE = (256, 256)
 RANDOM = ("normal", "normal with outliers", "uniform", "log-normal magnitudes")
 TYPED = "typed"
-Values = Callable[[], Pieces]
+Values = Callable[[], TensorReader]
 
 
 class QuantiseSource(QWidget):
@@ -33,7 +33,7 @@ class QuantiseSource(QWidget):
     changed = Signal()
     failed = Signal(str)
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._loaded: dict[str, tuple[Values, str]] = {}
         self.combo = QComboBox()
@@ -48,7 +48,7 @@ class QuantiseSource(QWidget):
         self.file = TensorSource(open_tensor)
         self.file.loaded.connect(self._take_file)
         self.file.failed.connect(self.failed)
-        self.runs = RunSource(state)
+        self.runs = RunSource(session)
         self.runs.loaded.connect(self._take_recorded)
         self.runs.failed.connect(self.failed)
         self.origin = wrapped_label("muted")
@@ -82,7 +82,7 @@ class QuantiseSource(QWidget):
         self.origin.setText(words)
         self.origin.setVisible(bool(words))
 
-    def _take_file(self, values: Pieces, name: str) -> None:
+    def _take_file(self, values: TensorReader, name: str) -> None:
         shape = " × ".join(str(size) for size in values.shape)
         words = shape if len(values.shape) > 1 else ""
         self._show_loaded(

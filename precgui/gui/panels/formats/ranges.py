@@ -22,7 +22,7 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Busy, Newest
+from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
 HALF = 0.28
@@ -33,7 +33,7 @@ LOG_2 = math.log10(2)
 class RangesTab(QWidget):
     """Bars over decades at the left, digits against decades at the right."""
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._names: list[str] = list(START)
         self.menu = FormatMenu(START, self)
@@ -41,9 +41,9 @@ class RangesTab(QWidget):
         hint = QLabel("Solid: normal values. Light: subnormal values, with fewer and fewer digits.")
         hint.setProperty("kind", "muted")
         self._tensor: tuple[str, NDArray[np.int_], Floats] | None = None
-        self.sorting = Newest(self)
+        self.sorting = LatestOnly(self)
         self.sorting.answered.connect(self._show_tensor)
-        self.source, self.runs = TensorSource(), RunSource(state)
+        self.source, self.runs = TensorSource(), RunSource(session)
         self.source.loaded.connect(self._take_file)
         self.runs.loaded.connect(self._take_recorded)
         for fault in (self.source.failed, self.runs.failed, self.sorting.failed):

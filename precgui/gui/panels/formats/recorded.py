@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
-from precgui.formats.sampling import BINS, Histogram
+from precgui.formats.sampling import BINS, ValueHistogram
 from precgui.runs.tensors.overview import at_full_size
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import BIAS, WhatIf
 
 
@@ -44,7 +44,7 @@ class Recorded:
         underflow, subnormal, overflow = (float(np.sum(np.nan_to_num(part) * weight)) for part in parts)
         return underflow, subnormal, overflow
 
-    def histogram(self) -> Histogram:
+    def histogram(self) -> ValueHistogram:
         """All tensors as one."""
         count, column = self.counts.sum(axis=1), TENSOR_STATS.index
         seen = count > 0
@@ -52,7 +52,7 @@ class Recorded:
         mean = float(np.average(np.nan_to_num(table[:, column("mean")]), weights=count[seen]))
         largest, smallest = _known(table[:, column("amax")]), _known(table[:, column("amin_nonzero")])
         zeros = float(np.nansum(table[:, column("zeros")]))
-        return Histogram(self.counts.sum(axis=0), zeros, float(largest.max()), float(smallest.min()), mean)
+        return ValueHistogram(self.counts.sum(axis=0), zeros, float(largest.max()), float(smallest.min()), mean)
 
     @property
     def not_finite(self) -> int:
@@ -65,20 +65,20 @@ def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return known if known.size else np.full(1, np.nan)
 
 
-def recorded_names(record: TensorRecord) -> list[str]:
+def recorded_names(record: TensorHistory) -> list[str]:
     """The tensors of this kind that were looked at, once at least."""
     seen = np.flatnonzero((record.strides() > 0).sum(axis=0))
     return [record.names[place] for place in seen.tolist()]
 
 
-def recorded_rows(record: TensorRecord, tensor: str | None) -> NDArray[np.intp]:
+def recorded_rows(record: TensorHistory, tensor: str | None) -> NDArray[np.intp]:
     """The rows of a record in which one tensor (or any) was looked at."""
     strides = record.strides()
     columns = strides if tensor is None else strides[:, record.names.index(tensor), None]
     return np.flatnonzero((columns > 0).any(axis=1))
 
 
-def recorded(title: str, record: TensorRecord, tensor: str | None, row: int) -> Recorded | None:
+def recorded(title: str, record: TensorHistory, tensor: str | None, row: int) -> Recorded | None:
     """One row of a record, for one tensor or for all, samples at their weight; None where it counted nothing."""
     counts = record.exponents(row, row + 1)[0].astype(np.float64)
     stats = record.stats(row, row + 1)[0]

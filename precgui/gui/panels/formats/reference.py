@@ -81,7 +81,7 @@ class ReferenceTab(QWidget):
 
     number_wanted = Signal(str, list)
 
-    def __init__(self, state: object, parent: QWidget | None = None) -> None:
+    def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.model = FormatTable()
         self.proxy = QSortFilterProxyModel(self)

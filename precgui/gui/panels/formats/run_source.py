@@ -10,7 +10,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSlider, QToolButton, QWidget
 
 from precgui.gui.panels.formats.recorded import recorded, recorded_names, recorded_rows
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 
 MOST_LISTED = 200
 
@@ -21,10 +21,10 @@ class RunSource(QWidget):
     loaded = Signal(object)
     failed = Signal(str)
 
-    def __init__(self, state: Any, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Any, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._state = state
-        self._chosen: tuple[str, TensorRecord, str | None] | None = None
+        self._session = session
+        self._chosen: tuple[str, TensorHistory, str | None] | None = None
         self._rows: list[int] = []
         self.button = QToolButton()
         self.button.setText("From run")
@@ -44,13 +44,13 @@ class RunSource(QWidget):
         row.addWidget(self.button)
         row.addWidget(self.slider, 1)
         for name in ("run_added", "run_removed"):
-            if hasattr(state, name):
-                getattr(state, name).connect(self._follow)
+            if hasattr(session, name):
+                getattr(session, name).connect(self._follow)
         if not self._runs():
             self.hide()
 
     def _runs(self) -> Mapping[str, Any]:
-        return getattr(self._state, "runs", {})
+        return getattr(self._session, "runs", {})
 
     def _follow(self, _: str = "") -> None:
         self.setVisible(bool(self._runs()))
@@ -70,7 +70,7 @@ class RunSource(QWidget):
                 below = menu.addMenu(kind.replace("_", " "))
                 below.aboutToShow.connect(partial(self._fill_kind, below, f"{opened.name}, {kind}", record))
 
-    def _fill_kind(self, menu: QMenu, title: str, record: TensorRecord) -> None:
+    def _fill_kind(self, menu: QMenu, title: str, record: TensorHistory) -> None:
         """The tensors of which something was recorded; `all` are taken as one."""
         menu.clear()
         names = recorded_names(record)
@@ -80,7 +80,7 @@ class RunSource(QWidget):
         if len(names) > MOST_LISTED:
             menu.addAction(f"{len(names) - MOST_LISTED} more are not listed").setEnabled(False)
 
-    def choose(self, title: str, record: TensorRecord, tensor: str | None) -> None:
+    def choose(self, title: str, record: TensorHistory, tensor: str | None) -> None:
         """Show the last step in which this was recorded; the slider goes to the others."""
         self._rows = recorded_rows(record, tensor).tolist() if len(record) else []
         if not self._rows:

@@ -10,13 +10,13 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
 
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
-from precgui.gui.workers.latest_only import Newest, Progress
+from precgui.gui.workers.latest_only import LatestOnly, ProgressCallback
 
 Load = Callable[[Path, str], Any]
 Loaded = tuple[list[str], str, Any]
 
 
-def _read(path: Path, name: str | None, load: Load, told: Progress) -> Loaded:
+def _read(path: Path, name: str | None, load: Load, told: ProgressCallback) -> Loaded:
     """The names of a file and one tensor, the first if none is named. Raises TensorFileError."""
     names = tensor_names(path)
     if not names:
@@ -36,7 +36,7 @@ class TensorSource(QWidget):
         super().__init__(parent)
         self._load_one = load
         self._path: Path | None = None
-        self.work = Newest(self)
+        self.work = LatestOnly(self)
         self.work.answered.connect(self._show)
         self.work.failed.connect(self.failed)
         self.button = QPushButton("Open tensor…")

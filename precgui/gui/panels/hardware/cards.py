@@ -35,7 +35,7 @@ def scrolled(page: QWidget) -> QScrollArea:
     return area
 
 
-class Card(QFrame):
+class DeviceCard(QFrame):
     """A title, a line below it, a warning, and rows. Empty values are left out."""
 
     def __init__(self, title: str, below: str = "", rows: Iterable[tuple[str, str]] = (), warning: str = "") -> None:
@@ -72,13 +72,13 @@ class Cards(QWidget):
     def __init__(self, least_width: int = 340) -> None:
         super().__init__()
         self._least_width = least_width
-        self._cards: list[Card] = []
+        self._cards: list[DeviceCard] = []
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(12)
         self._columns = 0
 
-    def show_cards(self, cards: Iterable[Card]) -> None:
+    def show_cards(self, cards: Iterable[DeviceCard]) -> None:
         """Put these cards in the place of the present ones."""
         for old in self._cards:
             self._grid.removeWidget(old)

@@ -7,7 +7,7 @@ from typing import Any
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from precgui.gui.panels.hardware.cards import Card, Cards, label, scrolled
+from precgui.gui.panels.hardware.cards import Cards, DeviceCard, label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device
@@ -47,7 +47,7 @@ class DevicesTab(QWidget):
             self._cards.show_cards([*devices, software, sensor_card(machine)])
 
 
-def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Card:
+def device_card(device: Device, result: Mapping[str, Any] | None = None) -> DeviceCard:
     """Name, architecture, memory, details, what was measured; what is not told says why."""
     what = ", ".join(part for part in (device.id, device.architecture, device.capability) if part)
     counts = [f"{sum(c.support == level for c in device.formats.values())} {level}" for level in LEVELS]
@@ -60,18 +60,18 @@ def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Card
     if result:
         best = ", ".join(f"{name} {number_text(tops)}" for name, tops in best_tops(result).items())
         rows.append(("Measured, 10¹²/s", f"{best} ({result['started'][:10]})"))
-    return Card(device.name, what, rows, warning=device.problem)
+    return DeviceCard(device.name, what, rows, warning=device.problem)
 
 
-def software_card(machine: Machine, torch_problem: str) -> Card:
+def software_card(machine: Machine, torch_problem: str) -> DeviceCard:
     """Versions, and the switches that decide what FP32 means."""
     host, facts = machine.host, machine.torch
     rows = [("Python", host["python"]), *((name, v or "not installed") for name, v in host["versions"].items())]
     rows.append(("NVIDIA driver", host["nvidia_driver"] or "none on this machine"))
     if facts is None:
         rows.append(("Switches of torch", "asking torch…" if not torch_problem else "unknown"))
-        return Card("Software", host["os"], rows, warning=torch_problem)
-    return Card("Software", host["os"], [*rows, *_torch_rows(facts)])
+        return DeviceCard("Software", host["os"], rows, warning=torch_problem)
+    return DeviceCard("Software", host["os"], [*rows, *_torch_rows(facts)])
 
 
 def _torch_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -92,11 +92,11 @@ def _fp32(value: object) -> str:
     return words.get(str(value), str(value))
 
 
-def sensor_card(machine: Machine) -> Card:
+def sensor_card(machine: Machine) -> DeviceCard:
     """Which power sensors were looked for, found, and why there is none."""
     found = sum(sensor.found for sensor in machine.sensors)
     below = f"{found} found" if found else "None found: runs on this machine record no power"
-    return Card("Power sensors", below, [(s.source, _sentence(s)) for s in machine.sensors])
+    return DeviceCard("Power sensors", below, [(s.source, _sentence(s)) for s in machine.sensors])
 
 
 def _sentence(sensor: SensorReport) -> str:

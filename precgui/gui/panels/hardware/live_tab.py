@@ -13,7 +13,7 @@ from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.hardware.strip_chart import Band, Severity, Strip
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
-from precgui.hardware.live import LivePoller, Snapshot
+from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.readings import Absent, Maybe
 
 DRAW_MS = 500
@@ -117,7 +117,7 @@ class LiveTab(QWidget):
 
     def __init__(self, model: HardwareModel) -> None:
         super().__init__()
-        self._queue: deque[Snapshot] = deque(maxlen=2000)
+        self._queue: deque[HardwareSnapshot] = deque(maxlen=2000)
         self._poller = LivePoller(self._queue.append)
         self._base_s = self._last_s = 0.0
         self.devices: dict[str, DeviceStrips] = {}

@@ -10,7 +10,7 @@ from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QMenu, QTabWidget, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.panels.hardware.model import HardwareModel
-from precgui.gui.session import State
+from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon
 from precgui.hardware.advice import Situation, advise
@@ -29,10 +29,10 @@ TABS = (
 class HardwarePanel(QWidget):
     """Tabs, each made when it is first looked at."""
 
-    def __init__(self, state: State | None, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Session | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.state = state
-        self.model = HardwareModel(lambda: state is not None and state.is_training, self)
+        self.session = session
+        self.model = HardwareModel(lambda: session is not None and session.is_training, self)
         self.tabs = QTabWidget(self)
         self.tabs.setDocumentMode(True)
         self._pages: list[QVBoxLayout] = []

@@ -12,13 +12,13 @@ from PySide6.QtWidgets import QFileDialog, QLabel, QLineEdit, QPushButton, QVBox
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
 from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunTable
 from precgui.gui.panels.library.view import AskBar, RunsView, tool
-from precgui.gui.session import Problem, State
+from precgui.gui.session import Problem, Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.icons import icon
 from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
-from precgui.runs.library import Entry, Library, annotate, delete, rename
+from precgui.runs.library import Library, LibraryEntry, annotate, delete, rename
 
 DEBOUNCE_MS = 300
 
@@ -66,7 +66,7 @@ class RunsFolder(QObject):
         self._scan.answered.connect(self._on_read)
         self._scan.begin()
 
-    def _on_read(self, answer: list[Entry] | RunFileError) -> None:
+    def _on_read(self, answer: list[LibraryEntry] | RunFileError) -> None:
         self._scan = None
         if isinstance(answer, RunFileError):
             self.failed.emit(str(answer))
@@ -76,7 +76,7 @@ class RunsFolder(QObject):
             self.refresh()
 
 
-def _read(library: Library) -> list[Entry] | RunFileError:
+def _read(library: Library) -> list[LibraryEntry] | RunFileError:
     try:
         return library.entries()
     except RunFileError as error:
@@ -88,13 +88,13 @@ ON_RUNS = ("open", "rename", "note", "integers", "library", "bin")
 
 
 class LibraryPanel(QWidget):
-    """The runs of `state.folder`; a change in the folder is seen by itself."""
+    """The runs of `session.folder`; a change in the folder is seen by itself."""
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._state = state
-        self._folder = RunsFolder(state.folder, self)
-        self._doomed: list[Entry] = []
+        self._session = session
+        self._folder = RunsFolder(session.folder, self)
+        self._doomed: list[LibraryEntry] = []
         self._integers = IntegerModels(self)
         self.actions_ = self._make_actions()
         self.table = RunTable(self._edit, self)
@@ -166,13 +166,13 @@ class LibraryPanel(QWidget):
         self.filtered.modelReset.connect(self._on_selection)
         self.bar.agreed.connect(self._delete_doomed)
         self.choose.clicked.connect(self.ask_for_folder)
-        self.pages.empty.button.clicked.connect(lambda: self._state.panel_wanted.emit("setup"))
+        self.pages.empty.button.clicked.connect(lambda: self._session.panel_wanted.emit("setup"))
         self._folder.changed.connect(self.refresh)
         self._folder.read.connect(self._show)
-        self._folder.failed.connect(lambda text: self._state.notice.emit(Problem(text)))
-        self._state.folder_changed.connect(self._use_folder)
-        self._state.run_added.connect(lambda _: self._folder.look_soon())
-        self._integers.failed.connect(lambda text: self._state.notice.emit(Problem(text, severity="warning")))
+        self._folder.failed.connect(lambda text: self._session.notice.emit(Problem(text)))
+        self._session.folder_changed.connect(self._use_folder)
+        self._session.run_added.connect(lambda _: self._folder.look_soon())
+        self._integers.failed.connect(lambda text: self._session.notice.emit(Problem(text, severity="warning")))
         themes().changed.connect(self._recolour)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -188,9 +188,9 @@ class LibraryPanel(QWidget):
     # Reading the folder ------------------------------------------------------------------------------------
 
     def _use_folder(self) -> None:
-        self._folder.use(self._state.folder)
-        self.folder.setText(_from_home(self._state.folder))
-        self.folder.setToolTip(str(self._state.folder))
+        self._folder.use(self._session.folder)
+        self.folder.setText(_from_home(self._session.folder))
+        self.folder.setToolTip(str(self._session.folder))
         self.refresh()
 
     def refresh(self) -> None:
@@ -200,18 +200,18 @@ class LibraryPanel(QWidget):
         else:
             self._folder.refresh()
 
-    def _show(self, entries: list[Entry]) -> None:
+    def _show(self, entries: list[LibraryEntry]) -> None:
         chosen = {entry.path for entry in self.selected()}
         self.table.show_entries(entries)
         self._select(chosen)
         self.pages.empty.set_text(
-            f"Every run is kept as a file in {self._state.folder}. Start one, or choose a folder that holds runs."
+            f"Every run is kept as a file in {self._session.folder}. Start one, or choose a folder that holds runs."
         )
         self.pages.show_content(bool(entries))
 
     # The selection -----------------------------------------------------------------------------------------
 
-    def selected(self) -> list[Entry]:
+    def selected(self) -> list[LibraryEntry]:
         """The chosen runs, in the order of the table."""
         rows = sorted(self.view.selectionModel().selectedRows(), key=lambda index: index.row())
         return [self.table.entry(self.filtered.mapToSource(index).row()) for index in rows]
@@ -245,9 +245,9 @@ class LibraryPanel(QWidget):
 
     def open_selected(self) -> None:
         """Open the chosen runs and look at them."""
-        opened = [self._state.open_file(entry.path) for entry in self.selected()]
+        opened = [self._session.open_file(entry.path) for entry in self.selected()]
         if any(opened):
-            self._state.panel_wanted.emit("live")
+            self._session.panel_wanted.emit("live")
 
     def _edit_cell(self, column: int) -> None:
         rows = self.view.selectionModel().selectedRows()
@@ -258,22 +258,24 @@ class LibraryPanel(QWidget):
             self.view.setCurrentIndex(index)
             self.view.edit(index)
 
-    def _edit(self, entry: Entry, column: int, text: str) -> bool:
+    def _edit(self, entry: LibraryEntry, column: int, text: str) -> bool:
         try:
             rename(entry.path, text) if column == TITLE else annotate(entry.path, text)
         except RunFileError as error:
-            self._state.notice.emit(Problem(str(error)))
+            self._session.notice.emit(Problem(str(error)))
             return False
         if column == TITLE and text.strip():
             for key in self._keys_of([entry]):
-                self._state.rename(key, text.strip())
+                self._session.rename(key, text.strip())
         self._folder.look_soon()
         return True
 
-    def _keys_of(self, entries: list[Entry]) -> list[str]:
+    def _keys_of(self, entries: list[LibraryEntry]) -> list[str]:
         """The keys under which these runs are open in the window."""
         paths = {entry.path.absolute() for entry in entries}
-        return [k for k, opened in self._state.runs.items() if opened.run.path and opened.run.path.absolute() in paths]
+        return [
+            k for k, opened in self._session.runs.items() if opened.run.path and opened.run.path.absolute() in paths
+        ]
 
     def show_integers(self) -> None:
         """What the chosen run measured of its integer model."""
@@ -286,9 +288,9 @@ class LibraryPanel(QWidget):
     def ask_to_delete(self) -> None:
         """Ask in the place of the buttons; the run that is training cannot be deleted."""
         self._doomed = self.selected()
-        if self._state.active_key in self._keys_of(self._doomed):
+        if self._session.active_key in self._keys_of(self._doomed):
             text = "A run that is still training cannot be deleted; stop it first."
-            self._state.notice.emit(Problem(text, severity="warning"))
+            self._session.notice.emit(Problem(text, severity="warning"))
         elif self._doomed:
             what = f"“{self._doomed[0].title}”" if len(self._doomed) == 1 else f"these {len(self._doomed)} runs"
             self.bar.ask(f"Move {what} to the bin?")
@@ -296,21 +298,21 @@ class LibraryPanel(QWidget):
     def _delete_doomed(self) -> None:
         doomed, self._doomed = self._doomed, []
         for key in self._keys_of(doomed):
-            self._state.close_run(key)
+            self._session.close_run(key)
         task = Background(partial(_delete, [entry.path for entry in doomed]))
         task.answered.connect(self._on_deleted)
         task.begin()
 
     def _on_deleted(self, faults: list[str]) -> None:
         for fault in faults:
-            self._state.notice.emit(Problem(fault))
+            self._session.notice.emit(Problem(fault))
         self.refresh()
 
     def ask_for_folder(self) -> None:
-        dialog = QFileDialog(self, "Choose the folder of runs", str(self._state.folder))
+        dialog = QFileDialog(self, "Choose the folder of runs", str(self._session.folder))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda name: self._state.set_folder(Path(name)))
+        dialog.fileSelected.connect(lambda name: self._session.set_folder(Path(name)))
         dialog.open()
 
 

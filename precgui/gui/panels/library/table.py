@@ -14,7 +14,7 @@ from PySide6.QtGui import QColor, QIcon
 
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon
-from precgui.runs.library import Entry
+from precgui.runs.library import LibraryEntry
 from precgui.runs.metric import ACCURACY, in_text, value_text
 
 Index = QModelIndex | QPersistentModelIndex
@@ -28,7 +28,7 @@ def loss_text(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.4g}" if math.isfinite(value) else "NaN"
 
 
-def metric_text(entry: Entry) -> str:
+def metric_text(entry: LibraryEntry) -> str:
     """The value with its unit, and with the name of the metric unless it is the accuracy."""
     value = value_text(entry.metric, entry.val_accuracy, "")
     named = value if entry.metric.name == ACCURACY.name else f"{in_text(entry.metric.title)} {value}"
@@ -43,17 +43,17 @@ def date_text(created: str) -> str:
         return created or UNKNOWN
 
 
-def status_text(entry: Entry) -> str:
+def status_text(entry: LibraryEntry) -> str:
     return "unreadable" if entry.error else entry.status or UNKNOWN
 
 
 @dataclass(frozen=True)
-class Column:
+class RunColumn:
     """A column: its heading, what it shows, what it sorts by, where its text stands."""
 
     title: str
-    text: Callable[[Entry], str]
-    sort: Callable[[Entry], Any]
+    text: Callable[[LibraryEntry], str]
+    sort: Callable[[LibraryEntry], Any]
     align: Qt.AlignmentFlag = LEFT
     told: str = ""
 
@@ -64,16 +64,16 @@ def _number(value: float | None) -> float:
 
 
 COLUMNS = (
-    Column("Title", lambda e: e.title, lambda e: e.title.casefold()),
-    Column("Precision", lambda e: e.precision or UNKNOWN, lambda e: e.precision),
-    Column("Status", status_text, status_text),
-    Column("Final loss", lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
+    RunColumn("Title", lambda e: e.title, lambda e: e.title.casefold()),
+    RunColumn("Precision", lambda e: e.precision or UNKNOWN, lambda e: e.precision),
+    RunColumn("Status", status_text, status_text),
+    RunColumn("Final loss", lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
            "Mean training loss of the last epoch"),
-    Column("Metric", metric_text, lambda e: _number(e.val_accuracy), RIGHT,
+    RunColumn("Metric", metric_text, lambda e: _number(e.val_accuracy), RIGHT,
            "On the validation set at the end; the accuracy where nothing else is said"),
-    Column("Steps", lambda e: str(e.steps) if not e.error else UNKNOWN, lambda e: e.steps, RIGHT),
-    Column("Date", lambda e: date_text(e.created), lambda e: e.created),
-    Column("Note", lambda e: e.error or e.note, lambda e: (e.error or e.note).casefold()),
+    RunColumn("Steps", lambda e: str(e.steps) if not e.error else UNKNOWN, lambda e: e.steps, RIGHT),
+    RunColumn("Date", lambda e: date_text(e.created), lambda e: e.created),
+    RunColumn("Note", lambda e: e.error or e.note, lambda e: (e.error or e.note).casefold()),
 )  # fmt: skip
 TITLE, STATUS, STEPS, DATE, NOTE = 0, 2, 5, 6, 7
 
@@ -81,10 +81,10 @@ TITLE, STATUS, STEPS, DATE, NOTE = 0, 2, 5, 6, 7
 class RunTable(QAbstractTableModel):
     """Rows are entries. Editing calls `edit(entry, column, text)`, which says whether it was done."""
 
-    def __init__(self, edit: Callable[[Entry, int, str], bool], parent: QObject | None = None) -> None:
+    def __init__(self, edit: Callable[[LibraryEntry, int, str], bool], parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._edit = edit
-        self._entries: list[Entry] = []
+        self._entries: list[LibraryEntry] = []
         self._icons: dict[str, QIcon] = {}
         self.recolour()
 
@@ -102,13 +102,13 @@ class RunTable(QAbstractTableModel):
         if self._entries:
             self.dataChanged.emit(self.index(0, 0), self.index(len(self._entries) - 1, len(COLUMNS) - 1))
 
-    def show_entries(self, entries: Sequence[Entry]) -> None:
+    def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
         if list(entries) != self._entries:
             self.beginResetModel()
             self._entries = list(entries)
             self.endResetModel()
 
-    def entry(self, row: int) -> Entry:
+    def entry(self, row: int) -> LibraryEntry:
         return self._entries[row]
 
     def row_of(self, path: Path) -> int | None:

@@ -18,7 +18,7 @@ from precgui.gui.panels.live.run_list import RunList
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import duration, grouped
-from precgui.gui.session import Problem, State
+from precgui.gui.session import Problem, Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages
 
 _NARROW_PX = 760  # below this the list of runs lies under the plots
@@ -32,12 +32,12 @@ _KEYS = (
 class LivePanel(Pages):
     """Shows whatever runs are open in the state."""
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         wanted = "Choose a precision in Run and press Start (Ctrl+R), or open a file."
         super().__init__(EmptyState("live", "No runs yet", wanted, "Choose a precision"), parent)
-        self._state = state
+        self._session = session
         self.plots = LinkedPlots(parent=self)
-        self.run_list = RunList(state, self)
+        self.run_list = RunList(session, self)
         self.pause_button = self._button("Pause", "Freeze the picture; the run goes on (Space)", checkable=True)
         self.follow_button = self._button("Follow", "Back to the whole run, growing with it (F)")
         self.fit_button = self._button("Autoscale", "Fit the value axes to what is in view (A)")
@@ -47,7 +47,7 @@ class LivePanel(Pages):
         self._splitter = QSplitter(self)
         self._arrange()
         self._connect()
-        for key in state.runs:
+        for key in session.runs:
             self.run_list.add(key)
         self._take_runs()
 
@@ -83,18 +83,18 @@ class LivePanel(Pages):
         layout.addWidget(self._splitter, 1)
 
     def _connect(self) -> None:
-        state = self._state
-        state.run_added.connect(self._on_added)
-        state.run_removed.connect(self._on_removed)
-        state.run_changed.connect(self._on_changed)
-        state.data_arrived.connect(self._on_data)
-        self.empty.button.clicked.connect(lambda: state.panel_wanted.emit("setup"))
+        session = self._session
+        session.run_added.connect(self._on_added)
+        session.run_removed.connect(self._on_removed)
+        session.run_changed.connect(self._on_changed)
+        session.data_arrived.connect(self._on_data)
+        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("setup"))
         self.pause_button.toggled.connect(self.plots.set_paused)
         self.follow_button.clicked.connect(self.plots.follow)
         self.fit_button.clicked.connect(self.plots.autoscale)
         self.axis_choice.chosen.connect(self.plots.set_over)
         self.plots.view_changed.connect(self._tell_view)
-        self.plots.failed.connect(lambda sentence: state.notice.emit(Problem(sentence)))
+        self.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
         self.keys_button.clicked.connect(self._show_keys)
         self.run_list.jump_wanted.connect(self.jump_to_first)
 
@@ -120,8 +120,8 @@ class LivePanel(Pages):
             self.run_list.data_arrived()
 
     def _take_runs(self) -> None:
-        self.plots.set_runs(list(self._state.runs.values()))
-        self.show_content(bool(self._state.runs))
+        self.plots.set_runs(list(self._session.runs.values()))
+        self.show_content(bool(self._session.runs))
         self._tell_view()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -141,7 +141,7 @@ class LivePanel(Pages):
         """Show where the loss of a run first was NaN or Inf."""
         index = self.run_list.first_nonfinite(key)
         if index is not None:
-            self.plots.jump_to(float(self._state.runs[key].run.series("loss", self.plots.over)[0][index]))
+            self.plots.jump_to(float(self._session.runs[key].run.series("loss", self.plots.over)[0][index]))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key = self.run_list.current
@@ -161,5 +161,5 @@ class LivePanel(Pages):
         elif not plots.following:
             self.view_text.setText("Zoomed")
         else:
-            running = any(opened.run.status == "running" for opened in self._state.runs.values())
+            running = any(opened.run.status == "running" for opened in self._session.runs.values())
             self.view_text.setText("Following" if running else "")

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 from precgui.gui.plots.curve import NonFinite
 from precgui.gui.plots.export import SWATCH, swatch_icon
 from precgui.gui.plots.signals import number
-from precgui.gui.session import OpenRun, State
+from precgui.gui.session import OpenRun, Session
 from precgui.gui.theme import themes
 from precgui.runs.file.reader import SavedRun
 
@@ -68,9 +68,9 @@ class RunList(QWidget):
 
     jump_wanted = Signal(str)
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._state = state
+        self._session = session
         self._items: dict[str, QTreeWidgetItem] = {}
         self._nonfinite: dict[str, NonFinite] = {}
         self.tree = QTreeWidget(self)
@@ -144,7 +144,7 @@ class RunList(QWidget):
 
     def update_run(self, key: str) -> None:
         """Take over name, colour, visibility and status."""
-        opened, item = self._state.runs[key], self._items[key]
+        opened, item = self._session.runs[key], self._items[key]
         self.tree.blockSignals(True)
         item.setText(0, opened.name)
         item.setToolTip(0, _tool_tip(opened))
@@ -163,7 +163,7 @@ class RunList(QWidget):
             self._refresh_value(key)
 
     def _refresh_value(self, key: str) -> None:
-        run, item, bad = self._state.runs[key].run, self._items[key], self._nonfinite[key]
+        run, item, bad = self._session.runs[key].run, self._items[key], self._nonfinite[key]
         loss = run.series("loss")[1]
         bad.update(loss)
         writer = run.written_by if isinstance(run, SavedRun) else ""
@@ -198,13 +198,13 @@ class RunList(QWidget):
 
     def _on_item_changed(self, item: QTreeWidgetItem, column: int) -> None:
         key = str(item.data(0, _KEY))
-        opened = self._state.runs[key]
+        opened = self._session.runs[key]
         visible = item.checkState(0) == Qt.CheckState.Checked
         name = " ".join(item.text(0).split())
         if visible != opened.visible:
-            self._state.set_visible(key, visible)
+            self._session.set_visible(key, visible)
         elif name and name != opened.name:
-            self._state.rename(key, name)
+            self._session.rename(key, name)
         else:
             self.update_run(key)
 
@@ -215,7 +215,7 @@ class RunList(QWidget):
 
     def _close(self) -> None:
         if (key := self.current) is not None:
-            self._state.close_run(key)
+            self._session.close_run(key)
 
     def _jump(self) -> None:
         if (key := self.current) is not None:
@@ -227,18 +227,18 @@ class RunList(QWidget):
         menu.clear()
         if key is None:
             return
-        opened = self._state.runs[key]
+        opened = self._session.runs[key]
         for index in range(len(themes().theme.runs)):
             sample = OpenRun(key, opened.run, opened.name, index, opened.dash_index)
             action = menu.addAction(swatch_icon(sample), f"Colour {index + 1}")
             action.setCheckable(True)
             action.setChecked(index == opened.colour_index)
-            action.triggered.connect(partial(self._state.set_colour, key, index))
+            action.triggered.connect(partial(self._session.set_colour, key, index))
 
     def first_nonfinite(self, key: str) -> int | None:
         """The index of the first step of a run whose loss was not finite."""
         bad = self._nonfinite[key]
-        bad.update(self._state.runs[key].run.series("loss")[1])
+        bad.update(self._session.runs[key].run.series("loss")[1])
         return int(bad.index[0]) if len(bad) else None
 
 

@@ -42,7 +42,7 @@ from precgui.config import (
 from precgui.config.names import EMULATED_TOLD
 from precgui.events import Severity
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
-from precgui.gui.session import Problem, State
+from precgui.gui.session import Problem, Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import named, panel_head
@@ -133,9 +133,9 @@ TOML_FILES = "Configurations (*.toml);;All files (*)"
 class SetupPanel(QWidget):
     """The form of a run. `source` names the recipe or file that it started from, `base` is its config."""
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._state = state
+        self._session = session
         self.source, self.base = DEFAULT_RECIPE, RECIPES[DEFAULT_RECIPE][1]
         self.recipes = QComboBox(self)
         self.recipes.addItems(list(RECIPES))
@@ -165,8 +165,8 @@ class SetupPanel(QWidget):
         self.recipes.activated.connect(lambda _: self.use_recipe(self.recipes.currentText()))
         self.form.changed.connect(self._refresh)
         self.start_button.clicked.connect(self.start)
-        state.queue_changed.connect(self._refresh)
-        state.run_changed.connect(lambda _: self._refresh())
+        session.queue_changed.connect(self._refresh)
+        session.run_changed.connect(lambda _: self._refresh())
         themes().changed.connect(self._recolour)
         self._recolour()
         self.use_recipe(DEFAULT_RECIPE)
@@ -287,7 +287,7 @@ class SetupPanel(QWidget):
             self._tell("info", f"Copied: {text}")
 
     def _tell(self, severity: Severity, text: str) -> None:
-        self._state.notice.emit(Problem(text, severity=severity))
+        self._session.notice.emit(Problem(text, severity=severity))
 
     # Starting ----------------------------------------------------------------------------------------------
 
@@ -305,14 +305,14 @@ class SetupPanel(QWidget):
         self.consent.before(config.task, lambda: self._start(config))
 
     def _start(self, config: RunConfig) -> None:
-        was_busy = self._state.is_training
-        self._state.start(config)
+        was_busy = self._session.is_training
+        self._session.start(config)
         if not was_busy:
-            self._state.panel_wanted.emit("live")
+            self._session.panel_wanted.emit("live")
 
     def _refresh(self) -> None:
         faults = self.form.faults
-        busy, waiting = self._state.is_training, self._state.queue
+        busy, waiting = self._session.is_training, self._session.queue
         self.start_button.setEnabled(not faults)
         self.start_button.setText("Queue run" if busy else "Start")
         reason = "; ".join(f"{path}: {text}" if path else text for path, text in faults.items())
@@ -332,7 +332,7 @@ class SetupPanel(QWidget):
         menu.clear()
         for n, queued in enumerate(waiting):
             action = QAction(f"Take out: {queued.display_title}", menu)
-            action.triggered.connect(partial(self._state.unqueue, n))
+            action.triggered.connect(partial(self._session.unqueue, n))
             menu.addAction(action)
 
 

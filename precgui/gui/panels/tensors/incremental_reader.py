@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from precgui.runs.run import Run
 from precgui.runs.tensors.grouping import Rows, one_row, whole_rows
 from precgui.runs.tensors.overview import MOST_COLUMNS, Overview
-from precgui.runs.tensors.record import TensorRecord
+from precgui.runs.tensors.record import TensorHistory
 
 MOST_AT_ONCE = 24_000  # histograms read for the first picture, a fraction of a second
 _PIECE, _ROWS = 800, 16  # histograms and rows at most read between two looks at the clock, some milliseconds
 _NOT_FINITE = {"nonfinite_loss", "nonfinite_gradient", "nonfinite_activation"}
 
 
-class Reading:
+class IncrementalReader:
     """Adds up the rows of a record. `done` of them are in `rows()`, which is all of `total` in the end."""
 
     def __init__(self, run: Run, kind: str) -> None:
@@ -32,7 +32,7 @@ class Reading:
         return self._overview.rows
 
     @property
-    def record(self) -> TensorRecord | None:
+    def record(self) -> TensorHistory | None:
         return self.run.tensors().get(self.kind)
 
     def look(self) -> None:
@@ -84,7 +84,7 @@ class Reading:
         at = len(steps) - 1 if step is None else int(np.abs(steps - step).argmin())
         return one_row(record, rows, at)
 
-    def _take(self, record: TensorRecord, places: NDArray[np.intp]) -> None:
+    def _take(self, record: TensorHistory, places: NDArray[np.intp]) -> None:
         """Read some rows. While the run is being written, one that comes out empty is looked at again later."""
         taken = record.add_to(self._overview, places.tolist())
         self._read[places] = True

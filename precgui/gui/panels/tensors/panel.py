@@ -13,14 +13,14 @@ from PySide6.QtWidgets import QLabel, QLineEdit, QSizePolicy, QSplitter, QVBoxLa
 
 from precgui.gui.panels.tensors import summary_text as verdict
 from precgui.gui.panels.tensors.controls import WhatIfBar, fill
-from precgui.gui.panels.tensors.incremental_reader import Reading
+from precgui.gui.panels.tensors.incremental_reader import IncrementalReader
 from precgui.gui.panels.tensors.list import TensorList
 from precgui.gui.panels.tensors.model import TensorTable
 from precgui.gui.panels.tensors.spectrogram import Spectrogram
 from precgui.gui.panels.tensors.step_view import Moment
-from precgui.gui.session import State
+from precgui.gui.session import Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages
-from precgui.runs.tensors.confidence import Basis, basis_of
+from precgui.runs.tensors.confidence import Provenance, basis_of
 from precgui.runs.tensors.grouping import Rows, View, grouped
 from precgui.runs.tensors.what_if import Prediction, WhatIf, range_of
 
@@ -41,16 +41,16 @@ _NO_TENSORS = "The open runs hold no tensors: event files never do, run files do
 class TensorsPanel(Pages):
     """One run, one kind of tensor, one format and scale at a time."""
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("tensors", "No tensors yet", _NO_RUN, "Choose a precision"), parent)
-        self._state = state
+        self._session = session
         self.view: View | None = None
         self._rows: Rows | None = None
-        self._reading: Reading | None = None
+        self._reading: IncrementalReader | None = None
         self._shown: tuple[str | None, str | None] = (None, None)
         self._what_if: WhatIf | None = None
         self._told: Prediction | None = None
-        self._basis: Basis | None = None
+        self._basis: Provenance | None = None
         self._step: float | None = None
         self._read_s = 0.0
         self.bar = WhatIfBar(self)
@@ -96,13 +96,13 @@ class TensorsPanel(Pages):
             self.setTabOrder(before, after)
 
     def _connect(self) -> None:
-        state = self._state
-        for signal in (state.run_added, state.run_removed, state.run_changed):
+        session = self._session
+        for signal in (session.run_added, session.run_removed, session.run_changed):
             signal.connect(self._take_runs)
-        state.data_arrived.connect(self._on_data)
+        session.data_arrived.connect(self._on_data)
         self._later.timeout.connect(self._take_runs)
         self._rest.timeout.connect(self._read_on)
-        self.empty.button.clicked.connect(lambda: state.panel_wanted.emit("setup"))
+        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("setup"))
         self.bar.run_choice.activated.connect(self._take_kinds)
         self.bar.kind_choice.activated.connect(self._read)
         self.bar.grouping.activated.connect(self._group)
@@ -132,15 +132,15 @@ class TensorsPanel(Pages):
         """The open runs that have tensors."""
         if not self.isVisible():
             return
-        known = {key: opened.name for key, opened in self._state.runs.items() if opened.run.tensors()}
+        known = {key: opened.name for key, opened in self._session.runs.items() if opened.run.tensors()}
         fill(self.bar.run_choice, known, self._key(), len(known) - 1)
-        self.empty.set_text(_NO_TENSORS if self._state.runs else _NO_RUN)
+        self.empty.set_text(_NO_TENSORS if self._session.runs else _NO_RUN)
         self.show_content(bool(known))
         self._take_kinds()
 
     def _take_kinds(self) -> None:
         key, choice = self._key(), self.bar.kind_choice
-        recorded = self._state.runs[key].run.tensors() if key is not None else {}
+        recorded = self._session.runs[key].run.tensors() if key is not None else {}
         fill(choice, {kind: KINDS[kind] for kind in recorded}, choice.currentData(), 0)
         self._read()
 
@@ -150,7 +150,7 @@ class TensorsPanel(Pages):
         begin = time.perf_counter()
         if (key, kind) != self._shown or self._reading is None:
             self._shown = key, kind
-            self._reading = Reading(self._state.runs[key].run, kind) if key is not None and kind else None
+            self._reading = IncrementalReader(self._session.runs[key].run, kind) if key is not None and kind else None
         if self._reading is not None:
             self._reading.look()
             self._rest.start()
@@ -204,11 +204,11 @@ class TensorsPanel(Pages):
                 over = np.ldexp(amax, self.bar.log2_scale) >= range_of(self.bar.format).overflow
             self.spectrogram.show_over(view.steps[over].astype(np.float64))
 
-    def _basis_of(self, view: View) -> Basis | None:
+    def _basis_of(self, view: View) -> Provenance | None:
         key = self._key()
         if key is None:
             return None
-        return basis_of(self._state.runs[key].run, view.rows.kind, sampled=bool(view.rows.sampled.any()))
+        return basis_of(self._session.runs[key].run, view.rows.kind, sampled=bool(view.rows.sampled.any()))
 
     def _tell(self) -> None:
         """What the format would do, what was not finite, and how much of a long record this is so far."""
@@ -244,8 +244,8 @@ class TensorsPanel(Pages):
     def _show_bits(self, value: float) -> None:
         """The number as it would be stored, times the scale, in the format asked about and in those that are usual."""
         names = list(dict.fromkeys([self.bar.format, "fp32", "bf16", "fp16"]))
-        self._state.panel_wanted.emit("formats")
-        self._state.number_wanted.emit(repr(ldexp(value, self.bar.log2_scale)), names)
+        self._session.panel_wanted.emit("formats")
+        self._session.number_wanted.emit(repr(ldexp(value, self.bar.log2_scale)), names)
 
 
 def _column(parent: QWidget, *parts: QWidget) -> QWidget:

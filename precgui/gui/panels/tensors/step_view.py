@@ -23,7 +23,7 @@ from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import BIAS, Range
 
 
-class Histogram(pg.PlotWidget):  # type: ignore[misc]
+class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
     """The exponents of one tensor in one step, as shares of its elements. `exponent_chosen`: a bar was clicked."""
 
     exponent_chosen = Signal(int)
@@ -122,7 +122,7 @@ class Moment(QWidget):
         self.bits.setStyleSheet("QToolButton::menu-indicator { image: none; }")
         self.bits.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.bits.setMenu(QMenu(self.bits))
-        self.histogram = Histogram()
+        self.histogram = ExponentHistogram()
         head = QHBoxLayout()
         head.setContentsMargins(6, 2, 0, 0)
         head.addWidget(self.text, 1)

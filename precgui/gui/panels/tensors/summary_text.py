@@ -6,7 +6,7 @@ from math import isnan
 
 from precgui.gui.panels.tensors.model import snr_text
 from precgui.gui.plots.signals import power_label
-from precgui.runs.tensors.confidence import Basis, spread, spread_text
+from precgui.runs.tensors.confidence import Provenance, spread, spread_text
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import Prediction
 
@@ -14,7 +14,7 @@ _MOST_NAME = 45  # characters
 _MOST_REASONS = 2  # so that nothing below jumps; all of them are in the hint of the word beside the scale
 
 
-def answer(told: Prediction, view: View, basis: Basis, question: tuple[str, int, str]) -> str:
+def answer(told: Prediction, view: View, basis: Provenance, question: tuple[str, int, str]) -> str:
     """What a format at 2^log2_scale would do to all tensors; `question` is format, log2_scale and what they are."""
     name, log2_scale, kind = question
     zero, over, snr, safe = (float(v[0]) for v in (told.underflow, told.overflow, told.snr_db, told.safe_scale))
