@@ -33,8 +33,9 @@ from PySide6.QtWidgets import QApplication
 
 from precgui.config import RunConfig, load
 from precgui.events import Evaluated, Event, Incident, PowerRead, RunStarted, StepDone
+from precgui.gui.open_runs import OpenRun
 from precgui.gui.panels.live.panel import LivePanel
-from precgui.gui.session import DRAIN_MS, OpenRun, Session
+from precgui.gui.session import DRAIN_MS, Session
 from precgui.gui.shell.startup import Collector
 from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun

@@ -178,7 +178,7 @@ def test_that_a_module_imports_only_what_its_room_may(path: Path) -> None:
         ("config", "from precgui.hardware import gpu"),
         ("gui.shell.window", "from precgui.child import Order"),
         ("gui.panels.live.panel", "from precgui.gui.workers.child_process import RunThread"),
-        ("gui.widgets.form", "from precgui.gui.session import State"),
+        ("gui.widgets.form", "from precgui.gui.session import Session"),
         ("child", "from precgui.job import Job"),
         ("events", "from . import config"),
         ("__init__", "from precgui.record import Recorder"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui import paths
 from precgui.config import RunConfig
-from precgui.events import Severity
+from precgui.gui.open_runs import COLOURS, DASHES, OpenRun, Problem
 from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.workers.child_process import RunThread
 from precgui.runs.errors import RunFileError
@@ -24,29 +23,6 @@ from precgui.runs.tensorboard.imported_run import ImportedRun
 
 DRAIN_MS = 33
 FOLLOW_MS = 1000  # between looks at a run that another process is writing
-COLOURS, DASHES = 7, 4  # coprime: 28 runs before a pair of colour and dash comes again
-
-
-@dataclass
-class OpenRun:
-    """A run in the window. Colour and dash belong to it as long as it is open."""
-
-    key: str
-    run: Run
-    name: str
-    colour_index: int
-    dash_index: int
-    visible: bool = True
-    line_px: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something to tell the user: one sentence, and details one click away."""
-
-    message: str
-    details: str = ""
-    severity: Severity = "error"
 
 
 class Session(QObject):

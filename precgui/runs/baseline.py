@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
-from precgui.runs.run import Axis, Run, Series
+from precgui.runs.run import Run
+from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory
 
 LOSS_MEAN, LOSS_GAP = "loss_mean", "loss_gap"

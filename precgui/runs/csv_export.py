@@ -17,7 +17,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.json_text import plain
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES
-from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS
+from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS
 from precgui.runs.tensors.record import TensorHistory
 
 _WHOLE = {"step", "epoch", "skipped", "samples"}

@@ -39,7 +39,7 @@ from precgui.runs.file.columns import (
     step_matrix,
 )
 from precgui.runs.growable import GrowableArray, Values
-from precgui.runs.run import Axis, Series
+from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.overview import Overview
 from precgui.runs.tensors.record import Names, TensorHistory, tensor_rows
 

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Protocol
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
+from precgui.runs.signals import Axis, Series
 
 if TYPE_CHECKING:
     from precgui.runs.tensors.record import TensorHistory
-
-Axis = Literal["step", "time_s"]
-Series = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-# Signals recorded at every step, in the order of the file. `step` and `time_s` are the axes.
-STEP_SIGNALS = ("loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes")
-EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
-POWER_SIGNALS = ("power_w", "energy_j")
-# What the devices did, read twice a second; the fields of `events.DeviceRead`.
-STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
-# samples / (step_s + data_s), and 1 where `clock_reasons` say that power, heat or a limit holds the clock down
-DERIVED_SIGNALS = ("samples_per_s", "clock_held")
-SIGNALS = STEP_SIGNALS + EVALUATION_SIGNALS + POWER_SIGNALS + STATE_SIGNALS + DERIVED_SIGNALS
 
 
 class Run(Protocol):

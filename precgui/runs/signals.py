@@ -1,15 +1,28 @@
-"""Signals out of columns: one rule for live and saved runs of what `Run.series` returns."""
+"""The signals of a run and how they are computed from columns, by one rule for live and saved runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from precgui.hardware.device_readings import HELD_BITS
 from precgui.runs.growable import Values
-from precgui.runs.run import EVALUATION_SIGNALS, POWER_SIGNALS, SIGNALS, STATE_SIGNALS, Axis, Series
+
+Axis = Literal["step", "time_s"]
+Series = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+# Signals recorded at every step, in the order of the file. `step` and `time_s` are the axes.
+STEP_SIGNALS = ("loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes")
+EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
+POWER_SIGNALS = ("power_w", "energy_j")
+# What the devices did, read twice a second; the fields of `events.DeviceRead`.
+STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
+# samples / (step_s + data_s), and 1 where `clock_reasons` say that power, heat or a limit holds the clock down
+DERIVED_SIGNALS = ("samples_per_s", "clock_held")
+SIGNALS = STEP_SIGNALS + EVALUATION_SIGNALS + POWER_SIGNALS + STATE_SIGNALS + DERIVED_SIGNALS
 
 
 class SeriesSource(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
-from precgui.runs.run import EVALUATION_SIGNALS, SIGNALS, STATE_SIGNALS, STEP_SIGNALS, Axis, Series
+from precgui.runs.signals import EVALUATION_SIGNALS, SIGNALS, STATE_SIGNALS, STEP_SIGNALS, Axis, Series
 
 if TYPE_CHECKING:
     from precgui.gui.plots.linked import LinkedPlots

@@ -11,11 +11,12 @@ from PySide6.QtCore import QItemSelectionModel
 from pytestqt.qtbot import QtBot
 
 from precgui.events import Evaluated, Metric, RunEnded, RunStarted
+from precgui.gui.open_runs import OpenRun
 from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.compare.table import DIFFERENCE, FIGURES, METRIC
 from precgui.gui.plots.curve_chart import CurveChart
-from precgui.gui.session import OpenRun, Session
+from precgui.gui.session import Session
 from tests.gui.conftest import write_run
 from tests.gui.plotted import training_run
 from tests.runs.synthetic import live_run

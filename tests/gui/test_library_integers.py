@@ -11,9 +11,10 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui import config
+from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.library.quantised_dialog import IntegerDialog
-from precgui.gui.session import Problem, Session
+from precgui.gui.session import Session
 from precgui.job import Job
 from precgui.runs.file.reader import open_run
 from precgui.runs.quantised_model import integer_model

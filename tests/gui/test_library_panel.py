@@ -11,6 +11,7 @@ from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
 from precgui.events import Metric
+from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library import panel as panel_module
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.library.table import (
@@ -23,7 +24,7 @@ from precgui.gui.panels.library.table import (
     loss_text,
     metric_text,
 )
-from precgui.gui.session import Problem, Session
+from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import LibraryEntry, read_entry
 from tests.gui.conftest import write_run

@@ -11,9 +11,10 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Incident, RunEnded, RunStarted, StepDone
+from precgui.gui.open_runs import OpenRun, Problem
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.run_list import DETAIL
-from precgui.gui.session import OpenRun, Problem, Session
+from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.live import LiveRun
 from tests.gui.plotted import ArrayRun, training_run

@@ -16,7 +16,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui import config
-from precgui.gui.session import Problem, Session
+from precgui.gui.open_runs import Problem
+from precgui.gui.session import Session
 from precgui.gui.workers import child_process
 from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun
@@ -227,13 +228,13 @@ import os, sys
 from pathlib import Path
 from PySide6.QtCore import QCoreApplication, QTimer
 from precgui import config
-from precgui.gui.session import State
+from precgui.gui.session import Session
 app = QCoreApplication([])
-state = State()
-state.set_folder(Path(sys.argv[1]).parent)
-state.start(config.load("digits-quick", ["device=cpu", "threads=1", f"task={sys.argv[1]}:make_task"]))
-state.warm_up()
-warm, (opened,) = state._warm, state.runs.values()
+session = Session()
+session.set_folder(Path(sys.argv[1]).parent)
+session.start(config.load("digits-quick", ["device=cpu", "threads=1", f"task={sys.argv[1]}:make_task"]))
+session.warm_up()
+warm, (opened,) = session._warm, session.runs.values()
 
 def look():
     if len(opened.run.series("loss")[0]) == 3 and warm.ready:

@@ -15,7 +15,7 @@ import precgui
 from precgui.events import RunEnded
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.repair import repair
-from precgui.runs.run import SIGNALS
+from precgui.runs.signals import SIGNALS
 from precgui.runs.summary import summarise
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
 

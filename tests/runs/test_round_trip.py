@@ -27,7 +27,7 @@ from precgui.runs.file.schema import (
     TENSOR_KINDS,
     TENSOR_STATS,
 )
-from precgui.runs.run import SIGNALS, STEP_SIGNALS
+from precgui.runs.signals import SIGNALS, STEP_SIGNALS
 from precgui.runs.summary import summarise
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
 

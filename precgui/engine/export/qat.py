@@ -19,13 +19,13 @@ def quantised_pieces(config: RunConfig, source: ScriptSource) -> ScriptParts:
 
 def _layer_by_layer(config: RunConfig, source: ScriptSource) -> ScriptParts:
     qat = config.qat
-    source.take("qat.layers", "Wanted", "quantise_model", "begin_batch", "follow_epoch")
+    source.take("qat.layers", "LayerQuantization", "quantise_model", "begin_batch", "follow_epoch")
     learned = f"{qat.learned_scales}, {qat.learned_ranges}"
     wanted = f"{_BITS[config.precision]}, {qat.ends!r}, {qat.activations!r}, {qat.per_channel}, {learned}"
     return ScriptParts(
         after_model=[
             f"left_out: set[nn.Module] = {_LEFT_OUT if config.precision_options.keep_fp32 else 'set()'}",
-            f"quantizers = quantise_model(model, left_out, Wanted({wanted}))",
+            f"quantizers = quantise_model(model, left_out, LayerQuantization({wanted}))",
         ],
         per_batch=["begin_batch(quantizers)"],
         begin_epoch=[f"follow_epoch(model, quantizers, epoch, {_epochs(qat)})"],

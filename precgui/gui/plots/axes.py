@@ -10,7 +10,7 @@ from PySide6.QtCore import QRectF, Signal
 from PySide6.QtWidgets import QComboBox, QLabel, QWidget
 
 from precgui.gui.plots.signals import Scale, from_plot, grouped, number, power_label
-from precgui.runs.run import Axis
+from precgui.runs.signals import Axis
 
 
 class AxisChoice(QComboBox):

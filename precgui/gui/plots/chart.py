@@ -17,10 +17,10 @@ from precgui.gui.plots.signals import Scale, place_text
 from precgui.gui.plots.signals import Signal as PlotSignal
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import DASHES, themes
-from precgui.runs.run import Axis
+from precgui.runs.signals import Axis
 
 if TYPE_CHECKING:
-    from precgui.gui.session import OpenRun
+    from precgui.gui.open_runs import OpenRun
 
 LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
 READOUT_LINES = 8

@@ -13,7 +13,8 @@ from precgui.gui.plots.marks import paint, scatter
 from precgui.gui.plots.pyramid import Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
 from precgui.runs.growable import GrowableArray
-from precgui.runs.run import Axis, Run
+from precgui.runs.run import Run
+from precgui.runs.signals import Axis
 
 DOT_PX = 8
 MOST_DOTS = 100  # more points than this in view are a line without dots

@@ -18,7 +18,7 @@ from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.run import Run
 
 if TYPE_CHECKING:
-    from precgui.gui.session import OpenRun
+    from precgui.gui.open_runs import OpenRun
 
 
 def device_sentences(runs: Sequence[OpenRun], signal: Signal) -> str:
@@ -53,7 +53,7 @@ def power_sentences(runs: Sequence[OpenRun]) -> str:
 
 
 if TYPE_CHECKING:
-    from precgui.gui.session import OpenRun
+    from precgui.gui.open_runs import OpenRun
 
 MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks

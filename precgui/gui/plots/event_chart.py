@@ -16,7 +16,7 @@ from precgui.gui.plots.marks import Track, one_per_pixel, paint, scatter
 from precgui.gui.plots.signals import Signal, grouped
 
 if TYPE_CHECKING:
-    from precgui.gui.session import OpenRun
+    from precgui.gui.open_runs import OpenRun
 
 NEAR_PX = 7
 TOLD = 4  # messages in a tool tip

@@ -29,7 +29,7 @@ from precgui.gui.plots.signals import EVENTS
 from precgui.gui.theme import themes
 
 if TYPE_CHECKING:
-    from precgui.gui.session import OpenRun
+    from precgui.gui.open_runs import OpenRun
 
 PIXEL_RATIO = 2.0
 CSV_CHUNK = 4000  # rows written between two looks at the event loop
@@ -176,7 +176,7 @@ def _fields(row: CsvRow) -> tuple[str, str, str, str, str]:
 
 
 if TYPE_CHECKING:
-    from precgui.gui.session import OpenRun
+    from precgui.gui.open_runs import OpenRun
 
 SWATCH = QSize(30, 14)
 

@@ -29,7 +29,7 @@ from precgui.gui.plots.saving import FORMS, Saver
 from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, Signal, suited
 
 if TYPE_CHECKING:
-    from precgui.gui.session import OpenRun
+    from precgui.gui.open_runs import OpenRun
 
 _TOLD_MS = 4000
 

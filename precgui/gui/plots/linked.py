@@ -17,7 +17,7 @@ from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.plots.signals import DEFAULT_SIGNALS, SIGNALS, Signal
 from precgui.gui.theme import themes
-from precgui.runs.run import Axis
+from precgui.runs.signals import Axis
 
 _ZOOM, _PAN = 1.25, 0.1
 
@@ -62,7 +62,7 @@ def _zoom(plots: LinkedPlots, factor: float) -> None:
 
 
 if TYPE_CHECKING:
-    from precgui.gui.session import OpenRun
+    from precgui.gui.open_runs import OpenRun
 
 TICK_MS = 33
 _REST = 50.0  # times as long as the last pull took

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from PySide6.QtGui import QColor, QPen
 
 from precgui.events import Incident
-from precgui.runs.run import Axis, Run
+from precgui.runs.run import Run
+from precgui.runs.signals import Axis
 
 AXES: tuple[Axis, ...] = get_args(Axis)
 SYMBOL_PX = 10

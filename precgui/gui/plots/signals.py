@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from precgui.events import NO_METRIC
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.metric import in_text, metric_of, shared
-from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS, Axis, Run
+from precgui.runs.run import Run
+from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS, Axis
 
 Scale = Literal["linear", "log2", "log10"]
 _BASES: dict[Scale, float] = {"log2": 2.0, "log10": 10.0}

@@ -23,8 +23,9 @@ from precgui.gui.theme import Mode, themes
 from precgui.gui.widgets.icons import app_icon
 
 if TYPE_CHECKING:
+    from precgui.gui.open_runs import Problem
     from precgui.gui.panels.setup.panel import SetupPanel
-    from precgui.gui.session import Problem, Session
+    from precgui.gui.session import Session
 
 _PANELS = "precgui.gui.panels"
 PANELS: tuple[PanelSpec, ...] = (

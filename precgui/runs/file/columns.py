@@ -12,7 +12,7 @@ from precgui.events import DeviceRead, Evaluated, Incident, PowerRead, StepDone
 from precgui.runs.file import json_text
 from precgui.runs.file.schema import EVENT_ROW, TABLES
 from precgui.runs.file.table_file import Columns
-from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS
+from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS
 
 STEP_COLUMNS = tuple(TABLES["steps"].columns)
 EVALUATION_COLUMNS = tuple(TABLES["evaluation"].columns)

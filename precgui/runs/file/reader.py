@@ -18,7 +18,7 @@ from precgui.runs.file.contents import RunFileView, decoded
 from precgui.runs.file.schema import SCHEMA, STATUS
 from precgui.runs.file.user_notes import read_notes
 from precgui.runs.growable import GrowableArray, Values
-from precgui.runs.run import Axis, Series
+from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory, tensor_records
 
 ENDED = ("completed", "stopped", "failed")

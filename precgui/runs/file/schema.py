@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS
-from precgui.runs.run import POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
+from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
 
 SCHEMA = 1
 

@@ -17,7 +17,7 @@ from precgui.events import EXPONENT_BINS, TENSOR_STATS
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.reader import SavedRun
-from precgui.runs.run import EVALUATION_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
+from precgui.runs.signals import EVALUATION_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
 from precgui.runs.tensorboard import event_file
 from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import BIAS

@@ -14,7 +14,7 @@ from precgui.config import RunConfig
 from precgui.events import Incident, Status
 from precgui.runs import signals
 from precgui.runs.file.schema import TABLES
-from precgui.runs.run import Axis, Series
+from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory
 
 UNKNOWN_PRECISION = "unknown"

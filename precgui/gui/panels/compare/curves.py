@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BESIDE_A_BASELINE, SIGNALS
-from precgui.gui.session import OpenRun
 from precgui.runs.baseline import BaselineComparison, window_of
 
 TWO_COLUMNS_PX = 760

@@ -6,9 +6,10 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QLabel, QVBoxLayout, QWidget
 
+from precgui.gui.open_runs import Problem
 from precgui.gui.panels.compare.curves import CompareCurves
 from precgui.gui.panels.compare.table import CompareTable
-from precgui.gui.session import Problem, Session
+from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head

@@ -9,8 +9,8 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
 from precgui.events import Metric
+from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.export import SWATCH, swatch_icon
-from precgui.gui.session import OpenRun
 from precgui.runs.compare import Compared, RunComparison
 from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
 

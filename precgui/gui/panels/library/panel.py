@@ -9,10 +9,11 @@ from PySide6.QtCore import QFileSystemWatcher, QItemSelectionModel, QObject, Qt,
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
 from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunTable
 from precgui.gui.panels.library.view import AskBar, RunsView, tool
-from precgui.gui.session import Problem, Session
+from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.icons import icon

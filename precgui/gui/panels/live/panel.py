@@ -14,11 +14,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.open_runs import Problem
 from precgui.gui.panels.live.run_list import RunList
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import duration, grouped
-from precgui.gui.session import Problem, Session
+from precgui.gui.session import Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages
 
 _NARROW_PX = 760  # below this the list of runs lies under the plots

@@ -41,8 +41,9 @@ from precgui.config import (
 )
 from precgui.config.names import EMULATED_TOLD
 from precgui.events import Severity
+from precgui.gui.open_runs import Problem
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
-from precgui.gui.session import Problem, Session
+from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import named, panel_head
