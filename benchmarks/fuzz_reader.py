@@ -22,7 +22,7 @@ READ_ALL = """
 import sys, numpy, precgui
 from precgui.runs.errors import RunFileError
 from precgui.runs.tensors.overview import Overview
-from precgui.runs.run import SIGNALS
+from precgui.runs.signals import SIGNALS
 from precgui.runs.summary import summarise
 from precgui.runs.tensors.what_if import WhatIf
 numpy.seterr(all="ignore")

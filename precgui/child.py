@@ -27,7 +27,7 @@ MAX_WAITING = 500_000  # events, when the window does not read
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ChildTask:
     """What a child is asked to do: `task` names a function "module:name" of precgui, called with `arguments`."""
 
     task: str
@@ -113,13 +113,13 @@ def main(connection: Connection, last_words: str) -> None:
     importlib.import_module("torch")
     try:
         connection.send([Ready()])
-        order: Task = connection.recv()
+        order: ChildTask = connection.recv()
     except (EOFError, OSError):
         return
     _work(connection, order)
 
 
-def _work(connection: Connection, order: Task) -> None:
+def _work(connection: Connection, order: ChildTask) -> None:
     control, outbox = StopToken(), EventPipe(connection)
     signal.signal(signal.SIGTERM, lambda *_: control.stop())
     done = threading.Event()

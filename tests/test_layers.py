@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ INSIDE_GUI: dict[str, set[str]] = {
 }
 NAMELESS_ROOMS = {"util", "utils", "helper", "helpers", "common", "shared", "misc"}
 MOST_LINES = 400
+MOST_FUNCTION_LINES = 40
 
 
 @dataclass(frozen=True)
@@ -241,3 +243,41 @@ def test_that_an_import_leaves_heavy_libraries_out(module: str, left_out: list[s
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=240)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == []
+
+
+def test_that_a_class_name_means_one_thing() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(dotted(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_that_imports_of_modules_have_no_circle() -> None:
+    names = {dotted(path) for path in modules()}
+    graph = {dotted(path): _loaded_with(path, names) for path in modules()}
+    order = graphlib.TopologicalSorter(graph)
+    order.prepare()  # raises CycleError, which names the circle
+
+
+def _loaded_with(path: Path, names: set[str]) -> set[str]:
+    """The modules of precgui that are imported when the one at `path` is, itself left out."""
+    loaded = set()
+    for item in imports(ast.parse(path.read_text(encoding="utf-8"))):
+        name = item.name.removeprefix("precgui").lstrip(".")
+        while name and name not in names:
+            name = name.rpartition(".")[0]
+        if name and not item.in_function and item.name.startswith("precgui"):
+            loaded.add(name)
+    return loaded - {dotted(path)}
+
+
+def test_that_a_function_fits_on_a_screen() -> None:
+    long = {
+        f"{dotted(path)}.{node.name}": node.end_lineno - node.lineno + 1
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None
+    }
+    assert {name: lines for name, lines in long.items() if lines > MOST_FUNCTION_LINES} == {}

@@ -27,7 +27,7 @@ class StateSampler:
     Close it before the session.
     """
 
-    def __init__(self, opened: Maybe[nvml.Session], emit: Callable[[Event], None], now_s: float) -> None:
+    def __init__(self, opened: Maybe[nvml.NvmlSession], emit: Callable[[Event], None], now_s: float) -> None:
         self._emit = emit
         gpus = [] if isinstance(opened, Absent) else opened.gpus()
         self._gpus = [GpuReader(gpu) for gpu in gpus if not isinstance(gpu, Absent)]

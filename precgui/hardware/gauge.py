@@ -21,7 +21,7 @@ class ClockProbe:
     def __init__(self, device: Device) -> None:
         self.uuid = device.uuid
         self._on_cpu = device.kind == "cpu"
-        self._session: Maybe[nvml.Session] = Absent("not opened")
+        self._session: Maybe[nvml.NvmlSession] = Absent("not opened")
         self._reader: GpuReader | None = None
 
     def __enter__(self) -> ClockProbe:
@@ -35,7 +35,7 @@ class ClockProbe:
     ) -> None:
         if self._reader is not None:
             self._reader.close()
-        if isinstance(self._session, nvml.Session):
+        if isinstance(self._session, nvml.NvmlSession):
             self._session.close()
 
     def _find(self) -> GpuReader | None:

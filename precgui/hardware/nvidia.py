@@ -19,7 +19,7 @@ _MOST_MIG_SLICES = 16
 TorchDevices = Sequence[Mapping[str, Any]]
 
 
-def nvidia_devices(opened: Maybe[nvml.Session], torch_devices: TorchDevices) -> list[Device]:
+def nvidia_devices(opened: Maybe[nvml.NvmlSession], torch_devices: TorchDevices) -> list[Device]:
     """Every NVIDIA GPU and MIG slice, then what torch sees beyond the driver's list."""
     rows = [row for row in torch_devices if row["kind"] == "cuda"]
     found: list[Device] = []
@@ -36,7 +36,7 @@ def _unreachable(index: int, gpu: Absent) -> Device:
     return Device(f"gpu:{index}", "cuda", f"NVIDIA GPU {index}", "", "", row, problem=problem)
 
 
-def _with_slices(gpu: nvml.Gpu, opened: nvml.Session, rows: TorchDevices) -> list[Device]:
+def _with_slices(gpu: nvml.Gpu, opened: nvml.NvmlSession, rows: TorchDevices) -> list[Device]:
     if not _is_divided(gpu):
         return [_from_driver(gpu, opened, rows)]
     whole, slices = _from_driver(gpu, opened, ()), list[Device]()
@@ -74,7 +74,7 @@ def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices, whole_uuid: str) -> De
     )  # fmt: skip
 
 
-def _from_driver(gpu: nvml.Gpu, opened: nvml.Session, rows: TorchDevices) -> Device:
+def _from_driver(gpu: nvml.Gpu, opened: nvml.NvmlSession, rows: TorchDevices) -> Device:
     name, capability = gpu.name(), _capability(gpu)
     uuid = str(known(gpu.ask("nvmlDeviceGetUUID")) or "")
     sheet = tables.card(name)
@@ -200,7 +200,7 @@ def _bare(uuid: str) -> str:
     return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
 
 
-def _cuda_version(opened: nvml.Session) -> Maybe[str]:
+def _cuda_version(opened: nvml.NvmlSession) -> Maybe[str]:
     found = opened.ask("nvmlSystemGetCudaDriverVersion")
     return found if isinstance(found, Absent) else f"{found // 1000}.{found % 1000 // 10}"
 

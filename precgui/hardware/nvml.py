@@ -83,7 +83,7 @@ class Gpu:
         return self.ask("nvmlDeviceGetMemoryInfo") if isinstance(found, Absent) else found
 
 
-class Session:
+class NvmlSession:
     """NVML between init and shutdown."""
 
     def __init__(self, library: ModuleType) -> None:
@@ -108,7 +108,7 @@ class Session:
         self.ask("nvmlShutdown")
 
 
-def open_session() -> Maybe[Session]:
+def open_session() -> Maybe[NvmlSession]:
     """Load and initialise NVML. The caller closes the session."""
     try:
         library = importlib.import_module("pynvml")
@@ -118,17 +118,17 @@ def open_session() -> Maybe[Session]:
         library.nvmlInit()
     except _errors(library) as error:
         return Absent(_why_no_session(error))
-    return Session(library)
+    return NvmlSession(library)
 
 
 @contextmanager
-def session() -> Iterator[Maybe[Session]]:
+def session() -> Iterator[Maybe[NvmlSession]]:
     """An open session that is closed at the end of the block, or `Absent`."""
     opened = open_session()
     try:
         yield opened
     finally:
-        if isinstance(opened, Session):
+        if isinstance(opened, NvmlSession):
             opened.close()
 
 

@@ -117,7 +117,7 @@ class RaplSensor:
         return used_j / interval_s, self._energy_j
 
 
-def find_sensors(opened: Maybe[nvml.Session]) -> tuple[list[Sensor], list[SensorReport]]:
+def find_sensors(opened: Maybe[nvml.NvmlSession]) -> tuple[list[Sensor], list[SensorReport]]:
     """Every readable sensor, GPUs first, and what was looked for and found."""
     sensors: list[Sensor] = []
     reports: list[SensorReport] = []
@@ -129,7 +129,7 @@ def find_sensors(opened: Maybe[nvml.Session]) -> tuple[list[Sensor], list[Sensor
     return sensors, reports
 
 
-def _gpu_sensors(opened: Maybe[nvml.Session]) -> list[tuple[Sensor | None, SensorReport]]:
+def _gpu_sensors(opened: Maybe[nvml.NvmlSession]) -> list[tuple[Sensor | None, SensorReport]]:
     if isinstance(opened, Absent):
         return [(None, SensorReport("NVML", "", False, f"NVML: {opened.reason}."))]
     gpus = opened.gpus()
@@ -176,7 +176,7 @@ class PowerSampler:
         self._start_time = start_time
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._session: Maybe[nvml.Session] = Absent("not opened yet")
+        self._session: Maybe[nvml.NvmlSession] = Absent("not opened yet")
         self._sensors: list[Sensor] = []
         self._states: device_state.StateSampler | None = None
         self._reading = threading.Lock()
@@ -226,7 +226,7 @@ class PowerSampler:
         self.stop()
 
     def _close_session(self) -> None:
-        if isinstance(self._session, nvml.Session):
+        if isinstance(self._session, nvml.NvmlSession):
             self._session.close()
         self._session = Absent("closed")
 

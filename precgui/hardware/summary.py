@@ -70,7 +70,7 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _gpus(opened: nvml.Session | Absent) -> list[dict[str, Any]]:
+def _gpus(opened: nvml.NvmlSession | Absent) -> list[dict[str, Any]]:
     if isinstance(opened, Absent):
         return []
     return [

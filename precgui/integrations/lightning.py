@@ -1,4 +1,4 @@
-"""A callback for Lightning: `Trainer(..., callbacks=[PrecguiCallback("run.h5")])`."""
+"""A callback for Lightning: `Trainer(..., callbacks=[PrecguiLightningCallback("run.h5")])`."""
 
 from __future__ import annotations
 

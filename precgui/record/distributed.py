@@ -36,7 +36,7 @@ def rank() -> int:
 
 
 class Mailbox:
-    """Troubles from the other processes to the first one, through the store in which they met.
+    """NaN and Inf found in other processes, sent to the first one, through the store in which they met.
 
     Nothing in it is collective: no process waits for another one in a step, and one that has no recorder, or has
     failed, disturbs nobody. When the store is gone, so is the first process, and nobody is there to be told.

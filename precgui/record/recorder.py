@@ -87,9 +87,7 @@ class Recorder:
         self._mail = distributed.Mailbox(str(path))
         started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)
         self._recording = self._opened(file, config, model, optimizers, started)
-        _recorders.add(self)
-        atexit.unregister(_abandon_all)
-        atexit.register(_abandon_all)  # after the writer, so that it is called before the writer's own
+        _abandon_at_exit(self)
         self._scale = self._read_scale()
         self._watch.begin(1, self._scale)
 
@@ -241,6 +239,13 @@ class Recorder:
     ) -> None:
         at = self._step if step is None else step
         self._emit(Incident(self._recording.now_s(), at, kind, severity, message, module))
+
+
+def _abandon_at_exit(recorder: Recorder) -> None:
+    """Registers anew at each call: after the writer, so that it is called before the writer's own."""
+    _recorders.add(recorder)
+    atexit.unregister(_abandon_all)
+    atexit.register(_abandon_all)
 
 
 def _abandon_all() -> None:

@@ -12,17 +12,17 @@ import pytest
 PROGRAM = """
 import numpy as np
 import torch
-from precgui.engine import telemetry_triton
-from precgui.engine.telemetry.backends import DeviceMeter, HostMeter
+from precgui.engine.telemetry import triton_kernels
+from precgui.engine.telemetry.backends import CudaStats, CpuStats
 
-assert telemetry_triton.works(torch.device("cpu"))
+assert triton_kernels.works(torch.device("cpu"))
 draw = torch.Generator().manual_seed(0)
 odd = torch.tensor([0.0, -0.0, torch.nan, torch.inf, -torch.inf, 1e-40, 3e38, -2.0])
 tensors = [
     torch.randn(10_000, generator=draw), torch.randn(64 * 5, generator=draw).bfloat16(), odd,
     torch.randn(5001, generator=draw).half(), torch.randn(8, 16, generator=draw).T, torch.zeros(0),
 ]
-host, device = HostMeter(), DeviceMeter(torch.device("cpu"), telemetry_triton)
+host, device = CpuStats(), CudaStats(torch.device("cpu"), triton_kernels)
 for stride, factor in ((1, 1.0), (4, 0.125)):
     strides = [stride if tensor.numel() % 64 == 0 else 1 for tensor in tensors]
     (wanted,), (found,) = (

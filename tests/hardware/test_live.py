@@ -11,7 +11,7 @@ import pytest
 from precgui.hardware import gpm, live, rapl
 from precgui.hardware.device_readings import CPU, REASONS, GpuReader
 from precgui.hardware.live import HardwareSnapshot, LivePoller
-from precgui.hardware.nvml import Session, open_session
+from precgui.hardware.nvml import NvmlSession, open_session
 from precgui.hardware.readings import Absent
 from tests.hardware import cards
 from tests.hardware.fake_nvml import (
@@ -34,7 +34,7 @@ def no_rapl(monkeypatch, tmp_path):
 def reader(monkeypatch, card) -> GpuReader:
     install(monkeypatch, card)
     opened = open_session()
-    assert isinstance(opened, Session)
+    assert isinstance(opened, NvmlSession)
     return GpuReader(opened.gpus()[0])
 
 

@@ -22,7 +22,7 @@ from tests.runs.synthetic import synthetic_events
 READ_ALL = """
 import sys, precgui
 from precgui.runs.errors import RunFileError
-from precgui.runs.run import SIGNALS
+from precgui.runs.signals import SIGNALS
 from precgui.runs.summary import summarise
 for path in sys.argv[1:]:
     print("begin", flush=True)

@@ -17,9 +17,9 @@ from tests.runs.synthetic import open_writer
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from precgui.runs import tablefile
+from precgui.runs.file import table_file
 from tests.runs.synthetic import open_writer
-tablefile.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+table_file.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 open_writer(Path(sys.argv[1]))
 """
 

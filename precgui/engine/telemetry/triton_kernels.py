@@ -1,7 +1,7 @@
 """Statistics and exponent histograms of tensors on a GPU: one kernel for all tensors of a look, by Triton.
 
 Tensors are named by address. A program reads a piece of PIECE numbers of one tensor and adds its sums to the tensor's
-row by atomic operations, so that each number is read once. `works` tries it; `DeviceMeter` goes on without it where it
+row by atomic operations, so that each number is read once. `works` tries it; `CudaStats` goes on without it where it
 fails.
 """
 

@@ -68,7 +68,7 @@ SIGNALS: dict[str, Signal] = {
         Signal("temperature", "Temperature", "Temperature (°C)", ("temperature_c",), unit="°C"),
     )
 }  # fmt: skip
-BESIDE_A_BASELINE: dict[str, Signal] = {  # of runs.against.Against
+BESIDE_A_BASELINE: dict[str, Signal] = {  # of runs.baseline.BaselineComparison
     LOSS_MEAN: Signal(LOSS_MEAN, "Training loss", "Loss", (LOSS_MEAN,), ended=True),
     LOSS_GAP: Signal(LOSS_GAP, "Loss less the baseline's", "Difference", (LOSS_GAP,), log=None, ended=True,
                      absent="No run has a step that the baseline has, too."),

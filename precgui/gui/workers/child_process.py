@@ -48,13 +48,13 @@ class ChildThread(QThread):
         self._kill_timer: threading.Timer | None = None
         self._last_words: BinaryIO | None = None
 
-    def begin(self, order: child.Task) -> None:
+    def begin(self, order: child.ChildTask) -> None:
         """Give the process its work; it is kept in the pipe until the process is ready."""
         self._send(order)
 
     def begin_task(self, task: str, arguments: Mapping[str, Any]) -> None:
         """Give the process the work of "module:function" of precgui, for those who do not know orders."""
-        self.begin(child.Task(task, arguments))
+        self.begin(child.ChildTask(task, arguments))
 
     def stop(self) -> None:
         """Ask the task to end; the process is gone within `KILL_AFTER_S`, whatever it does."""
@@ -151,7 +151,7 @@ class RunThread(ChildThread):
     def begin_run(self, config: RunConfig, path: Path, run_id: str) -> None:
         self._path = path
         arguments = {"config": config.model_dump(), "path": str(path), "run_id": run_id}
-        self.begin(child.Task("precgui.job:serve", arguments))
+        self.begin(child.ChildTask("precgui.job:serve", arguments))
 
     def _receive(self, batch: list[Any]) -> None:
         super()._receive(batch)

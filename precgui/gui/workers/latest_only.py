@@ -29,7 +29,7 @@ class ProgressCallback:
         self.let_go = False
 
     def __call__(self, share: float) -> None:
-        """Raises LetGoError once the work is no longer wanted."""
+        """Raises CancelledError once the work is no longer wanted."""
         self.share = share
         if self.let_go:
             raise CancelledError

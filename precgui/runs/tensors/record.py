@@ -70,7 +70,7 @@ def tensor_rows(events: Sequence[TensorStats], names: Names) -> dict[str, NDArra
     return rows
 
 
-class TensorSource(Protocol):
+class StatisticsSource(Protocol):
     """Where the rows of a record lie. Rows may be out of order: the black box is written after the fact."""
 
     @property
@@ -93,7 +93,7 @@ class TensorHistory:
     """
 
     kind: str
-    _source: TensorSource
+    _source: StatisticsSource
     _rows: int
 
     @property

@@ -74,7 +74,7 @@ class WhatIf:
     """Tensors as histograms, ready to be asked about any format and power-of-two scale in microseconds."""
 
     def __init__(self, exponents: ArrayLike, stats: ArrayLike) -> None:
-        """`exponents` (tensors, 256) and `stats` (tensors, TENSOR_STATS) as in `runs.tensors.TensorRecord`."""
+        """`exponents` (tensors, 256) and `stats` (tensors, TENSOR_STATS) as in `runs.tensors.record.TensorHistory`."""
         counts = np.asarray(exponents, np.float64)
         table = np.asarray(stats, np.float64)
         self.count = counts.sum(1)

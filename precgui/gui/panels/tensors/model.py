@@ -35,7 +35,7 @@ _COLUMNS = (
     _Column("Tensor", "Parameter, module or optimizer state", _UP),
     _Column("To zero", "Share of all elements that are not zero and would become zero"),
     _Column("Overflow", "Share of all elements that would not fit into the format"),
-    _Column("SNR", "Foretold ratio of signal to rounding noise", _UP),
+    _Column("SNR", "Predicted ratio of signal to rounding noise", _UP),
     _Column("Safe scale", "The largest power of two as loss scale that lets nothing overflow", _UP),
     _Column("Largest", "The largest finite magnitude over the run"),
     _Column("Changed", "Share of the elements that a step changes, on average; of updates only", _UP),
