@@ -1,4 +1,4 @@
-"""What a run says while it works: small frozen messages, one union.
+"""The events of a run: small frozen messages, one union.
 
 The engine emits them, the writer keeps them, a live run collects them, the window shows them.
 They cross a process border, so every field holds built-in types only.
@@ -53,7 +53,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the engine learned about the run after its start; `values` joins `RunStarted.engine`."""
+    """Facts that the engine learned after the start of the run; `values` joins `RunStarted.engine`."""
 
     time_s: float
     values: Mapping[str, Any]
@@ -121,7 +121,7 @@ class PowerRead:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRead:
-    """What a device did since the reading before, about twice a second; NaN is what it does not tell.
+    """Activity of a device since the reading before, about twice a second; NaN for values that it does not report.
 
     Shares of 1: `utilisation` is the time in which anything ran; `tensor_use`, `sm_use` and `dram_use` are that in
     which the tensor cores, the SMs and the memory did. `clock_reasons` are bits of NVML's clock event reasons.

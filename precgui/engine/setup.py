@@ -1,4 +1,4 @@
-"""What a run begins with: device, switches, task, model, optimizer, and the facts about them."""
+"""Builds everything that a run needs before its first step: device, switches, task, model, optimizer, facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the devices do during a run, told as `DeviceRead` events: use, tensor cores, clocks and what holds them."""
+"""Activity of the devices during a run, as `DeviceRead` events: use, tensor cores, clocks and clock limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a precision adds to an exported script: definitions, lines after the model is built, casts and the step."""
+"""The parts of an exported script that depend on the precision: definitions, lines after the model, casts, the step."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def _add_format(made: ScriptParts, name: str) -> None:
 
 
 def format_facts(fmt: Format) -> dict[str, Any]:
-    """What `engine.export.torch_only_rounding.quantize` needs to know of a format."""
+    """The facts of a format that `engine.export.torch_only_rounding.quantize` needs."""
     if isinstance(fmt, CodeBook):
         return {"values": [float(value) for value in fmt.values]}
     facts: dict[str, Any] = {"largest": float(fmt.max_finite), "top": floor_log2(fmt.max_finite)}

@@ -1,4 +1,4 @@
-"""What quantisation-aware training adds to an exported script: its layers or graph, its epochs, its integers."""
+"""The parts of an exported script for quantisation-aware training: layers or graph, epochs, conversion."""
 
 from __future__ import annotations
 

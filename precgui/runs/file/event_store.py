@@ -1,4 +1,4 @@
-"""What becomes of a batch of events in the file: rows, texts, the end, and a disk that fills up."""
+"""Stores events in the file: rows, texts, the end, and a disk that fills up."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _FP32_ZERO_BELOW = -126  # what is smaller is subnormal in the record itself
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is known of a record of one kind of tensors before anything is asked of it.
+    """The origin of a record of one kind of tensors: precision, sampling, skipped steps.
 
     `skipped_at` is the smallest loss scale at which the run skipped a step, 0 where it skipped none.
     """
