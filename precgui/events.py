@@ -6,6 +6,7 @@ They cross a process border, so every field holds built-in types only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -64,7 +65,8 @@ class StepDone:
     """One optimiser step asked for; a skipped step is still a step.
 
     `loss` and `grad_norm` are unscaled and may be NaN or Inf. `scale` is the loss scale used in this step
-    (1.0 without loss scaling). `memory_bytes` is the peak of the device's allocator, NaN when not measured.
+    (1.0 without loss scaling). `memory_bytes` is the peak of the device's allocator, NaN when not measured. `cpu_s` is
+    the CPU time of the process, all threads, between begin and end of the step, NaN when not measured.
     """
 
     step: int
@@ -78,6 +80,7 @@ class StepDone:
     data_s: float
     samples: int
     memory_bytes: float
+    cpu_s: float = math.nan
 
 
 NO_METRIC = "none"  # the name of the metric of a task that gives no score
@@ -139,6 +142,21 @@ class DeviceRead:
 
 
 @dataclass(frozen=True, slots=True)
+class HostRead:
+    """How busy the host was, about twice a second; NaN is what the system does not tell.
+
+    `load` is the load average of the last minute. `cpu_pressure` is the share of the time since the reading before in
+    which some process waited for a CPU. `preemptions` counts the times in which this process had to give up its CPU
+    since then.
+    """
+
+    time_s: float
+    load: float
+    cpu_pressure: float
+    preemptions: float
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Something worth a mark on the time line: a row of `/events`."""
 
@@ -177,5 +195,7 @@ class RunEnded:
     details: str = ""
 
 
-Event = RunStarted | Facts | StepDone | Evaluated | PowerRead | DeviceRead | Incident | TensorStats | RunEnded
+Event = (
+    RunStarted | Facts | StepDone | Evaluated | PowerRead | DeviceRead | HostRead | Incident | TensorStats | RunEnded
+)
 Emit = Callable[[Event], None]

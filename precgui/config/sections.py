@@ -90,6 +90,12 @@ class TrainConfig(Section):
         description="Refuse operations whose result changes from run to run.",
         json_schema_extra={"rare": True},
     )
+    rounding_twin: bool = Field(
+        False,
+        title="Rounding twin",
+        description="Move start weights to a neighbouring number: what then differs from the run is rounding alone.",
+        json_schema_extra={"rare": True},
+    )
 
 
 class OptimizerConfig(Section):
