@@ -23,6 +23,7 @@ COMMANDS = {
     "arithmetic": "precgui.cli.arithmetic",
     "run": "precgui.cli.run",
     "compare": "precgui.cli.compare",
+    "plan": "precgui.cli.plan",
     "export": "precgui.cli.export",
     "whatif": "precgui.cli.whatif",
     "evaluate": "precgui.cli.evaluate",

@@ -1,1 +1,1 @@
-"""The training engine. torch is imported here; no Qt, no h5py."""
+"""What does the training. torch lives here; no Qt, no h5py."""

@@ -1,4 +1,4 @@
-"""Errors of the engine that the user can mend, each with one sentence."""
+"""What can go wrong in the engine and is the user's to mend: one sentence each."""
 
 
 class EngineError(Exception):

@@ -49,7 +49,7 @@ class MemoryEvents:
             before = torch.empty(1)
             _torch._enable_profiler_legacy(wanted)
             self._running = True
-            with _stderr_closed():
+            with stderr_closed():
                 del before
 
     def stop(self) -> int | None:
@@ -70,8 +70,8 @@ class MemoryEvents:
 
 
 @contextlib.contextmanager
-def _stderr_closed() -> Iterator[None]:
-    """Discards the terminal output of native code inside.
+def stderr_closed() -> Iterator[None]:
+    """What native code writes to the terminal inside is lost.
 
     The allocator warns there of the first block, and of each thousandth, that was taken before the profiler began; one
     such block given back inside spends the warning.

@@ -1,1 +1,1 @@
-"""Number formats as data, and exact arithmetic on them. numpy at most, no torch."""
+"""What the bits mean: the formats as data, exact arithmetic on them. numpy at most, no torch."""

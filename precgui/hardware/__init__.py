@@ -1,1 +1,1 @@
-"""Detection of the machine and its present readings. No Qt; torch only where a function says so, never at import."""
+"""What the machine is and what it reads now. No Qt; torch only where a function says so, never at import."""

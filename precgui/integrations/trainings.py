@@ -1,4 +1,4 @@
-"""Base of the callbacks: a library's Trainer may train more than once, each time into its own file."""
+"""What the callbacks have in common: a library's Trainer may train more than once, each time into its own file."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Recorded runs: the file, its writer and reader, the live run, comparison, diagnosis. No torch, no Qt."""
+"""What is kept of a run: the file, its writer and reader, the live run, comparison, diagnosis. No torch, no Qt."""

@@ -1,4 +1,4 @@
-"""Errors of run files, each with one sentence."""
+"""What can go wrong with a run file, as one sentence."""
 
 from __future__ import annotations
 

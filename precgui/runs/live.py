@@ -19,7 +19,6 @@ from precgui.events import (
     Evaluated,
     Event,
     Facts,
-    HostRead,
     Incident,
     PowerRead,
     RunEnded,
@@ -31,12 +30,10 @@ from precgui.events import (
 from precgui.runs import signals
 from precgui.runs.file.columns import (
     EVALUATION_COLUMNS,
-    HOST_COLUMNS,
     POWER_COLUMNS,
     STATE_COLUMNS,
     STEP_COLUMNS,
     evaluation_matrix,
-    host_matrix,
     power_matrix,
     state_matrix,
     step_matrix,
@@ -113,7 +110,7 @@ _RESERVED_STEPS = 4_000_000
 
 
 class LiveRun:
-    """A run fed by `extend`, at 96 bytes a step. Not thread-safe: belongs to the thread that shows it."""
+    """A run fed by `extend`, at 88 bytes a step. Not thread-safe: belongs to the thread that shows it."""
 
     def __init__(
         self,
@@ -137,9 +134,7 @@ class LiveRun:
         self.ended: RunEnded | None = None
         self._tables: dict[str, dict[str, GrowableArray]] = {
             "steps": {name: GrowableArray() for name in STEP_COLUMNS},
-            "steps/cpu_s": {"": GrowableArray()},
             "evaluation": {name: GrowableArray() for name in EVALUATION_COLUMNS},
-            "host": {name: GrowableArray() for name in HOST_COLUMNS},
         }
         self._power: dict[str, dict[str, GrowableArray]] = {}
         self._state: dict[str, dict[str, GrowableArray]] = {}
@@ -185,15 +180,12 @@ class LiveRun:
             self.environment = {**self.environment, **facts.values}
         if steps := of[StepDone]:
             _append(self._tables["steps"], STEP_COLUMNS, step_matrix(steps))
-            self._tables["steps/cpu_s"][""].append(np.array([step.cpu_s for step in steps]))
         if evaluations := of[Evaluated]:
             _append(self._tables["evaluation"], EVALUATION_COLUMNS, evaluation_matrix(evaluations))
         for device, own in _by_device(of[PowerRead]).items():
             _extend(self._power, device, POWER_COLUMNS, power_matrix(own))
         for device, own in _by_device(of[DeviceRead]).items():
             _extend(self._state, device, STATE_COLUMNS, state_matrix(own))
-        if hosts := of[HostRead]:
-            _append(self._tables["host"], HOST_COLUMNS, host_matrix(hosts))
         self._incidents += of[Incident]
         for kind, table in self._tensors.items():
             table.extend([event for event in of[TensorStats] if event.kind == kind])

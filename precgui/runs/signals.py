@@ -17,17 +17,12 @@ Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 # Signals recorded at every step, in the order of the file. `step` and `time_s` are the axes.
 STEP_SIGNALS = ("loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes")
 EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
-HOST_SIGNALS = ("load", "cpu_pressure", "preemptions")  # the fields of `events.HostRead`
 POWER_SIGNALS = ("power_w", "energy_j")
 # What the devices did, read twice a second; the fields of `events.DeviceRead`.
 STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
 # samples / (step_s + data_s), and 1 where `clock_reasons` say that power, heat or a limit holds the clock down
 DERIVED_SIGNALS = ("samples_per_s", "clock_held")
-LATE_STEP_SIGNALS = ("cpu_s",)  # of each step, too, but not in the files of older versions
-SIGNALS = (
-    *STEP_SIGNALS, *EVALUATION_SIGNALS, *POWER_SIGNALS, *STATE_SIGNALS, *DERIVED_SIGNALS,
-    *LATE_STEP_SIGNALS, *HOST_SIGNALS,
-)  # fmt: skip
+SIGNALS = STEP_SIGNALS + EVALUATION_SIGNALS + POWER_SIGNALS + STATE_SIGNALS + DERIVED_SIGNALS
 
 
 class SeriesSource(Protocol):
@@ -52,16 +47,11 @@ def series(source: SeriesSource, name: str, over: Axis = "step") -> Series:
         return x, _held(bits)
     if device or signal not in SIGNALS:
         raise KeyError(name)
-    if signal in HOST_SIGNALS:
-        time_s = source.column("host", "time_s")
-        return (time_s if over == "time_s" else _step_at(source, time_s)), source.column("host", signal)
     if signal in EVALUATION_SIGNALS:
         return source.column("evaluation", over), source.column("evaluation", signal.removeprefix("val_"))
     x = source.column("steps", over)
     if signal == "samples_per_s":
         return x, _rate(source)
-    if signal in LATE_STEP_SIGNALS:
-        return x, _as_long_as(x, source.column(f"steps/{signal}", ""))
     return x, source.column("steps", signal)
 
 
@@ -75,13 +65,6 @@ def _readings(
     device = device or devices[0]
     time_s, values = column(device, "time_s"), column(device, signal)
     return (time_s if over == "time_s" else _step_at(source, time_s)), values
-
-
-def _as_long_as(x: Values, values: Values) -> Values:
-    """The values of the first steps, NaN for steps without one: files of older versions have none."""
-    whole = np.full(len(x), np.nan)
-    whole[: len(values)] = values[: len(x)]
-    return whole
 
 
 def _held(bits: Values) -> Values:

@@ -1,4 +1,4 @@
-"""The end of every quantised run: convert, measure, save."""
+"""What every quantised precision does at the end: convert, measure, save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks: the model, the data, the loss and the metric; the loop knows nothing else of them."""
+"""What is learned: a task gives the model, the data, the loss and the metric; the loop knows nothing else of it."""
 
 from __future__ import annotations
 

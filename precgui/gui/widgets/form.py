@@ -182,7 +182,7 @@ class Form(QWidget, Generic[M]):
         cast(QWidget, self.editors[path]).setFocus()
 
     def tree(self) -> dict[str, Any]:
-        """The values of the editors, valid or not."""
+        """What the editors hold, right or wrong."""
         made: dict[str, Any] = {}
         for path, editor in self.editors.items():
             *parents, last = path.split(".")

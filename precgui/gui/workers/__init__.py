@@ -1,1 +1,1 @@
-"""Work beside the window: child processes, engine tasks, background threads."""
+"""What runs beside the window: child processes, engine tasks, background threads."""

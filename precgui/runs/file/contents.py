@@ -1,4 +1,4 @@
-"""The readable contents of a run file: attributes, texts, rows of tables, and notes on what cannot be read."""
+"""What can be read of a run file: attributes, texts, rows of tables, and notes on what cannot."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class RunFileView:
         return np.zeros((len(places), *spec.row), spec.dtype)
 
     def _stored(self, path: str, item: h5py.Dataset) -> int:
-        """The stored bytes of a dataset, asked once while the file is as it is. Raises Unusable."""
+        """What a dataset takes, asked once while the file is as it is. Raises Unusable."""
         if self._path is None:
             return safe_hdf5.stored_bytes(item)  # of our own writing: it grows
         if path not in self._stored_bytes:

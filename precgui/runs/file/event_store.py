@@ -1,4 +1,4 @@
-"""Stores events in the file: rows, texts, the end, and a disk that fills up."""
+"""What becomes of a batch of events in the file: rows, texts, the end, and a disk that fills up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from precgui.events import (
     Evaluated,
     Event,
     Facts,
-    HostRead,
     Incident,
     PowerRead,
     RunEnded,
@@ -176,7 +175,6 @@ class EventStore:
         batch: dict[str, Columns] = {}
         if steps:
             batch["steps"] = columns.step_columns(steps)
-            batch["steps/cpu_s"] = columns.cpu_columns(steps)
             self._last_time_s, self._last_step = steps[-1].time_s, steps[-1].step
         if evaluations:
             batch["evaluation"] = columns.evaluation_columns(evaluations)
@@ -186,8 +184,6 @@ class EventStore:
         if states:
             of, names = _indices(states, self._devices, "power/state/names")
             batch |= {"power/state": {"device": of, **columns.state_columns(states)}, "power/state/names": {"": names}}
-        if hosts := [event for event in events if isinstance(event, HostRead)]:
-            batch["host"] = columns.host_columns(hosts)
         return batch | self._events(incidents) | self._tensors(events)
 
     def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:

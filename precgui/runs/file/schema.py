@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS
-from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
+from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
 
 SCHEMA = 1
 
@@ -139,7 +139,6 @@ TABLES: dict[str, Table] = {
         {"step": Column(_I8), "time_s": Column(_F8)}
         | {name: Column(_STEP_TYPES.get(name, _F8)) for name in STEP_SIGNALS}
     ),
-    "steps/cpu_s": _one(_F8, 2048, late=True),
     "evaluation": Table(
         {
             "step": Column(_I8),
@@ -154,7 +153,6 @@ TABLES: dict[str, Table] = {
     "sensors": _one(text_type(128), 8),  # the names that `power/device` counts
     "power/state": _readings(STATE_SIGNALS, 256, late=True),
     "power/state/names": _one(text_type(128), 8, late=True),
-    "host": Table({name: Column(_F8) for name in ("time_s", *HOST_SIGNALS)}, 256, late=True),
     "events": _one(EVENT_ROW, 64),
     "texts": _one(_U1, 4096),  # messages too long for their row
     "tensors/names": _one(text_type(200), 64),

@@ -1,4 +1,4 @@
-"""Rounding error of each layer of a prepared graph."""
+"""What rounding does to each layer of a prepared graph."""
 
 from __future__ import annotations
 

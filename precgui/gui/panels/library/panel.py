@@ -279,7 +279,7 @@ class LibraryPanel(QWidget):
         ]
 
     def show_integers(self) -> None:
-        """Shows the measurements of the chosen run's integer model."""
+        """What the chosen run measured of its integer model."""
         self._integers.show_model(self.selected()[0].path)
 
     def show_in_folder(self) -> None:

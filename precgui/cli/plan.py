@@ -1,0 +1,201 @@
+"""`precgui plan`: the memory of a training step before it is run, whether it fits, and what to change first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from precgui import config as configs
+from precgui.cli.parser import UserError
+from precgui.planner.ledger import PARTS, mib
+from precgui.planner.network import NETWORKS, Transformer
+from precgui.planner.plan import (
+    Plan,
+    PlanRequest,
+    changes,
+    device_bytes,
+    first_change,
+    largest_batch,
+    plan,
+)
+from precgui.planner.storage import BASE_BITS, OPTIMIZERS, STORAGE
+
+_MOMENTS = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "first block": "as the backward pass ends",
+    "update": "in the update",
+}
+_OFFLOADS = ("none", "optimizer", "parameters")
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `plan` to the command line."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="memory of a step before it is run, and whether it fits",
+        description="Of a config, gone through on shapes alone; or, with --network, of a transformer by formula.",
+    )
+    parser.add_argument(
+        "config", nargs="?", default=configs.DEFAULT_RECIPE, metavar="CONFIG.toml|RECIPE",
+        help=f"a TOML file or one of: {', '.join(configs.RECIPES)} (default {configs.DEFAULT_RECIPE})",
+    )  # fmt: skip
+    parser.add_argument("--device", metavar="24GB", help="memory of the device (default: what this machine has)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+                        help="change one value of the config, e.g. --set data.batch_size=256")  # fmt: skip
+    parser.add_argument("--search", action="store_true", help="find the largest batch by steps really made, in a child")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    _add_network(parser.add_argument_group("a transformer by formula, without building it"))
+    parser.set_defaults(run=run)
+
+
+def _add_network(group: Any) -> None:
+    group.add_argument("--network", metavar="NAME", help=f"{', '.join(NETWORKS)}, or own with the four sizes below")
+    for name in ("layers", "width", "heads", "vocabulary"):
+        group.add_argument(f"--{name}", type=int, metavar="N")
+    group.add_argument("--sequence", type=int, metavar="N", help="tokens of a sample")
+    group.add_argument("--batch", type=int, default=1, metavar="N", help="sequences of a micro-step on one rank")
+    group.add_argument("--precision", default="bf16-amp", choices=list(STORAGE))
+    group.add_argument("--optimizer", default="adamw", choices=list(OPTIMIZERS))
+    group.add_argument("--checkpointing", action="store_true", help="compute activations again in the backward pass")
+    group.add_argument("--accumulation", type=int, default=1, metavar="N")
+    group.add_argument("--offload", default="none", choices=_OFFLOADS, help="to the host's memory")
+    group.add_argument("--zero", type=int, default=0, choices=range(4), help="ZeRO stage")
+    group.add_argument("--ranks", type=int, default=1, metavar="N")
+    group.add_argument("--lora", type=int, default=0, metavar="RANK", help="train adapters of this rank only")
+    group.add_argument("--base", default="bf16", choices=list(BASE_BITS), help="format of the frozen base with --lora")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan and print. Returns 0 also for what does not fit."""
+    size = _size(args.device)
+    plain = _of_config(args, size) if args.network is None else _of_network(args, size)
+    if args.json:
+        print(json.dumps(plain, allow_nan=False))
+    else:
+        _print(Console(), plain)
+    return 0
+
+
+def _size(text: str | None) -> int | None:
+    try:
+        return None if text is None else device_bytes(text)
+    except ValueError as error:
+        raise UserError(f"--device {error}") from None
+
+
+def _of_config(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
+    try:
+        wanted = configs.load(args.config, args.settings)
+    except configs.ConfigError as error:
+        raise UserError(str(error)) from None
+    from precgui.engine.errors import EngineError
+    from precgui.engine.profile import planning, search
+
+    try:
+        plain = planning.plan_config(wanted, size)
+        if args.search:
+            memory = plain["memory"]["device_bytes"]
+            limit = planning.usable(memory, given=size is not None, device=wanted.device)
+            found = search.largest_batch(wanted, limit)
+            plain["search"], plain["largest_batch"] = found.to_json(), found.batch
+    except (EngineError, MemoryError) as error:
+        raise UserError(str(error)) from None
+    return {"config": wanted.display_title, **plain}
+
+
+def _of_network(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
+    try:
+        request = _request(args)
+        made = plan(request)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    wanted = first_change(request, size)
+    return {
+        "config": args.network,
+        "parameters": request.network.parameters,
+        "parts": {f"{name}_bytes": made.parts[name] for name in PARTS},
+        "total_bytes": made.total_bytes,
+        "host_bytes": made.host_bytes,
+        "states_bytes": made.states_bytes,
+        "phase": made.moment,
+        "method": "by formula",
+        "memory": {"device_bytes": size, "from": "as given"},
+        "fits": made.fits(size),
+        "batch_size": request.batch,
+        "largest_batch": None if size is None else largest_batch(request, size),
+        "changes": [
+            _row(change.sentence, change.settings, change.plan, change.fits) for change in changes(request, size)
+        ],
+        "first_change": wanted and _row(wanted.sentence, wanted.settings, wanted.plan, wanted.fits),
+    }
+
+
+def _row(sentence: str, settings: dict[str, str], after: Plan, fits: bool | None) -> dict[str, Any]:
+    return {"change": sentence, "settings": settings, "total_bytes": after.total_bytes, "fits": fits}
+
+
+def _request(args: argparse.Namespace) -> PlanRequest:
+    """Raises ValueError with a sentence."""
+    if args.network != "own" and args.network not in NETWORKS:
+        raise ValueError(f"--network {args.network}: the planner knows {', '.join(NETWORKS)} and own")
+    network = NETWORKS.get(args.network, Transformer())
+    given = {
+        name: value
+        for name in ("layers", "width", "heads", "vocabulary", "sequence")
+        if (value := getattr(args, name)) is not None
+    }
+    if any(value < 1 for value in given.values()):
+        raise ValueError("--layers, --width, --heads, --vocabulary and --sequence are at least 1")
+    if "width" in given:
+        given["feed_forward"] = round(network.feed_forward * given["width"] / network.width)
+    network = replace(network, **given)
+    if network.width % network.heads:
+        raise ValueError(f"--width {network.width} is not a multiple of --heads {network.heads}")
+    master = args.precision == "bf16-master"
+    return PlanRequest(
+        network, args.batch, args.precision, master, args.optimizer, args.checkpointing, args.accumulation,
+        args.offload, args.zero, args.ranks, args.lora, args.base,
+    )  # fmt: skip
+
+
+def _print(console: Console, plain: dict[str, Any]) -> None:
+    table = Table("Part", "Memory", "Share", box=None, header_style="bold")
+    for name, title in PARTS.items():
+        if size := plain["parts"][f"{name}_bytes"]:
+            table.add_row(title, mib(size), f"{size / max(plain['total_bytes'], 1):.0%}")
+    table.add_row("[bold]Peak", f"[bold]{mib(plain['total_bytes'])}", _MOMENTS.get(plain["phase"], ""))
+    console.print(f"[bold]{escape(plain['config'])}[/] ({escape(plain['method'])})", highlight=False)
+    console.print(table)
+    for note in plain.get("notes", ()):
+        console.print(f"[dim]{escape(note)}", highlight=False)
+    for sentence in _sentences(plain):
+        console.print(escape(sentence), highlight=False)
+
+
+def _sentences(plain: dict[str, Any]) -> list[str]:
+    told = [plain["against_fp32"]] if plain.get("against_fp32") else []
+    if plain.get("host_bytes"):
+        told.append(f"{mib(plain['host_bytes'])} lie in the host's memory.")
+    size = plain["memory"]["device_bytes"]
+    if size is None:
+        return [*told, "Give the memory of a device to see whether it fits, for example --device 24GB."]
+    word = "fits" if plain["fits"] else "does not fit"
+    told.append(f"It {word} into {mib(size)} ({plain['memory']['from']}).")
+    if first := plain.get("first_change"):
+        after = "fits" if first["fits"] else "does not fit yet"
+        told.append(f"Change first: {first['change']} Then it needs {mib(first['total_bytes'])} and {after}.")
+    how = "by steps really made" if "search" in plain else "by the plan"
+    told.append(f"The largest batch {how}: {plain['largest_batch']} samples.")
+    for attempt in plain.get("search", {}).get("attempts", ()):
+        rate = "" if attempt["samples_per_s"] is None else f", {attempt['samples_per_s']:.4g} samples/s"
+        peak = "" if attempt["peak_bytes"] is None else f", peak {mib(attempt['peak_bytes'])}"
+        verdict = "fits" if attempt["fits"] else f"does not fit: {attempt['reason']}"
+        told.append(f"  batch {attempt['batch']}{peak}{rate}: {verdict}")
+    return told

@@ -1,0 +1,77 @@
+"""The ledger of a step that is run: its parts from a tracked step, its peak from the allocator's own events."""
+
+from __future__ import annotations
+
+import torch
+
+from precgui.config import RunConfig
+from precgui.engine import device as devices
+from precgui.engine.backend_flags import restored
+from precgui.engine.errors import EngineError
+from precgui.engine.memory import MemoryEvents, sizes_bytes
+from precgui.engine.profile.account import StepPeak, ledger, peak
+from precgui.engine.profile.one_step import StepParts, build_step, step, tracked
+from precgui.planner.ledger import Ledger
+
+BY_EVENTS = "measured: the allocator's events (profiler)"
+BY_CUDA = "measured: torch.cuda.max_memory_allocated"
+BY_TRACKER = "measured: tensors only"
+
+
+def measured_ledger(config: RunConfig) -> Ledger:
+    """The ledger of the second step of `config`, run here. Raises EngineError for what the user can mend or
+    what the model cannot do, and MemoryError when it does not fit."""
+    with restored():
+        devices.pin_threads(config.threads)
+        parts = build_step(config)
+        try:
+            return ledger_of(parts)
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, RuntimeError) and devices.is_out_of_memory(error):
+                raise MemoryError(devices.memory_told(error)) from error
+            line = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise EngineError(f"a step of this config fails: {line}") from error
+
+
+def ledger_of(parts: StepParts) -> Ledger:
+    """Three steps: one that makes the optimizer's state, one for the peak, one for whose it is."""
+    step(parts)
+    total, reserved, method = peak_bytes(parts)
+    with tracked(parts) as tracker:
+        step(parts, tracker)
+    trace = tracker.trace
+    found = peak(trace)
+    if total is None:
+        return ledger(trace, found, BY_TRACKER, ["buffers inside of kernels are not counted on this device"])
+    # what the tracker does not see lies inside of kernels
+    inside = max(0, total - found.total_bytes)
+    whole = ledger(trace, StepPeak(found.total_bytes + inside, found.place, inside), method)
+    if reserved > total:
+        whole.parts["fragmentation"] = reserved - total
+    return Ledger(
+        whole.parts, sum(whole.parts.values()), whole.phase, method, whole.owners, whole.timeline, whole.phases,
+        whole.notes,
+    )  # fmt: skip
+
+
+def peak_bytes(parts: StepParts) -> tuple[int | None, int, str]:
+    """The peak of a step in bytes, what the allocator had reserved, and how both were found."""
+    parts.optimizer.zero_grad(set_to_none=True)
+    if parts.device.type == "cuda":
+        torch.cuda.synchronize(parts.device)
+        torch.cuda.reset_peak_memory_stats(parts.device)
+        step(parts)
+        torch.cuda.synchronize(parts.device)
+        statistics = torch.cuda.memory_stats(parts.device)
+        return int(statistics["allocated_bytes.all.peak"]), int(statistics["reserved_bytes.all.peak"]), BY_CUDA
+    if parts.device.type != "cpu":
+        step(parts)
+        return None, 0, ""
+    held = sum(sizes_bytes({kind: list(named.values()) for kind, named in parts.held().items()}).values())
+    events = MemoryEvents()
+    events.start()
+    try:
+        step(parts)
+    finally:
+        inside = events.stop()
+    return None if inside is None else held + inside, 0, BY_EVENTS

@@ -1,0 +1,133 @@
+"""The plan of a config: its ledger before the run, whether it fits, the largest batch, and what to change first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import torch
+
+from precgui.config import RunConfig
+from precgui.engine import device as devices
+from precgui.engine.errors import EngineError
+from precgui.engine.profile.predict import predicted_ledger, with_batch
+from precgui.planner.ledger import Ledger, difference_sentence
+from precgui.planner.plan import MARGIN, usable_bytes
+
+
+def plan_config(config: RunConfig, size_bytes: int | None, *, alternatives: bool = True) -> dict[str, Any]:
+    """The plan as plain values, with the keys of `precgui plan --json`. `size_bytes` None: this machine's own memory.
+
+    Raises EngineError for what the user can mend.
+    """
+    found = predicted_ledger(config)
+    size, where = (size_bytes, "as given") if size_bytes is not None else machine_memory(config.device)
+    fits = found.total_bytes <= usable(size, given=size_bytes is not None, device=config.device)
+    plain = found.to_json()
+    plain["memory"] = {"device_bytes": size, "from": where, "margin": MARGIN}
+    plain["fits"] = fits
+    half = predicted_ledger(with_batch(config, max(1, config.data.batch_size // 2)))
+    limit = usable(size, given=size_bytes is not None, device=config.device)
+    plain["batch_size"] = config.data.batch_size
+    plain["largest_batch"] = carried_on(config.data.batch_size, found.total_bytes, half.total_bytes, limit)
+    if alternatives:
+        rows = [_row(change, settings, predicted, limit) for change, settings, predicted in _alternatives(config)]
+        plain["changes"] = rows
+        plain["first_change"] = None if fits else first(rows)
+        plain["against_fp32"] = _against_fp32(config, found)
+    return plain
+
+
+def usable(size: int, *, given: bool, device: str) -> int:
+    """Bytes that tensors may take; of the host's free memory all but the margin, since the process is there already."""
+    return usable_bytes(size) if given or device != "cpu" else int(size * (1 - MARGIN))
+
+
+def machine_memory(wanted: str) -> tuple[int, str]:
+    """Bytes of the device that a config names, and in words whose they are."""
+    device = devices.choose(wanted)
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory), devices.name(device)
+    return int(psutil.virtual_memory().available), "free memory of this machine"
+
+
+def carried_on(batch: int, total: int, half: int, limit: int) -> int:
+    """The largest batch whose peak is below the limit, from the peaks of a batch and of half of it, in a straight
+    line; 0 when not even one sample fits."""
+    small = max(1, batch // 2)
+    slope = (total - half) / (batch - small) if batch > small else total
+    if slope <= 0:
+        return batch
+    return max(0, int(batch + (limit - total) // slope))
+
+
+def _alternatives(config: RunConfig) -> Iterator[tuple[str, dict[str, Any], Ledger]]:
+    """Each thing that can be changed alone, by what it costs, with the ledger after it."""
+    train, batch = config.train, config.data.batch_size
+    changed: list[tuple[str, dict[str, Any], Callable[[], RunConfig]]] = []
+    if config.precision in ("fp64", "fp32", "tf32"):
+        changed.append(_change("Train with autocast to BF16.", {"precision": "bf16-amp"}, config))
+    if batch > 1:
+        settings = {"data.batch_size": -(-batch // 2), "train.accumulation": 2 * train.accumulation}
+        changed.append(_change("Halve the batch and accumulate twice as often: the same step.", settings, config))
+    if not train.checkpointing:
+        sentence = "Compute activations again in the backward pass: about a third more time."
+        changed.append(_change(sentence, {"train.checkpointing": True}, config))
+    if config.precision in ("fp64", "fp32", "tf32", "bf16-amp"):
+        sentence = "Keep weights, gradients and optimizer state in BF16, rounded stochastically: check the accuracy."
+        changed.append(_change(sentence, {"precision": "bf16-sr"}, config))
+    for sentence, settings, make in changed:
+        try:
+            yield sentence, settings, predicted_ledger(make())
+        except EngineError:
+            continue  # a model without blocks has no checkpoints
+
+
+def _change(
+    sentence: str, settings: dict[str, Any], config: RunConfig
+) -> tuple[str, dict[str, Any], Callable[[], RunConfig]]:
+    def make() -> RunConfig:
+        tree = config.model_dump()
+        for path, value in settings.items():
+            *parents, last = path.split(".")
+            place = tree
+            for parent in parents:
+                place = place[parent]
+            place[last] = value
+        return RunConfig.model_validate(tree)
+
+    return sentence, settings, make
+
+
+def _row(sentence: str, settings: dict[str, Any], predicted: Ledger, limit: int) -> dict[str, Any]:
+    return {
+        "change": sentence,
+        "settings": settings,
+        "total_bytes": predicted.total_bytes,
+        "fits": predicted.total_bytes <= limit,
+    }
+
+
+def first(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The first row that fits, else the one that needs least; None without rows."""
+    fitting = [row for row in rows if row["fits"]]
+    return fitting[0] if fitting else min(rows, key=lambda row: int(row["total_bytes"]), default=None)
+
+
+def _against_fp32(config: RunConfig, found: Ledger) -> str | None:
+    if config.precision == "fp32":
+        return None
+    try:
+        fp32 = predicted_ledger(config.model_copy(update={"precision": "fp32"}))
+    except EngineError:
+        return None
+    return difference_sentence(fp32, found, config.precision)
+
+
+def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any], size_bytes: int | None = None) -> None:
+    """Task of a child process: emits the plan, or the sentence of what is wrong with the config."""
+    try:
+        emit({"kind": "plan", "plan": plan_config(RunConfig.model_validate(config), size_bytes)})
+    except (EngineError, MemoryError) as error:
+        emit({"kind": "fault", "message": str(error)})

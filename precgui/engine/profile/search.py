@@ -1,0 +1,192 @@
+"""The largest batch that fits, found by steps that are really made, each in a child process that may die.
+
+The size is doubled until a step does not fit, then bisected. The process that asks never takes the memory itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import torch
+
+from precgui.config import RunConfig
+from precgui.engine import device as devices
+from precgui.engine.backend_flags import restored
+from precgui.engine.errors import EngineError
+from precgui.engine.profile.measure import peak_bytes
+from precgui.engine.profile.one_step import build_step, step
+
+_TIMED_S, _MOST_STEPS = 0.5, 20
+_LONGEST_S = 120.0  # one attempt
+_DONE_WITHIN = 1 / 16  # the bisection ends when the next size is that close
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One batch size: whether its step fits, its peak and its rate (None where it failed), and why it failed."""
+
+    batch: int
+    fits: bool
+    peak_bytes: int | None = None
+    samples_per_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LargestBatch:
+    """`batch` is the largest size that was tried and fits, 0 when none does; attempts are in the order of trial."""
+
+    batch: int
+    limit_bytes: int
+    attempts: tuple[Attempt, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def largest_batch(
+    config: RunConfig,
+    limit_bytes: int,
+    emit: Callable[[Attempt], None] = lambda _: None,
+    stopped: Callable[[], bool] = lambda: False,
+    most: int = 1 << 16,
+) -> LargestBatch:
+    """Search from the batch of `config` on. `limit_bytes` is what the step may take; a GPU out of memory ends an
+    attempt before that. A size that the data set does not fill is not tried (`most` at most)."""
+    attempts: list[Attempt] = []
+    with Child(config) as child:
+        for batch in _sizes(config.data.batch_size, most, lambda: attempts[-1].fits):
+            if stopped():
+                break
+            attempts.append(_judged(child.attempt(batch), limit_bytes))
+            emit(attempts[-1])
+    return LargestBatch(max((a.batch for a in attempts if a.fits), default=0), limit_bytes, tuple(attempts))
+
+
+def _judged(attempt: Attempt, limit_bytes: int) -> Attempt:
+    if attempt.fits and attempt.peak_bytes is not None and attempt.peak_bytes > limit_bytes:
+        reason = "its peak is above the limit"
+        return Attempt(attempt.batch, False, attempt.peak_bytes, attempt.samples_per_s, reason)
+    return attempt
+
+
+def _sizes(start: int, most: int, fitted: Callable[[], bool]) -> Iterator[int]:
+    """Sizes to try, `fitted` tells of the last: halved until one fits, doubled until one does not, then bisected."""
+    low, high, size = 0, most + 1, start
+    while low == 0 or (high > most and low < most):
+        yield size
+        if fitted():
+            low = size
+        else:
+            high = size
+        if (low == 0 and size == 1) or (high <= most and low):
+            break
+        size = min(2 * low, most) if low else size // 2
+    while low and high - low > max(1, low * _DONE_WITHIN):
+        middle = (low + high) // 2
+        middle = middle // 8 * 8 if middle // 8 * 8 > low else middle
+        yield middle
+        low, high = (middle, high) if fitted() else (low, middle)
+
+
+class Child:
+    """A process that tries one size after the other; one that dies is replaced, and its size does not fit."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config.model_dump()
+        self._context = multiprocessing.get_context("spawn")
+        self._process: SpawnProcess | None = None
+        self._pipe: Connection | None = None
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def attempt(self, batch: int) -> Attempt:
+        """The result of one step of that size. Raises EngineError for what the user can mend."""
+        pipe = self._pipe or self._begin()
+        try:
+            pipe.send(batch)
+            if not pipe.poll(_LONGEST_S):
+                self._end()
+                return Attempt(batch, False, reason=f"a step took longer than {_LONGEST_S:.0f} s")
+            found = pipe.recv()
+        except (EOFError, OSError):
+            self._end()
+            return Attempt(batch, False, reason="the process was killed: the system was probably out of memory")
+        if isinstance(found, str):
+            raise EngineError(found)
+        return Attempt(**found)
+
+    def _begin(self) -> Connection:
+        self._pipe, far = self._context.Pipe()
+        self._process = self._context.Process(target=serve_attempts, args=(far, self._config), daemon=True)
+        self._process.start()
+        far.close()
+        return self._pipe
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process = self._pipe = None
+
+
+def serve_attempts(pipe: Connection, config: dict[str, Any]) -> None:
+    """The inside of the child: a batch size in, an attempt out, until the pipe closes."""
+    while True:
+        try:
+            batch = int(pipe.recv())
+        except (EOFError, OSError):
+            return
+        tree = config | {"data": config["data"] | {"batch_size": batch}}
+        try:
+            pipe.send(asdict(try_batch(RunConfig.model_validate(tree))))
+        except EngineError as error:
+            pipe.send(str(error))
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def try_batch(config: RunConfig) -> Attempt:
+    """One size in this process: the peak of a step and the median rate of some more."""
+    batch = config.data.batch_size
+    with restored():
+        devices.pin_threads(config.threads)
+        try:
+            parts = build_step(config)
+            filled = len(parts.batches[0][1])
+            if filled < batch:
+                return Attempt(batch, False, reason=f"the data set fills {filled} samples only")
+            step(parts)
+            total = peak_bytes(parts)[0]
+            seconds = _step_s(parts)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not devices.is_out_of_memory(error):
+                raise
+            return Attempt(batch, False, reason=devices.memory_told(RuntimeError(str(error))))
+    return Attempt(batch, True, total, batch * config.train.accumulation / seconds)
+
+
+def _step_s(parts: Any) -> float:
+    times: list[float] = []
+    end = time.perf_counter() + _TIMED_S
+    while len(times) < 2 or (time.perf_counter() < end and len(times) < _MOST_STEPS):
+        begin = time.perf_counter()
+        step(parts)
+        devices.synchronize(parts.device)
+        times.append(time.perf_counter() - begin)
+    return sorted(times)[len(times) // 2]

@@ -1,0 +1,118 @@
+"""The ledger of a step's memory: parts that add up to its peak, who owns them, and two ledgers side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+PARTS = {
+    "weights": "Weights and buffers",
+    "gradients": "Gradients",
+    "optimizer": "Optimizer state",
+    "master": "FP32 master weights",
+    "activations": "Activations kept for the backward pass",
+    "cast_cache": "Weights that autocast holds as 16-bit copies",
+    "temporary": "Temporaries",
+    "batch": "Batch",
+    "fragmentation": "Reserved by the allocator and not in use",
+}
+RESIDUAL_LIMIT = 0.10  # of the measured peak: more than this unexplained is a finding
+_MOST_OWNERS = 40  # modules with their activations, and tensors alive at the peak, that a ledger keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Memory of one part that one module holds at the peak; `tensors` blocks, the largest is of `shape`."""
+
+    part: str
+    module: str
+    size_bytes: int
+    tensors: int = 1
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    operation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """`parts` by name add up to `total_bytes`, the peak. `phase` is the moment of the peak: forward, backward, update.
+
+    `method` says how it was found, `notes` what it does not hold. `timeline` is (event number, bytes) over the step,
+    thinned to the extremes of each stretch; `phases` gives the event number at which each phase begins.
+    """
+
+    parts: dict[str, int]
+    total_bytes: int
+    phase: str
+    method: str
+    owners: tuple[Owner, ...] = ()
+    timeline: tuple[tuple[int, int], ...] = ()
+    phases: tuple[tuple[str, int], ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, with the keys of `precgui plan --json` (`weights_bytes` ... under `parts`)."""
+        plain = asdict(self)
+        plain["parts"] = {f"{name}_bytes": self.parts.get(name, 0) for name in PARTS}
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Ledger:
+        """The ledger that `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+        return cls(
+            parts={name: int(plain["parts"].get(f"{name}_bytes", 0)) for name in PARTS},
+            total_bytes=int(plain["total_bytes"]),
+            phase=str(plain["phase"]),
+            method=str(plain["method"]),
+            owners=tuple(_owner(row) for row in plain.get("owners", ())),
+            timeline=tuple((int(place), int(size)) for place, size in plain.get("timeline", ())),
+            phases=tuple((str(name), int(place)) for name, place in plain.get("phases", ())),
+            notes=tuple(str(note) for note in plain.get("notes", ())),
+        )
+
+
+def _owner(row: Mapping[str, Any]) -> Owner:
+    return Owner(
+        str(row["part"]), str(row["module"]), int(row["size_bytes"]), int(row["tensors"]), str(row["dtype"]),
+        tuple(int(size) for size in row["shape"]), str(row["operation"]),
+    )  # fmt: skip
+
+
+def largest_owners(owners: Sequence[Owner], most: int = _MOST_OWNERS) -> tuple[Owner, ...]:
+    """The largest ones, and one for each part that sums up the rest."""
+    ordered = sorted(owners, key=lambda owner: -owner.size_bytes)
+    rest: dict[str, tuple[int, int]] = {}
+    for owner in ordered[most:]:
+        size, count = rest.get(owner.part, (0, 0))
+        rest[owner.part] = size + owner.size_bytes, count + owner.tensors
+    return (*ordered[:most], *(Owner(part, "(others)", size, count) for part, (size, count) in rest.items()))
+
+
+def residual(predicted: Ledger, measured: Ledger) -> float:
+    """(measured - predicted) / measured: the share of the peak that the prediction does not hold."""
+    return (measured.total_bytes - predicted.total_bytes) / max(measured.total_bytes, 1)
+
+
+def difference_sentence(fp32: Ledger, other: Ledger, name: str) -> str:
+    """Why the step needs so much more or less memory in precision `name` than in FP32, in one sentence."""
+    ratio = other.total_bytes / max(fp32.total_bytes, 1)
+    changes = {part: other.parts.get(part, 0) - fp32.parts.get(part, 0) for part in PARTS}
+    least = 0.01 * fp32.total_bytes
+    ordered = sorted((c for c in changes.items() if abs(c[1]) >= least), key=lambda c: -abs(c[1]))
+    if not ordered:
+        return f"{name} needs {ratio:.2f} times the memory of fp32: no part of the ledger changes by 1 % or more."
+    told = ", ".join(f"{PARTS[part].lower()} {'+' if size > 0 else '-'}{mib(abs(size))}" for part, size in ordered)
+    return f"{name} needs {ratio:.2f} times the memory of fp32: {told}."
+
+
+def mib(size_bytes: float) -> str:
+    """Bytes as text in the binary unit that suits them."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(size_bytes) >= size:
+            return (
+                f"{size_bytes / size:.3g} {unit}"
+                if abs(size_bytes) < 1000 * size
+                else f"{size_bytes / size:.0f} {unit}"
+            )
+    return f"{size_bytes:.0f} bytes"
