@@ -6,6 +6,7 @@ They cross a process border, so every field holds built-in types only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -25,7 +26,10 @@ IncidentKind = Literal[
     "note",
 ]
 
-TENSOR_KINDS = ("gradient", "weight", "update", "optimizer", "activation", "activation_gradient")
+TENSOR_KINDS = (
+    "gradient", "weight", "update", "optimizer", "activation", "activation_gradient",
+    "buffer", "ema",  # running statistics; copies of the weights, such as their moving average
+)  # fmt: skip
 # Of the finite elements: amax, amin_nonzero (NaN when there are none), mean, rms, l2; then counts; then shares of 1.
 TENSOR_STATS = (
     "amax", "amin_nonzero", "mean", "rms", "l2", "zeros", "nan", "pos_inf", "neg_inf", "count",
@@ -60,11 +64,55 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleInfo:
+    """A module of the model. `type` is its class with the Python module it is from: `torch.nn.modules.linear.Linear`.
+
+    `forward_order` is its place, from 0, among the modules in the order in which they returned in the first step, -1
+    where it did not run or nobody looked. The name of the model itself is ''.
+    """
+
+    name: str
+    type: str
+    forward_order: int = -1
+
+
+ParameterRole = Literal["parameter", "buffer", "ema"]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterInfo:
+    """A parameter, a buffer, or a copy of weights that is kept beside them (`ema`), as it was in the first step.
+
+    `dtype` is a name of a format where it has one (`bf16`), else torch's (`int64`). `updated` says that an optimizer
+    updates it. `backward_order` is its place, from 0, in the order in which the first backward pass completed
+    gradients, -1 where it got none or nobody looked. A parameter with several names is told under the first one.
+    """
+
+    name: str
+    role: ParameterRole
+    dtype: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    updated: bool
+    backward_order: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescribed:
+    """The modules and parameters of the model, once, after the first step (before the end in a run without one)."""
+
+    time_s: float
+    modules: tuple[ModuleInfo, ...]
+    parameters: tuple[ParameterInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepDone:
     """One optimiser step asked for; a skipped step is still a step.
 
     `loss` and `grad_norm` are unscaled and may be NaN or Inf. `scale` is the loss scale used in this step
     (1.0 without loss scaling). `memory_bytes` is the peak of the device's allocator, NaN when not measured.
+    `backward_passes` and `optimizer_steps` are how many of each ran in the step, NaN when not counted.
     """
 
     step: int
@@ -78,6 +126,8 @@ class StepDone:
     data_s: float
     samples: int
     memory_bytes: float
+    backward_passes: float = math.nan
+    optimizer_steps: float = math.nan
 
 
 NO_METRIC = "none"  # the name of the metric of a task that gives no score
@@ -156,6 +206,8 @@ class TensorStats:
 
     `stats` are float64 [tensor, TENSOR_STATS] and `exponents` uint32 [tensor, EXPONENT_BINS] as bytes: how many of the
     elements looked at have which FP32 exponent field. Of tensor t, one of `strides[t]` blocks was looked at.
+    `dtypes` are those of the tensors, as `ParameterInfo` names them; empty when not told. Weights of step 0 are those
+    before the first update.
     """
 
     step: int
@@ -165,6 +217,7 @@ class TensorStats:
     strides: tuple[int, ...]
     stats: bytes
     exponents: bytes
+    dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,5 +230,8 @@ class RunEnded:
     details: str = ""
 
 
-Event = RunStarted | Facts | StepDone | Evaluated | PowerRead | DeviceRead | Incident | TensorStats | RunEnded
+Event = (
+    RunStarted | Facts | ModelDescribed | StepDone | Evaluated
+    | PowerRead | DeviceRead | Incident | TensorStats | RunEnded
+)  # fmt: skip
 Emit = Callable[[Event], None]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
+from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.run import Run
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory
@@ -103,6 +104,9 @@ class BaselineComparison:
 
     def events(self, kind: str | None = None) -> list[Incident]:
         return self._run.events(kind)
+
+    def model(self) -> RecordedModel:
+        return self._run.model()
 
     def tensors(self) -> Mapping[str, TensorHistory]:
         return self._run.tensors()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, fields
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ def about(run: SavedRun) -> dict[str, Any]:
         "machine": run.machine,
         "environment": run.environment,
         "summary": run.summary,
+        "model": asdict(run.model()),
     }
     return {key: plain(value) for key, value in known.items()}
 

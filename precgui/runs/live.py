@@ -20,6 +20,7 @@ from precgui.events import (
     Event,
     Facts,
     Incident,
+    ModelDescribed,
     PowerRead,
     RunEnded,
     RunStarted,
@@ -39,6 +40,7 @@ from precgui.runs.file.columns import (
     step_matrix,
 )
 from precgui.runs.growable import GrowableArray, Values
+from precgui.runs.recorded_model import NOT_YET, RecordedModel
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.overview import Overview
 from precgui.runs.tensors.record import Names, TensorHistory, tensor_rows
@@ -60,6 +62,7 @@ class LiveTensors:
         self._take = 1
         self._came = 0
         self.overview = Overview()
+        self.dtypes: dict[str, str] = {}
 
     @property
     def thinned(self) -> float:
@@ -75,6 +78,7 @@ class LiveTensors:
     def extend(self, events: Sequence[TensorStats]) -> None:
         for event in events:
             self._came += 1
+            self.dtypes.update(zip(event.names, event.dtypes, strict=False))
             row = tensor_rows([event], self._names)
             self.overview.add(row["step"], row["stats"], row["exponents"], row["stride"])
             if self._came % self._take == 0:
@@ -139,6 +143,7 @@ class LiveRun:
         self._power: dict[str, dict[str, GrowableArray]] = {}
         self._state: dict[str, dict[str, GrowableArray]] = {}
         self._incidents: list[Incident] = []
+        self._model = RecordedModel(unavailable=NOT_YET)
         names = Names()
         self._tensors = {kind: LiveTensors(names) for kind in TENSOR_KINDS}
 
@@ -178,6 +183,8 @@ class LiveRun:
             self._start(started)
         for facts in of[Facts]:
             self.environment = {**self.environment, **facts.values}
+        for described in of[ModelDescribed]:
+            self._model = RecordedModel(described.modules, described.parameters)
         if steps := of[StepDone]:
             _append(self._tables["steps"], STEP_COLUMNS, step_matrix(steps))
         if evaluations := of[Evaluated]:
@@ -215,6 +222,9 @@ class LiveRun:
 
     def events(self, kind: str | None = None) -> list[Incident]:
         return [event for event in self._incidents if kind is None or event.kind == kind]
+
+    def model(self) -> RecordedModel:
+        return self._model
 
     def tensors(self) -> dict[str, TensorHistory]:
         """Per kind of tensor what has come so far; of a long run, each second row, or fourth ... (see LiveTensors)."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
+from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.signals import Axis, Series
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ class Run(Protocol):
     def state_devices(self) -> list[str]: ...
 
     def events(self, kind: str | None = None) -> list[Incident]: ...
+
+    def model(self) -> RecordedModel:
+        """Modules with their classes, parameters, buffers and copies of weights; or why they are not available."""
+        ...
 
     def tensors(self) -> Mapping[str, TensorHistory]:
         """Per kind of tensor (TENSOR_KINDS) what was recorded of it; only kinds with rows."""

@@ -15,7 +15,11 @@ Axis = Literal["step", "time_s"]
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 # Signals recorded at every step, in the order of the file. `step` and `time_s` are the axes.
-STEP_SIGNALS = ("loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes")
+# The last two are not in files of early versions and then NaN.
+STEP_SIGNALS = (
+    "loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes",
+    "backward_passes", "optimizer_steps",
+)  # fmt: skip
 EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
 POWER_SIGNALS = ("power_w", "energy_j")
 # What the devices did, read twice a second; the fields of `events.DeviceRead`.

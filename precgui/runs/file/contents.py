@@ -97,7 +97,8 @@ class RunFileView:
             self._rows[table] = 0  # of an older version
         if table not in self._rows:
             spec = TABLES[table]
-            columns = [self._dataset(spec.dataset_path(table, column)) for column in spec.columns]
+            paths = [spec.dataset_path(table, name) for name in spec.columns if not self._is_absent(table, name)]
+            columns = [self._dataset(path) for path in paths]
             lengths = [safe_hdf5.length(column) for column in columns if column is not None]
             counted = self.counters()
             if counted:
@@ -109,6 +110,8 @@ class RunFileView:
         """Rows of a column in the type of the schema; fewer where the file is damaged: the table then ends there."""
         spec = TABLES[table].columns[column]
         path = TABLES[table].dataset_path(table, column)
+        if self._is_absent(table, column):
+            return np.full((max(stop - start, 0), *spec.row), np.nan, spec.dtype)
         item = self._dataset(path)
         values = np.empty((0, *spec.row), spec.dtype)
         if item is not None:
@@ -137,6 +140,11 @@ class RunFileView:
             except Unusable as reason:
                 self.note(path, f"/{path} {reason}.")
         return np.zeros((len(places), *spec.row), spec.dtype)
+
+    def _is_absent(self, table: str, column: str) -> bool:
+        """Whether the file is of an older version, which did not have this column of its table."""
+        path = TABLES[table].dataset_path(table, column)
+        return TABLES[table].columns[column].late and not safe_hdf5.has(self.file, path)
 
     def _stored(self, path: str, item: h5py.Dataset) -> int:
         """What a dataset takes, asked once while the file is as it is. Raises Unusable."""

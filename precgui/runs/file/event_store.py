@@ -21,6 +21,7 @@ from precgui.events import (
     Event,
     Facts,
     Incident,
+    ModelDescribed,
     PowerRead,
     RunEnded,
     RunStarted,
@@ -34,8 +35,9 @@ from precgui.runs.file.contents import RunFileView
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES, tensor_room
 from precgui.runs.file.table_file import Columns, TableFile
+from precgui.runs.recorded_model import model_columns
 from precgui.runs.summary import summarise
-from precgui.runs.tensors.record import Names, tensor_rows
+from precgui.runs.tensors.record import Dtypes, Names, tensor_rows
 
 ABANDONED = "The recording was closed before the run had ended."
 
@@ -64,7 +66,7 @@ class EventStore:
             raise
         self._sensors: dict[str, int] = {}
         self._devices: dict[str, int] = {}
-        self._names = Names()
+        self._names, self._dtypes = Names(), Dtypes()
         self._told_left_out = 0
         self._started: dict[str, Any] = {}
         self._last_time_s, self._last_step = 0.0, 0
@@ -128,7 +130,7 @@ class EventStore:
             if new is not None:
                 new.discard()
             return
-        self.file, self._names = new, Names(new.tensor_room)
+        self.file, self._names, self._dtypes = new, Names(new.tensor_room), Dtypes()
         old.close()
 
     def _left_out(self) -> list[Incident]:
@@ -184,6 +186,9 @@ class EventStore:
         if states:
             of, names = _indices(states, self._devices, "power/state/names")
             batch |= {"power/state": {"device": of, **columns.state_columns(states)}, "power/state/names": {"": names}}
+        for event in events:
+            if isinstance(event, ModelDescribed):
+                batch |= model_columns(event)
         return batch | self._events(incidents) | self._tensors(events)
 
     def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:
@@ -201,7 +206,12 @@ class EventStore:
             return {}
         known = len(self._names.places)
         tables: dict[str, Columns] = {f"tensors/{kind}": tensor_rows(own, self._names) for kind, own in of.items()}
-        return tables | {"tensors/names": {"": _texts(list(self._names.places)[known:], "tensors/names")}}
+        tables["tensors/names"] = {"": _texts(list(self._names.places)[known:], "tensors/names")}
+        if rows := self._dtypes.new_rows([event for own in of.values() for event in own], self._names):
+            kinds = TABLES["tensors/dtypes"].columns
+            columns = {name: np.array(values, kinds[name].dtype) for name, values in rows.items()}
+            tables["tensors/dtypes"] = columns
+        return tables
 
 
 def _indices(

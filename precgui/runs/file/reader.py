@@ -18,6 +18,7 @@ from precgui.runs.file.contents import RunFileView, decoded
 from precgui.runs.file.schema import SCHEMA, STATUS
 from precgui.runs.file.user_notes import read_notes
 from precgui.runs.growable import GrowableArray, Values
+from precgui.runs.recorded_model import RecordedModel, read_model
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory, tensor_records
 
@@ -196,6 +197,10 @@ class SavedRun:
         if known < rows:
             self._events += [self._incident(row) for row in self._contents.read("events", "", known, rows)]
         return [event for event in self._events if kind is None or event.kind == kind]
+
+    def model(self) -> RecordedModel:
+        """Modules and parameters; `unavailable` says why there are none."""
+        return read_model(self._contents, running=self.status == "running")
 
     def tensors(self) -> dict[str, TensorHistory]:
         """Per kind of tensor what was recorded of it, read when asked for; empty when nothing was."""

@@ -103,6 +103,14 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     return _plain(item)
 
 
+def has(file: h5py.File, name: str) -> bool:
+    """Whether anything lies at the path, usable or not."""
+    try:
+        return name in file
+    except FAULTS:
+        return True
+
+
 def _plain(item: Any) -> h5py.Dataset:
     if not isinstance(item, h5py.Dataset):
         raise Unusable("is not a dataset")

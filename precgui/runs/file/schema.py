@@ -66,6 +66,7 @@ class Column:
     row: tuple[int, ...] = ()
     packing: Literal["", "deflate", "shuffle"] = ""
     chunk_rows: int = 0  # 0: as the table says
+    late: bool = False  # not in the files of older versions, where its rows are NaN
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def tensor_room(tensors: int) -> int:
     return -(-(4 * tensors + 256) // TENSORS_IN_CHUNK) * TENSORS_IN_CHUNK if tensors else 0
 
 
-def _tensor_table() -> Table:
+def _tensor_table(late: bool = False) -> Table:
     """A table whose tensor axis grows, too, up to a limit that is known when the file is made.
 
     With one axis without a limit HDF5 keeps its chunks in an extensible array, whose parts stay where they are; with
@@ -129,15 +130,19 @@ def _tensor_table() -> Table:
             "exponents": Column(np.dtype("<u4"), (0, EXPONENT_BINS), "shuffle"),
         },
         chunk_rows=1,
+        late=late,
     )
 
 
 _STEP_TYPES = {"skipped": _U1, "samples": _I8}
+_LATE_STEPS = {"backward_passes", "optimizer_steps"}
+_LATE_KINDS = {"buffer", "ema"}
+_NAME, _DTYPE = text_type(200), text_type(24)
 
 TABLES: dict[str, Table] = {
     "steps": Table(
         {"step": Column(_I8), "time_s": Column(_F8)}
-        | {name: Column(_STEP_TYPES.get(name, _F8)) for name in STEP_SIGNALS}
+        | {name: Column(_STEP_TYPES.get(name, _F8), late=name in _LATE_STEPS) for name in STEP_SIGNALS}
     ),
     "evaluation": Table(
         {
@@ -155,6 +160,29 @@ TABLES: dict[str, Table] = {
     "power/state/names": _one(text_type(128), 8, late=True),
     "events": _one(EVENT_ROW, 64),
     "texts": _one(_U1, 4096),  # messages too long for their row
-    "tensors/names": _one(text_type(200), 64),
-    **{f"tensors/{kind}": _tensor_table() for kind in TENSOR_KINDS},
+    "tensors/names": _one(_NAME, 64),
+    **{f"tensors/{kind}": _tensor_table(kind in _LATE_KINDS) for kind in TENSOR_KINDS},
+    "tensors/dtypes": Table(  # a row for each kind and tensor, and another one when the dtype changes
+        {"step": Column(_I8), "kind": Column(text_type(24)), "tensor": Column(_I8), "dtype": Column(_DTYPE)},
+        chunk_rows=64,
+        late=True,
+    ),
+    "model/modules": Table(
+        {"name": Column(_NAME), "type": Column(text_type(160)), "forward_order": Column(_I8)},
+        chunk_rows=64,
+        late=True,
+    ),
+    "model/parameters": Table(
+        {
+            "name": Column(_NAME),
+            "role": Column(text_type(12)),
+            "dtype": Column(_DTYPE),
+            "shape": Column(text_type(64)),  # such as 64x3x7x7, empty for a single number
+            "requires_grad": Column(_U1),
+            "updated": Column(_U1),
+            "backward_order": Column(_I8),
+        },
+        chunk_rows=64,
+        late=True,
+    ),
 }

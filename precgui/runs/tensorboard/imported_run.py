@@ -14,6 +14,7 @@ from precgui.config import RunConfig
 from precgui.events import Incident, Status
 from precgui.runs import signals
 from precgui.runs.file.schema import TABLES
+from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory
 
@@ -99,6 +100,9 @@ class ImportedRun:
                      f"the loss is {loss[row]}")
             for row in np.flatnonzero(~np.isfinite(loss)).tolist()
         ]  # fmt: skip
+
+    def model(self) -> RecordedModel:
+        return RecordedModel(unavailable="event files hold scalars only")
 
     def tensors(self) -> dict[str, TensorHistory]:
         return {}

@@ -52,6 +52,30 @@ class Names:
         return self._axes[names]
 
 
+class Dtypes:
+    """The dtype of each tensor of each kind, as events tell it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], str] = {}
+        self._latest: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+
+    def new_rows(self, events: Sequence[TensorStats], names: Names) -> dict[str, list[Any]]:
+        """Rows of `/tensors/dtypes` for tensors that are new or have changed their dtype, as lists; {} for none."""
+        rows: dict[str, list[Any]] = {"step": [], "kind": [], "tensor": [], "dtype": []}
+        for event in events:
+            given = event.names, event.dtypes
+            if not event.dtypes or self._latest.get(event.kind) == given:
+                continue
+            self._latest[event.kind] = given
+            kept, places = names.axis(event.names)
+            for place, dtype in zip(places.tolist(), np.array(event.dtypes, object)[kept], strict=True):
+                if self._known.get((event.kind, place)) != dtype:
+                    self._known[event.kind, place] = dtype
+                    for column, value in zip(rows.values(), (event.step, event.kind, place, dtype), strict=True):
+                        column.append(value)
+        return rows if rows["step"] else {}
+
+
 def tensor_rows(events: Sequence[TensorStats], names: Names) -> dict[str, NDArray[Any]]:
     """Events of one kind as columns of its table; tensors that an event does not name have a count of 0."""
     axes = [names.axis(event.names) for event in events]
@@ -75,6 +99,11 @@ class StatisticsSource(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]: ...
+    @property
+    def dtypes(self) -> Mapping[str, str]:
+        """The latest dtype of each tensor by name; empty where none is recorded."""
+        ...
+
     @property
     def overview(self) -> Overview | None:
         """All rows, where they were added up as they came; else None."""
@@ -102,6 +131,10 @@ class TensorHistory:
 
     def __len__(self) -> int:
         return self._rows
+
+    def dtype(self, name: str) -> str | None:
+        """The dtype of a tensor of this kind, a name of a format where it has one (`bf16`); None: not recorded."""
+        return self._source.dtypes.get(name)
 
     @property
     def overview(self) -> Overview | None:
@@ -173,6 +206,7 @@ class _StoredRows:
     table: str
     names: tuple[str, ...]
     contents: RunFileView
+    dtypes: Mapping[str, str]
 
     @property
     def overview(self) -> None:
@@ -192,5 +226,17 @@ def tensor_records(contents: RunFileView) -> dict[str, TensorHistory]:
     """A record for each kind of which something was recorded."""
     count = contents.rows("tensors/names")
     names = tuple(decoded(name) for name in contents.read("tensors/names", "", 0, count))
-    sources = {kind: _StoredRows(f"tensors/{kind}", names, contents) for kind in TENSOR_KINDS}
+    dtypes = _stored_dtypes(contents, names)
+    sources = {kind: _StoredRows(f"tensors/{kind}", names, contents, dtypes[kind]) for kind in TENSOR_KINDS}
     return {kind: TensorHistory(kind, source, len(source)) for kind, source in sources.items() if len(source)}
+
+
+def _stored_dtypes(contents: RunFileView, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Per kind the latest dtype of each tensor; empty in files of older versions."""
+    found: dict[str, dict[str, str]] = {kind: {} for kind in TENSOR_KINDS}
+    rows = contents.rows("tensors/dtypes")
+    columns = (contents.read("tensors/dtypes", name, 0, rows) for name in ("kind", "tensor", "dtype"))
+    for kind, tensor, dtype in zip(*columns, strict=False) if rows else ():
+        if decoded(kind) in found and 0 <= tensor < len(names):
+            found[decoded(kind)][names[tensor]] = decoded(dtype)
+    return found

@@ -1,0 +1,43 @@
+"""Facts that a run records about itself beside its tables: what ran, under which switches, and with which scaler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from precgui.config import OWN_LOOP
+from precgui.hardware.readings import Absent, Maybe
+from precgui.runs.run import Run
+
+# What is recorded under each name is in docs/run-file.md, "Facts about the first step".
+_REASONS = {
+    "precision": "the precision is what the config asked for",
+    "autocast": "nobody looked for autocast",
+    "scaler": "no loss scaler was given to the recorder",
+    "census": "the operations of the first step were not counted",
+    "certificate": "the products of this device were not tried",
+    "record": "the run recorded no tensors, or has not ended",
+}
+FACTS = tuple(_REASONS)
+
+
+def fact(run: Run, name: str) -> Maybe[Mapping[str, Any]]:
+    """One of FACTS as the run recorded it, or why it is not there. Raises KeyError for another name."""
+    reason = _REASONS[name]
+    found = run.environment.get(name)
+    if isinstance(found, Mapping):
+        unavailable = found.get("unavailable")
+        return found if unavailable is None else Absent(str(unavailable))
+    if run.status == "imported":
+        return Absent("event files hold scalars only")
+    if run.config.task != OWN_LOOP and name in ("precision", "autocast", "scaler"):
+        return Absent("the run was trained by precgui, as its config says")
+    return Absent(f"{reason}, or the file is of an early version")
+
+
+def measurement_counts(run: Run) -> dict[str, int]:
+    """How often each kind of tensor was measured, by the account at the end of the run; {} before. Files of early
+    versions call it `looks`."""
+    record = fact(run, "record")
+    counts = {} if isinstance(record, Absent) else record.get("measurements", record.get("looks"))
+    return {str(kind): int(count) for kind, count in counts.items()} if isinstance(counts, Mapping) else {}
