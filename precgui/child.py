@@ -28,7 +28,7 @@ MAX_WAITING = 500_000  # events, when the window does not read
 
 @dataclass(frozen=True, slots=True)
 class ChildTask:
-    """What a child is asked to do: `task` names a function "module:name" of precgui, called with `arguments`."""
+    """The task of a child process: `task` names a function "module:name" of precgui, called with `arguments`."""
 
     task: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -148,7 +148,7 @@ def _obey(connection: Connection, control: StopToken, outbox: EventPipe, done: t
 
 
 def _redirect_output(path: Path) -> None:
-    """What is printed, by C libraries too, goes to a file: the last words when the process dies.
+    """Redirects standard output and error, of C libraries too, to a file: the last words when the process dies.
 
     The window has it open and needs its name no longer. On Windows it keeps it, and the window takes it away.
     """

@@ -1,4 +1,4 @@
-"""What a run says while it works: small frozen messages, one union.
+"""The events of a run: small frozen messages, one union.
 
 The engine emits them, the writer keeps them, a live run collects them, the window shows them.
 They cross a process border, so every field holds built-in types only.
@@ -57,7 +57,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the engine learned about the run after its start; `values` joins `RunStarted.engine`."""
+    """Facts that the engine learned after the start of the run; `values` joins `RunStarted.engine`."""
 
     time_s: float
     values: Mapping[str, Any]
@@ -111,7 +111,8 @@ class StepDone:
     """One optimiser step asked for; a skipped step is still a step.
 
     `loss` and `grad_norm` are unscaled and may be NaN or Inf. `scale` is the loss scale used in this step
-    (1.0 without loss scaling). `memory_bytes` is the peak of the device's allocator, NaN when not measured.
+    (1.0 without loss scaling). `memory_bytes` is the peak of the device's allocator, NaN when not measured. `cpu_s` is
+    the CPU time of the process, all threads, between begin and end of the step, NaN when not measured.
     `backward_passes` and `optimizer_steps` are how many of each ran in the step, NaN when not counted.
     """
 
@@ -128,6 +129,7 @@ class StepDone:
     memory_bytes: float
     backward_passes: float = math.nan
     optimizer_steps: float = math.nan
+    cpu_s: float = math.nan
 
 
 NO_METRIC = "none"  # the name of the metric of a task that gives no score
@@ -171,7 +173,7 @@ class PowerRead:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRead:
-    """What a device did since the reading before, about twice a second; NaN is what it does not tell.
+    """Activity of a device since the reading before, about twice a second; NaN for values that it does not report.
 
     Shares of 1: `utilisation` is the time in which anything ran; `tensor_use`, `sm_use` and `dram_use` are that in
     which the tensor cores, the SMs and the memory did. `clock_reasons` are bits of NVML's clock event reasons.
@@ -186,6 +188,21 @@ class DeviceRead:
     clock_mhz: float
     temperature_c: float
     clock_reasons: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostRead:
+    """How busy the host was, about twice a second; NaN is what the system does not tell.
+
+    `load` is the load average of the last minute. `cpu_pressure` is the share of the time since the reading before in
+    which some process waited for a CPU. `preemptions` counts the times in which this process had to give up its CPU
+    since then.
+    """
+
+    time_s: float
+    load: float
+    cpu_pressure: float
+    preemptions: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +249,6 @@ class RunEnded:
 
 Event = (
     RunStarted | Facts | ModelDescribed | StepDone | Evaluated
-    | PowerRead | DeviceRead | Incident | TensorStats | RunEnded
+    | PowerRead | DeviceRead | HostRead | Incident | TensorStats | RunEnded
 )  # fmt: skip
 Emit = Callable[[Event], None]

@@ -284,3 +284,13 @@ def test_that_a_function_fits_on_a_screen() -> None:
         if isinstance(node, ast.FunctionDef) and node.end_lineno is not None
     }
     assert {name: lines for name, lines in long.items() if lines > MOST_FUNCTION_LINES} == {}
+
+
+def test_that_no_docstring_begins_with_what() -> None:
+    beginning = {
+        f"{path.relative_to(PACKAGE)}:{number}"
+        for path in modules()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if line.lstrip().startswith('"""What ')
+    }
+    assert beginning == set()

@@ -1,4 +1,4 @@
-"""What the commands on number formats share: their options, and what was typed turned into formats and numbers."""
+"""Options that the commands on number formats share, and the formats and numbers parsed from them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_number(value: str, bits_of: Format | None = None) -> ExtendedReal:
 
 
 def convention_of(args: argparse.Namespace, fmt: Format) -> CastPolicy:
-    """What --rounding, --overflow and --stack mean for a format."""
+    """The cast policy that --rounding, --overflow and --stack give for a format."""
     if args.stack is not None and args.stack not in BY_NAME:
         raise UserError(f"{args.stack!r} is no stack; there are {'; '.join(BY_NAME)}")
     base = BY_NAME[args.stack].convention(fmt) if args.stack else CastPolicy()

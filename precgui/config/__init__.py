@@ -1,4 +1,4 @@
-"""What a run is asked to do: names, sections, the tree, recipes, and how they are read and written."""
+"""The configuration of a run: names, sections, the tree, recipes, reading and writing."""
 
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import EMULATED, MODELS, OWN_LOOP, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task

@@ -7,8 +7,10 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from precgui.config.names import DOWNLOADED, IMAGE_TASKS, MODELS, SIZELESS
+from precgui.config.precision_traits import TRAITS
 from precgui.config.sections import Section
 
+_BELOW_8_BITS: list[JsonValue] = [name for name, row in TRAITS.items() if row.weight_bits and row.weight_bits < 8]
 _QAT: dict[str, JsonValue] = {"precision": ["*-qat"]}
 _SUGGESTED: list[JsonValue] = ["auto", *dict.fromkeys(name for names in MODELS.values() for name in names)]
 
@@ -132,7 +134,7 @@ class QatConfig(Section):
         "int8",
         title="Activations",
         description="Format of the inputs of quantised layers, one scale and zero point for each; fp32: not quantised.",
-        json_schema_extra={"show_if": {"precision": ["int4-qat", "int2-qat", "int1-qat"]}},
+        json_schema_extra={"show_if": {"precision": _BELOW_8_BITS}},
     )
     learned_scales: bool = Field(
         False,
@@ -150,7 +152,7 @@ class QatConfig(Section):
         "int8",
         title="First and last layer",
         description="They suffer most from few bits; same: quantised as all others.",
-        json_schema_extra={"show_if": {"precision": ["int4-qat", "int2-qat", "int1-qat"]}},
+        json_schema_extra={"show_if": {"precision": _BELOW_8_BITS}},
     )
     save_to: str = Field(
         "",

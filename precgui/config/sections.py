@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from precgui.config.names import BELOW_16_BITS, EMULATED, QUANTISED, check_format, check_number_format
+from precgui.config.precision_traits import TRAITS
 from precgui.formats.rounding import RoundingMode
 
 
@@ -27,7 +28,9 @@ FormatName = Annotated[str, AfterValidator(check_format)]
 NumberName = Annotated[str, AfterValidator(check_number_format)]
 Patterns = Annotated[list[str], BeforeValidator(_as_list)]
 
-_PURE: dict[str, JsonValue] = {"precision": ["bf16-pure", "fp16-pure"]}
+_WITH_MASTERS: dict[str, JsonValue] = {
+    "precision": [name for name, row in TRAITS.items() if row.may_have_master_weights]
+}
 _LOW: dict[str, JsonValue] = {"precision": [*BELOW_16_BITS]}
 _EMULATED: dict[str, JsonValue] = {"precision": [f"{EMULATED}*"]}
 _FP8: dict[str, JsonValue] = {"precision": ["fp8"]}
@@ -85,6 +88,12 @@ class TrainConfig(Section):
         False,
         title="Deterministic",
         description="Refuse operations whose result changes from run to run.",
+        json_schema_extra={"rare": True},
+    )
+    rounding_twin: bool = Field(
+        False,
+        title="Rounding twin",
+        description="Move start weights to a neighbouring number: what then differs from the run is rounding alone.",
         json_schema_extra={"rare": True},
     )
 
@@ -164,7 +173,7 @@ class PrecisionOptions(Section):
         False,
         title="FP32 master weights",
         description="The optimizer updates an FP32 copy of the weights.",
-        json_schema_extra={"show_if": _PURE},
+        json_schema_extra={"show_if": _WITH_MASTERS},
     )
     rounding: RoundingMode = Field(
         "nearest_even",

@@ -1,4 +1,4 @@
-"""What a run is asked to do: one frozen pydantic tree, the same in TOML, in the form and in the run file."""
+"""The configuration of a run: one frozen pydantic tree, the same in TOML, in the form and in the run file."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RunConfig(Section):
 
     @property
     def quantised_by(self) -> str:
-        """What `qat.backend` comes to: torchao knows 8 bits only."""
+        """The back end that `qat.backend` selects: torchao knows 8 bits only."""
         return self.qat.backend if self.precision == "int8-qat" else "own"
 
     @property

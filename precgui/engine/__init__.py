@@ -1,1 +1,1 @@
-"""What does the training. torch lives here; no Qt, no h5py."""
+"""The training engine. torch is imported here; no Qt, no h5py."""

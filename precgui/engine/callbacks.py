@@ -144,7 +144,7 @@ def _is_bad(weight: Tensor, norm: float) -> bool:
 
 
 def _nonfinite_part(batches: Sequence[Batch]) -> str:
-    """What of the data is not finite, if anything is."""
+    """Names the non-finite part of a batch, if there is one."""
     for number, part in enumerate(("inputs", "targets")):
         found = (tensor for batch in batches for tensor in _tensors(batch[number]) if tensor.is_floating_point())
         if any(not bool(tensor.isfinite().all()) for tensor in found):
@@ -177,7 +177,7 @@ def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal) -> Cal
 
 
 def _held(parts: RunParts) -> dict[str, Callable[[], Any]]:
-    """What outlives a step, by name."""
+    """The objects that outlive a step, by name."""
     model, optimizer, average = parts.model, parts.optimizer, parts.average
     return {
         "weights": lambda: [*model.parameters(), *model.buffers()],

@@ -88,7 +88,7 @@ class Census(TorchDispatchMode):
         return f"{label} (emulated)" if label else self._fp32
 
     def facts(self) -> dict[str, Any]:
-        """What was counted, as built-in types.
+        """The counts as built-in types.
 
         `flops` is their number, `formats` the share of each executed format, `modules` the same for each module (with
         its share of all FLOPs as `share`), `operations` the calls of each operation by the format of its operands.

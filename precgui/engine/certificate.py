@@ -56,7 +56,7 @@ def executed_fp32(error: float) -> str:
 
 
 def certificate(device: torch.device) -> dict[str, Any]:
-    """What products on `device` are worth at this moment, as built-in types.
+    """Measures the precision of products on `device` now; built-in types.
 
     `gemm_error` holds the relative error against FP64 for each format (or why it has none), `fp32_products` the format
     in which FP32 ones run, `switches` all that decides it, `environment` the variables that override switches.

@@ -79,7 +79,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def memory_told(error: RuntimeError) -> str:
-    """What was asked for, and the most that was in use before, as one sentence."""
+    """One sentence on the memory that was asked for and the peak before it."""
     asked = str(error).strip().splitlines()[0].partition("DefaultCPUAllocator: ")
     words = (asked[2] or asked[0]).removesuffix(".").partition(". Error code")[0]
     words = re.sub(r"(\d+) bytes", lambda found: f"{int(found[1]) / 2**30:.2f} GiB", words)

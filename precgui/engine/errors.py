@@ -1,4 +1,4 @@
-"""What can go wrong in the engine and is the user's to mend: one sentence each."""
+"""Errors of the engine that the user can mend, each with one sentence."""
 
 
 class EngineError(Exception):

@@ -1,4 +1,4 @@
-"""What a run says: events with the time since its start."""
+"""Emits the events of a run with the time since its start."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class MemoryEvents:
 
 @contextlib.contextmanager
 def stderr_closed() -> Iterator[None]:
-    """What native code writes to the terminal inside is lost.
+    """Discards the terminal output of native code inside.
 
     The allocator warns there of the first block, and of each thousandth, that was taken before the profiler began; one
     such block given back inside spends the warning.

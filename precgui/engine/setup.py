@@ -1,4 +1,4 @@
-"""What a run begins with: device, switches, task, model, optimizer, and the facts about them."""
+"""Builds everything that a run needs before its first step: device, switches, task, model, optimizer, facts."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ def build_run(config: RunConfig, tell: Tell) -> RunParts:
     # Every precision starts from the same FP32 weights: built first, converted after.
     model = task.model()
     precision.observe_task(task)
+    if config.train.rounding_twin:
+        move_by_one_ulp(model, config.seed)
     weights_hash = _hash(model)
     model = execution.prepare_model(precision.convert(model), config.train)
     weights = precision.weights(model)
@@ -73,6 +75,16 @@ def make_average(config: RunConfig, model: nn.Module, weights: list[nn.Parameter
     if config.train.ema_decay is None:
         return None
     return WeightAverage([p for p in model.parameters() if p.requires_grad], weights, config.train.ema_decay)
+
+
+@torch.no_grad()
+def move_by_one_ulp(model: nn.Module, seed: int) -> None:
+    """Move each parameter to one of its two neighbours in its format, or leave it, at random with equal chances."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        way = torch.randint(-1, 2, parameter.shape, generator=generator).to(parameter.device)
+        towards = torch.where(way > 0, torch.inf, -torch.inf).to(parameter.dtype)
+        parameter.copy_(torch.where(way == 0, parameter, torch.nextafter(parameter, towards)))
 
 
 def _hash(model: nn.Module) -> str:

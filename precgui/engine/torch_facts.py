@@ -1,4 +1,4 @@
-"""What the installed torch says about itself and the devices it sees, as built-in types only."""
+"""Facts about the installed torch and the devices it sees, as built-in types only."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class _Training:
             self._step(batches, data_s)
 
     def _step(self, batches: list[Batch], data_s: float) -> None:
-        begin = time.perf_counter()
+        begin, cpu_begin = time.perf_counter(), time.process_time()
         lr, scale = self._set_lr(), self.precision.scale
         self.optimizer.zero_grad(set_to_none=True)
         self.callbacks.begin_step(self.step, scale, batches)
@@ -120,7 +120,7 @@ class _Training:
         done = StepDone(
             step=self.step, time_s=self.journal.now(), loss=loss_value, scale=scale, skipped=skipped, lr=lr,
             grad_norm=norm_value, step_s=time.perf_counter() - begin, data_s=data_s, samples=samples,
-            memory_bytes=devices.peak_memory_bytes(self.device),
+            memory_bytes=devices.peak_memory_bytes(self.device), cpu_s=time.process_time() - cpu_begin,
         )  # fmt: skip
         self.journal.emit(done)
         self.callbacks.end_step(done)

@@ -1,1 +1,1 @@
-"""What the bits mean: the formats as data, exact arithmetic on them. numpy at most, no torch."""
+"""Number formats as data, and exact arithmetic on them. numpy at most, no torch."""

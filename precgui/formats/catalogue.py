@@ -17,7 +17,7 @@ def catalogue() -> list[dict[str, object]]:
 
 
 def row_of(fmt: Format) -> dict[str, object]:
-    """What there is to know about a format. Limits are exact decimals as text, None where there is no such value."""
+    """The properties of a format. Limits are exact decimals as text, None where there is no such value."""
     row: dict[str, object] = {
         "name": fmt.name,
         "title": fmt.title,

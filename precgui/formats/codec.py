@@ -129,7 +129,7 @@ class Decoded:
 
 
 def decode(code: int, fmt: Format) -> Decoded:
-    """What a code means. Raises ValueError when it has more bits than the format."""
+    """Decodes a code. Raises ValueError when it has more bits than the format."""
     if not 0 <= code < 1 << fmt.bits:
         raise ValueError(f"{code:#x} does not fit into the {fmt.bits} bits of {fmt.name}")
     if not isinstance(fmt, FloatFormat):

@@ -70,7 +70,7 @@ def as_in(stack: str, rounding: RoundingMode, fmt: Format) -> CastPolicy:
 
 @dataclass(frozen=True)
 class LibraryResult:
-    """What one stack gives for an input, and whether that differs from the first stack."""
+    """The code that one software stack stores for an input, and whether it differs from the first stack's."""
 
     stack: str
     about: str
@@ -79,7 +79,7 @@ class LibraryResult:
 
 
 def library_table(real: ExtendedReal, fmt: Format, rounding: RoundingMode = "nearest_even") -> list[LibraryResult]:
-    """What each stack stores for `real` in `fmt`."""
+    """The code that each software stack stores for `real` in `fmt`."""
     results = [(p, report(real, fmt, as_in(p.name, rounding, fmt), random=0)) for p in PRESETS]
     first = results[0][1].stored.code
     return [LibraryResult(p.name, p.about, r, r.stored.code != first) for p, r in results]

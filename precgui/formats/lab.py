@@ -36,7 +36,7 @@ class ScaleCurve:
 
 
 def scale_curve(values: ArrayLike, fmt: Format, lowest: int = 0, highest: int = 32) -> ScaleCurve:
-    """What each loss scale 2^lowest ... 2^highest loses of a set of gradients."""
+    """The share of a set of gradients that is lost at each loss scale 2^lowest ... 2^highest."""
     array = np.asarray(values, dtype=np.float64)
     array = array[array != 0]
     exponents = np.arange(lowest, highest + 1)

@@ -1,4 +1,4 @@
-"""What a format is: the bits of a float, an integer or a code book, and the numbers that follow from them.
+"""Formats as data: the bits of a float, an integer or a code book, and the numbers that follow from them.
 
 Every format orders its finite values on one axis of integers, the ordinals: neighbours differ by one, zero is 0.
 Rounding, stepping, number lines and intervals are written once, on ordinals.

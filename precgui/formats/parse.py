@@ -1,4 +1,4 @@
-"""What a person types, read exactly: decimals, fractions, hex floats, bits, expressions. Nothing is run as code."""
+"""Parses typed numbers exactly: decimals, fractions, hex floats, bits, expressions. Nothing is run as code."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class UnknownFormatError(ValueError):
 
 @dataclass(frozen=True)
 class Prose:
-    """What a person wants to know about a format, in one sentence each; `torch` is the call that gives it."""
+    """Facts about a format in one sentence each; `torch` is the call that gives it."""
 
     strengths: str
     weaknesses: str

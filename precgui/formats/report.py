@@ -1,4 +1,4 @@
-"""What one format makes of one number: code, fields, exact value, neighbours, rounding interval and error."""
+"""One number in one format: code, fields, exact value, neighbours, rounding interval and error."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Report:
 
     @cached_property
     def note(self) -> str:
-        """What a reader must be told about this result; empty when it is an ordinary one."""
+        """Remarks on a result that is not an ordinary one; empty otherwise."""
         return _note(self)
 
     def row(self) -> dict[str, object]:

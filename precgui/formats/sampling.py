@@ -15,7 +15,7 @@ BINS = 256
 
 @dataclass(frozen=True)
 class ValueHistogram:
-    """What is known of a tensor: counts of the 256 FP32 exponent fields (Inf and NaN in the last), and its extremes.
+    """Summary of a tensor: counts of the 256 FP32 exponent fields (Inf and NaN in the last), and its extremes.
 
     `counts[0]` holds zeros and subnormals, `zeros` says how many are zeros. `largest` and `smallest` are magnitudes,
     NaN where unknown; `mean` tells how many are negative.

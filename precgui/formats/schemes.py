@@ -39,7 +39,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is known before the first piece of a tensor is quantised.
+    """Facts about a tensor that are known before its first piece is quantised.
 
     line: how many numbers belong together; `apply` takes whole lines, in rows, or a part of one from a multiple of
     PIECE on, and the place of the first number; it gives what they become, and which were clipped. scale and

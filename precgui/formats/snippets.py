@@ -21,7 +21,7 @@ _TORCH = {
 
 
 def copies(report: Report) -> dict[str, str]:
-    """What can be copied, by the name of the form; only forms that give back exactly this value."""
+    """Texts to copy, by the name of the form; only forms that give back exactly this value."""
     found = {
         "Hexadecimal": report.bits,
         "Binary": f"0b{report.binary}",

@@ -22,7 +22,7 @@ SATURATED, NORMAL, SUBNORMAL, ZERO = 3, 2, 1, 0
 
 @dataclass(frozen=True)
 class Shares:
-    """What becomes of a set of numbers in a format, as shares of all of them (0 to 1)."""
+    """Outcome of casting a set of numbers to a format, as shares of all of them (0 to 1)."""
 
     zero: float
     underflow: float

@@ -1,4 +1,4 @@
-"""What the application has to say: a list of notices, each cause once, and the hooks that catch what nobody caught.
+"""Notices of the application: a list with each cause once, and the hooks that catch unhandled exceptions.
 
 No Qt here: `banners.py` shows what this module keeps.
 """

@@ -1,4 +1,4 @@
-"""What is open in the window: runs with their colours, the queue, the child processes. Panels meet here."""
+"""The session of the window: open runs with their colours, the queue, the child processes. Panels meet here."""
 
 from __future__ import annotations
 

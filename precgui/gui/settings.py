@@ -1,4 +1,4 @@
-"""What the window remembers between two starts: a small INI file, repaired field by field when it is broken."""
+"""Settings that the window keeps between two starts: a small INI file, repaired field by field when it is broken."""
 
 from __future__ import annotations
 

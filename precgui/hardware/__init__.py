@@ -1,1 +1,1 @@
-"""What the machine is and what it reads now. No Qt; torch only where a function says so, never at import."""
+"""Detection of the machine and its present readings. No Qt; torch only where a function says so, never at import."""

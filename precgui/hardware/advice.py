@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is asked. `gain` is the measured rate of BF16 over that of FP32, None if not measured."""
+    """A question to the decision tree. `gain` is the measured rate of BF16 over that of FP32, None if not measured."""
 
     device: Device
     task: str

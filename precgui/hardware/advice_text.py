@@ -1,4 +1,4 @@
-"""What to watch in a precision and a task, and the torch code that sets the precision up."""
+"""Hints for each precision and task, and the torch code that sets the precision up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a processor does with each number format, from its instructions."""
+"""Support of each number format by a processor, from its instructions."""
 
 from __future__ import annotations
 

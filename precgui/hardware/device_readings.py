@@ -109,7 +109,7 @@ class GpuReader:
         return DeviceReading(self.device, in_order, self.reasons(), self.processes())
 
     def state(self) -> dict[str, Maybe[float]]:
-        """What the GPU does: utilisation and the use of its units in percent, its clock and temperature."""
+        """Activity of the GPU: utilisation and the use of its units in percent, its clock and temperature."""
         busy = self._ask("nvmlDeviceGetUtilizationRates")
         return {
             "utilisation": busy if isinstance(busy, Absent) else float(busy.gpu),

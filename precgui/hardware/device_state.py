@@ -1,4 +1,4 @@
-"""What the devices do during a run, told as `DeviceRead` events: use, tensor cores, clocks and what holds them."""
+"""Activity of the devices during a run, as `DeviceRead` events: use, tensor cores, clocks and clock limits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from precgui.events import DeviceRead, Event, Incident
 from precgui.hardware import nvml
 from precgui.hardware.device_readings import CPU, REASONS, CpuReader, GpuReader
+from precgui.hardware.host_load import HostLoadReader
 from precgui.hardware.readings import Absent, Maybe, known
 
 PERIOD_S = 0.5
@@ -32,6 +33,7 @@ class StateSampler:
         gpus = [] if isinstance(opened, Absent) else opened.gpus()
         self._gpus = [GpuReader(gpu) for gpu in gpus if not isinstance(gpu, Absent)]
         self._cpu = CpuReader()
+        self._host = HostLoadReader(now_s)
         self._read_s = now_s
         self._spoke: set[str] = set()
         self._announced: set[tuple[str, str]] = set()
@@ -52,6 +54,7 @@ class StateSampler:
             self._tell(reader.device, now_s, reader.state(), bits)
             self._tell_held(reader.device, now_s, known(bits) or 0)
         self._tell(CPU, now_s, self._cpu.everything().values, Absent("the system does not tell"))
+        self._emit(self._host.read(now_s))
 
     def _tell(self, device: str, now_s: float, values: Mapping[str, Maybe[float]], bits: Maybe[int]) -> None:
         fields = {name: _scaled(values.get(quantity), factor) for name, (quantity, factor) in _FIELDS.items()}

@@ -1,4 +1,4 @@
-"""What a run ran in, as far as it is known without torch: the `/environment` of its file."""
+"""The environment of a run, as far as it is known without torch: the `/environment` of its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine reads now: one snapshot per tick, from a thread of its own."""
+"""Present readings of the machine: one snapshot per tick, from a thread of its own."""
 
 from __future__ import annotations
 

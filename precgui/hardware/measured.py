@@ -95,7 +95,7 @@ def threads_text(threads: int) -> str:
 
 
 def remarks(row: Mapping[str, Any]) -> str:
-    """What to know about one figure: its note, noise, what held the clock."""
+    """Remarks on one figure: its note, its noise, clock limits."""
     reasons = ", ".join(row.get("reasons") or [])
     spread = row.get("spread") or 0.0
     noisy = f"noisy by {spread:.0%}: other programs ran" if spread > NOISY else ""

@@ -152,7 +152,7 @@ def call(library: ModuleType, function: str, *arguments: Any) -> Maybe[Any]:
 
 
 def _errors(library: ModuleType) -> tuple[type[Exception], ...]:
-    """What the binding is known to raise: its own errors, and those of ctypes and of decoding half-filled answers."""
+    """The exceptions of the binding: its own errors, and those of ctypes and of decoding half-filled answers."""
     own = [getattr(library, name, None) for name in ("NVMLError", "NVMLLibraryMismatchError")]
     return (
         *(kind for kind in own if isinstance(kind, type)),

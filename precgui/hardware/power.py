@@ -60,7 +60,7 @@ class GpuSensor:
         return str(known(self._gpu.ask("nvmlDeviceGetUUID")) or "")
 
     def describe(self) -> Maybe[str]:
-        """What this sensor gives, in words; Absent when neither power nor energy can be read."""
+        """The readings of this sensor, in words; Absent when neither power nor energy can be read."""
         power = self._power_w()
         if isinstance(power, Absent) and not self._has_counter:
             return power
@@ -184,7 +184,7 @@ class PowerSampler:
         self._announced: set[str] = set()
 
     def sensors(self) -> list[SensorReport]:
-        """What was looked for, what was found, and why there is none; starts nothing."""
+        """The sensors that were looked for and found, and why there is none; starts nothing."""
         with nvml.session() as opened:
             return find_sensors(opened)[1]
 

@@ -13,7 +13,7 @@ from precgui.hardware.readings import Absent
 
 
 def document(machine: Machine, advices: Mapping[str, Advice], torch_problem: str = "") -> dict[str, Any]:
-    """What `precgui detect --json` prints; `advices` by device id."""
+    """The document of `precgui detect --json`; `advices` by device id."""
     sensors = [
         {"source": s.source, "device": s.device, "found": s.found, "message": s.message} for s in machine.sensors
     ]

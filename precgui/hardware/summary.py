@@ -1,4 +1,4 @@
-"""What this machine is, in a few lines: kept in every run file and shown first in the window."""
+"""A few lines on this machine: kept in every run file and shown first in the window."""
 
 from __future__ import annotations
 

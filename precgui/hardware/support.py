@@ -1,4 +1,4 @@
-"""What a device does with each number format: native, slow, emulated, none or unknown, with reason and source."""
+"""Support of each number format by a device: native, slow, emulated, none or unknown, with reason and source."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _NO_RATE = Absent("peak unknown: no rate is known for this device")
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What one device does with one format. `unit` is the key of the fact table that decided."""
+    """Support of one format by one device. `unit` is the key of the fact table that decided."""
 
     support: Level
     reason: str

@@ -1,4 +1,4 @@
-"""What the callbacks have in common: a library's Trainer may train more than once, each time into its own file."""
+"""Base of the callbacks: a library's Trainer may train more than once, each time into its own file."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from precgui.planner.storage import PrecisionBytes
 
 
 class Network(Protocol):
-    """What a plan must know of a network."""
+    """The facts about a network that a plan needs."""
 
     @property
     def parameters(self) -> int: ...

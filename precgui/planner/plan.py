@@ -23,7 +23,7 @@ MOST_BATCH = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What is planned. `batch` is that of one micro-step on one rank; `lora_rank` 0: all weights are trained;
+    """The subject of a plan. `batch` is that of one micro-step on one rank; `lora_rank` 0: all weights are trained;
     `offload` none, optimizer or parameters (to the host's memory); `zero_stage` 0 to 3 over `ranks` devices."""
 
     network: Network = field(default_factory=Transformer)
@@ -133,8 +133,7 @@ def _model_parts(request: PlanRequest, storage: PrecisionBytes) -> tuple[dict[st
 
 
 def _cached_bytes(request: PlanRequest, storage: PrecisionBytes) -> int:
-    """What autocast keeps of weights in 16 bits until its context ends (ATen autocast_mode.cpp); it keeps copies of
-    weights that learn only."""
+    """Copies in 16 bits that autocast keeps until its context ends, of weights that learn (ATen autocast_mode.cpp)."""
     network = request.network
     trained = network.adapter_parameters(request.lora_rank) if request.lora_rank else network.parameters
     return trained * storage.cached
@@ -171,7 +170,7 @@ class Change:
 
 
 def changes(request: PlanRequest, size_bytes: int | None) -> list[Change]:
-    """What could be changed, each alone, in the order of what it costs: first what costs neither time nor quality."""
+    """Changes, each alone, in the order of what it costs: first what costs neither time nor quality."""
     found = []
     now = plan(request)
     for sentence, settings, change in _CHANGES:

@@ -1,4 +1,4 @@
-"""What a Recorder is given: whether it is of use, and what the file says of it."""
+"""Checks the arguments of a Recorder and derives the facts for the file."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def config_of(
 
 
 def _precision(model: nn.Module, scaler: Scaler | None) -> str:
-    """What the weights and the scaler say; autocast without a scaler cannot be seen before it is entered."""
+    """The precision that weights and scaler suggest; autocast without a scaler cannot be seen before it is entered."""
     types = {parameter.dtype for parameter in model.parameters()}
     if torch.float16 in types:
         return "fp16-pure"

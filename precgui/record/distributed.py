@@ -1,4 +1,4 @@
-"""What the processes of one distributed training tell the first one, which writes the record."""
+"""Messages of the processes of one distributed training to the first one, which writes the record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATE_S = 5.0  # that others may close their recorders after the first one
 
 @dataclass(frozen=True)
 class Trouble:
-    """What was not finite in one process, and the first module or parameter in which it was; '' when not known."""
+    """NaN or Inf in one process, and the first module or parameter that had it; '' when not known."""
 
     rank: int
     step: int

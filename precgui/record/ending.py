@@ -29,7 +29,7 @@ class Outlet:
 
 
 class OpenRecord:
-    """What is open as long as a loop is recorded: the file, and in `parts` the hooks and the sensors."""
+    """The open resources of a recorded loop: the file, and in `parts` the hooks and the sensors."""
 
     def __init__(self, outlet: Outlet, parts: contextlib.ExitStack, begin: float) -> None:
         """`begin` is the `time.perf_counter()` of the run's zero."""

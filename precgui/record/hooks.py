@@ -30,7 +30,7 @@ _NOTHING = {name: 0 for name in RecordConfig.model_fields if name.endswith("_eve
 
 @dataclass(frozen=True)
 class Seen:
-    """What the hooks saw of a step. `begun` is the time of its first forward pass, 0 when there was none.
+    """Measurements of the hooks in one step. `begun` is the time of its first forward pass, 0 when there was none.
 
     `skipped` says that not all optimizers updated their weights, `partly` that some did. Without gradients to look at,
     `looked` is false and the norm NaN.
@@ -98,7 +98,7 @@ class LoopWatch:
             self._telemetry.begin(step, scale)
 
     def seen(self, *, lowered: bool) -> Seen:
-        """What the step was; `lowered` says that the scaler met gradients that are not finite.
+        """The measurements of the step; `lowered` says that the scaler met gradients that are not finite.
 
         Gradients that no optimizer has used for this reason are looked at here, when they are still there.
         """
@@ -210,7 +210,7 @@ def _is_compiled(model: nn.Module) -> bool:
 
 
 def _weights(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight]:
-    """What the optimizers update, under the model's names; parameters that are not the model's by number."""
+    """The parameters of the optimizers, under the model's names; parameters that are not the model's by number."""
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
     found = [parameter for o in optimizers for group in o.param_groups for parameter in group["params"]]
     return [

@@ -17,7 +17,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.json_text import plain
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES
-from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS
+from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, STATE_SIGNALS
 from precgui.runs.tensors.record import TensorHistory
 
 _WHOLE = {"step", "epoch", "skipped", "samples"}
@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 64
 
 
 def export_csv(run: SavedRun, folder: Path) -> list[Path]:
-    """Write steps, evaluation, power, devices, events and tensors as CSV and the texts as JSON; returns the files.
+    """Write steps, evaluation, power, devices, host, events, tensors as CSV, texts as JSON; returns the files.
 
     Floats are written with as many digits as it takes to read the same value back, FP32 where that is how they are
     kept. Raises RunFileError when the folder cannot be written or holds one of the files already.
@@ -36,6 +36,7 @@ def export_csv(run: SavedRun, folder: Path) -> list[Path]:
             *(_table(run, name, folder / f"{name}.csv") for name in ("steps", "evaluation")),
             _readings(run.power_devices(), run.power_column, POWER_SIGNALS, folder / "power.csv"),
             _readings(run.state_devices(), run.state_column, STATE_SIGNALS, folder / "devices.csv"),
+            _host(run, folder / "host.csv"),
             _events(run, folder / "events.csv"),
             *(path for record in run.tensors().values() for path in _tensors(record, folder)),
             _about(run, folder / "run.json"),
@@ -79,6 +80,12 @@ def _readings(
         values = (_texts(name, column(device, name)) for name in names)
         rows += [(device, *row) for row in zip(*values, strict=False)]
     return _write(path, ("device", *names), rows)
+
+
+def _host(run: SavedRun, path: Path) -> Path:
+    names = ("time_s", *HOST_SIGNALS)
+    columns = (_texts(name, run.column("host", name)) for name in names)
+    return _write(path, names, zip(*columns, strict=False))
 
 
 def _events(run: SavedRun, path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What can go wrong with a run file, as one sentence."""
+"""Errors of run files, each with one sentence."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _number(value: Any) -> float | None:
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """What changes when a file is replaced or written."""
+    """A stamp of a file that changes when the file is replaced or written."""
     try:
         status = path.stat()
     except OSError:

@@ -19,6 +19,7 @@ from precgui.events import (
     Evaluated,
     Event,
     Facts,
+    HostRead,
     Incident,
     ModelDescribed,
     PowerRead,
@@ -31,10 +32,12 @@ from precgui.events import (
 from precgui.runs import signals
 from precgui.runs.file.columns import (
     EVALUATION_COLUMNS,
+    HOST_COLUMNS,
     POWER_COLUMNS,
     STATE_COLUMNS,
     STEP_COLUMNS,
     evaluation_matrix,
+    host_matrix,
     power_matrix,
     state_matrix,
     step_matrix,
@@ -114,7 +117,7 @@ _RESERVED_STEPS = 4_000_000
 
 
 class LiveRun:
-    """A run fed by `extend`, at 88 bytes a step. Not thread-safe: belongs to the thread that shows it."""
+    """A run fed by `extend`, at 96 bytes a step. Not thread-safe: belongs to the thread that shows it."""
 
     def __init__(
         self,
@@ -139,6 +142,7 @@ class LiveRun:
         self._tables: dict[str, dict[str, GrowableArray]] = {
             "steps": {name: GrowableArray() for name in STEP_COLUMNS},
             "evaluation": {name: GrowableArray() for name in EVALUATION_COLUMNS},
+            "host": {name: GrowableArray() for name in HOST_COLUMNS},
         }
         self._power: dict[str, dict[str, GrowableArray]] = {}
         self._state: dict[str, dict[str, GrowableArray]] = {}
@@ -193,6 +197,8 @@ class LiveRun:
             _extend(self._power, device, POWER_COLUMNS, power_matrix(own))
         for device, own in _by_device(of[DeviceRead]).items():
             _extend(self._state, device, STATE_COLUMNS, state_matrix(own))
+        if hosts := of[HostRead]:
+            _append(self._tables["host"], HOST_COLUMNS, host_matrix(hosts))
         self._incidents += of[Incident]
         for kind, table in self._tensors.items():
             table.extend([event for event in of[TensorStats] if event.kind == kind])

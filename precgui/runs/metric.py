@@ -14,7 +14,7 @@ _LONGEST = 80  # characters of a text from a file
 
 
 def metric_of(environment: Mapping[str, Any]) -> Metric:
-    """What the task of a run measures, from its environment; accuracy where nothing is said of it."""
+    """The metric of a run's task, from its environment; accuracy where none is named."""
     told = environment.get("metric")
     if not isinstance(told, Mapping):
         return ACCURACY

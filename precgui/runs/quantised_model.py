@@ -1,4 +1,4 @@
-"""What a quantised run measured of its integer model, as tables; a damaged file gives fewer figures, never an error."""
+"""Measurements of a run's integer model, as tables; a damaged file gives fewer figures, never an error."""
 
 from __future__ import annotations
 

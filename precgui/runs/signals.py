@@ -18,15 +18,18 @@ Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 # The last two are not in files of early versions and then NaN.
 STEP_SIGNALS = (
     "loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes",
-    "backward_passes", "optimizer_steps",
+    "backward_passes", "optimizer_steps", "cpu_s",
 )  # fmt: skip
 EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
+HOST_SIGNALS = ("load", "cpu_pressure", "preemptions")  # the fields of `events.HostRead`
 POWER_SIGNALS = ("power_w", "energy_j")
 # What the devices did, read twice a second; the fields of `events.DeviceRead`.
 STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
 # samples / (step_s + data_s), and 1 where `clock_reasons` say that power, heat or a limit holds the clock down
 DERIVED_SIGNALS = ("samples_per_s", "clock_held")
-SIGNALS = STEP_SIGNALS + EVALUATION_SIGNALS + POWER_SIGNALS + STATE_SIGNALS + DERIVED_SIGNALS
+SIGNALS = (
+    *STEP_SIGNALS, *EVALUATION_SIGNALS, *POWER_SIGNALS, *STATE_SIGNALS, *DERIVED_SIGNALS, *HOST_SIGNALS,
+)  # fmt: skip
 
 
 class SeriesSource(Protocol):
@@ -51,6 +54,9 @@ def series(source: SeriesSource, name: str, over: Axis = "step") -> Series:
         return x, _held(bits)
     if device or signal not in SIGNALS:
         raise KeyError(name)
+    if signal in HOST_SIGNALS:
+        time_s = source.column("host", "time_s")
+        return (time_s if over == "time_s" else _step_at(source, time_s)), source.column("host", signal)
     if signal in EVALUATION_SIGNALS:
         return source.column("evaluation", over), source.column("evaluation", signal.removeprefix("val_"))
     x = source.column("steps", over)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from precgui import config
-from precgui.engine import tasks, train
+from precgui.engine import setup, tasks, train
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Batch, Digits
 from precgui.events import Evaluated, Event, Incident, RunEnded, RunStarted, StepDone
@@ -35,6 +35,30 @@ def test_that_two_fp32_runs_with_one_seed_are_equal_bit_for_bit(record: Record) 
 
 def test_that_another_seed_gives_another_run(record: Record) -> None:
     assert steps(record("train.max_steps=1"))[0].loss != steps(record("train.max_steps=1", "seed=1"))[0].loss
+
+
+def test_that_a_rounding_twin_starts_one_ulp_away_and_learns_the_same_batches(record: Record) -> None:
+    run, twin = record("train.max_steps=2"), record("train.max_steps=2", "train.rounding_twin=true")
+    hashes = [events[0].engine["initial_weights_sha256"] for events in (run, twin) if isinstance(events[0], RunStarted)]
+    assert hashes[0] != hashes[1]
+    first, second = steps(run)[0].loss, steps(twin)[0].loss
+    assert first == pytest.approx(second, rel=1e-5)
+    again = record("train.max_steps=2", "train.rounding_twin=true")
+    assert [step.loss for step in steps(again)] == [step.loss for step in steps(twin)]
+
+
+def test_that_no_weight_moves_by_more_than_one_ulp() -> None:
+    model = nn.Linear(50, 40)
+    before = model.weight.detach().clone()
+    setup.move_by_one_ulp(model, 3)
+    up, down = (torch.nextafter(before, torch.tensor(way)) for way in (torch.inf, -torch.inf))
+    moved = [int((model.weight == place).sum()) for place in (down, before, up)]
+    assert sum(moved) == before.numel()
+    assert min(moved) > before.numel() // 4
+
+
+def test_that_each_step_tells_its_cpu_time(record: Record) -> None:
+    assert all(0 <= step.cpu_s < 60 for step in steps(record("train.max_steps=3")))
 
 
 def test_that_all_precisions_start_from_the_same_weights_and_batch(record: Record) -> None:

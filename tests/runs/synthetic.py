@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from precgui.config import RunConfig
-from precgui.events import DeviceRead, Evaluated, Event, Incident, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.events import DeviceRead, Evaluated, Event, HostRead, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.live import LiveRun
 
@@ -26,7 +26,9 @@ def synthetic_events(steps: int = 300, end: RunEnded | None = None, step_s: floa
         norm = math.inf if bad else float(rng.lognormal(sigma=30))
         memory = math.nan if step < 10 else 1e6 + step
         time_s = 0.05 + step * 0.01
-        events.append(StepDone(step, time_s, loss, 2.0**16, bad, 0.1 / step, norm, step_s, 0.001, 64, memory))
+        events.append(
+            StepDone(step, time_s, loss, 2.0**16, bad, 0.1 / step, norm, step_s, 0.001, 64, memory, cpu_s=0.008)
+        )
         if bad:
             events.append(Incident(time_s, step, "nonfinite_gradient", "error", LONG_MESSAGE + str(step), "fc.weight"))
         if step % STEPS_PER_EPOCH == 0:
@@ -38,6 +40,7 @@ def synthetic_events(steps: int = 300, end: RunEnded | None = None, step_s: floa
             busy, reasons = step / steps, 4.0 if step % 40 == 0 else 1.0
             events.append(DeviceRead("cuda:0", time_s, 0.9, busy, 0.8, 0.3, 1700.0 + step, 61.0, reasons))
             events.append(DeviceRead("CPU", time_s, busy, *[math.nan] * 6))
+            events.append(HostRead(time_s, 1.5, 0.25, math.nan if step % 40 else 3.0))
     return [*events, end or RunEnded(0.06 + steps * 0.01, "completed", "all steps done")]
 
 

@@ -284,4 +284,13 @@ def test_that_the_checksum_is_that_of_jenkins() -> None:
 
 def test_that_the_damage_tests_start_from_a_run_with_everything() -> None:
     kinds = {type(event).__name__ for event in synthetic_events(60)}
-    assert kinds == {"RunStarted", "StepDone", "Evaluated", "PowerRead", "DeviceRead", "Incident", "RunEnded"}
+    assert kinds == {
+        "RunStarted",
+        "StepDone",
+        "Evaluated",
+        "PowerRead",
+        "DeviceRead",
+        "HostRead",
+        "Incident",
+        "RunEnded",
+    }

@@ -69,6 +69,33 @@ def test_that_what_the_devices_did_is_kept(write: Callable[..., Path]) -> None:
         np.testing.assert_array_equal(saved.series("utilisation:CPU")[1], tensor_use)
 
 
+def test_that_cpu_time_and_load_are_kept(write: Callable[..., Path]) -> None:
+    with precgui.open_run(write()) as run:
+        step, cpu_s = run.series("cpu_s")
+        assert np.array_equal(step, run.series("loss")[0])
+        assert np.array_equal(cpu_s, np.full(len(step), 0.008))
+        time_s, load = run.series("load", "time_s")
+        assert len(time_s) == 15
+        assert set(load) == {1.5}
+        assert set(run.series("cpu_pressure")[1]) == {0.25}
+
+
+def test_that_a_file_of_today_without_cpu_time_and_load_is_read(write: Callable[..., Path]) -> None:
+    path = write()
+    with h5py.File(path, "r+") as file:
+        names = [name for name in file["rows_valid"].attrs["tables"] if name != b"host"]
+        counts = dict(zip(file["rows_valid"].attrs["tables"], file["rows_valid"][:], strict=True))
+        del file["rows_valid"], file["steps/cpu_s"], file["host"]
+        file["rows_valid"] = [counts[name] for name in names]
+        file["rows_valid"].attrs["tables"] = names
+    with precgui.open_run(path) as run:
+        assert run.notes == []
+        assert len(run.series("loss")[1]) == run.steps > 0
+        assert np.isnan(run.series("cpu_s")[1]).all()
+        assert len(run.series("cpu_s")[1]) == run.steps
+        assert len(run.series("load")[1]) == 0
+
+
 def test_that_nan_and_inf_are_kept(write: Callable[..., Path]) -> None:
     with precgui.open_run(write()) as saved:
         assert np.count_nonzero(np.isnan(saved.series("loss")[1])) == 5

@@ -229,7 +229,7 @@ def _against_peak(bench: Bench, fmt: str, tops: float) -> dict[str, Any]:
 
 
 def _alignment(bench: Bench, fmt: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """What sizes cost that are not multiples of 16, 8, 4, 2: the rate beside that of the next multiple of 16."""
+    """Cost of sizes that are not multiples of 16, 8, 4, 2: the rate beside that of the next multiple of 16."""
     most = 1024 if bench.on_cpu else 4096
     base = max(32, max([size for size in sizes if size <= most] or [most]) // 16 * 16)
     tried = (base, base - 8, base - 4, base - 2, base - 1)

@@ -39,8 +39,8 @@ class _Control(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """What to measure. `device` is a torch device or auto; `threads` are CPU threads (None: as in a run); `parts`
-    are some of PARTS, the certificate always comes first; `sizes` None: by the kind of device."""
+    """The measurements to make. `device` is a torch device or auto; `threads` are CPU threads (None: as in a run);
+    `parts` are some of PARTS, the certificate always comes first; `sizes` None: by the kind of device."""
 
     device: str = "auto"
     formats: Sequence[str] = work.FORMATS

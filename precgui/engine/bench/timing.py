@@ -58,7 +58,7 @@ def measure(work: Work, device: torch.device, stopped: Callable[[], bool]) -> Ti
 
 
 def while_busy(work: Work, device: torch.device, call_s: float, read: Callable[[], T]) -> T:
-    """What `read` returns while an accelerator works, with BUSY_S of calls of `call_s` seconds each queued before."""
+    """The value of `read` while an accelerator works, with BUSY_S of calls of `call_s` seconds each queued before."""
     if device.type == "cpu":
         return read()
     for _ in range(min(_MOST_QUEUED, math.ceil(BUSY_S / max(call_s, 1e-7)))):

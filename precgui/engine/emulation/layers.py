@@ -267,7 +267,7 @@ def emulate_products(chosen: dict[str, nn.Module], products: Callable[[str], Mat
 
 
 def _geometry(module: nn.modules.conv._ConvNd) -> Geometry | None:
-    """What aten::convolution needs to know; None where torch pads in a way of its own."""
+    """Arguments for aten::convolution; None where torch pads in a way of its own."""
     padding = module.padding
     if padding == "valid":
         padding = (0,) * len(module.stride)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from precgui.config import RunConfig
+from precgui.config.precision_traits import traits
 from precgui.engine.export.precisions import ScriptParts
 from precgui.engine.export.source import ScriptSource
 
@@ -11,7 +12,7 @@ _BACKENDS = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT
 
 def scaling(config: RunConfig) -> str:
     """The loss scaling that the run had: none, static or dynamic."""
-    automatic = "dynamic" if config.precision in ("fp16-amp", "fp16-pure") else "none"
+    automatic = traits(config.precision).loss_scaling
     return automatic if config.scaling.mode == "auto" else config.scaling.mode
 
 

@@ -1,4 +1,4 @@
-"""What a precision adds to an exported script: definitions, lines after the model is built, casts and the step."""
+"""The parts of an exported script that depend on the precision: definitions, lines after the model, casts, the step."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precgui.config import EMULATED, PrecisionOptions, RunConfig
+from precgui.config.precision_traits import traits
 from precgui.engine.emulation.functional import rounds_everywhere
 from precgui.engine.export.source import ScriptSource
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat, floor_log2
 from precgui.formats.registry import blocks, get
 
-_BLOCK_FORMATS = {"mxfp8": "mxfp8_e4m3", "mxfp6": "mxfp6_e2m3", "mxfp4": "mxfp4", "nvfp4": "nvfp4"}
-_FP8 = {"weight": "e4m3fn", "activation": "e4m3fn", "gradient": "e5m2"}
+_DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 
 @dataclass
@@ -98,7 +98,7 @@ def _full(context: _Context) -> ScriptParts:
 
 
 def _amp(context: _Context) -> ScriptParts:
-    dtype = "torch.bfloat16" if context.config.precision == "bf16-amp" else "torch.float16"
+    dtype = _DTYPES[traits(context.config.precision).operand]
     lines = _fp16_layers(context) if dtype == "torch.float16" else []
     cast = f"torch.autocast(device.type, dtype={dtype})"
     if lines:
@@ -118,7 +118,7 @@ def _fp16_layers(context: _Context) -> list[str]:
 
 def _pure(context: _Context) -> ScriptParts:
     name = context.config.precision
-    dtype = "torch.float16" if name == "fp16-pure" else "torch.bfloat16"
+    dtype = _DTYPES[traits(name).storage]
     context.source.take("casting", "cast_floats")
     lines = _fp16_layers(context) if name == "fp16-pure" else []
     made = ScriptParts(after_model=[*lines, f"model.to({dtype})", *context.keep(dtype)], storage=dtype)
@@ -193,10 +193,9 @@ def _low(context: _Context) -> ScriptParts:
 
 
 def _formats(config: RunConfig, role: str) -> str:
-    if config.precision == "fp8":
-        return _FP8[role]
-    if config.precision in _BLOCK_FORMATS:
-        return _BLOCK_FORMATS[config.precision]
+    if not config.precision.startswith(EMULATED):
+        formats = traits(config.precision)
+        return formats.gradient_operand if role == "gradient" else formats.operand
     chosen = {"weight": "weights", "activation": "activations", "gradient": "gradients"}[role]
     own: str | None = getattr(config.precision_options, chosen)
     return own or config.precision.removeprefix(EMULATED)
@@ -213,7 +212,7 @@ def _operand(context: _Context, made: ScriptParts, role: str) -> str:
 def _scale(context: _Context, role: str) -> str:
     options = context.options
     history = options.fp8_history if options.fp8_amax == "delayed" else 0
-    fmt = get(_FP8[role])
+    fmt = get(_formats(context.config, role))
     assert isinstance(fmt, FloatFormat)
     return f"AmaxScale({float(fmt.max_finite)}, clock, rowwise={options.fp8_scaling == 'rowwise'}, history={history})"
 
@@ -254,7 +253,7 @@ def _add_format(made: ScriptParts, name: str) -> None:
 
 
 def format_facts(fmt: Format) -> dict[str, Any]:
-    """What `engine.export.torch_only_rounding.quantize` needs to know of a format."""
+    """The facts of a format that `engine.export.torch_only_rounding.quantize` needs."""
     if isinstance(fmt, CodeBook):
         return {"values": [float(value) for value in fmt.values]}
     facts: dict[str, Any] = {"largest": float(fmt.max_finite), "top": floor_log2(fmt.max_finite)}

@@ -1,12 +1,12 @@
-"""What quantisation-aware training adds to an exported script: its layers or graph, its epochs, its integers."""
+"""The parts of an exported script for quantisation-aware training: layers or graph, epochs, conversion."""
 
 from __future__ import annotations
 
 from precgui.config import QatConfig, RunConfig
+from precgui.config.precision_traits import traits
 from precgui.engine.export.precisions import ScriptParts
 from precgui.engine.export.source import ScriptSource
 
-_BITS = {"int8-qat": 8, "int4-qat": 4, "int2-qat": 2, "int1-qat": 1}
 _LEFT_OUT = "{inner for name in KEPT for inner in model.get_submodule(name).modules()}"
 
 
@@ -21,7 +21,7 @@ def _layer_by_layer(config: RunConfig, source: ScriptSource) -> ScriptParts:
     qat = config.qat
     source.take("qat.layers", "LayerQuantization", "quantise_model", "begin_batch", "follow_epoch")
     learned = f"{qat.learned_scales}, {qat.learned_ranges}"
-    wanted = f"{_BITS[config.precision]}, {qat.ends!r}, {qat.activations!r}, {qat.per_channel}, {learned}"
+    wanted = f"{traits(config.precision).weight_bits}, {qat.ends!r}, {qat.activations!r}, {qat.per_channel}, {learned}"
     return ScriptParts(
         after_model=[
             f"left_out: set[nn.Module] = {_LEFT_OUT if config.precision_options.keep_fp32 else 'set()'}",

@@ -53,7 +53,9 @@ def write_script(config: RunConfig, environment: Mapping[str, Any], path: Path) 
 
 
 def script(config: RunConfig, environment: Mapping[str, Any]) -> tuple[str, tuple[Path, ...]]:
-    """The text of the script and the files that belong beside it."""
+    """The text of the script and the files that belong beside it. Raises EngineError for a rounding twin."""
+    if config.train.rounding_twin:
+        raise EngineError("a rounding twin has no script of its own: export the run that it is the twin of")
     source = ScriptSource()
     device = str(environment.get("device") or "cpu")
     source.take("backend_flags", "set_fp32_arithmetic")

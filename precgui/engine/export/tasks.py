@@ -1,4 +1,4 @@
-"""What an exported script needs to know of a task: its definition as it stands in precgui, and the config it reads."""
+"""The parts of an exported script for a task: its definition as it stands in precgui, and the config it reads."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _VIT_DEPTH_WIDTH_HEADS = {"small": (4, 64, 4), "medium": (8, 256, 8), "large": (
 
 @dataclass(frozen=True)
 class ImageShape:
-    """What goes in: [batch, channels, pixels, pixels]; and what comes out: logits [batch, classes]."""
+    """Input shape [batch, channels, pixels, pixels]; output: logits [batch, classes]."""
 
     channels: int
     pixels: int

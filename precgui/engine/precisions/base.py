@@ -1,4 +1,4 @@
-"""What every precision shares: FP32 storage and a plain step."""
+"""Base class of all precisions: FP32 storage and a plain step."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Precision:
         return model
 
     def weights(self, model: nn.Module) -> list[nn.Parameter]:
-        """What the optimizer updates."""
+        """The parameters that the optimizer updates."""
         return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
@@ -71,7 +71,7 @@ class Precision:
     def finish(
         self, model: nn.Module, task: Task, stopped: Callable[[], bool]
     ) -> Iterable[tuple[dict[str, Any], list[str]]]:
-        """What there is to say of the trained model: facts for the record, each with sentences."""
+        """Final results of the trained model: facts for the record, each with sentences."""
         return ()
 
     def convert_input(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
@@ -83,7 +83,7 @@ class Precision:
         return contextlib.nullcontext()
 
     def convert_output(self, outputs: Any) -> Any:
-        """What the model returned, in the format of the loss: a loss scaled by 65536 does not fit into FP16."""
+        """The model's output in the format of the loss: a loss scaled by 65536 does not fit into FP16."""
         return cast_floats(outputs, self.loss_dtype, self.device)
 
     def backward(self, loss: Tensor) -> None:

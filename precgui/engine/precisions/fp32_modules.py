@@ -38,7 +38,7 @@ def find(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
 
 
 def _told(model: nn.Module, pattern: str) -> str:
-    """What a pattern could have matched."""
+    """The names that a pattern could have matched."""
     names = {name: type(module).__name__ for name, module in model.named_modules() if name}
     known = list(dict.fromkeys([*names, *names.values()]))
     if near := difflib.get_close_matches(pattern.strip("*"), known, 3, 0.6):

@@ -1,4 +1,4 @@
-"""What every quantised precision does at the end: convert, measure, save."""
+"""The end of every quantised run: convert, measure, save."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from precgui.engine.tasks import Batch, Task
 
 @dataclass(slots=True)
 class StepParts:
-    """What one step needs, on `device`; `batches` are those of the step, still on the CPU."""
+    """The inputs of one step, on `device`; `batches` are those of the step, still on the CPU."""
 
     config: RunConfig
     device: torch.device
@@ -38,7 +38,7 @@ class StepParts:
     fake: Any = None  # the FakeTensorMode of tensors that have no numbers
 
     def held(self) -> dict[str, dict[str, Any]]:
-        """What is there between two steps, by part of the ledger and name."""
+        """The tensors that live between two steps, by part of the ledger and name."""
         names = {id(p) for p in self.model.parameters()}
         masters = [weight for weight in self.weights if id(weight) not in names]
         return {

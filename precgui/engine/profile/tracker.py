@@ -48,7 +48,7 @@ class TracedOperation:
 
 @dataclass(frozen=True, slots=True)
 class TensorShape:
-    """What a kernel's buffers depend on."""
+    """The arguments on which the buffers of a kernel depend."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]

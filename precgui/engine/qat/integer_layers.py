@@ -63,7 +63,7 @@ def pack(integers: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, bits: int, shape: tuple[int, ...]) -> Tensor:
-    """What `pack` was given, as int8."""
+    """Unpacks the argument of `pack`, as int8."""
     per_byte = 8 // bits
     fields = (packed.to(torch.int16)[:, None] >> (torch.arange(per_byte, dtype=torch.int16) * bits)) & (2**bits - 1)
     values = fields.flatten()[: math.prod(shape)].view(shape)
@@ -105,7 +105,7 @@ class Integer(nn.Module):
 
     @classmethod
     def of(cls, layer: Any, quantizer: Quantizer) -> Integer:
-        """What a trained layer becomes."""
+        """Makes the integer layer of a trained layer."""
         integers, scales = quantizer.integers(layer.weight)
         made = cls(layer, quantizer.bits, quantizer.input_bits, scales=scales.numel(), bias=layer.bias is not None)
         made.packed = pack(integers.cpu(), made.bits)
@@ -138,7 +138,7 @@ class Integer(nn.Module):
         return self._on_integers(steps, *self._ready)
 
     def _prepare(self) -> tuple[Any, ...]:
-        """What every call needs, made once: the weights unpacked, and laid out as the kernels want them."""
+        """Prepares once for all calls: the weights unpacked, in the layout of the kernels."""
         integers = unpack(self.packed, self.bits, self.shape)
         per_channel = self.scales.expand(self.shape[0]).contiguous()
         along = per_channel.view(-1, *(1,) * (len(self.shape) - 1))

@@ -228,7 +228,7 @@ def follow_epoch(
     last_observed: int | None,
     last_counted: int | None,
 ) -> None:
-    """What changes when an epoch begins: whether layers round, ranges are observed and batch norms count."""
+    """Applies the rules of an epoch that begins: whether layers round, ranges are observed and batch norms count."""
     for quantizer in quantizers.values():
         quantizer.active = epoch >= start
         quantizer.observing = last_observed is None or epoch <= last_observed

@@ -1,4 +1,4 @@
-"""What the integers cost and gain: size, accuracy, and latency in one paired run."""
+"""Size, accuracy and latency of the integer model, the latency in one paired run."""
 
 from __future__ import annotations
 

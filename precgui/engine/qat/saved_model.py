@@ -59,7 +59,7 @@ def save(
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What `save` wrote, with `config` as a RunConfig. Raises EngineError for a file that is no such model."""
+    """Loads a file that `save` wrote, with `config` as a RunConfig. Raises EngineError for another file."""
     if path.is_file() and not zipfile.is_zipfile(path):
         raise EngineError(f"{path} cannot be read as a model: torch has not written it whole; qat.save_to writes one")
     try:

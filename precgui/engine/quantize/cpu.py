@@ -84,7 +84,7 @@ def _runner(plan: RoundingPlan, convention: CastPolicy, seed: int) -> Run:
 
 
 def _moves(rounding: str, plan: RoundingPlan) -> tuple[Any, ...]:
-    """What tells the loop which numbers go outwards."""
+    """The argument that tells the loop which numbers are rounded outwards."""
     word = plan.machine.word
     if plan.way in ADDING:
         return (word({"toward_zero": 1, "up": 0, "down": plan.machine.sign}[rounding]),)
@@ -92,7 +92,7 @@ def _moves(rounding: str, plan: RoundingPlan) -> tuple[Any, ...]:
 
 
 def _added(share: float, plan: RoundingPlan) -> int:
-    """What to add to the bits so that the carry goes outwards from that share of the gap on."""
+    """The addend to the bits with which the carry goes outwards from that share of the gap on."""
     dropped = (1 << plan.drop) - 1
     return 0 if share > 1 else dropped if share == 0 else (dropped + 1) >> 1
 

@@ -37,7 +37,7 @@ def power_runner(fmt: FloatFormat, machine: HostFloat, convention: CastPolicy, s
 
 
 def _added(rounding: str, machine: HostFloat) -> int:
-    """What is added to the bits before they are cut: every power counts as odd, so ties go outwards."""
+    """The addend to the bits before they are cut: every power counts as odd, so ties go outwards."""
     whole = 1 << machine.mantissa_bits
     return {"nearest_even": whole >> 1, "nearest_away": whole >> 1, "up": whole - 1, "stochastic": whole}.get(
         rounding, 0

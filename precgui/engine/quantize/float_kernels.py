@@ -44,7 +44,7 @@ def constants(plan: RoundingPlan) -> tuple[Any, ...]:
 
 
 def stream(seed: int, start: int) -> tuple[Any, ...]:
-    """What stochastic rounding needs for the elements from `start` on: their place in a block of 2^32 and its keys."""
+    """Counters and keys of stochastic rounding for the elements from `start` on, in blocks of 2^32."""
     return tuple(np.uint32(number) for number in (start & 0xFFFFFFFF, *stream_keys(seed, start >> 32)))
 
 
@@ -69,7 +69,7 @@ def compiled(function: Loop) -> Loop:
 
 
 def _finisher(word: Any) -> Any:
-    """What follows the rounding of a magnitude `a` of the bits `b`: overflow, infinity, NaN and the sign."""
+    """Applies overflow, infinity, NaN and the sign after a magnitude `a` of the bits `b` was rounded."""
 
     @register_jitable(inline="always")
     def finish(b: Any, a: Any, rounded: Any, k: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is learned: a task gives the model, the data, the loss and the metric; the loop knows nothing else of it."""
+"""Tasks: the model, the data, the loss and the metric; the loop knows nothing else of them."""
 
 from __future__ import annotations
 

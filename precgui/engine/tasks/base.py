@@ -1,4 +1,4 @@
-"""What every task gives to the training loop, and how samples in memory become batches."""
+"""Base class of tasks, and how samples in memory become batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Task(Protocol):
         ...
 
     def score(self, outputs: Any, targets: Tensor) -> Any:
-        """What `result` needs to know of a batch; for most tasks what was reached and what can be, see `ratio`."""
+        """The part of a batch that `result` needs; for most tasks score and best possible score, see `ratio`."""
         ...
 
     def result(self, scores: Sequence[Any]) -> float:
@@ -137,7 +137,7 @@ def split(samples: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def ratio(scores: Sequence[Tensor]) -> float:
-    """What was reached over what can be, summed over all batches; NaN when nothing could be reached.
+    """Score divided by the best possible score, summed over all batches; NaN when no score was possible.
 
     Scores are [2] or [2, parts]. With parts (such as classes) it is the mean over those of which there were any.
     """

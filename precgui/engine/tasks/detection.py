@@ -151,7 +151,7 @@ class Detection(DatasetTask):
         return torch.stack(list(losses.values())).sum()
 
     def score(self, outputs: dict[str, Tensor], targets: Tensor) -> tuple[Tensor, Tensor]:
-        """What was found, and how many objects of each class there are: see `average_precision`."""
+        """The detections, and how many objects of each class there are: see `average_precision`."""
         assert self._reader is not None
         rows = []
         for found, each in zip(self._reader.detections(outputs), targets, strict=True):

@@ -56,7 +56,7 @@ def missing_sentence(dataset: str, folder: Path, reason: str, *, download: bool 
 
 
 def _missing(dataset: str, folder: Path) -> list[DownloadSource]:
-    """What torchvision would fetch: archives whose contents are not there, and that are not there themselves."""
+    """Files that torchvision would fetch: archives that are neither there nor unpacked."""
     from torchvision import datasets
     from torchvision.datasets.utils import check_integrity
 

@@ -1,4 +1,4 @@
-"""What looking at tensors may cost: intervals, sampling strides, and an account in seconds for each kind of tensor."""
+"""Limits the cost of telemetry: intervals, sampling strides, and a token bucket in seconds for each kind of tensor."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class TokenBuckets:
 
     @property
     def share(self) -> float:
-        """What was spent so far, as a share of the time."""
+        """The cost so far, as a share of the time."""
         return self.spent_s / self.elapsed_s if self.elapsed_s else 0.0
 
 

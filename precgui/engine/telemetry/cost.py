@@ -1,4 +1,4 @@
-"""What looking at tensors costs: CPU time of the calling thread, on a GPU also the time of the device."""
+"""Measures the cost of telemetry: CPU time of the calling thread, on a GPU also the time of the device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CostMeter:
         self._begun = time.thread_time()
 
     def busy_s(self, step_s: float, now_s: float) -> float:
-        """What of a step of `step_s` the booked seconds are a share of: not the time in which others had the CPU."""
+        """The part of a step of `step_s` to which costs are compared: without the time in which others had the CPU."""
         return step_s if self._device is not None else min(step_s, now_s - self._begun)
 
     def booked(self, name: str) -> Booking:
@@ -39,7 +39,7 @@ class CostMeter:
         self._host_s[name] = self._host_s.get(name, 0.0) + seconds
 
     def book_device(self, name: str, first: Any) -> None:
-        """What the device has done since the mark `first`."""
+        """Adds the time of the device since the mark `first`."""
         self._marks.append((name, first, self.mark()))
 
     def take(self) -> dict[str, float]:
@@ -52,7 +52,7 @@ class CostMeter:
         return taken | {name: max(taken[name], seconds) for name, seconds in device_s.items()} if device_s else taken
 
     def start(self) -> float:
-        """What a step is busy with begins here, at the time that is returned."""
+        """Starts timing; returns the present time."""
         self._begun = time.thread_time()
         return self._begun
 
@@ -83,7 +83,7 @@ class Booking:
 
 
 def keeping_s(tensors: int) -> float:
-    """What it takes to put one row of so many tensors into the run file, in the thread that writes it: an estimate.
+    """Estimated CPU seconds for the writer to compress one row of n tensors, calibrated once.
 
     In units of what it takes to compress a piece of 64 tensors, which is tried once: so many for the row and for each
     tensor.

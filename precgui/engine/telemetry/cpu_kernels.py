@@ -180,7 +180,7 @@ def _add(values: Any, buffer: Any, packed: Any, row: Any, exponents: Any, ahead:
 
 @numba.njit(inline="always")
 def _ahead(address: Any, size: Any, kind: Any, stride: Any, start: Any) -> Any:
-    """What will be read from element `start` on, for a chunk: an address, a distance, and how often to go it."""
+    """The addresses that a chunk reads from element `start` on: first address, distance, count."""
     width = 2 if kind == BFLOAT16 else 4
     hop = _PIECE if stride == 1 else stride * BLOCK * width
     pieces = CHUNK * width // _PIECE if stride == 1 else CHUNK // BLOCK

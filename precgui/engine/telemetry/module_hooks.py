@@ -132,7 +132,7 @@ class Outputs:
             first.correct(found)
 
     def gradient_seen(self, name: str, gradient: Tensor) -> None:
-        """What came back to an output."""
+        """Handles the gradient of an output."""
         if self.watching:
             self._look("activation_gradient", name, gradient)
 

@@ -103,7 +103,7 @@ class NonFiniteDetector:
         self._largest.clear()
 
     def look(self, name: str, outputs: Any) -> bool:
-        """What the module of this name returned. Returns whether it is known to be not finite; of a GPU, never."""
+        """Checks the output of a module. Returns whether it is known to be not finite; on a GPU always False."""
         begin, bad = time.thread_time(), False
         if type(outputs) is Tensor:  # without the search for them, which takes as long as a small tensor
             if outputs.is_floating_point() or outputs.is_complex():
@@ -119,14 +119,14 @@ class NonFiniteDetector:
         self._first = name
 
     def pending(self) -> Tensor | None:
-        """What `take` needs, where it is still on a device."""
+        """The tensor that `take` needs, where it is still on a device."""
         if not self._largest:
             return None
         device = self._largest[0].device
         return torch.stack([each.to(device) for each in self._largest])
 
     def take(self, largest: NDArray[Any]) -> None:
-        """What was `pending`, from the device."""
+        """Takes the values of `pending`, copied from the device."""
         bad = ~np.isfinite(largest)
         if bad.any() and not self._first:
             self._first = self._names[int(bad.argmax())]
@@ -189,7 +189,7 @@ def _is_packed(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _prepared(output: Tensor) -> Tensor | None:
-    """What there is to look at of any other output."""
+    """The readable form of any other output, None where there is none."""
     with unseen():
         tensor = readable(output)
         if tensor is None or not tensor.numel():

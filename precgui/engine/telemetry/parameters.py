@@ -1,4 +1,4 @@
-"""What there is to look at of a parameter: its value, its gradient, what the optimizer keeps for it."""
+"""The tensors that belong to a parameter: its value, its gradient, its optimizer state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def exact_values(weights: Sequence[Weight]) -> Named:
 
 
 def states(weights: Sequence[Weight], optimizers: Sequence[Optimizer]) -> Named:
-    """What the optimizers keep for each weight, but for step counters: `fc.weight.exp_avg`."""
+    """The optimizer state of each weight, but for step counters: `fc.weight.exp_avg`."""
     return [
         (f"{weight.name}.{name}", state)
         for weight in weights

@@ -1,4 +1,4 @@
-"""What of a tensor can be looked at: the numbers that lie in the memory of this process."""
+"""Selects the tensors that can be read: dense numbers in the memory of this process."""
 
 from __future__ import annotations
 

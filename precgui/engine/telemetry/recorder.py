@@ -270,7 +270,7 @@ class Telemetry:
         self._tables = [(table, rows) for (table, _), rows in zip(self._tables, fetched, strict=True)]
 
     def _events(self, time_s: float) -> list[TensorStats]:
-        """What was seen in the step, one event for each kind."""
+        """The measurements of the step, one event for each kind."""
         tables, rows = [table for table, _ in self._tables], [rows for _, rows in self._tables]
         kinds = dict.fromkeys(table.kind for table in tables)
         return [self._event(kind, tables, rows, time_s) for kind in kinds]
@@ -289,7 +289,7 @@ class Telemetry:
 
 
 def _listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], StatisticsTable]:
-    """What can be looked at of these tensors, and the table of it, with a stride for each."""
+    """The readable tensors of a list, and their table, with a stride for each."""
     pairs = [(name, found) for name, tensor in named if (found := readable(tensor)) is not None and found.numel()]
     sizes = [tensor.numel() for _, tensor in pairs]
     strides = [stride_for(size, stride) for size in sizes] if stride > 1 else [1] * len(sizes)

@@ -24,7 +24,7 @@ Rows = NDArray[np.float64]
 
 @dataclass
 class StatisticsTable:
-    """What was looked at of one kind of tensor in one step, by name. `sizes` are elements, looked at or not."""
+    """The measured tensors of one kind in one step, by name. `sizes` count elements, measured or not."""
 
     kind: str
     names: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What every linked plot has in common: axes of equal width, theme, mouse, cursor line and readout."""
+"""Base class of linked plots: axes of equal width, theme, mouse, cursor line and readout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BEHIND = -200.0  # grid lines lie under the curves
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What was recorded nearest to the cursor, and where."""
+    """The recorded value nearest to the cursor, and its place."""
 
     text: str
     x: float

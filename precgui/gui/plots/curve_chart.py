@@ -164,7 +164,7 @@ class CurveChart(Chart):
         return fresh
 
     def _part(self, opened: OpenRun) -> _RunCurves:
-        """What is drawn of a run, with a curve for each device that has spoken by now."""
+        """The curves of a run, one for each device that has reported by now."""
         known = self._drawn[opened.key]
         if opened.run.status == "running" and devices_of(self.signal, opened.run) is not None:
             self._refresh(opened)

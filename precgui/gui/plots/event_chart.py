@@ -138,7 +138,7 @@ class EventChart(Chart):
         QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), "\n".join(shown), self)
 
     def messages_at(self, place: QPointF) -> list[str]:
-        """What the events within a few pixels of a place of the scene say."""
+        """The texts of the events within a few pixels of a place of the scene."""
         shown, told = self._visible(), []
         for position, marks in enumerate(shown):
             for row, lane in enumerate(LANES):

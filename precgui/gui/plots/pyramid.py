@@ -24,7 +24,7 @@ Indices = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What to draw: `x` ascending, `y` with NaN where the line breaks. `exact`: every recorded point is there."""
+    """Points to draw: `x` ascending, `y` with NaN where the line breaks. `exact`: every recorded point is there."""
 
     x: Floats
     y: Floats
@@ -153,7 +153,7 @@ class Pyramid:
         )
 
     def query(self, x0: float, x1: float, pixels: int) -> Drawn:
-        """What to draw for x0 <= x <= x1 on a plot that is `pixels` wide.
+        """Points to draw for x0 <= x <= x1 on a plot that is `pixels` wide.
 
         All points, and one neighbour on each side, when there are few; else the smallest, the largest and the first
         non-finite value of at least `pixels` equal blocks. Non-finite values come back as NaN.

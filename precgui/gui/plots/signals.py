@@ -1,4 +1,4 @@
-"""What can be plotted: each signal with its words, unit, axis, and what to say when it was not measured."""
+"""The signals that can be plotted: words, unit, axis, and the sentence for a signal that was not measured."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class ScalarsDialog(QDialog):
         layout.addWidget(self.buttons)
 
     def _tell(self) -> None:
-        """What will be missing, and whether that leaves anything to show."""
+        """A sentence on the signals that will be missing, and whether anything is left to show."""
         tags = {signal: tag for signal, tag in self.wanted().items() if tag}
         enough = shows_training(tags)
         self.accept_button.setEnabled(enough)

@@ -59,7 +59,7 @@ def open_window(files: list[Path], *, fresh: bool = False) -> int:
 
 
 def _tell(notices: Notices, settings: Settings, earlier: Path | None, *, can_log: bool) -> None:
-    """What the last session left, and what is wrong with the place for settings."""
+    """Reports the crash log of the last session, and problems with the folder for settings."""
     if earlier is not None:
         read = partial(QDesktopServices.openUrl, QUrl.fromLocalFile(str(earlier)))
         details = earlier.read_text(encoding="utf-8", errors="replace")

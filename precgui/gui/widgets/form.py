@@ -182,7 +182,7 @@ class Form(QWidget, Generic[M]):
         cast(QWidget, self.editors[path]).setFocus()
 
     def tree(self) -> dict[str, Any]:
-        """What the editors hold, right or wrong."""
+        """The values of the editors, valid or not."""
         made: dict[str, Any] = {}
         for path, editor in self.editors.items():
             *parents, last = path.split(".")

@@ -1,1 +1,1 @@
-"""What runs beside the window: child processes, engine tasks, background threads."""
+"""Work beside the window: child processes, engine tasks, background threads."""

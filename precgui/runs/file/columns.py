@@ -8,21 +8,23 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import DeviceRead, Evaluated, Incident, PowerRead, StepDone
+from precgui.events import DeviceRead, Evaluated, HostRead, Incident, PowerRead, StepDone
 from precgui.runs.file import json_text
 from precgui.runs.file.schema import EVENT_ROW, TABLES
 from precgui.runs.file.table_file import Columns
-from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS
+from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, STATE_SIGNALS
 
 STEP_COLUMNS = tuple(TABLES["steps"].columns)
 EVALUATION_COLUMNS = tuple(TABLES["evaluation"].columns)
 POWER_COLUMNS = ("time_s", *POWER_SIGNALS)
 STATE_COLUMNS = ("time_s", *STATE_SIGNALS)
+HOST_COLUMNS = ("time_s", *HOST_SIGNALS)
 
 _step_row = attrgetter(*STEP_COLUMNS)
 _evaluation_row = attrgetter(*EVALUATION_COLUMNS)
 _power_row = attrgetter(*POWER_COLUMNS)
 _state_row = attrgetter(*STATE_COLUMNS)
+_host_row = attrgetter(*HOST_COLUMNS)
 
 _LONGEST_TEXT = 1 << 16
 
@@ -48,6 +50,11 @@ def state_matrix(readings: Sequence[DeviceRead]) -> NDArray[np.float64]:
     return np.array([_state_row(reading) for reading in readings], np.float64).reshape(-1, len(STATE_COLUMNS)).T
 
 
+def host_matrix(readings: Sequence[HostRead]) -> NDArray[np.float64]:
+    """One row per column of HOST_COLUMNS, shape (columns, readings)."""
+    return np.array([_host_row(reading) for reading in readings], np.float64).reshape(-1, len(HOST_COLUMNS)).T
+
+
 def step_columns(steps: Sequence[StepDone]) -> Columns:
     return _typed("steps", STEP_COLUMNS, step_matrix(steps))
 
@@ -59,6 +66,10 @@ def evaluation_columns(evaluations: Sequence[Evaluated]) -> Columns:
 def power_columns(readings: Sequence[PowerRead]) -> Columns:
     """All columns of `power` but `device`."""
     return _typed("power", POWER_COLUMNS, power_matrix(readings))
+
+
+def host_columns(readings: Sequence[HostRead]) -> Columns:
+    return _typed("host", HOST_COLUMNS, host_matrix(readings))
 
 
 def state_columns(readings: Sequence[DeviceRead]) -> Columns:

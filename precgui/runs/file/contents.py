@@ -1,4 +1,4 @@
-"""What can be read of a run file: attributes, texts, rows of tables, and notes on what cannot."""
+"""The readable contents of a run file: attributes, texts, rows of tables, and notes on what cannot be read."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class RunFileView:
         return TABLES[table].columns[column].late and not safe_hdf5.has(self.file, path)
 
     def _stored(self, path: str, item: h5py.Dataset) -> int:
-        """What a dataset takes, asked once while the file is as it is. Raises Unusable."""
+        """The stored bytes of a dataset, asked once while the file is as it is. Raises Unusable."""
         if self._path is None:
             return safe_hdf5.stored_bytes(item)  # of our own writing: it grows
         if path not in self._stored_bytes:

@@ -1,4 +1,4 @@
-"""What becomes of a batch of events in the file: rows, texts, the end, and a disk that fills up."""
+"""Stores events in the file: rows, texts, the end, and a disk that fills up."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from precgui.events import (
     Evaluated,
     Event,
     Facts,
+    HostRead,
     Incident,
     ModelDescribed,
     PowerRead,
@@ -189,6 +190,8 @@ class EventStore:
         for event in events:
             if isinstance(event, ModelDescribed):
                 batch |= model_columns(event)
+        if hosts := [event for event in events if isinstance(event, HostRead)]:
+            batch["host"] = columns.host_columns(hosts)
         return batch | self._events(incidents) | self._tensors(events)
 
     def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:

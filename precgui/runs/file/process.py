@@ -13,7 +13,7 @@ _CLOCK_SLACK_S = 10.0  # the start time of a process moves a little when the sys
 
 
 def this_process() -> dict[str, Any]:
-    """What tells this process from every other: host, pid, and start time, since pids are used again."""
+    """Identifies this process: host, pid, and start time, since pids are used again."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "process_started": psutil.Process().create_time()}
 
 

@@ -76,7 +76,7 @@ class SavedRun:
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """What the run ran with, joined by what only the engine knows."""
+        """The environment of the run, joined by the facts that only the engine knows."""
         engine = self._started.get("engine")
         return {**self._environment, **(engine if isinstance(engine, dict) else {})}
 

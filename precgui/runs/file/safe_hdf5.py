@@ -191,7 +191,7 @@ def picked(
 
 
 def stored_bytes(item: h5py.Dataset) -> int:
-    """What a dataset takes in the file, or the size of the file where a part of its index is damaged.
+    """The size of a dataset in the file, or the size of the file where a part of its index is damaged.
 
     HDF5 adds it up over all chunks each time. Raises Unusable.
     """

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS
-from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
+from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
 
 SCHEMA = 1
 
@@ -135,7 +135,7 @@ def _tensor_table(late: bool = False) -> Table:
 
 
 _STEP_TYPES = {"skipped": _U1, "samples": _I8}
-_LATE_STEPS = {"backward_passes", "optimizer_steps"}
+_LATE_STEPS = {"backward_passes", "optimizer_steps", "cpu_s"}
 _LATE_KINDS = {"buffer", "ema"}
 _NAME, _DTYPE = text_type(200), text_type(24)
 
@@ -158,6 +158,7 @@ TABLES: dict[str, Table] = {
     "sensors": _one(text_type(128), 8),  # the names that `power/device` counts
     "power/state": _readings(STATE_SIGNALS, 256, late=True),
     "power/state/names": _one(text_type(128), 8, late=True),
+    "host": Table({name: Column(_F8) for name in ("time_s", *HOST_SIGNALS)}, 256, late=True),
     "events": _one(EVENT_ROW, 64),
     "texts": _one(_U1, 4096),  # messages too long for their row
     "tensors/names": _one(_NAME, 64),

@@ -1,4 +1,4 @@
-"""What a user says about a run afterwards: a title and a note in a side file, since run files are never reopened."""
+"""A title and a note of the user in a side file, since run files are never reopened."""
 
 from __future__ import annotations
 

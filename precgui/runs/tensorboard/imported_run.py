@@ -72,6 +72,8 @@ class ImportedRun:
 
     def column(self, table: str, name: str) -> NDArray[np.float64]:
         """A column of `runs.schema.TABLES`, made of what was logged."""
+        if table not in ("steps", "evaluation"):
+            return np.empty(0)
         if table not in self._tables:
             made = self._steps_table() if table == "steps" else self._evaluation_table()
             self._tables[table] = made

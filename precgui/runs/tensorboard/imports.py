@@ -100,7 +100,7 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
 
 
 class _Reading:
-    """What has been read of one or more event files."""
+    """Contents of one or more event files."""
 
     def __init__(self) -> None:
         self._event_type = event_file.event_type()
@@ -183,7 +183,7 @@ def _tensor_number(tensor: Any) -> float | None:
 
 
 def _document(value: Any) -> dict[str, Any]:
-    """What precgui wrote about the run beside its scalars; empty when that is not what it is."""
+    """The document that precgui wrote about the run beside its scalars; empty when there is none."""
     texts = value.tensor.string_val
     try:
         return json_text.load(texts[0].decode()) if len(texts) == 1 else {}

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.config.names import EMULATED, OWN_LOOP
+from precgui.config.precision_traits import traits
 from precgui.runs.run import Run
 from precgui.runs.tensors.what_if import range_of
 
@@ -19,15 +20,11 @@ BACKWARD = ("gradient", "activation_gradient")  # the kinds that a loss scale mu
 NOTHING = "–"
 _Z = 2.0  # standard deviations
 _FP32_ZERO_BELOW = -126  # what is smaller is subnormal in the record itself
-_WIDE = ("fp64", "fp32")
-_NARROW = ("fp16-amp", "fp16-pure", "fp8", "mxfp8", "mxfp6", "mxfp4", "nvfp4")
-_FEW_DIGITS = ("tf32", "bf16-amp", "bf16-pure", "bf16-sr")
-_PURE = ("bf16-pure", "bf16-sr", "fp16-pure")  # all that is kept is in the format
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is known of a record of one kind of tensors before anything is asked of it.
+    """The origin of a record of one kind of tensors: precision, sampling, skipped steps.
 
     `skipped_at` is the smallest loss scale at which the run skipped a step, 0 where it skipped none.
     """
@@ -52,7 +49,7 @@ class Provenance:
             told.append(f"The run itself skipped steps at a scale of {scale_text(self.skipped_at)}.")
         if self._had_lost():
             told.append(f"Recorded in {self.precision}: what that had lost already is not counted.")
-        elif self.precision in _FEW_DIGITS and self._was_rounded():
+        elif traits(self.precision).has_few_digits and self._was_rounded():
             told.append(f"Recorded in {self.precision}: its own rounding is not in the noise.")
         if self.sampled:
             told.append("Estimated from samples: larger values may have been missed.")
@@ -66,15 +63,14 @@ class Provenance:
 
     def _had_lost(self) -> bool:
         """Whether the run's own precision may have turned to zero or to Inf what is recorded."""
-        narrow = self.precision in _NARROW
         if self.precision.startswith(EMULATED):
-            narrow = _is_narrow(self.precision.removeprefix(EMULATED))
-        return narrow and self._was_rounded()
+            return _is_narrow(self.precision.removeprefix(EMULATED)) and self._was_rounded()
+        return traits(self.precision).has_narrow_range and self._was_rounded()
 
     def _was_rounded(self) -> bool:
-        if self.precision in _PURE:
+        if traits(self.precision).is_stored_low:
             return True
-        if self.precision.endswith("-amp"):
+        if traits(self.precision).autocast:
             return self.kind in (*BACKWARD, "activation")
         return self.kind in BACKWARD  # only the operands are rounded, and the record has the products
 

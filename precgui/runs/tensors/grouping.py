@@ -66,7 +66,7 @@ class Rows:
 
 
 def whole_rows(record: TensorHistory, overview: Overview) -> Rows | None:
-    """What has been added up of the tensors of which anything was recorded; None when it is nothing."""
+    """Sums over the tensors that were recorded; None when there are none."""
     columns = overview.columns()
     if not len(columns.steps):
         return None
@@ -215,7 +215,7 @@ def _together(stats: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @np.errstate(all="ignore")
 def _over_time(stats: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What `WhatIf` needs of all rows: largest magnitude and zeros, shape (entries, TENSOR_STATS)."""
+    """The arguments of `WhatIf` for all rows: largest magnitude and zeros, shape (entries, TENSOR_STATS)."""
     whole = np.zeros(stats.shape[1:])
     counted = stats[:, :, TENSOR_STATS.index("count")] > 0
     for name, join in (("amax", np.fmax), ("zeros", np.add)):

@@ -27,7 +27,7 @@ Join = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Columns:
-    """What an Overview holds, in the order of the steps; every row that was added is in one column.
+    """Columns of an Overview, in the order of the steps; every row that was added is in one column.
 
     `steps` (columns,) is the first step of each. `exponents` (columns, tensors, 256) are sums. Of `stats` (columns,
     tensors, TENSOR_STATS) the counts are sums, `amax` and `amin_nonzero` the extremes, `changed` the mean, others NaN.

@@ -116,7 +116,7 @@ class StatisticsSource(Protocol):
 
 @dataclass(frozen=True)
 class TensorHistory:
-    """What was recorded of one kind of tensor (one of TENSOR_KINDS), n times, in the order of the steps.
+    """The record of one kind of tensor (one of TENSOR_KINDS), n rows in the order of the steps.
 
     The tensor axis is that of `names`; a tensor whose statistic `count` is 0 in a row was not recorded in it.
     """

@@ -1,4 +1,4 @@
-"""What another format or loss scale would have done to tensors of which only the exponent histogram is known.
+"""Effect of another format or loss scale on tensors of which only the exponent histogram is known.
 
 Rounding to nearest turns to zero what is below half the smallest subnormal, a power of two and hence the edge of a bin:
 what underflows is counted, not estimated. The limit of overflow lies inside a bin, where the density

@@ -1,4 +1,4 @@
-"""What another format or loss scale would have done to the tensors of a run, as a table of plain numbers."""
+"""Effect of another format or loss scale on the tensors of a run, as a table of plain numbers."""
 
 from __future__ import annotations
 

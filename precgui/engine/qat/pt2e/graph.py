@@ -249,7 +249,7 @@ def value_of(graph: fx.GraphModule, node: fx.Node) -> Tensor:
 
 
 class Switches:
-    """What a prepared graph does: `train` and `eval`, which exported graphs refuse, and the rules of each epoch.
+    """The interface of a prepared graph: `train` and `eval`, which exported graphs refuse, and the rules of each epoch.
 
     Values are rounded when `active`; in training ranges follow them while `observing`, and batch norms count while
     `counting`.

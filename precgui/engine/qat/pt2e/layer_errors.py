@@ -1,4 +1,4 @@
-"""What rounding does to each layer of a prepared graph."""
+"""Rounding error of each layer of a prepared graph."""
 
 from __future__ import annotations
 

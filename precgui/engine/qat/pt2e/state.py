@@ -1,4 +1,4 @@
-"""What a converted graph computes with, taken out and put back."""
+"""The state of a converted graph, taken out and put back."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ class ArithmeticTab(QWidget):
         set_kind(self.message, "error" if fault else "muted")
 
     def _fail(self, words: str) -> None:
-        """What is shown belongs to what was typed before: it fades."""
+        """Fades the result, which belongs to the input before."""
         self._say(words, fault=True)
         self.table.setEnabled(False)
         self.grid.show_stale(True)

@@ -63,5 +63,5 @@ class ConventionRow(QWidget):
         return chosen
 
     def convention(self) -> Callable[[Format], CastPolicy]:
-        """What is chosen now means this for a format; the answer may be asked for in any thread."""
+        """The cast policy that is chosen now, for a format; may be called in any thread."""
         return partial(as_in, self.stack.currentText(), self.mode)

@@ -56,7 +56,7 @@ class FactList(QWidget):
 
 
 def facts_of(report: Report) -> dict[str, str]:
-    """What there is to say about a report, by the names of ORDER; empty where it does not apply."""
+    """Facts of a report, by the names of ORDER; empty where one does not apply."""
     stored, fmt = report.stored, report.format
     facts = {"Remark": report.note, "Class": stored.category.replace("nan", "NaN"), "Bits": report.bits}
     facts["Stored exactly"] = text.exact(stored.real)

@@ -209,7 +209,7 @@ class LineTab(QWidget):
 
     @property
     def told(self) -> dict[str, str]:
-        """What each format loses of the tensor, in words."""
+        """A sentence on the part of the tensor that each format loses."""
         return {name: _told(losses) for name, losses in self._losses.items()}
 
     def show_all(self) -> None:

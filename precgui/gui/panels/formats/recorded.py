@@ -1,4 +1,4 @@
-"""What a run has recorded of a tensor at one step, as this panel shows it."""
+"""A recorded tensor of a run at one step, as this panel shows it."""
 
 from __future__ import annotations
 

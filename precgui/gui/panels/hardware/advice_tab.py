@@ -124,7 +124,7 @@ class AdviceTab(QWidget):
 
 
 def _autocast_text() -> str:
-    """What autocast leaves alone, from the table."""
+    """The operations that autocast leaves alone, from the table."""
     lists = autocast_operations()
     known = [name for name in ("layer_norm", "exp", "log", "norm", "nll_loss", "mse_loss") if name in lists["fp32"]]
     return (

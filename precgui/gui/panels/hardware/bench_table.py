@@ -90,7 +90,7 @@ def _rate(row: Figure) -> str:
 
 
 def _told(row: Figure) -> str:
-    """What the other columns have no place for."""
+    """Remarks that the other columns have no place for."""
     if row["error"] is not None:
         return f"error {row['error']:.1e}: that of {row['ran_as']}"
     if row["relative"] is not None:

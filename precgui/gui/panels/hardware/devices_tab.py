@@ -87,7 +87,7 @@ def _torch_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _fp32(value: object) -> str:
-    """What torch does with FP32 operands, by the value of a `fp32_precision` switch."""
+    """How torch treats FP32 operands, by the value of a `fp32_precision` switch."""
     words = {"none": "FP32 (by default)", "ieee": "FP32", "tf32": "TF32 where the hardware has it", "bf16": "BF16"}
     return words.get(str(value), str(value))
 

@@ -78,7 +78,7 @@ class DeviceStrips(QWidget):
             self.strips[name].add(time_s, self._since_start(name, value) if name in _COUNTERS else value)
 
     def _since_start(self, name: str, value: float) -> float:
-        """What a counter has gained since it was first seen, or since it was reset."""
+        """Increase of a counter since it was first read, or since it was reset."""
         if value < self._first.setdefault(name, value):
             self._first[name] = value
         return value - self._first[name]

@@ -1,4 +1,4 @@
-"""What the Hardware panel knows: the machine, as far as it has answered, and the kept measurements."""
+"""Data of the Hardware panel: the machine, as far as it has answered, and the kept measurements."""
 
 from __future__ import annotations
 

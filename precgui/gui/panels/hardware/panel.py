@@ -79,7 +79,7 @@ class HardwarePanel(QWidget):
         QGuiApplication.clipboard().setText(self.report(as_json))
 
     def report(self, as_json: bool) -> str:
-        """What Copy report copies; empty before the machine has answered."""
+        """The text that Copy report copies; empty before the machine has answered."""
         model, machine = self.model, self.model.machine
         if machine is None:
             return ""

@@ -279,7 +279,7 @@ class LibraryPanel(QWidget):
         ]
 
     def show_integers(self) -> None:
-        """What the chosen run measured of its integer model."""
+        """Shows the measurements of the chosen run's integer model."""
         self._integers.show_model(self.selected()[0].path)
 
     def show_in_folder(self) -> None:

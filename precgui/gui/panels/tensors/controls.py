@@ -1,4 +1,4 @@
-"""What is chosen in the Tensors panel: run, kind of tensors, how they are put together, format and loss scale."""
+"""Controls of the Tensors panel: run, kind of tensors, grouping, format and loss scale."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class IncrementalReader:
         return not self._read.all()
 
     def rows(self) -> Rows | None:
-        """What has been added up, None when it is nothing."""
+        """The sums so far, None when there are none."""
         record = self.record
         return whole_rows(record, self._overview) if record is not None else None
 

@@ -71,7 +71,7 @@ class _Cell(QStyledItemDelegate):
         painter.drawText(option.rect.adjusted(5, 0, -5, 0), _RIGHT, self.model.text(row, column))
 
     def draw_ground(self, painter: QPainter, option: QStyleOptionViewItem) -> None:
-        """What tells the chosen row from the others."""
+        """Marks the chosen row."""
         widget = option.widget
         widget.style().drawPrimitive(QStyle.PrimitiveElement.PE_PanelItemViewItem, option, painter, widget)
 
@@ -164,7 +164,7 @@ class TensorList(QTableView):
             header.moveSection(header.visualIndex(column), NAME + 1)
 
     def _offer(self) -> None:
-        """What can be taken away, by key and by the menu of the right button."""
+        """Actions on the list, by key and by the context menu."""
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         for text, does in (("&Copy row", self.copy_row), ("Copy &name", self.copy_name), ("Copy &list", self.copy_all)):
             action = QAction(text, self)

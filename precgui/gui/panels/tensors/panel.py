@@ -211,7 +211,7 @@ class TensorsPanel(Pages):
         return basis_of(self._session.runs[key].run, view.rows.kind, sampled=bool(view.rows.sampled.any()))
 
     def _tell(self) -> None:
-        """What the format would do, what was not finite, and how much of a long record this is so far."""
+        """Updates the sentences: the effect of the format, NaN and Inf, and the share of a long record read so far."""
         view, reading, basis = self.view, self._reading, self._basis
         if self._told is None or view is None or reading is None or basis is None:
             return

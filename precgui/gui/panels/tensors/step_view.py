@@ -155,7 +155,7 @@ class Moment(QWidget):
 
 
 def _odd(view: View, entry: int) -> str:
-    """What the histogram cannot show."""
+    """A sentence on counts that the histogram cannot show."""
     counts = {
         name: view.stat(stat)[0, entry] for stat, name in (("nan", "NaN"), ("pos_inf", "Inf"), ("neg_inf", "-Inf"))
     }

@@ -1,4 +1,4 @@
-"""What the Tensors panel says in words about the whole of what it shows."""
+"""Sentences of the Tensors panel about all tensors at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_REASONS = 2  # so that nothing below jumps; all of them are in the hint of
 
 
 def answer(told: Prediction, view: View, basis: Provenance, question: tuple[str, int, str]) -> str:
-    """What a format at 2^log2_scale would do to all tensors; `question` is format, log2_scale and what they are."""
+    """The effect of a format at 2^log2_scale on all tensors; `question` is format, log2_scale and what they are."""
     name, log2_scale, kind = question
     zero, over, snr, safe = (float(v[0]) for v in (told.underflow, told.overflow, told.snr_db, told.safe_scale))
     if isnan(zero):
@@ -49,7 +49,7 @@ def how_much(done: int, total: int) -> str:
 
 
 def caption(view: View, entry: int, done: int) -> str:
-    """What the picture shows."""
+    """A sentence on the contents of the picture."""
     added = f", up to {view.rows.every} in a column" if view.rows.every > 1 else ""
     return f"{short(view.names[entry])}, looked at in {done} step{'s' if done != 1 else ''}{added}"
 
