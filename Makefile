@@ -10,7 +10,7 @@ QUIET := $(if $(CI),-qq)
 SCREEN := offscreen $(if $(DISPLAY),x11) $(if $(WAYLAND_DISPLAY),wayland)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench constraints digits screenshots wheel clean
+.PHONY: help run test gpu check format bench constraints digits screenshots wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -22,6 +22,9 @@ run: $(READY) ## start the application
 test: $(READY) ## run all tests
 	@packaging/system-libraries.sh offscreen
 	@$(BIN)/pytest $(ARGS)
+
+gpu: ## measure all that only an NVIDIA GPU can show, in 8 minutes, into GPU_OUT or gpu-report/
+	@$(if $(wildcard $(READY)),$(BIN)/python,python3) benchmarks/gpu_report.py $(ARGS)
 
 check: $(READY) ## style, types and layers
 	$(BIN)/ruff check .

@@ -34,14 +34,19 @@ from precgui.events import Evaluated, Event, StepDone
 Times = NDArray[np.float64]
 WARM_PAIRS, FEWEST_PAIRS = 4, 6
 RESAMPLES = 2000
-CPU = torch.device("cpu")
 RECIPES = {"cnn": ("digits-quick", "cnn"), "resnet": ("digits-quick", "resnet"), "gpt": ("gpt-quick", "gpt")}
 EMULATED = ("emulated:e4m3fn", "emulated:fp16", "emulated:int8")
 
 
-def wanted(model: str, size: str, threads: int, *settings: str) -> RunConfig:
+def wanted(model: str, size: str, threads: int, device: str, *settings: str) -> RunConfig:
     recipe, name = RECIPES[model]
-    fixed = ["device=cpu", f"threads={threads}", f"model.name={name}", f"model.size={size}", "record.tensors=false"]
+    fixed = [
+        f"device={device}",
+        f"threads={threads}",
+        f"model.name={name}",
+        f"model.size={size}",
+        "record.tensors=false",
+    ]
     return config.load(recipe, [*fixed, "train.clip_norm=", "optimizer.schedule=constant", *settings])
 
 
@@ -51,7 +56,8 @@ class ByHand:
     def __init__(self, run: RunConfig, dtype: torch.dtype | None) -> None:
         self._task = tasks.make(run)
         torch.manual_seed(run.seed)
-        self._model = self._task.model().train()
+        self._device = torch.device(run.device)
+        self._model = self._task.model().to(self._device).train()
         kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
         more = {"momentum": run.optimizer.momentum} if run.optimizer.name == "sgd" else {}
         self._optimizer = kinds[run.optimizer.name](self._model.parameters(), lr=run.optimizer.lr, **more)
@@ -66,8 +72,9 @@ class ByHand:
             self._batches = iter(self._task.train_batches())
             inputs, targets = next(self._batches)
             begin = now()
+        inputs, targets = inputs.to(self._device), targets.to(self._device)
         self._optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=self._dtype) if self._dtype else contextlib.nullcontext():
+        with torch.autocast(self._device.type, dtype=self._dtype) if self._dtype else contextlib.nullcontext():
             outputs = self._model(inputs)
         loss = self._task.loss(outputs.float(), targets)
         loss.backward()
@@ -121,11 +128,11 @@ def ratio(ours: Times, theirs: Times) -> dict[str, float]:
 
 
 def costs(
-    model: str, size: str, threads: int, rounds: int, seconds: float, wish: list[str]
+    model: str, size: str, threads: int, device: str, rounds: int, seconds: float, wish: list[str]
 ) -> dict[str, dict[str, float]]:
     """Best times of a step in each precision, and their ratio to FP32's; ends after `rounds` or `seconds`."""
     names = list(dict.fromkeys(["fp32", *wish]))
-    steps = {name: _stepper(wanted(model, size, threads, f"precision={name}")) for name in names}
+    steps = {name: _stepper(wanted(model, size, threads, device, f"precision={name}")) for name in names}
     best = dict.fromkeys(names, np.full(2, np.inf))
     deadline = time.perf_counter() + seconds
     for turn in range(rounds + 2):
@@ -148,7 +155,8 @@ def costs(
 
 def _stepper(run: RunConfig) -> Callable[[], None]:
     """One training step of a precision on one batch that stays."""
-    precision = precisions.make(run, CPU)
+    device = torch.device(run.device)
+    precision = precisions.make(run, device)
     task = tasks.make(run)
     torch.manual_seed(run.seed)
     model = precision.convert(task.model()).train()
@@ -164,6 +172,8 @@ def _stepper(run: RunConfig) -> Callable[[], None]:
         precision.backward(task.loss(precision.convert_output(outputs), targets))
         precision.unscale(optimizer)
         precision.step(optimizer)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
 
     return step
 
@@ -172,13 +182,17 @@ def measure(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]
     for model in options.models.split(","):
         found: dict[str, Any] = {}
         for name, dtype in [] if options.pairs == 0 else (("fp32", None), ("bf16-amp", torch.bfloat16)):
-            run = wanted(model, options.size, options.threads, f"precision={name}", "train.epochs=100000")
+            run = wanted(
+                model, options.size, options.threads, options.device, f"precision={name}", "train.epochs=100000"
+            )
             found[name] = overhead(run, dtype, options.pairs, options.seconds)
         if options.pairs:
             found["gain_engine"] = found["fp32"]["engine_ms"] / found["bf16-amp"]["engine_ms"]
             found["gain_hand"] = found["fp32"]["hand_ms"] / found["bf16-amp"]["hand_ms"]
         if wish := [name for name in options.precisions.split(",") if name]:
-            found["precisions"] = costs(model, options.size, options.threads, options.rounds, options.seconds, wish)
+            found["precisions"] = costs(
+                model, options.size, options.threads, options.device, options.rounds, options.seconds, wish
+            )
         yield model, found
 
 
@@ -191,6 +205,7 @@ def main() -> None:
     every = [name for name in (*PRECISIONS, *EMULATED) if not name.endswith("-qat")]
     parser.add_argument("--precisions", default=",".join(every), help="of (c); '' leaves it out")
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which each measurement ends early")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--size", default="medium", choices=["small", "medium", "large"])
     options = parser.parse_args()
     with backend_flags.restored():

@@ -173,13 +173,15 @@ def main() -> int:
     parser.add_argument("--elements", type=int, default=1 << 25)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--gpu-only", action="store_true", help="leave the CPU and other tools out")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(f"{platform.processor() or platform.machine()}, {args.threads} thread(s), {args.elements} float32 elements, "
           f"{args.rounds} rounds, torch {torch.__version__}")  # fmt: skip
     bench = Bench(args.elements, args.rounds)
-    cpu(bench)
-    others(bench)
+    if not args.gpu_only:
+        cpu(bench)
+        others(bench)
     if torch.cuda.is_available():
         gpu(bench)
     print("\nall targets met" if not bench.missed else "\nmissed: " + "; ".join(bench.missed))

@@ -60,8 +60,10 @@ def make(name: str, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
 class Loop:
     """A training loop; `after` is called at the end of each step."""
 
-    def __init__(self, name: str, batch: int) -> None:
-        self.model, self.inputs, self.targets = make(name, batch)
+    def __init__(self, name: str, batch: int, device: str = "cpu") -> None:
+        model, inputs, targets = make(name, batch)
+        self.model, self.inputs, self.targets = model.to(device), inputs.to(device), targets.to(device)
+        self.is_on_gpu = self.inputs.is_cuda
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001, momentum=0.9)
         self.after: Callable[[Tensor], None] = lambda loss: None
 
@@ -175,6 +177,8 @@ def _timed(loop: Loop) -> tuple[float, float]:
     """CPU seconds of this thread for a step, and seconds."""
     begin, cpu = time.perf_counter(), time.thread_time()
     loop.step()
+    if loop.is_on_gpu:
+        torch.cuda.synchronize()
     return time.thread_time() - cpu, time.perf_counter() - begin
 
 
@@ -186,8 +190,8 @@ def _ratio(pairs: list[tuple[float, float]], more: float = 0.0) -> str:
     return f"{np.median(ratios):.3f} ({low:.3f} to {high:.3f})"
 
 
-def measured(name: str, batch: int, way: Callable[[Loop], Any], pairs: int) -> str:
-    plain, watched, steps = Loop(name, batch), Loop(name, batch), Pairs()
+def measured(name: str, batch: int, way: Callable[[Loop], Any], pairs: int, device: str) -> str:
+    plain, watched, steps = Loop(name, batch, device), Loop(name, batch, device), Pairs()
     with way(watched):
         steps.run(plain, watched, pairs)
     return steps.told()
@@ -220,6 +224,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--way", choices=WAYS, action="append")
     parser.add_argument("--elements", action="store_true")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda; on a GPU each step is waited for")
     options = parser.parse_args()
     torch.set_num_threads(1)
     writer.FLUSH_S *= 2  # half of the time is that of the plain loop
@@ -227,10 +232,10 @@ def main() -> None:
         print_elements()
         return
     for name in options.model or ("resnet", "gpt"):
-        print(f"{name}, batch {options.batch}, one thread")
+        print(f"{name}, batch {options.batch}, one thread, {options.device}")
         for way in options.way or WAYS:
             try:
-                told = measured(name, options.batch, WAYS[way], options.pairs)
+                told = measured(name, options.batch, WAYS[way], options.pairs, options.device)
             except ImportError as error:
                 print(f"  {way:38} not measured: {error}")
                 continue
