@@ -51,6 +51,7 @@ def main() -> int:
         write_tensors(path, 60, asked.tensors)
         session = Session()
         panel = TensorsPanel(session)
+        session.run_added.connect(panel.show_run)
         panel.resize(1280, 760)
         panel.show()
         session.open_file(path)

@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Take pictures of the window.")
     parser.add_argument("folder", type=Path, help="where the PNG files go")
     parser.add_argument("files", type=Path, nargs="*", help="run files to show instead of training")
-    parser.add_argument("--panels", default=",".join(spec.id for spec in PANELS), help="which panels, by name")
+    parser.add_argument(
+        "--panels", default=",".join([*(spec.id for spec in PANELS), "inspect/tensors"]), help="which panels, by name"
+    )
     parser.add_argument("--runs", default=PRECISIONS, help="precisions to train in, one run each")
     parser.add_argument("--recipe", default="digits-scale-demo", help="what to train")
     return parser
@@ -102,15 +104,24 @@ class Gallery:
     def take(self, panels: Sequence[str]) -> None:
         """Save NAME-light.png and NAME-dark.png of each panel, and NAME-small.png of a small window.
 
-        Live comes first, while the last run is still going on.
+        Live comes first, while the last run is still going on. `inspect/tensors` is a tab of Inspect.
         """
-        for name in sorted(panels, key=lambda name: name != "live"):
-            self._window.show_panel(name)
-            for frame in self._window.host.panels[name].findChildren(PlotFrame)[:1]:
+        for place in sorted(panels, key=lambda name: name != "live"):
+            panel, _, tab = place.partition("/")
+            self._window.show_panel(panel)
+            name = tab or panel
+            self._show_tab(tab)
+            for frame in self._window.host.panels[panel].findChildren(PlotFrame)[:1]:
                 frame.log_button.setChecked(True)
             self._picture(f"{name}-dark", "dark", LARGE)
             self._picture(f"{name}-light", "light", LARGE)
             self._picture(f"{name}-small", "light", SMALL)
+
+    def _show_tab(self, tab: str) -> None:
+        session = self._window.session
+        assert session is not None
+        if session.runs and tab:
+            session.inspect(session.inspected[0] or next(iter(session.runs)), tab)
 
     def close(self) -> None:
         session = self._window.session

@@ -17,6 +17,7 @@ def add_parsers(subparsers: Any) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--csv", type=Path, metavar="DIR", help="folder for one CSV file per table, and run.json")
     what.add_argument("--tensorboard", type=Path, metavar="DIR", help="folder for a TensorBoard event file")
+    what.add_argument("--html", type=Path, metavar="FILE.html", help="one page with all that is recorded, to be read")
     what.add_argument("--json", action="store_true", help="print summary, config and machine as one JSON document")
     what.add_argument(
         "--script", type=Path, metavar="FILE.py", help="a plain PyTorch script that does the same run again"
@@ -50,6 +51,10 @@ def _written(saved: Any, args: argparse.Namespace) -> list[Path]:
         from precgui.runs.tensorboard.export import export_events
 
         return export_events(saved, args.tensorboard)
+    if args.html:
+        from precgui.runs.page import write_page
+
+        return write_page(saved, args.html)
     from precgui.runs.csv_export import export_csv
 
     return export_csv(saved, args.csv)

@@ -177,7 +177,7 @@ class PrecisionOptions(Section):
     )
     rounding: RoundingMode = Field(
         "nearest_even",
-        title="RoundingMode",
+        title="Rounding",
         description="Of the operands of products and of stored weights.",
         json_schema_extra={"show_if": _LOW},
     )

@@ -36,6 +36,8 @@ class Session(QObject):
     notice = Signal(object)  # Problem
     panel_wanted = Signal(str)
     number_wanted = Signal(str, list)  # a number and the formats in which its bits are to be shown
+    inspect_changed = Signal()  # another run or tab is to be inspected
+    settings_wanted = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
     folder_changed = Signal()
     idle = Signal()  # nothing runs any more
 
@@ -44,6 +46,7 @@ class Session(QObject):
         self.runs: dict[str, OpenRun] = {}
         self.queue: list[RunConfig] = []
         self.active_key: str | None = None
+        self.inspected: tuple[str | None, str] = (None, "")  # the run that Inspect shows, and the tab; "" for any
         self._folder = paths.runs_dir()
         self._warm: RunThread | None = None
         self._thread: RunThread | None = None
@@ -129,6 +132,18 @@ class Session(QObject):
         """The name in the window; the library keeps names across sessions."""
         self.runs[key].name = name
         self.run_changed.emit(key)
+
+    def inspect(self, key: str, tab: str = "", *, show: bool = True) -> None:
+        """Choose the run that Inspect shows, and the tab unless it is to stay; with `show` go there."""
+        self.inspected = (key, tab or self.inspected[1])
+        self.inspect_changed.emit()
+        if show:
+            self.panel_wanted.emit("inspect")
+
+    def set_up(self, config: RunConfig, source: str) -> None:
+        """Put a config into the form of Run; `source` says where it comes from, for the user."""
+        self.panel_wanted.emit("setup")
+        self.settings_wanted.emit(config, source)
 
     # Training
 

@@ -226,6 +226,9 @@ QToolButton:focus { border-color: @accent@; }
 QToolButton[kind="fold"] { padding: 3px 6px 3px 0; color: @muted@; }
 QToolButton[kind="link"] { color: @accent@; padding: 2px 6px; }
 QToolButton:disabled { color: @faint@; }
+QToolButton[popupMode="2"] { padding-right: 20px; }
+QToolButton::menu-indicator { image: url("@icons@/chevron-down.svg"); width: 10px; height: 10px;
+  subcontrol-origin: padding; subcontrol-position: center right; right: 6px; }
 QLineEdit, QPlainTextEdit, QTextEdit, QComboBox {
   background: @base@; color: @text@; border: 1px solid @edge@; border-radius: 5px; padding: 4px 7px;
   selection-background-color: @accent@; selection-color: @on_accent@; }
@@ -272,6 +275,7 @@ QTableView, QTreeView, QListView {
 QTableView:focus, QTreeView:focus, QListView:focus { border-color: @accent@; }
 QTreeView[kind="menu"]::item, QListView[kind="menu"]::item { padding: 5px 6px; }
 QTreeView[kind="menu"]::item:selected, QListView[kind="menu"]::item:selected { background: @chosen@; color: @text@; }
+QTreeView[kind="facts"]::item { padding: 3px 4px; }
 QTableView::item { padding: 0 5px; border: none; }
 QTableView::item:selected { background: @chosen@; color: @text@; }
 QTableCornerButton::section { background: @base@; border: none; border-bottom: 1px solid @line@; }

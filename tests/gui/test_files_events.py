@@ -48,7 +48,7 @@ def test_that_a_folder_of_events_is_dropped_and_compared(
     ] * 2
     drop(window, tmp_path / "logs")
     assert len(session.runs) == 2
-    for panel in ("live", "compare", "tensors", "library"):
+    for panel in ("live", "compare", "inspect", "library"):
         window.show_panel(panel)
         window.repaint()
     assert notices.unread() == 0

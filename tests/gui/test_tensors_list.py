@@ -61,8 +61,6 @@ def test_that_the_tensor_that_broke_first_comes_first(panel: TensorsPanel, sessi
         panel.list.sortByColumn(BAD, order)
         assert shown(panel) == [ALL, "a.weight", "b.weight"]
     session.open_file(recorded(tmp_path / "well.h5"))
-    panel.bar.run_choice.setCurrentIndex(1)
-    panel.bar.run_choice.activated.emit(1)
     assert panel.list.isColumnHidden(BAD)
 
 
@@ -131,13 +129,13 @@ def test_that_a_run_that_goes_on_moves_nothing_under_the_hand(
 ) -> None:
     run = live_run([event(step) for step in range(1, 9)])
     session._add(run)
-    panel._take_runs()
+    panel._take_run()
     panel.list.choose(2)
     resets: list[bool] = []
     panel.table.modelReset.connect(lambda: resets.append(True))
-    panel.bar.run_choice.model().rowsRemoved.connect(lambda *_: resets.append(True))
+    panel.bar.kind_choice.model().rowsRemoved.connect(lambda *_: resets.append(True))
     run.extend([odd(9)])
-    panel._take_runs()
+    panel._take_run()
     assert not resets
     assert panel.list.chosen() == 2
     assert "step 9" in panel.moment.text.text()

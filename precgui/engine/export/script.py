@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from precgui import __version__
-from precgui.config import RunConfig
+from precgui.config import RunConfig, build
 from precgui.engine.errors import EngineError
 from precgui.engine.export.loop import forward_lines, scaler_lines, taken_lines, training_lines, validation_lines
 from precgui.engine.export.precisions import ScriptParts, pieces
@@ -173,3 +173,11 @@ def _averaging(config: RunConfig, source: ScriptSource) -> list[str]:
         "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
         f"average = WeightAverage(trained, weights, {config.train.ema_decay})",
     ]
+
+
+def serve(emit: Callable[[Any], None], control: object, *, config: Any, environment: Any, path: str) -> None:
+    """Task of a child process: emits the list of written paths, or the sentence why there is none."""
+    try:
+        emit([str(written) for written in write_script(build(config), environment, Path(path))])
+    except EngineError as error:
+        emit(str(error))

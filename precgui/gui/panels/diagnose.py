@@ -17,8 +17,8 @@ _TEXT = "precgui does not yet find by itself what went wrong in a run. Its recor
 _WAYS = (
     ("live", "Live", "When: NaN, Inf, skipped steps and changes of the loss scale are marked; G leads to the first NaN "
      "of the loss."),
-    ("tensors", "Tensors", "Where: which tensors lose values to zero or overflow, and in which format or at which "
-     "loss scale they would not have, without a new run."),
+    ("inspect", "Inspect", "Where: the tab Tensors says which tensors lose values to zero or overflow, and in which "
+     "format or at which loss scale they would not have, without a new run."),
     ("compare", "Compare", "Whether precision is to blame: train the same recipe in fp32, and see at which step the "
      "losses part."),
 )  # fmt: skip

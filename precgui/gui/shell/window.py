@@ -40,11 +40,7 @@ PANELS: tuple[PanelSpec, ...] = (
     PanelSpec("library", "Runs", "library", f"{_PANELS}.library.panel:LibraryPanel", "the runs that were kept"),
     PanelSpec("compare", "Compare", "compare", f"{_PANELS}.compare.panel:ComparePanel", "the open runs side by side"),
     PanelSpec(
-        "tensors",
-        "Tensors",
-        "tensors",
-        f"{_PANELS}.tensors.panel:TensorsPanel",
-        "exponents, and what another format would do",
+        "inspect", "Inspect", "inspect", f"{_PANELS}.inspect.panel:InspectPanel", "one run: settings, results, tensors"
     ),
     PanelSpec("diagnose", "Diagnose", "diagnose", f"{_PANELS}.diagnose:DiagnosePanel", "what went wrong, and why"),
 )

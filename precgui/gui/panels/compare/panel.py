@@ -57,6 +57,8 @@ class ComparePanel(Pages):
         self._timer.timeout.connect(self.refresh)
         self.baseline.activated.connect(lambda _: self.refresh())
         self.table.itemSelectionChanged.connect(self.refresh)
+        self.table.cellDoubleClicked.connect(lambda row, _: session.inspect(list(session.runs)[row]))
+        self.table.verticalHeader().sectionDoubleClicked.connect(lambda row: session.inspect(list(session.runs)[row]))
         self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("library"))
         for signal in (session.run_added, session.run_removed, session.run_changed):
             signal.connect(lambda _: self.refresh())

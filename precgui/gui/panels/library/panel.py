@@ -85,7 +85,7 @@ def _read(library: Library) -> list[LibraryEntry] | RunFileError:
 
 
 ALL_FROM_WIDTH = 900
-ON_RUNS = ("open", "rename", "note", "integers", "library", "bin")
+ON_RUNS = ("open", "inspect", "rename", "note", "integers", "library", "bin")
 
 
 class LibraryPanel(QWidget):
@@ -117,6 +117,7 @@ class LibraryPanel(QWidget):
         made: dict[str, QAction] = {}
         for name, text, keys, act in (
             ("open", "Open", "", self.open_selected),
+            ("inspect", "Inspect", "", self.inspect_selected),
             ("rename", "Rename", "F2", partial(self._edit_cell, TITLE)),
             ("note", "Note", "Ctrl+E", partial(self._edit_cell, NOTE)),
             ("integers", "Integer model", "", self.show_integers),
@@ -162,7 +163,7 @@ class LibraryPanel(QWidget):
 
     def _connect(self) -> None:
         self.search.textChanged.connect(self.filtered.set_words)
-        self.view.activated.connect(self.open_selected)
+        self.view.activated.connect(self.inspect_selected)
         self.view.selectionModel().selectionChanged.connect(self._on_selection)
         self.filtered.modelReset.connect(self._on_selection)
         self.bar.agreed.connect(self._delete_doomed)
@@ -228,7 +229,7 @@ class LibraryPanel(QWidget):
         chosen = self.selected()
         self.bar.drop()
         single = len(chosen) == 1 and not chosen[0].error
-        for name in ("open", "library", "bin"):
+        for name in ("open", "inspect", "library", "bin"):
             self.actions_[name].setEnabled(bool(chosen))
         for name in ("rename", "note"):
             self.actions_[name].setEnabled(single)
@@ -249,6 +250,12 @@ class LibraryPanel(QWidget):
         opened = [self._session.open_file(entry.path) for entry in self.selected()]
         if any(opened):
             self._session.panel_wanted.emit("live")
+
+    def inspect_selected(self) -> None:
+        """Open the chosen runs and inspect the first of them."""
+        opened = [self._session.open_file(entry.path) for entry in self.selected()]
+        if (key := next((key for key in opened if key), None)) is not None:
+            self._session.inspect(key)
 
     def _edit_cell(self, column: int) -> None:
         rows = self.view.selectionModel().selectedRows()

@@ -64,7 +64,7 @@ class _TwoLines(QStyledItemDelegate):
 class RunList(QWidget):
     """Name, swatch, status and last loss of each run; show or hide, rename, recolour, close, go to the first NaN.
 
-    `jump_wanted(key)`: show where the loss of that run first was not finite.
+    A double click leads to Inspect. `jump_wanted(key)`: show where the loss of that run first was not finite.
     """
 
     jump_wanted = Signal(str)
@@ -116,7 +116,7 @@ class RunList(QWidget):
     def _connect(self) -> None:
         self.tree.itemChanged.connect(self._on_item_changed)
         self.tree.itemSelectionChanged.connect(self._on_selected)
-        self.tree.itemDoubleClicked.connect(lambda item, column: self.tree.editItem(item, 0))
+        self.tree.itemDoubleClicked.connect(lambda item: self._session.inspect(str(item.data(0, _KEY))))
         self.rename_button.clicked.connect(self.rename)
         self.jump_button.clicked.connect(self._jump)
         self.close_button.clicked.connect(self._close)

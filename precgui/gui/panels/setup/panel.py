@@ -168,6 +168,7 @@ class SetupPanel(QWidget):
         self.start_button.clicked.connect(self.start)
         session.queue_changed.connect(self._refresh)
         session.run_changed.connect(lambda _: self._refresh())
+        session.settings_wanted.connect(self.use_settings)
         themes().changed.connect(self._recolour)
         self._recolour()
         self.use_recipe(DEFAULT_RECIPE)
@@ -235,10 +236,14 @@ class SetupPanel(QWidget):
         self.source, self.base = source, config
         self.recipes.setCurrentIndex(self.recipes.findText(source))
         self.recipes.setPlaceholderText(Path(source).name)
-        told = RECIPES[source][0] if source in RECIPES else f"Loaded from {source}"
+        told = RECIPES[source][0] if source in RECIPES else f"Settings of {source}"
         self.recipe_told.setText(told)
         self.form.set_base(config)
         self.form.set_value(config)
+
+    def use_settings(self, config: RunConfig, source: str) -> None:
+        """Start from the settings of a run; `source` names it."""
+        self._use(source, config)
 
     def new_run(self) -> None:
         """Put everything back as the recipe or file says."""

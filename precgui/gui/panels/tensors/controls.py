@@ -31,7 +31,7 @@ class WhatIfBar(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.run_choice, self.kind_choice, self.grouping = QComboBox(self), QComboBox(self), QComboBox(self)
+        self.kind_choice, self.grouping = QComboBox(self), QComboBox(self)
         self.format_choice = QComboBox(self)
         self.slider = QSlider(Qt.Orientation.Horizontal, self)
         self.scale_text, self.certainty = QLabel(self), QLabel(self)
@@ -64,10 +64,8 @@ class WhatIfBar(QWidget):
         self.slider.setToolTip("The power of two that the tensors are multiplied by before they are stored")
         self.slider.setMinimumWidth(60)
         self.certainty.setProperty("kind", "muted")
-        for choice in (self.run_choice, self.kind_choice, self.grouping, self.format_choice):
+        for choice in (self.kind_choice, self.grouping, self.format_choice):
             ignore_wheel(choice)
-        self.run_choice.setMinimumContentsLength(12)
-        self.run_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.kind_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         widest = max((SCALES[0], SCALES[1]), key=lambda scale: len(str(scale)))
         metrics = self.fontMetrics()
@@ -79,15 +77,15 @@ class WhatIfBar(QWidget):
         rows.setContentsMargins(0, 0, 0, 0)
         above, below = QHBoxLayout(), QHBoxLayout()
         for text, choice, row, stretch in (
-            ("&Run", self.run_choice, above, 3),
-            ("&Tensors", self.kind_choice, above, 1),
-            ("&For", self.grouping, above, 1),
+            ("&Tensors", self.kind_choice, above, 0),
+            ("&Group", self.grouping, above, 0),
             ("What if f&ormat", self.format_choice, below, 0),
         ):
             label = QLabel(text, self)
             label.setBuddy(choice)
             row.addWidget(label)
             row.addWidget(choice, stretch)
+        above.addStretch(1)
         below.addWidget(self.slider, 1)
         below.addWidget(self.scale_text)
         below.addWidget(self.certainty)

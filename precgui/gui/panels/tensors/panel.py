@@ -35,18 +35,19 @@ KINDS = {
 REFRESH_MS = 1000  # of a run that goes on
 SLICE_S, PAUSE_MS = 0.01, 5  # of reading a long record, and between two of them
 _NO_RUN = "Open a run, or start one: precgui records the exponents of its gradients, weights and activations."
-_NO_TENSORS = "The open runs hold no tensors: event files never do, run files do with record.tensors (in Run)."
+_NO_TENSORS = "This run holds no tensors: event files never do, run files do with record.tensors (in Run)."
 
 
 class TensorsPanel(Pages):
     """One run, one kind of tensor, one format and scale at a time."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("tensors", "No tensors yet", _NO_RUN, "Choose a precision"), parent)
+        super().__init__(EmptyState("tensors", "No tensors yet", _NO_RUN), parent)
         self._session = session
         self.view: View | None = None
         self._rows: Rows | None = None
         self._reading: IncrementalReader | None = None
+        self._run_key: str | None = None
         self._shown: tuple[str | None, str | None] = (None, None)
         self._what_if: WhatIf | None = None
         self._told: Prediction | None = None
@@ -65,7 +66,7 @@ class TensorsPanel(Pages):
         self._rest = QTimer(self, singleShot=True, interval=PAUSE_MS)
         self._arrange()
         self._connect()
-        self._take_runs()
+        self.show_run(None)
 
     def _arrange(self) -> None:
         self.verdict.setWordWrap(True)
@@ -97,13 +98,10 @@ class TensorsPanel(Pages):
 
     def _connect(self) -> None:
         session = self._session
-        for signal in (session.run_added, session.run_removed, session.run_changed):
-            signal.connect(self._take_runs)
+        session.run_changed.connect(self._on_changed)
         session.data_arrived.connect(self._on_data)
-        self._later.timeout.connect(self._take_runs)
+        self._later.timeout.connect(self._take_run)
         self._rest.timeout.connect(self._read_on)
-        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("setup"))
-        self.bar.run_choice.activated.connect(self._take_kinds)
         self.bar.kind_choice.activated.connect(self._read)
         self.bar.grouping.activated.connect(self._group)
         self.bar.asked.connect(self._predict)
@@ -113,29 +111,34 @@ class TensorsPanel(Pages):
         self.spectrogram.step_chosen.connect(self._choose_step)
         self.moment.number_wanted.connect(self._show_bits)
 
+    def show_run(self, key: str | None) -> None:
+        """Show the tensors of another run; None shows none."""
+        self._run_key = key
+        self._take_run()
+
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._take_runs()
+        self._take_run()
+
+    def _on_changed(self, key: str) -> None:
+        if key == self._run_key:
+            self._take_run()
 
     def _on_data(self, key: str) -> None:
         """A run goes on: look again, at most once a second and only while somebody looks."""
-        if self.isVisible() and not self._later.isActive() and key in (self._key(), None):
-            self._later.start(max(REFRESH_MS, round(20_000 * self._read_s)))
-        elif self.isVisible() and self._key() is None:
-            self._take_runs()
+        if key == self._run_key and self.isVisible() and not self._later.isActive():
+            self._later.start(0 if self.is_empty else max(REFRESH_MS, round(20_000 * self._read_s)))
 
     def _key(self) -> str | None:
-        key: str | None = self.bar.run_choice.currentData()
-        return key
+        """The key of the run while it is open and holds tensors."""
+        opened = self._session.runs.get(self._run_key or "")
+        return self._run_key if opened is not None and opened.run.tensors() else None
 
-    def _take_runs(self) -> None:
-        """The open runs that have tensors."""
+    def _take_run(self) -> None:
+        self.empty.set_text(_NO_TENSORS if self._run_key in self._session.runs else _NO_RUN)
         if not self.isVisible():
             return
-        known = {key: opened.name for key, opened in self._session.runs.items() if opened.run.tensors()}
-        fill(self.bar.run_choice, known, self._key(), len(known) - 1)
-        self.empty.set_text(_NO_TENSORS if self._session.runs else _NO_RUN)
-        self.show_content(bool(known))
+        self.show_content(self._key() is not None)
         self._take_kinds()
 
     def _take_kinds(self) -> None:

@@ -1,0 +1,1 @@
+"""Inspect: all views of one run, as tabs."""

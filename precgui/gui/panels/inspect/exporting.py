@@ -1,0 +1,145 @@
+"""A run written for other tools from the window: CSV, TensorBoard, a PyTorch script, an HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
+
+from precgui.gui.open_runs import OpenRun, Problem
+from precgui.gui.session import Session
+from precgui.gui.workers.background import Background
+from precgui.gui.workers.engine_task import EngineTask
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import open_run
+
+_SCRIPT = "precgui.engine.export.script:serve"
+
+
+@dataclass(frozen=True)
+class ExportKind:
+    """`suffix` of the file that is asked for; empty: a folder is asked for."""
+
+    id: str
+    text: str
+    suffix: str = ""
+    files: str = ""
+
+
+KINDS = (
+    ExportKind("csv", "Tables as CSV..."),
+    ExportKind("tensorboard", "TensorBoard events..."),
+    ExportKind("script", "PyTorch script...", "py", "Python (*.py)"),
+    ExportKind("html", "Page to read (HTML)...", "html", "HTML (*.html)"),
+)
+
+
+class Exports(QObject):
+    """Asks for a place, writes there in a thread or a child process, and reports what was written."""
+
+    def __init__(self, session: Session, panel: QWidget) -> None:
+        super().__init__(panel)
+        self._session, self._panel = session, panel
+        self._task: EngineTask | None = None
+        self.menu = QMenu(panel)
+
+    def fill(self, opened: OpenRun | None) -> None:
+        """Offer the exports that are possible for this run."""
+        self.menu.clear()
+        for kind in KINDS:
+            action = self.menu.addAction(kind.text)
+            action.setEnabled(opened is not None and not why_not(opened))
+            if opened is not None:
+                action.triggered.connect(partial(self.ask, kind, opened))
+        if opened is not None and (reason := why_not(opened)):
+            self.menu.addSeparator()
+            self.menu.addAction(reason).setEnabled(False)
+
+    def ask(self, kind: ExportKind, opened: OpenRun) -> None:
+        """Ask where to write, then write."""
+        path = opened.run.path
+        assert path is not None
+        dialog = QFileDialog(self._panel, kind.text.removesuffix("..."), str(path.parent))
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        if kind.suffix:
+            dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+            dialog.setNameFilters([kind.files])
+            dialog.setDefaultSuffix(kind.suffix)
+            dialog.setOption(QFileDialog.Option.DontConfirmOverwrite)
+            dialog.selectFile(f"{path.stem}.{kind.suffix}")
+        else:
+            dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.fileSelected.connect(lambda name: self.write(kind, opened, Path(name)))
+        dialog.open()
+
+    def write(self, kind: ExportKind, opened: OpenRun, place: Path) -> None:
+        """Write the run there; the notice that follows names the files or the fault."""
+        if kind.id == "script":
+            self._write_script(opened, place)
+            return
+        path = opened.run.path
+        assert path is not None
+        work = Background(partial(_written, kind.id, path, place))
+        work.answered.connect(self._report)
+        work.begin()
+
+    def _write_script(self, opened: OpenRun, place: Path) -> None:
+        arguments = {
+            "config": opened.run.config.model_dump(),
+            "environment": dict(opened.run.environment),
+            "path": str(place),
+        }
+        self._task = EngineTask(_SCRIPT, arguments)
+        self._task.said.connect(self._report)
+        self._task.ended.connect(self._on_ended)
+        self._task.start()
+
+    def _on_ended(self, fault: str) -> None:
+        self._task = None
+        if fault:
+            self._report(f"The script was not written: {fault}")
+
+    def _report(self, answer: object) -> None:
+        if isinstance(answer, str):
+            self._session.notice.emit(Problem(answer))
+        elif isinstance(answer, list):
+            names = [str(name) for name in answer]
+            told = f"Written: {names[0]}" if len(names) == 1 else f"{len(names)} files were written: {names[0]}, ..."
+            self._session.notice.emit(Problem(told, "\n".join(names), "info"))
+
+
+def why_not(opened: OpenRun) -> str:
+    """Why a run cannot be exported now; empty when it can."""
+    if opened.run.path is None or opened.run.path.suffix != ".h5":
+        return "Only run files of precgui can be exported."
+    if opened.run.status == "running":
+        return "The run is still being written; export it when it has ended."
+    return ""
+
+
+def _written(kind: str, path: Path, place: Path) -> list[str] | str:
+    """The files that were written, or the sentence why there are none."""
+    try:
+        with open_run(path) as run:
+            return [str(file) for file in _writer(kind)(run, place)]
+    except RunFileError as error:
+        return str(error)
+
+
+def _writer(kind: str) -> Callable[[Any, Path], list[Path]]:
+    if kind == "csv":
+        from precgui.runs.csv_export import export_csv
+
+        return export_csv
+    if kind == "tensorboard":
+        from precgui.runs.tensorboard.export import export_events
+
+        return export_events
+    from precgui.runs.page import write_page
+
+    return write_page

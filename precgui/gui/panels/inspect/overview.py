@@ -1,0 +1,101 @@
+"""Overview: all that is recorded of one run besides its curves, and the note of the user."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QTimer
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+
+from precgui.gui.open_runs import Problem
+from precgui.gui.panels.inspect.fact_tree import FactTree
+from precgui.gui.session import Session
+from precgui.gui.widgets.caveat import CaveatLabel
+from precgui.runs.caveats import arithmetic_of
+from precgui.runs.errors import RunFileError
+from precgui.runs.facts import run_facts
+from precgui.runs.file.reader import SavedRun
+from precgui.runs.file.user_notes import read_notes
+from precgui.runs.library import annotate
+
+REFRESH_MS = 1000  # of a run that goes on
+
+
+class OverviewTab(QWidget):
+    """Follows a run that goes on once a second."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._key: str | None = None
+        self.caveat = CaveatLabel(self)
+        self.search = QLineEdit(self)
+        self.note = QLineEdit(self)
+        self.tree = FactTree(self)
+        self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._lay_out()
+        self.search.textChanged.connect(self.tree.set_words)
+        self.note.editingFinished.connect(self._keep_note)
+        self._timer.timeout.connect(self.refresh)
+        session.data_arrived.connect(self._on_data)
+        session.run_changed.connect(self._on_changed)
+
+    def _lay_out(self) -> None:
+        self.search.setPlaceholderText("Filter by any word")
+        self.search.setAccessibleName("Filter the facts")
+        self.search.setClearButtonEnabled(True)
+        self.note.setPlaceholderText("Your note on this run")
+        self.note.setAccessibleName("Your note on this run")
+        line = QHBoxLayout()
+        line.addWidget(self.search, 1)
+        label = QLabel("&Note", self)
+        label.setBuddy(self.note)
+        line.addWidget(label)
+        line.addWidget(self.note, 2)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 8, 0, 0)
+        column.setSpacing(8)
+        column.addWidget(self.caveat)
+        column.addLayout(line)
+        column.addWidget(self.tree, 1)
+
+    def show_run(self, key: str | None) -> None:
+        self._key = key
+        opened = self._session.runs.get(key or "")
+        path = opened.run.path if opened is not None else None
+        self.note.setText(read_notes(path).note if path is not None else "")
+        can_note = opened is not None and isinstance(opened.run, SavedRun)
+        self.note.setReadOnly(not can_note)
+        self.note.setToolTip("" if can_note else "A note can be written when the run has ended and its file is open.")
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the facts again; nothing is computed while the tab is not seen."""
+        opened = self._session.runs.get(self._key or "")
+        if opened is None or not self.isVisible():
+            return
+        self.caveat.set_text(arithmetic_of(opened.run).caveat)
+        self.tree.show_groups(run_facts(opened.run))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def _on_data(self, key: str) -> None:
+        if key == self._key and self.isVisible() and not self._timer.isActive():
+            self._timer.start()
+
+    def _on_changed(self, key: str) -> None:
+        if key == self._key:
+            self.refresh()
+
+    def _keep_note(self) -> None:
+        opened = self._session.runs.get(self._key or "")
+        path = opened.run.path if opened is not None else None
+        if path is None or self.note.isReadOnly() or self.note.text().strip() == read_notes(path).note:
+            return
+        try:
+            annotate(path, self.note.text())
+        except RunFileError as error:
+            self._session.notice.emit(Problem(str(error)))
+        else:
+            self._session.folder_changed.emit()

@@ -1,0 +1,44 @@
+"""The tabs of Inspect as data: a new view of one run is one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from precgui.runs.run import Run
+
+
+class RunView(Protocol):
+    """A tab: a widget made with `(session)` that shows one run, or nothing for None. It follows the run by itself."""
+
+    def show_run(self, key: str | None) -> None: ...
+
+
+@dataclass(frozen=True)
+class TabSpec:
+    """`place` is `module:Class` below `gui.panels`, imported when the tab is first shown.
+
+    `shows(run)` says whether there is something to show; it is asked often and must be quick. Where it is False the
+    tab is greyed, and `absent` says why in its tool tip.
+    """
+
+    id: str
+    title: str
+    place: str
+    hint: str
+    shows: Callable[[Run], bool] = lambda run: True
+    absent: str = ""
+
+
+TABS: tuple[TabSpec, ...] = (
+    TabSpec(
+        "overview",
+        "Overview",
+        "inspect.overview:OverviewTab",
+        "settings, results, environment, certificate, notes",
+    ),
+    TabSpec(
+        "tensors", "Tensors", "tensors.panel:TensorsPanel", "exponents of tensors, and the effect of another format"
+    ),
+)

@@ -1,0 +1,74 @@
+"""How a run really computed: emulated or slow arithmetic, from the facts in its record and no others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from precgui.runs.run import Run
+
+# The note of `engine.precisions.amp.slow_bf16`, also in files of older versions: "... takes 50 times its FP32 time".
+_SLOW = re.compile(r"has no fast (\w+).* takes (\d+) times its FP32 time")
+Arithmetic = Literal["native", "emulated", "slow"]
+WORDS: dict[Arithmetic, str] = {"native": "", "emulated": "emulated", "slow": "slow here"}
+SPEED_CAVEAT = "Its speed says nothing about hardware that has the format."
+MEMORY_CAVEAT = "Emulation keeps extra copies of tensors, so its memory says nothing about hardware with the format."
+
+
+@dataclass(frozen=True)
+class ArithmeticFact:
+    """How the products of a run were computed, and the sentences of the record that say so."""
+
+    arithmetic: Arithmetic
+    sentences: tuple[str, ...] = ()
+
+    @property
+    def caveat(self) -> str:
+        """Why speed and memory are not those of the format; empty where they are."""
+        if self.arithmetic == "native":
+            return ""
+        told = any("speed" in sentence for sentence in self.sentences)
+        return " ".join((*self.sentences, *(() if told else (SPEED_CAVEAT,))))
+
+    @property
+    def speed_counts(self) -> bool:
+        """Whether the speed of the run is that of the format on this hardware."""
+        return self.arithmetic == "native"
+
+    @property
+    def memory_counts(self) -> bool:
+        """Whether its memory is what the format needs: an instruction that is slow stores what a fast one would."""
+        return self.arithmetic != "emulated"
+
+
+def arithmetic_of(run: Run) -> ArithmeticFact:
+    """How `run` computed: from its `emulated` events and the notes of its environment."""
+    emulated = tuple(dict.fromkeys(event.message for event in run.events("emulated")))
+    if emulated:
+        return ArithmeticFact("emulated", tuple(map(as_sentence, emulated)))
+    slow = tuple(note for note in run_notes(run) if _SLOW.search(note))
+    return ArithmeticFact("slow", tuple(map(as_sentence, slow))) if slow else ArithmeticFact("native")
+
+
+def run_notes(run: Run) -> list[str]:
+    """The sentences that the engine wrote about the run before its first step."""
+    notes = run.environment.get("notes")
+    told = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    return list(dict.fromkeys([*told, *(event.message for event in run.events("note"))]))
+
+
+def slow_factor(environment: Mapping[str, Any]) -> float | None:
+    """How many times the FP32 time a product took, measured when the run began; None when it says nothing of it."""
+    notes = environment.get("notes")
+    for note in notes if isinstance(notes, list) else ():
+        if isinstance(note, str) and (found := _SLOW.search(note)):
+            return float(found[2])
+    return None
+
+
+def as_sentence(text: str) -> str:
+    """A message as a sentence of its own."""
+    text = text.strip().rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -1,0 +1,312 @@
+"""All that is recorded of a run besides its curves, as groups of names and values for a person to read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from precgui.config import RunConfig
+from precgui.events import Metric
+from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, run_notes
+from precgui.runs.metric import value_text
+from precgui.runs.run import Run
+from precgui.runs.summary import summarise
+
+NOT_MEASURED = "not measured"
+_LONGEST = 400  # characters of a value from a file
+_SHORT_GROUPS = 12  # facts up to which a group is shown open
+
+
+@dataclass(frozen=True)
+class RunFact:
+    """A name and its value as text. `changed`: a setting that is not at its default. `facts`: what it consists of."""
+
+    name: str
+    value: str = ""
+    hint: str = ""
+    changed: bool = False
+    facts: tuple[RunFact, ...] = ()
+
+
+@dataclass(frozen=True)
+class FactGroup:
+    """Facts under one heading. `open`: short enough to be shown without being asked for."""
+
+    title: str
+    facts: tuple[RunFact, ...]
+
+    @property
+    def open(self) -> bool:
+        return len(self.facts) <= _SHORT_GROUPS
+
+
+def run_facts(run: Run) -> tuple[FactGroup, ...]:
+    """The groups that hold something, the most asked for first."""
+    environment = run.environment
+    groups = (
+        FactGroup("Result", tuple(_result(run))),
+        FactGroup("Notes of the engine", tuple(_notes(run))),
+        FactGroup("Settings", tuple(settings(run.config))),
+        FactGroup("Formats of the first step (census)", tuple(_census(environment.get("census")))),
+        FactGroup("Certificate of arithmetic", tuple(_certificate(environment.get("certificate")))),
+        FactGroup("Memory of one step", tuple(_memory(environment.get("memory")))),
+        FactGroup("Data", _tree(environment.get("data"))),
+        FactGroup("Machine", _tree(run.machine)),
+        FactGroup("Sensors", tuple(_sensors(environment.get("power_sensors")))),
+        FactGroup("Record of tensors", _tree(environment.get("record"))),
+        FactGroup("Environment", _tree({k: v for k, v in environment.items() if k not in _OF_THEIR_OWN})),
+        FactGroup("File", tuple(_file(run))),
+    )
+    return tuple(group for group in groups if group.facts)
+
+
+_OF_THEIR_OWN = {
+    "notes", "census", "certificate", "memory", "data", "power_sensors", "record", "metric",
+}  # fmt: skip
+
+
+# Result ----------------------------------------------------------------------------------------------------
+
+
+def _result(run: Run) -> Iterator[RunFact]:
+    """The summary with its units; why a figure is missing stands in its place."""
+    summary = summarise(run)
+    final, metric = summary["final"], Metric(**summary["metric"])
+    last = getattr(run, "message", "")
+    yield RunFact("Status", f"{run.status}: {last}" if last else str(run.status))
+    if run.total_steps and summary["steps"] < run.total_steps:
+        yield RunFact("Steps", f"{summary['steps']} of {run.total_steps}")
+    else:
+        yield RunFact("Steps", str(summary["steps"]))
+    window = min(max(run.steps_per_epoch, 1), max(summary["steps"], 1))
+    yield RunFact(f"Training loss, mean of the last {window} steps", _number(final["train_loss"]))
+    yield RunFact("Validation loss", _number(final["val_loss"]))
+    yield RunFact(metric.title, value_text(metric, final["val_accuracy"], NOT_MEASURED), metric.about)
+    yield from _costs(run, summary)
+    yield RunFact("Steps skipped", _count(summary["skipped_steps"]), "Inf or NaN in the gradients")
+    yield RunFact("Events of NaN or Inf", _count(summary["nonfinite_events"]))
+
+
+def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
+    how = arithmetic_of(run)
+    speed = how.caveat
+    memory = "" if how.memory_counts else MEMORY_CAVEAT
+    label = "" if how.speed_counts else f" ({how.arithmetic})"
+    yield RunFact("Time", _with_unit(summary["time_s"], "s") + label, speed)
+    yield RunFact("Median step", seconds_text(summary["step_s_median"]) + label, speed)
+    yield RunFact("Throughput", _with_unit(summary["samples_per_s"], "samples/s") + label, speed)
+    memory_label = "" if how.memory_counts else " (emulated)"
+    yield RunFact("Peak memory", bytes_text(summary["memory_peak_bytes"]) + memory_label, memory)
+    reason = _why_no_energy(run.environment.get("power_sensors"))
+    yield RunFact("Energy", _with_unit(summary["energy_j"], "J") if summary["energy_j"] else reason)
+
+
+def _why_no_energy(sensors: object) -> str:
+    if not isinstance(sensors, list):
+        return NOT_MEASURED
+    reasons = [s.get("reason") for s in sensors if isinstance(s, Mapping) and not s.get("found")]
+    told = "; ".join(str(reason).rstrip(".") for reason in reasons if reason)
+    return f"{NOT_MEASURED}: {told}" if told else NOT_MEASURED
+
+
+def _notes(run: Run) -> Iterator[RunFact]:
+    for number, note in enumerate(run_notes(run), 1):
+        yield RunFact(f"Note {number}", as_sentence(note))
+
+
+# Settings --------------------------------------------------------------------------------------------------
+
+
+def settings(config: RunConfig) -> Iterator[RunFact]:
+    """Every setting by its title, with what differs from the defaults marked; sections hold their own."""
+    yield from _section(config, RunConfig(), "")
+
+
+def _section(section: BaseModel, default: BaseModel, prefix: str) -> Iterator[RunFact]:
+    for name, info in type(section).model_fields.items():
+        value, usual, path = getattr(section, name), getattr(default, name), f"{prefix}{name}"
+        title = info.title or name
+        if isinstance(value, BaseModel):
+            inside = tuple(_section(value, usual, f"{path}."))
+            count = sum(fact.changed for fact in inside)
+            told = f"{count} changed" if count else "as by default"
+            yield RunFact(title, told, path, bool(count), inside)
+        else:
+            hint = f"{path}: {info.description or ''}"
+            yield RunFact(title, setting_text(value), hint, value != usual)
+
+
+def setting_text(value: object) -> str:
+    """A setting as one reads it: yes and no, an empty one as a dash."""
+    if value is None or value == "" or value == []:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+# Environment -----------------------------------------------------------------------------------------------
+
+
+def _census(census: object) -> Iterator[RunFact]:
+    """Shares of the multiplications by format, then by module and operation; read from the file, so nothing is sure."""
+    if not isinstance(census, Mapping):
+        return
+    shares = census.get("formats")
+    if isinstance(shares, Mapping):
+        for name, share in shares.items():
+            yield RunFact(f"Multiplied in {name}", _share(share))
+    if isinstance(flops := census.get("flops"), int | float):
+        yield RunFact("Operations of the products of one step", f"{flops:.4g}")
+    modules, operations = census.get("modules"), census.get("operations")
+    if isinstance(modules, Mapping) and modules:
+        inside = tuple(RunFact(str(name), _module(own)) for name, own in modules.items())
+        yield RunFact("By module", f"{len(inside)}", facts=inside)
+    if isinstance(operations, Mapping) and operations:
+        inside = tuple(RunFact(str(name), _calls(own)) for name, own in operations.items())
+        yield RunFact("By operation", f"{len(inside)}", facts=inside)
+
+
+def _module(own: object) -> str:
+    if not isinstance(own, Mapping):
+        return plain_text(own)
+    formats = ", ".join(f"{name} {_share(part)}" for name, part in own.items() if name != "share")
+    return f"{_share(own.get('share'))} of the products: {formats}"
+
+
+def _calls(own: object) -> str:
+    if not isinstance(own, Mapping):
+        return plain_text(own)
+    return ", ".join(f"{count} in {name}" for name, count in own.items())
+
+
+def _certificate(certificate: object) -> Iterator[RunFact]:
+    """The error of a matrix product in each format, measured when the run began, and torch's switches."""
+    if not isinstance(certificate, Mapping):
+        return
+    errors, size = certificate.get("gemm_error"), certificate.get("gemm_size")
+    hint = f"Relative error against FP64 of a product of {size} x {size}, measured before the first step"
+    for name, error in errors.items() if isinstance(errors, Mapping) else ():
+        yield RunFact(f"Error of a product in {name}", _number(error), hint)
+    yield RunFact("FP32 products are computed in", plain_text(certificate.get("fp32_products")))
+    for key, title in (("switches", "Switches of torch"), ("environment", "Environment variables")):
+        if inside := _tree(certificate.get(key)):
+            yield RunFact(title, f"{len(inside)}", facts=inside)
+
+
+_MEMORY = {
+    "peak_bytes": "Peak", "weights_bytes": "Weights", "optimizer_bytes": "Optimizer state",
+    "average_bytes": "Average of the weights", "batch_bytes": "Batch",
+    "step_bytes": "The rest of the step: activations, gradients, temporaries",
+}  # fmt: skip
+
+
+def _memory(memory: object) -> Iterator[RunFact]:
+    if not isinstance(memory, Mapping):
+        return
+    for key, title in _MEMORY.items():
+        if isinstance(memory.get(key), int):
+            yield RunFact(title, bytes_text(memory[key]))
+    for key in ("measured_by", "step"):
+        if key in memory:
+            yield RunFact({"measured_by": "Measured by", "step": "In step"}[key], plain_text(memory[key]))
+
+
+def _sensors(sensors: object) -> Iterator[RunFact]:
+    for sensor in sensors if isinstance(sensors, list) else ():
+        if isinstance(sensor, Mapping):
+            reason = plain_text(sensor.get("reason") or "")
+            yield RunFact(plain_text(sensor.get("name")), "read" if sensor.get("found") else f"not read: {reason}")
+
+
+def _file(run: Run) -> Iterator[RunFact]:
+    yield RunFact("Path", str(run.path) if run.path else "not saved")
+    yield RunFact("Created", run.created or NOT_MEASURED)
+    yield RunFact("Run id", run.run_id)
+    for note in getattr(run, "notes", ()):
+        yield RunFact("Odd in the file", str(note))
+
+
+def _tree(document: object) -> tuple[RunFact, ...]:
+    """A JSON document as facts; what is nested lies inside."""
+    if not isinstance(document, Mapping):
+        return ()
+    facts = []
+    for key, value in document.items():
+        inside = _tree(value) if isinstance(value, Mapping) else ()
+        told = "" if inside else bytes_text(value) if _is_bytes(key, value) else plain_text(value)
+        facts.append(RunFact(_key_text(str(key)), told, facts=inside))
+    return tuple(facts)
+
+
+def _key_text(key: str) -> str:
+    """A key of the record as words; the name of a switch of torch stays as it is written in code."""
+    return key if re.search(r"[.()]", key) else key.removesuffix("_bytes").replace("_", " ")
+
+
+def _is_bytes(key: object, value: object) -> bool:
+    return str(key).endswith("_bytes") and isinstance(value, int) and not isinstance(value, bool)
+
+
+# Values as text --------------------------------------------------------------------------------------------
+
+
+def plain_text(value: object) -> str:
+    """A value of a document in one line of bounded length."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return ", ".join(plain_text(each) for each in value[:50]) or "–"
+    return " ".join(str(value).split())[:_LONGEST] or "–"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A time from microseconds to hours with three digits."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOT_MEASURED
+    if seconds < 1:
+        return f"{1e6 * seconds:.3g} µs" if seconds < 1e-3 else f"{1e3 * seconds:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes = seconds / 60
+    return f"{minutes:.3g} min" if minutes < 120 else f"{minutes / 60:.3g} h"
+
+
+def bytes_text(count: int | float | None) -> str:
+    """Bytes in the largest binary unit in which they are at least one."""
+    if count is None:
+        return NOT_MEASURED
+    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while abs(size) >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.4g} {units[0]}"
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return plain_text(value) if isinstance(value, str) else NOT_MEASURED
+    return f"{value:.4g}" if math.isfinite(value) else "NaN"
+
+
+def _share(value: object) -> str:
+    return f"{100 * value:.3g} %" if isinstance(value, int | float) else plain_text(value)
+
+
+def _count(value: int | None) -> str:
+    return NOT_MEASURED if value is None else str(value)
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    return NOT_MEASURED if value is None else f"{value:.4g} {unit}"

@@ -1,0 +1,135 @@
+"""All that is recorded of a run as facts to read, the page of a run, and how its arithmetic is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precgui.config import build
+from precgui.events import Incident, RunEnded, RunStarted, StepDone
+from precgui.runs.caveats import SPEED_CAVEAT, arithmetic_of, slow_factor
+from precgui.runs.errors import RunFileError
+from precgui.runs.facts import RunFact, bytes_text, run_facts, seconds_text, setting_text, settings
+from precgui.runs.live import LiveRun
+from precgui.runs.page import page, write_page
+
+SLOW = "this CPU has no fast BF16: a product takes 50 times its FP32 time; the numbers are BF16's, the speed is not"
+
+
+def a_run(engine: dict[str, Any] | None = None, incidents: tuple[Incident, ...] = (), title: str = "") -> LiveRun:
+    config = build({"title": title, "precision": "bf16-amp", "optimizer": {"lr": 0.25}})
+    run = LiveRun(
+        config, run_id="1", created="2026-01-01", machine={"host": "h", "memory_bytes": 3 << 30}, environment={}
+    )
+    steps = [StepDone(n, 0.1 * n, 1.0 / n, 1.0, False, 0.05, 1.0, 0.09, 0.01, 64, float("nan")) for n in range(1, 9)]
+    run.extend([RunStarted(0.0, 8, 4, "cpu", engine or {}), *incidents, *steps, RunEnded(1.0, "completed")])
+    return run
+
+
+def values(run: LiveRun) -> dict[str, str]:
+    """Every fact by its name, those inside others too."""
+
+    def walk(facts: tuple[RunFact, ...]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for fact in facts:
+            found |= {fact.name: fact.value, **walk(fact.facts)}
+        return found
+
+    return {name: value for group in run_facts(run) for name, value in walk(group.facts).items()}
+
+
+def test_that_slow_and_emulated_arithmetic_are_told_from_the_record() -> None:
+    emulated = Incident(0.0, 0, "emulated", "info", "FP16 is emulated in 4 layers; speed says nothing")
+    assert arithmetic_of(a_run()).arithmetic == "native"
+    assert arithmetic_of(a_run()).caveat == ""
+    slow = arithmetic_of(a_run({"notes": [SLOW]}))
+    assert (slow.arithmetic, slow.speed_counts, slow.memory_counts) == ("slow", False, True)
+    assert slow.caveat.startswith("This CPU has no fast BF16")
+    found = arithmetic_of(a_run({"notes": [SLOW]}, (emulated, emulated)))
+    assert (found.arithmetic, found.memory_counts, len(found.sentences)) == ("emulated", False, 1)
+    bare = arithmetic_of(a_run({}, (Incident(0.0, 0, "emulated", "info", "rounded"),)))
+    assert bare.caveat == f"Rounded. {SPEED_CAVEAT}"
+
+
+def test_that_the_measured_factor_is_read_from_the_note() -> None:
+    assert slow_factor({"notes": ["another", SLOW]}) == 50
+    assert slow_factor({"notes": "no list"}) is None
+    assert slow_factor({}) is None
+
+
+def test_that_every_setting_is_there_and_the_changed_ones_are_marked() -> None:
+    found = {fact.name: fact for fact in settings(build({"precision": "bf16-amp", "optimizer": {"lr": 0.25}}))}
+    assert found["Precision"].changed
+    assert found["Optimizer"].value == "1 changed"
+    lr = next(fact for fact in found["Optimizer"].facts if fact.name == "Learning rate")
+    assert (lr.value, lr.changed) == ("0.25", True)
+    assert lr.hint.startswith("optimizer.lr: ")
+    assert not found["Seed"].changed
+
+
+def test_that_a_caveat_stands_beside_each_figure_of_slow_arithmetic() -> None:
+    run = a_run({"notes": [SLOW], "power_sensors": [{"name": "NVML", "found": False, "reason": "no driver."}]})
+    found = values(run)
+    assert found["Training loss, mean of the last 4 steps"] == "0.1586"
+    assert found["Median step"] == "90 ms (slow)"
+    assert found["Peak memory"] == "not measured"
+    assert found["Energy"] == "not measured: no driver"
+    assert found["Note 1"].startswith("This CPU has no fast BF16")
+    assert found["memory"] == "3 GiB"
+
+
+def test_that_a_census_and_a_certificate_are_written_out() -> None:
+    census = {
+        "flops": 1e9,
+        "formats": {"bf16": 0.75, "fp32": 0.25},
+        "modules": {"head": {"share": 1.0, "bf16": 1.0}},
+        "operations": {"addmm": {"bf16": 2}},
+    }
+    certificate = {"gemm_error": {"bf16": 0.003, "fp16": "refused"}, "gemm_size": 256, "switches": {"a.b": True}}
+    found = values(a_run({"census": census, "certificate": certificate}))
+    assert found["Multiplied in bf16"] == "75 %"
+    assert found["head"] == "100 % of the products: bf16 100 %"
+    assert found["addmm"] == "2 in bf16"
+    assert found["Error of a product in bf16"] == "0.003"
+    assert found["Error of a product in fp16"] == "refused"
+    assert found["a.b"] == "yes"
+
+
+@pytest.mark.parametrize("odd", [None, 3, "text", [1], {"formats": 3, "modules": {"m": 4}, "operations": {"o": None}}])
+def test_that_a_damaged_record_raises_nothing(odd: Any) -> None:
+    keys = ("census", "certificate", "memory", "data", "power_sensors", "notes", "record")
+    run = a_run(dict.fromkeys(keys, odd))
+    assert values(run)["Status"] == "completed"
+    assert arithmetic_of(run).arithmetic == "native"
+    assert "</html>" in page(run)
+
+
+def test_that_values_read_as_text() -> None:
+    assert [setting_text(value) for value in (None, "", [], True, 0.05, ["a", "b"])] == [
+        "–",
+        "–",
+        "–",
+        "yes",
+        "0.05",
+        "a, b",
+    ]
+    assert [seconds_text(value) for value in (None, 2e-5, 0.09, 4.79, 600.0, 36000.0)] == [
+        "not measured", "20 µs", "90 ms", "4.79 s", "10 min", "10 h",
+    ]  # fmt: skip
+    assert [bytes_text(value) for value in (None, 0, 1023, 1536, 5 << 30)] == [
+        "not measured", "0 bytes", "1023 bytes", "1.5 KiB", "5 GiB",
+    ]  # fmt: skip
+
+
+def test_that_the_page_of_a_run_holds_its_facts_and_no_markup_of_others(tmp_path: Path) -> None:
+    run = a_run({"notes": [SLOW]}, title="<script>alert(1)</script>")
+    (path,) = write_page(run, tmp_path / "run.html")
+    text = path.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert 'class="caveat"' in text
+    assert "Training loss, 1 to 0.125, steps 1 to 8" in text
+    with pytest.raises(RunFileError, match="already exists"):
+        write_page(run, path)
