@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _LAZY = {  # looked up on first use, so that importing precgui stays light
     "Metric": "precgui.runs.metric",
     "Recorder": "precgui.record",
+    "diagnose": "precgui.runs.diagnosis",
     "open_run": "precgui.runs.file.reader",
     "quantize": "precgui.engine.quantize.elements",
     "quantize_blocks": "precgui.engine.quantize.blocks",

@@ -27,6 +27,7 @@ COMMANDS = {
     "export": "precgui.cli.export",
     "whatif": "precgui.cli.whatif",
     "evaluate": "precgui.cli.evaluate",
+    "diagnose": "precgui.cli.diagnose",
 }
 
 

@@ -1,0 +1,128 @@
+"""`precgui diagnose`: verdicts on recorded runs with their proof; the exit code says whether there are problems."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from precgui.cli.parser import UserError
+
+if TYPE_CHECKING:
+    from precgui.runs.diagnosis import Diagnosis, Finding
+
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+_BLAME = {
+    True: "Precision is to blame.",
+    False: "Precision is not to blame.",
+    None: "Whether precision is to blame cannot be told.",
+}
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `diagnose` to the command line."""
+    parser = subparsers.add_parser(
+        "diagnose",
+        help="say whether runs are healthy, and if not: why, with proof and fix",
+        epilog="Exit code: 0 all runs are healthy, 1 there are problems, 2 the command cannot be understood.",
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="RUN.h5", help="run files or TensorBoard event files")
+    parser.add_argument("--ruled-out", action="store_true", help="list what is ruled out, too, each with its number")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Diagnose each run and report; 0 when all are healthy, else 1. Raises UserError for a file that is no run."""
+    told = [(path, _diagnosis(path)) for path in args.files]
+    if args.json:
+        documents = [_as_json(path, found) for path, found in told]
+        print(
+            json.dumps(
+                documents[0] if len(documents) == 1 else {"runs": documents}, ensure_ascii=False, allow_nan=False
+            )
+        )
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for path, found in told:
+            _print(console, path, found, ruled_out=args.ruled_out)
+    return 0 if all(found.verdict == "healthy" for _, found in told) else 1
+
+
+def _diagnosis(path: Path) -> Diagnosis:
+    from precgui.runs.diagnosis import examine
+    from precgui.runs.errors import RunFileError
+    from precgui.runs.open import open_run_or_events
+
+    try:
+        with open_run_or_events(path) as opened:
+            for note in opened.notes:
+                print(f"precgui: {path}: {note}", file=sys.stderr)
+            return examine(opened)
+    except RunFileError as error:
+        raise UserError(str(error)) from None
+
+
+def _as_json(path: Path, found: Diagnosis) -> dict[str, Any]:
+    from precgui.runs.diagnosis import as_json
+
+    return {
+        "run": str(path),
+        "verdict": found.verdict,
+        "sentence": found.sentence,
+        "findings": [as_json(each) for each in found.findings],
+        "ruled_out": [{"rule": each.rule, "why": each.why} for each in found.ruled_out],
+        "not_told": [{"rule": each.rule, "needs": each.needs} for each in found.not_told],
+    }
+
+
+def _print(console: Console, path: Path, found: Diagnosis, *, ruled_out: bool) -> None:
+    colour = {"healthy": "green", "problems": "red"}.get(found.verdict, "yellow")
+    console.print(f"[bold]{escape(str(path))}[/]: [{colour}]{escape(found.sentence)}[/]")
+    for each in found.findings:
+        _print_finding(console, each)
+    for told in found.ruled_out if ruled_out else ():
+        console.print(f"  [dim]ruled out: {told.rule}, {escape(told.why)}[/]")
+    for missing in found.not_told:
+        console.print(f"  [dim]not told: {missing.rule}; record {escape(missing.needs)}[/]")
+
+
+def _print_finding(console: Console, found: Finding) -> None:
+    steps = (
+        f"step {found.first_step}"
+        if found.first_step == found.last_step
+        else f"steps {found.first_step} to {found.last_step}"
+    )
+    console.print(
+        f"  [{_COLOURS[found.severity]}]{found.severity}[/] [bold]{escape(found.title)}[/] ({found.rule}, {steps})"
+    )
+    for each in found.evidence:
+        console.print(f"    {escape(each.text)}")
+    console.print(f"    Fix: {escape(found.fix)}")
+    for name, value in found.config_change.items():
+        console.print(f"      --set {escape(name)}={escape(_setting(value))}")
+    if found.is_problem:
+        console.print(
+            f"    {_BLAME[found.precision_is_to_blame]} {found.certainty.capitalize()}, confidence "
+            f"{found.confidence:.0%}."
+        )
+    if found.needs:
+        console.print(f"    To be surer: {escape(found.needs)}.")
+
+
+def _setting(value: Any) -> str:
+    """As `--set` takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return (
+        ",".join(map(str, value))
+        if isinstance(value, list)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

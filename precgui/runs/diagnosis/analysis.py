@@ -1,0 +1,183 @@
+"""Figures that several rules need: runs of skipped steps, growth of the loss, size of the updates, formats in use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from precgui.runs.diagnosis.measurements import Measurements, Values
+from precgui.runs.diagnosis.nan_aware import largest
+
+FP16_LARGEST = 65504.0
+FP16_SMALLEST = 2.0**-24
+NARROW = ("fp16-amp", "fp16-pure")  # precisions whose range is that of FP16
+
+
+@dataclass(frozen=True)
+class Streak:
+    """Steps skipped one after another; places in the signals, `last` included."""
+
+    first: int
+    last: int
+
+    @property
+    def length(self) -> int:
+        return self.last - self.first + 1
+
+
+def streaks(m: Measurements) -> list[Streak]:
+    """All runs of skipped steps."""
+    edges = np.diff(np.concatenate(([0], m.skipped.astype(np.int8), [0])))
+    return [
+        Streak(int(a), int(b) - 1) for a, b in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True)
+    ]
+
+
+def rolling_median(values: Values, width: int) -> Values:
+    """The median of the last `width` values at each place; fewer at the beginning. NaN are left out."""
+    padded = np.concatenate((np.full(width - 1, np.nan), values))
+    with np.errstate(all="ignore"):
+        windows = np.lib.stride_tricks.sliding_window_view(padded, width)
+        order = np.sort(windows, 1)  # NaN come last
+    known = np.isfinite(windows).sum(1)
+    middle: Values = order[np.arange(len(values)), np.maximum(known - 1, 0) // 2]
+    return middle
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Loss and gradient norm up to a step: medians of the first steps, the least, and the last ones."""
+
+    first_loss: float
+    least_loss: float
+    last_loss: float
+    first_norm: float
+    last_norm: float
+
+    @property
+    def loss_ratio(self) -> float:
+        return self.last_loss / max(self.least_loss, 1e-30)
+
+    @property
+    def norm_ratio(self) -> float:
+        return self.last_norm / max(self.first_norm, 1e-30)
+
+
+@np.errstate(all="ignore")
+def growth(m: Measurements, end: int) -> Growth | None:
+    """Over the steps before place `end` that updated the weights; None for fewer than two with a finite loss."""
+    taken = np.flatnonzero(m.finite_loss[:end] & ~m.skipped[:end])
+    if len(taken) < 2:
+        return None
+    loss, norm = m.loss[taken], m.grad_norm[taken]
+    norm = norm[np.isfinite(norm)]
+    width = int(np.clip(len(loss) // 20, 1, 25))
+    smooth = rolling_median(loss, width)
+    edge = max(min(3, len(norm) // 2), 1)
+    return Growth(
+        float(np.median(loss[:width])),
+        float(np.min(smooth)),
+        float(np.median(loss[-width:])),
+        float(np.median(norm[:edge])) if len(norm) else np.nan,
+        float(np.median(norm[-edge:])) if len(norm) else np.nan,
+    )
+
+
+@np.errstate(all="ignore")
+def update_ratios(m: Measurements) -> tuple[Values, Values]:
+    """Steps, and the L2 norm of all updates over that of all weights (of the tensors that were updated)."""
+    updates, weights = m.table("update"), m.table("weight")
+    if updates is None or weights is None:
+        return np.empty(0), np.empty(0)
+    known = {name: place for place, name in enumerate(weights.names)}
+    pairs = [(place, known[name]) for place, name in enumerate(updates.names) if name in known]
+    if not pairs:
+        return np.empty(0), np.empty(0)
+    size = updates.stat("l2")[:, [a for a, _ in pairs]]
+    held = weights.stat("l2")[:, [b for _, b in pairs]]
+    at = np.clip(np.searchsorted(weights.steps, updates.steps, side="right") - 1, 0, None)
+    ratio = np.sqrt(np.nansum(size**2, 1) / np.nansum(held[at] ** 2, 1))
+    return updates.steps.astype(np.float64), ratio
+
+
+def narrow_range(m: Measurements) -> bool:
+    """Whether activations and their gradients have the range of FP16: by the config, or by the digits recorded."""
+    return m.precision in NARROW or bool(fp16_tensors(m, "activation") or fp16_tensors(m, "activation_gradient"))
+
+
+def fp16_tensors(m: Measurements, kind: str) -> tuple[str, ...]:
+    """The tensors of a kind that are in FP16, as their digits tell it."""
+    table = m.table(kind)
+    if table is None:
+        return ()
+    return tuple(name for name, found in zip(table.names, table.formats, strict=True) if found == "fp16")
+
+
+def storage(m: Measurements) -> str:
+    """The format in which most weights are stored: `bf16`, `fp16`, `fp32`, or empty where nothing tells."""
+    table = m.table("weight")
+    if table is None:
+        return {"bf16-pure": "bf16", "fp16-pure": "fp16"}.get(m.precision, "")
+    with np.errstate(all="ignore"):
+        sizes = largest(table.stat("count"), 0)
+    weight: dict[str, float] = {}
+    for name, size in zip(table.formats, sizes.tolist(), strict=True):
+        weight[name] = weight.get(name, 0.0) + size
+    weight.pop("", None)
+    return max(weight, key=lambda name: weight[name], default="")
+
+
+@lru_cache(maxsize=64)
+def power(value: float) -> str:
+    """2^k, or the number itself."""
+    mantissa, exponent = np.frexp(value)
+    return f"2^{int(exponent) - 1}" if mantissa == 0.5 else f"{value:.4g}"
+
+
+def percent(share: float) -> str:
+    """A share of 1 with two digits that matter."""
+    value = 100 * share
+    return "0 %" if value == 0 else f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
+
+
+def median(values: Values) -> float:
+    """Of the finite ones, NaN without any."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def learning_ends(m: Measurements) -> int:
+    """The last step with at least 5 % of the fall of the loss still ahead; what happens later harms little."""
+    finite = np.flatnonzero(m.finite_loss)
+    if len(finite) < 5:
+        return int(m.steps[-1]) if m.n else 0
+    width = int(np.clip(len(finite) // 20, 1, 25))
+    smooth = rolling_median(m.loss[finite], width)
+    first, least = float(smooth[min(width, len(smooth)) - 1]), float(smooth.min())
+    ahead = np.flatnonzero(smooth > least + 0.05 * max(first - least, 0.0))
+    return int(m.steps[finite[ahead[-1]]]) if len(ahead) else int(m.steps[finite[-1]])
+
+
+def is_adaptive(m: Measurements) -> bool:
+    """Whether the optimizer divides by the size of the gradients, so that all elements move alike.
+
+    Adam with an epsilon above the size of the gradients does not.
+    """
+    name, eps = optimizer_of(m)
+    if not any(word in name.lower() for word in ("adam", "rmsprop", "lion", "adagrad", "lamb")):
+        return False
+    table = m.table("gradient")
+    return table is None or not eps > median(table.stat("rms"))
+
+
+def optimizer_of(m: Measurements) -> tuple[str, float]:
+    """Class and epsilon of the (first) optimizer; NaN where it has none."""
+    if not m.own_loop:
+        return m.config.optimizer.name, m.config.optimizer.eps if m.config.optimizer.name == "adamw" else float("nan")
+    recorder = m.environment.get("recorder")
+    optimizers = recorder.get("optimizers") if isinstance(recorder, dict) else None
+    first = optimizers[0] if isinstance(optimizers, list) and optimizers and isinstance(optimizers[0], dict) else {}
+    eps = first.get("eps")
+    return str(first.get("name", "")), float(eps) if isinstance(eps, int | float) else float("nan")

@@ -1,0 +1,236 @@
+"""Group D: contradictions between what the loop did and what it should have done."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis.analysis import median, percent, storage
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+
+def foreign_parameters(m: Measurements) -> Answer:
+    """The optimizer holds tensors that are not the model's parameters."""
+    table = m.table("weight") or m.table("gradient")
+    if not m.own_loop or table is None:
+        return None
+    foreign = [name for name in table.names if name.startswith("(parameter ")]
+    if len(foreign) < len(table.names):
+        return RuledOut(
+            "foreign-parameters", f"because {len(table.names) - len(foreign)} tensors of the optimizer are the model's"
+        )
+    proof = Evidence(
+        "tensors of the optimizer that are parameters of the model = 0", {"tensors": len(foreign)},
+        f"None of the {len(foreign)} tensors of the optimizer is a parameter of the model.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "foreign-parameters", "error", "The optimizer updates tensors that the model does not have",
+            int(m.steps[0]) if m.n else 0,
+            int(m.steps[-1]) if m.n else 0, (proof,),
+            "Make the optimizer after model.to(...), .half() and every change of its parameters.", False, 0.95,
+            "torch.optim documentation",
+        )
+    ]  # fmt: skip
+
+
+def weights_unchanged(m: Measurements) -> Answer:
+    """Steps are taken and no weight ever changes."""
+    table = m.table("update")
+    if table is None or m.n < 3:
+        return None
+    taken = ~np.isin(table.steps, m.steps[m.skipped])
+    changed = np.nan_to_num(table.stat("changed"))[taken]
+    alive = np.nan_to_num(m.grad_norm) > 0
+    if not len(changed) or changed.max(initial=0.0) > 0:
+        return RuledOut(
+            "weights-unchanged",
+            f"because up to {percent(float(changed.max(initial=0.0)))} of a tensor change in a step",
+        )
+    low = storage(m) in ("bf16", "fp16") and median(m.lr) > 0 and alive.any()
+    proof = Evidence(
+        "changed = 0 in all recorded steps",
+        {"recorded_steps": len(changed), "lr": median(m.lr), "norm": median(m.grad_norm)},
+        f"In {len(changed)} recorded steps no weight changed; the rate is {median(m.lr):.3g}, the gradient norm "
+        f"{median(m.grad_norm):.3g}.",
+        "lr", m.series_of(m.lr),
+    )  # fmt: skip
+    fix = (
+        "Keep FP32 master weights: the updates are below half an ulp."
+        if low
+        else "Look at the rate, at the gradients, and at what the optimizer holds."
+    )
+    return [
+        Finding(
+            "weights-unchanged", "error", "No step changes any weight", int(m.steps[0]), int(m.steps[-1]), (proof,),
+            fix,
+            True if low else None if not alive.any() and storage(m) != "fp32" else False, 0.9, "docs/diagnosis.md",
+        )
+    ]  # fmt: skip
+
+
+def no_step_taken(m: Measurements) -> Answer:
+    """All steps were skipped."""
+    if not m.n or m.imported:
+        return None
+    taken = int((~m.skipped).sum())
+    if taken:
+        return RuledOut("no-step-taken", f"because {taken} of {m.n} steps were taken")
+    if m.loops_scale or m.n < 2:
+        return None  # see scale_collapse and scale_too_high
+    proof = Evidence(
+        "steps taken = 0", {"steps": m.n}, f"In {m.n} recorded steps no optimizer stepped.", "loss", m.series_of(m.loss)
+    )
+    return [
+        Finding(
+            "no-step-taken", "error", "No optimizer step was taken", int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Call optimizer.step() before recorder.step(), or name the optimizer that does.", False, 0.8,
+            "docs/diagnosis.md",
+        )
+    ]  # fmt: skip
+
+
+def gradients_not_cleared(m: Measurements) -> Answer:
+    """Gradients that add up from step to step: each recorded step is that of the step before plus a little."""
+    norms = m.grad_norm
+    known = np.isfinite(norms) & ~m.skipped & (norms > 0)
+    if not m.own_loop or known.sum() < 12:
+        return None
+    values = norms[known][: max(len(norms[known]) // 2, 12)]
+    rise = float(np.median(values[-3:]) / np.median(values[:3]))
+    steps = np.abs(np.diff(values)) / values[1:]
+    smooth = float(np.median(steps[3:]))
+    expected = 0.35  # of independent gradients of equal size a sum of t changes by 1 / t to 1 / sqrt(t)
+    if rise < 3 or smooth > expected / 2:
+        return RuledOut(
+            "gradients-not-cleared",
+            f"because the gradient norm rises by {rise:.2g} in {len(values)} steps and changes by {percent(smooth)} "
+            f"from one to the next",
+        )
+    ups = float((np.diff(values) > 0).mean())
+    if ups < 0.75:
+        return RuledOut("gradients-not-cleared", f"because the gradient norm falls in {percent(1 - ups)} of the steps")
+    proof = Evidence(
+        "norm rises > 3, in > 75 % of the steps, by < 18 % a step",
+        {"rise": rise, "rising_steps": ups, "change": smooth},
+        f"The gradient norm rises in {percent(ups)} of the first {len(values)} steps, by {rise:.3g} in all and "
+        f"{percent(smooth)} from one step to the next.",
+        "grad_norm", m.series_of(m.grad_norm),
+    )  # fmt: skip
+    return [
+        Finding(
+            "gradients-not-cleared", "warning", "Gradients add up from step to step: they are not cleared",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Call optimizer.zero_grad() in each step.", False, 0.75, "torch.optim documentation", certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+def autocast_not_seen(m: Measurements) -> Answer:
+    """The run is called mixed precision, and no output has the digits of that format."""
+    table = m.table("activation")
+    given = str(m.fact("precision").get("given") or m.precision)
+    if not m.own_loop or not given.endswith("-amp") or table is None:
+        return None
+    asked = given.partition("-")[0]
+    formats = [
+        found for found, name in zip(table.formats, table.names, strict=True) if found and name not in origin.WHOLE
+    ]
+    own = sum(found == asked for found in formats)
+    if own or len(formats) < 2:
+        return (
+            RuledOut("autocast-not-seen", f"because {own} of {len(formats)} outputs have the digits of {asked.upper()}")
+            if own
+            else None
+        )
+    proof = Evidence(
+        "outputs with the digits of the format = 0", {"outputs": len(formats), "asked": asked},
+        f"The run is called {given}, but none of {len(formats)} recorded outputs is in {asked.upper()}: they "
+        f"have more digits.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "autocast-not-seen", "info", f"Autocast to {asked.upper()} did not take effect", int(m.steps[0]),
+            int(m.steps[-1]), (proof,),
+            "Run the forward pass inside torch.autocast(device_type, dtype) of the device that computes.", False,
+            0.9, "pytorch issue 112329",
+        )
+    ]  # fmt: skip
+
+
+def validation_not_finite(m: Measurements) -> Answer:
+    """The validation loss is not finite while the training loss is: poisoned buffers, or an overflow."""
+    steps, values = m.run.series("val_loss")
+    if not len(values):
+        return None
+    bad = ~np.isfinite(values) & np.isfinite(m.at_loss(steps.astype(np.int64)))
+    if not bad.any():
+        return RuledOut(
+            "validation-not-finite", f"because {int(np.isfinite(values).sum())} of {len(values)} evaluations are finite"
+        )
+    first = int(steps[np.flatnonzero(bad)[0]])
+    before = m.steps[(m.skipped | ~m.finite_loss) & (m.steps <= first)]
+    proof = Evidence(
+        "val_loss not finite, train_loss finite", {"step": first, "skipped_before": len(before)},
+        f"The validation loss of step {first} is not finite while the training loss is"
+        + (f"; step {before[-1]} before it was skipped or not finite." if len(before) else "."),
+        "val_loss", tuple(zip(steps.astype(int).tolist(), values.tolist(), strict=True)),
+    )  # fmt: skip
+    return [
+        Finding(
+            "validation-not-finite", "error", "The validation is not finite although the training is" + (": running "
+            "statistics are poisoned" if len(before) else ""),
+            first, int(steps[-1]), (proof,),
+            "Restore running statistics of batch norm after a skipped step, and evaluate in the precision of the "
+            "training.",
+            None, 0.8, "pytorch issues 96798 and 115500", needs="buffers of the model",
+        )
+    ]  # fmt: skip
+
+
+def refused(m: Measurements) -> Answer:
+    """The run failed with an error that is known."""
+    message = str(getattr(m.run, "message", "") or "")
+    if m.run.status != "failed" or not message:
+        return None
+    known = {
+        "unscale FP16 gradients": ("The scaler refuses FP16 weights",
+        "Keep FP32 weights and use autocast only; or train without a scaler.", False),
+        "same dtype": ("Two formats meet in one operation", "Enter autocast around the whole forward pass and the "
+        "loss, or convert the inputs.", False),
+        "out of memory": ("The device has no more memory", "Use a smaller batch, activation checkpointing, or 16-bit "
+        "weights.", False),
+        "No inf checks were recorded": ("scaler.update() without scaler.step()",
+        "Call scaler.step(optimizer) before scaler.update().", False),
+    }  # fmt: skip
+    title, fix, blame = next(
+        (told for words, told in known.items() if words in message), ("The run failed", "Read its message.", None)
+    )
+    proof = Evidence("status = failed", {"steps": m.n}, message[:300])
+    return [
+        Finding(
+            "failed",
+            "error",
+            title,
+            m.n,
+            m.n,
+            (proof,),
+            fix,
+            blame,
+            0.9 if title != "The run failed" else 0.5,
+            "docs/diagnosis.md",
+        )
+    ]
+
+
+RULES = (
+    Rule("foreign-parameters", "D", "Does the optimizer hold the model's parameters?", foreign_parameters),
+    Rule("weights-unchanged", "D", "Do weights change?", weights_unchanged),
+    Rule("no-step-taken", "D", "Was a step taken?", no_step_taken),
+    Rule("gradients-not-cleared", "D", "Are gradients cleared?", gradients_not_cleared),
+    Rule("autocast-not-seen", "D", "Is the precision the one that was asked for?", autocast_not_seen),
+    Rule("validation-not-finite", "D", "Is the validation finite?", validation_not_finite),
+    Rule("failed", "D", "Did the run fail?", refused),  # the last one: it needs no step
+)

@@ -1,0 +1,252 @@
+"""Why a step was not finite: one cause, told apart by where it began, by Inf or NaN, and by what went before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis.analysis import (
+    FP16_LARGEST,
+    growth,
+    narrow_range,
+    optimizer_of,
+    power,
+    storage,
+    streaks,
+    update_ratios,
+)
+from precgui.runs.diagnosis.findings import Evidence
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.origin import Origin
+
+LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
+REPLAY = "precgui replay RUN.h5 --step {step} computes the step in FP64 and decides"
+_GROWN = 3.0
+_HUGE_UPDATE = 0.3  # of the weights' norm in one step
+
+
+@dataclass(frozen=True)
+class Cause:
+    """`rule` is the name of the finding, `short` a clause for titles, `blame` whether precision is the cause."""
+
+    rule: str
+    short: str
+    blame: bool | None
+    fix: str
+    evidence: tuple[Evidence, ...] = ()
+    module: str = ""
+    config_change: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
+    confidence: float = 0.8
+
+
+def non_finite_cause(m: Measurements, place: int) -> Cause:
+    """The cause of a step whose loss or gradients are not finite; `place` is its place in the signals."""
+    for judge in (_of_rate, _of_weights):
+        cause = judge(m, place)
+        if cause is not None:
+            return cause
+    if m.finite_loss[place]:
+        return _of_backward(m, place)
+    found = origin.of_loss(m, place)
+    if found.place == "data":
+        return _of_data(m, found)
+    if found.place == "input":
+        return _of_input(m, found)
+    if found.place == "forward":
+        return _of_forward(m, found)
+    if found.place == "loss":
+        return _of_loss_itself(m, place, found)
+    needs = REPLAY.format(step=found.step)
+    innocent = not narrow_range(m) and not storage(m).startswith(("fp16", "bf16")) and m.precision in ("fp32", "fp64")
+    return Cause(
+        "undefined-operation", f"NaN or Inf from step {found.step} on, in a place that is not recorded",
+        False if innocent else None, "Record outputs of modules, or replay the step.", needs=needs, confidence=0.5,
+    )  # fmt: skip
+
+
+def _of_rate(m: Measurements, place: int) -> Cause | None:
+    """The loss had grown before, or a step had changed the weights by a large part of them."""
+    grown = growth(m, place)
+    steps, ratios = update_ratios(m)
+    early = (steps < m.steps[place]) & np.isfinite(ratios)
+    largest = float(ratios[early].max()) if early.any() else 0.0
+    if grown is None:
+        return None
+    rose = grown.loss_ratio > _GROWN and grown.last_loss > grown.first_loss
+    if not rose and largest < _HUGE_UPDATE:
+        return None
+    if not (rose and (largest > 0.05 or grown.norm_ratio > 3 or grown.loss_ratio > 30)) and largest < _HUGE_UPDATE:
+        return None
+    text = (
+        f"Before, the loss rose from {grown.least_loss:.3g} to {grown.last_loss:.3g}, the gradient norm from "
+        f"{grown.first_norm:.3g} to {grown.last_norm:.3g}; one step changed the weights by up to {largest:.2g} of "
+        f"their norm."
+    )
+    proof = Evidence(
+        "loss > 3 min(loss) or |update| / |weight| > 0.3, before the first value that is not finite",
+        {"loss_least": grown.least_loss, "loss_last": grown.last_loss, "norm_first": grown.first_norm,
+         "norm_last": grown.last_norm, "update_ratio": largest},
+        text, "loss", m.series_of(m.loss, m.finite_loss),
+    )  # fmt: skip
+    rate = float(m.lr[0]) if m.n and np.isfinite(m.lr[0]) else 0.0
+    return Cause(
+        "divergence", "the training diverged first: the learning rate is too high", False,
+        f"Lower the learning rate to a tenth ({rate / 10:.3g}) and warm it up.", (proof,), "",
+        {"optimizer.lr": rate / 10} if rate > 0 else {}, confidence=0.9,
+    )  # fmt: skip
+
+
+def _of_weights(m: Measurements, place: int) -> Cause | None:
+    """The weights were not finite before the step: the update before it made them so."""
+    table = m.table("weight")
+    if table is None:
+        return None
+    rows = np.flatnonzero((table.steps < m.steps[place]) & table.bad.any(1))
+    if not len(rows):
+        return None
+    row = int(rows[0])
+    if not _finite_until(m, int(table.steps[row])):
+        return None
+    name = table.names[int(np.flatnonzero(table.bad[row])[0])]
+    zeros = _zero_moments(m)
+    step = int(table.steps[row])
+    proof = Evidence(
+        "weights not finite after a step with finite loss and gradients", {"step": step, "tensor": name},
+        f"After step {step} {name} holds NaN or Inf, although loss and gradients were finite up to it.",
+    )  # fmt: skip
+    if storage(m) in ("fp16", "bf16") and zeros is not None and storage(m) == "fp16":
+        return Cause(
+            "epsilon-vanishes", "the optimizer divides by zero: its epsilon vanishes in FP16", True,
+            "Set eps = 1e-4, or keep weights and optimizer state in FP32.", (proof, zeros), "",
+            {"optimizer.eps": 1e-4, "precision_options.master_weights": True}, confidence=0.95,
+        )  # fmt: skip
+    return Cause(
+        "nonfinite-update", f"the update of step {step} made weights NaN or Inf",
+        None if storage(m) != "fp32" else False,
+        "Look at the optimizer: its epsilon, its state, a second step.", (proof,), confidence=0.6,
+    )  # fmt: skip
+
+
+def _finite_until(m: Measurements, step: int) -> bool:
+    before = m.steps <= step
+    return bool(np.isfinite(m.loss[before]).all() and (np.isfinite(m.grad_norm[before]) | m.skipped[before]).all())
+
+
+def _zero_moments(m: Measurements) -> Evidence | None:
+    """Second moments that are zero where the gradient is not: g^2 and eps are both below FP16."""
+    configured = optimizer_of(m)[1]
+    if not configured < 2.0**-25:
+        return None
+    return Evidence(
+        "eps < 2^-25", {"eps": configured}, f"eps = {configured:g} is below half of FP16's smallest number, 6e-8: it "
+        f"is zero.",
+    )  # fmt: skip
+
+
+def _of_data(m: Measurements, found: Origin) -> Cause:
+    proof = Evidence("count of NaN and Inf in the batch > 0", {"step": found.step, "part": found.part},
+                     f"The {found.part} of step {found.step} hold NaN or Inf.")  # fmt: skip
+    return Cause("data-not-finite", f"the {found.part} of step {found.step} hold NaN or Inf", False,
+                 "Clean the data: drop or mask these samples.", (proof,), confidence=0.99)  # fmt: skip
+
+
+def _of_input(m: Measurements, found: Origin) -> Cause:
+    """The first module's output is bad and its weights are not: so is its input, or its input is beyond FP16."""
+    undecided = narrow_range(m) and found.infinite is not False
+    proof = Evidence(
+        "first module: output not finite, weights finite", {"step": found.step, "module": found.module},
+        f"In step {found.step} the output of {found.module}, the first module, is not finite; its weights were.",
+    )  # fmt: skip
+    return Cause(
+        "data-not-finite", f"the inputs of step {found.step} hold NaN or Inf" + (", or are beyond "
+        "FP16" if undecided else ""),
+        None if undecided else False, "Look at the inputs of this step; normalise or clean them.", (proof,),
+        found.module,
+        needs=REPLAY.format(step=found.step) if undecided else "", confidence=0.85,
+    )  # fmt: skip
+
+
+def _of_forward(m: Measurements, found: Origin) -> Cause:
+    where = f"{found.module}" + (f" (the output of {found.before} is finite still)" if found.before else "")
+    last = origin.last_amax(m, "activation", found.module, found.step - 1)
+    values: dict[str, float | int | str] = {"step": found.step, "module": found.module}
+    near = last is not None and last[1] > FP16_LARGEST / 8
+    text = f"In step {found.step} the output of {where} is the first that is not finite"
+    if last is not None:
+        values |= {"last_amax": last[1], "octaves_left": float(np.log2(FP16_LARGEST / last[1]))}
+        text += f"; in step {last[0]} its largest magnitude was {last[1]:.4g}"
+    kind = {True: "Inf is among its values", False: "all of them NaN", None: ""}[found.infinite]
+    proof = Evidence(
+        "first output that is not finite, in the order of the forward pass", values, f"{text}. {kind}".strip()
+    )
+    if narrow_range(m) and (found.infinite or near):
+        return Cause(
+            "forward-overflow", f"the output of {found.module} overflows FP16 in step {found.step}", True,
+            "Use BF16, or keep this module in FP32, or scale its input down.", (proof,), found.module,
+            {"precision": "bf16-amp", "precision_options.keep_fp32": [found.module]}, confidence=0.9,
+        )  # fmt: skip
+    return _undefined(m, found, proof)
+
+
+def _undefined(m: Measurements, found: Origin, proof: Evidence) -> Cause:
+    low = narrow_range(m) or ((storage(m) == "bf16" or m.precision.startswith("bf16")) and found.infinite is not False)
+    return Cause(
+        "undefined-operation", f"{found.module or 'the loss'} computes NaN or Inf in step {found.step}",
+        None if low else False,
+        "Look for a division by zero, log(0), sqrt at 0, or a row masked completely; add an epsilon or use "
+        "torch.where.",
+        (proof,), found.module, needs=REPLAY.format(step=found.step) if low else "", confidence=0.8,
+    )  # fmt: skip
+
+
+def _of_loss_itself(m: Measurements, place: int, found: Origin) -> Cause:
+    """All outputs are finite: the loss function or the targets."""
+    infinite = bool(np.isinf(m.loss[place]))
+    proof = Evidence(
+        "outputs finite, loss not", {"step": found.step, "loss": float(m.loss[place])},
+        f"In step {found.step} all recorded outputs are finite, the loss is {m.loss[place]}.",
+    )  # fmt: skip
+    low = (narrow_range(m) and infinite) or storage(m) == "fp16"
+    return Cause(
+        "undefined-operation", f"the loss function returns {m.loss[place]} in step {found.step} for finite outputs",
+        None if low else False,
+        "Look at the targets of this step and at the loss: a mean over no element, log(0), 0 / 0, or a sum in FP16.",
+        (proof,), needs=REPLAY.format(step=found.step) if low else "", confidence=0.8,
+    )  # fmt: skip
+
+
+def _of_backward(m: Measurements, place: int) -> Cause:
+    """The loss is finite, gradients are not."""
+    step, scale = int(m.steps[place]), float(m.scale[place])
+    found = origin.of_gradients(m, step)
+    lowest = min((float(m.scale[each.last]) for each in streaks(m) if each.first <= place <= each.last), default=scale)
+    between = (
+        f"between {found.module} and {found.before}"
+        if found.module and found.before
+        else f"in {found.module or 'the loss'}"
+    )
+    kind = {True: "with Inf", False: "NaN only", None: "unknown"}[found.infinite]
+    proof = Evidence(
+        "loss finite, gradients not", {"step": step, "scale": scale, "lowest_scale": lowest, "kind": kind},
+        f"In step {step} the loss is finite and gradients are not ({kind}), first {between}; scale {power(scale)}, "
+        f"later "
+        f"down to {power(lowest)}.",
+    )  # fmt: skip
+    if m.loops_scale and lowest >= 1 and found.infinite is not False:
+        return Cause(
+            "scale", f"the gradients times {power(scale)} overflow FP16", True, "Let the scaler lower the scale.",
+            (proof,), found.module, {"scaling.mode": "dynamic"},
+        )  # fmt: skip
+    in_loss = found.place == "loss"
+    low = narrow_range(m) and not (in_loss and found.infinite is False)
+    where = "the loss function" if in_loss else found.module or "the backward pass"
+    return Cause(
+        "undefined-operation", f"the derivative of {where} is not finite in step {step}", None if low else False,
+        "Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite.",
+        (proof,), "" if in_loss else found.module, needs=REPLAY.format(step=step) if low else "", confidence=0.8,
+    )  # fmt: skip

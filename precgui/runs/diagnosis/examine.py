@@ -1,0 +1,80 @@
+"""All rules on one run."""
+
+from __future__ import annotations
+
+from precgui.runs.diagnosis import (
+    bookkeeping_rules,
+    digit_rules,
+    loop_rules,
+    model_rules,
+    range_rules,
+    scale_rules,
+    training_rules,
+)
+from precgui.runs.diagnosis.findings import Diagnosis, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Rule
+from precgui.runs.run import Run
+
+RULES: tuple[Rule, ...] = (
+    *scale_rules.RULES,
+    *range_rules.RULES,
+    *digit_rules.RULES,
+    *training_rules.RULES,
+    *loop_rules.RULES,
+    *model_rules.RULES,
+    *bookkeeping_rules.RULES,
+)
+# A finding on the left says the cause of those on the right, which are then left out.
+_EXPLAINS: dict[str, tuple[str, ...]] = {
+    "gradients-not-unscaled": ("divergence", "scale-collapse", "undefined-operation", "dead-units"),
+    "skipped-but-changed": ("divergence", "nonfinite-update", "undefined-operation", "scale-collapse"),
+    "divergence": ("dead-units", "forward-overflow"),
+    "foreign-parameters": ("weights-unchanged", "no-progress", "no-gradients", "zero-gradients"),
+    "zero-gradients": (
+        "weights-unchanged",
+        "no-progress",
+        "scale-runaway",
+        "dead-units",
+        "no-gradients",
+        "gradient-underflow",
+    ),
+    "stagnation": ("weights-unchanged", "no-progress"),
+    "weights-unchanged": ("no-progress",),
+    "hidden-overflow": ("dead-units",),
+    "clip-before-unscale": ("no-progress",),
+}
+
+
+def examine(run: Run) -> Diagnosis:
+    """Findings, the weightiest first, and what is ruled out. A run file is read, nothing else; needs no torch."""
+    m = Measurements(run)
+    findings: list[Finding] = []
+    ruled_out: list[RuledOut] = []
+    not_told: list[NotTold] = []
+    for rule in RULES if m.n else RULES[-1:]:
+        answer = rule.judge(m)
+        if isinstance(answer, list):
+            findings += answer
+        elif isinstance(answer, RuledOut):
+            ruled_out.append(answer)
+        elif isinstance(answer, NotTold):
+            not_told.append(answer)
+    kept = _without_consequences(findings)
+    named = {found.rule for found in findings}
+    return Diagnosis(
+        tuple(sorted(kept, key=lambda found: found.order)),
+        tuple(each for each in ruled_out if each.rule not in named),
+        tuple(not_told),
+        m.n,
+    )
+
+
+def diagnose(run: Run) -> list[Finding]:
+    """The findings on a run, the weightiest first; an empty list, or infos only, is a healthy run."""
+    return list(examine(run).findings)
+
+
+def _without_consequences(findings: list[Finding]) -> list[Finding]:
+    explained = {name for found in findings if found.is_problem for name in _EXPLAINS.get(found.rule, ())}
+    return [found for found in findings if found.rule not in explained]

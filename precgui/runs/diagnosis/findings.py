@@ -1,0 +1,144 @@
+"""A finding: a verdict on a run that carries its proof; and its twin, why a fault is ruled out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from precgui.events import Severity
+
+Certainty = Literal["exact", "estimate", "lower bound"]
+Verdict = Literal["healthy", "problems", "cannot be told"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+PROBLEMS = ("error", "warning")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A formula with the numbers of this run in it. `text` is the sentence to read.
+
+    `series` are the recorded numbers as (step, value), at most POINTS, `signal` says of what, `limit` where they cross
+    the threshold (NaN where there is no single one).
+    """
+
+    formula: str
+    values: Mapping[str, float | int | str]
+    text: str
+    signal: str = ""
+    series: tuple[tuple[int, float], ...] = ()
+    limit: float = math.nan
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One verdict. `rule` is a key of docs/diagnosis.md, steps count from 1, 0 stands for "before the first step".
+
+    `module` is empty where the whole model is meant. `confidence` is a share of 1. `config_change` maps paths of the
+    config to values. `precision_is_to_blame` is None where the record cannot tell; `needs` says what would.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    first_step: int
+    last_step: int
+    evidence: tuple[Evidence, ...]
+    fix: str
+    precision_is_to_blame: bool | None
+    confidence: float
+    source: str
+    module: str = ""
+    tensors: tuple[str, ...] = ()
+    config_change: Mapping[str, Any] = field(default_factory=dict)
+    certainty: Certainty = "exact"
+    needs: str = ""
+
+    @property
+    def is_problem(self) -> bool:
+        return self.severity in PROBLEMS
+
+    @property
+    def order(self) -> tuple[int, float, int]:
+        """Errors first, then by confidence, then by step."""
+        return SEVERITIES.index(self.severity), -self.confidence, self.first_step
+
+
+@dataclass(frozen=True)
+class RuledOut:
+    """A fault that the record excludes; `why` is a clause with a number in it."""
+
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True)
+class NotTold:
+    """A rule that has nothing to go by; `needs` says what must be recorded."""
+
+    rule: str
+    needs: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All findings of a run, the weightiest first, and what is ruled out."""
+
+    findings: tuple[Finding, ...]
+    ruled_out: tuple[RuledOut, ...]
+    not_told: tuple[NotTold, ...]
+    steps: int
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        return tuple(found for found in self.findings if found.is_problem)
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.problems:
+            return "problems"
+        return "healthy" if self.steps else "cannot be told"
+
+    @property
+    def sentence(self) -> str:
+        """The whole in one sentence."""
+        if self.verdict == "cannot be told":
+            return "Cannot be told: no step is recorded."
+        if not self.problems:
+            return f"Healthy: {len(self.ruled_out)} faults are ruled out in {self.steps} steps."
+        first, rest = self.problems[0], len(self.problems) - 1
+        more = f" {rest} more {'finding' if rest == 1 else 'findings'}." if rest else ""
+        return f"{first.title}.{more}"
+
+
+def as_json(found: Finding) -> dict[str, Any]:
+    """Built-in types; numbers that are not finite as text."""
+    return {
+        "rule": found.rule,
+        "severity": found.severity,
+        "title": found.title,
+        "step": found.first_step,
+        "first_step": found.first_step,
+        "last_step": found.last_step,
+        "module": found.module,
+        "tensors": list(found.tensors),
+        "evidence": [_evidence(each) for each in found.evidence],
+        "fix": found.fix,
+        "config_change": dict(found.config_change),
+        "precision_is_to_blame": found.precision_is_to_blame,
+        "confidence": found.confidence,
+        "certainty": found.certainty,
+        "needs": found.needs,
+        "source": found.source,
+    }
+
+
+def _evidence(each: Evidence) -> dict[str, Any]:
+    values = {name: _plain(value) for name, value in each.values.items()}
+    series = [[step, _plain(value)] for step, value in each.series]
+    return {"formula": each.formula, "values": values, "text": each.text, "signal": each.signal, "series": series}
+
+
+def _plain(value: float | int | str) -> float | int | str:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

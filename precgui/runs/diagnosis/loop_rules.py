@@ -1,0 +1,184 @@
+"""Group D, the order of a loop with a scaler: unscale, clip, step, update, schedule."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from precgui.runs.diagnosis.analysis import is_adaptive, median, percent, power
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_ALIKE = 0.02  # relative deviation of norms that were clipped to the same length
+
+
+def clip_before_unscale(m: Measurements) -> Answer:
+    """Gradients clipped while still multiplied by the scale: the norm times the scale is always the same."""
+    taken = ~m.skipped & np.isfinite(m.grad_norm) & (m.grad_norm > 0)
+    if not m.own_loop or not m.loops_scale or taken.sum() < 10:
+        return None
+    scaled = m.grad_norm[taken] * m.scale[taken]
+    limit = float(np.quantile(scaled, 0.9))
+    at_limit = float((np.abs(scaled / limit - 1) < _ALIKE).mean())
+    own = m.grad_norm[taken]
+    own_limit = float(np.quantile(own, 0.9))
+    own_at_limit = float((np.abs(own / own_limit - 1) < _ALIKE).mean())
+    scales = np.unique(m.scale[taken])
+    decided = at_limit > 0.8 and (
+        own_at_limit < at_limit - 0.1 if len(scales) > 1 and own_at_limit < 0.99 else _rounder(limit, own_limit)
+    )
+    if not decided or limit > 1000:
+        return RuledOut(
+            "clip-before-unscale",
+            f"because the norm times the scale is within {percent(_ALIKE)} of {limit:.3g} in only {percent(at_limit)} "
+            f"of the steps"
+            if at_limit <= 0.8 else f"because the norm itself is clipped to {own_limit:.3g}, whatever the scale",
+        )  # fmt: skip
+    proof = Evidence(
+        "|g| * scale = max_norm in > 80 % of the steps", {"max_norm": limit, "share": at_limit,
+        "scale": median(m.scale), "norm": median(own)},
+        f"In {percent(at_limit)} of the steps the gradient norm times the scale is {limit:.4g} (norm "
+        f"{median(own):.3g}, scale "
+        f"{power(median(m.scale))}): it was clipped to {limit:.3g} before it was divided by the scale.",
+        "grad_norm", m.series_of(m.grad_norm),
+    )  # fmt: skip
+    adaptive = is_adaptive(m)
+    return [
+        Finding(
+            "clip-before-unscale", "warning" if adaptive else "error", "Gradients are clipped before they are unscaled",
+            int(m.steps[0]), int(m.steps[-1]), (proof,), "Call scaler.unscale_(optimizer) before clip_grad_norm_.",
+            False, 0.95,
+            "torch.amp documentation, gradient clipping; pytorch/examples issue 1196",
+        )
+    ]  # fmt: skip
+
+
+def _rounder(one: float, other: float) -> bool:
+    """Whether the first number has fewer digits: a limit that somebody typed has one or two."""
+    return _digits(one) < _digits(other)
+
+
+def _digits(value: float) -> int:
+    return (
+        next((count for count in range(1, 7) if abs(float(f"{value:.{count - 1}e}") / value - 1) < 2e-3), 7)
+        if value > 0
+        else 7
+    )
+
+
+def gradients_not_unscaled(m: Measurements) -> Answer:
+    """The optimizer stepped on gradients that were still multiplied by the loss scale."""
+    if not m.own_loop or not m.loops_scale or not m.n:
+        return None
+    told = [each.step for each in m.of_kind("nonfinite_gradient")]
+    taken_bad = ~m.skipped & ~np.isfinite(m.grad_norm) & np.isin(m.steps, told)
+    norms = m.grad_norm[:5][np.isfinite(m.grad_norm[:5])]
+    norm = float(norms[0]) if len(norms) else math.nan
+    loss, scale = float(m.loss[0]), float(m.scale[0])
+    constant = bool((m.scale == scale).all()) and scale >= 64
+    large = constant and math.isfinite(loss) and norm > 20 * max(abs(loss), 1e-30)
+    if not (taken_bad.any() and constant) and not large:
+        why = "because no step was taken with gradients that are not finite or as large as the scale"
+        return RuledOut("gradients-not-unscaled", why)
+    step = int(m.steps[np.flatnonzero(taken_bad)[0]]) if taken_bad.any() else int(m.steps[0])
+    bad = f"; step {step} was taken although its gradients are not finite." if taken_bad.any() else "."
+    proof = Evidence(
+        "step taken with gradients not finite, or |g| > 20 loss at a constant scale",
+        {"scale": scale, "norm": norm, "norm_over_scale": norm / scale, "loss": loss},
+        f"The scale is {power(scale)} in all steps; the first gradient norm is {norm:.4g}, divided by the scale "
+        f"{norm / scale:.3g}, at a loss of {loss:.3g}{bad}",
+        "grad_norm", m.series_of(m.grad_norm),
+    )  # fmt: skip
+    harmless = is_adaptive(m) and not taken_bad.any() and bool(m.finite_loss.all())
+    return [
+        Finding(
+            "gradients-not-unscaled", "warning" if harmless else "error",
+            "The optimizer steps on gradients that are still scaled", step, int(m.steps[-1]), (proof,),
+            "Call scaler.step(optimizer) and scaler.update() in place of optimizer.step().", False,
+            0.95 if taken_bad.any() and large else 0.9, "torch.amp documentation, typical mixed precision training",
+        )
+    ]  # fmt: skip
+
+
+def skipped_but_changed(m: Measurements) -> Answer:
+    """A step that the scaler skipped has changed the weights."""
+    table = m.table("update")
+    if not m.skipped.any() or table is None:
+        return (
+            RuledOut("skipped-but-changed", f"because none of {m.n} steps was skipped")
+            if m.loops_scale and not m.skipped.any()
+            else None
+        )
+    partly = {each.step for each in m.of_kind("skipped_step") if each.message.startswith("some ")}
+    rows = np.isin(table.steps, [step for step in m.steps[m.skipped] if step not in partly])
+    with np.errstate(all="ignore"):
+        changed = np.nan_to_num(table.stat("changed")).max(1, initial=0)
+    broken = rows & ((changed > 0) | table.bad.any(1))
+    if not broken.any():
+        return RuledOut(
+            "skipped-but-changed",
+            f"because no weight changed in the {int(rows.sum())} skipped steps that were looked at",
+        )
+    row = int(np.flatnonzero(broken)[0])
+    name = table.names[int(np.argmax(np.where(table.bad[row], 2.0, np.nan_to_num(table.stat("changed")[row]))))]
+    proof = Evidence(
+        "skipped = 1 and changed > 0", {"step": int(table.steps[row]), "changed": float(changed[row]),
+        "count": int(broken.sum())},
+        f"The scaler skipped step {table.steps[row]}, yet {percent(float(changed[row]))} of {name} changed in it.",
+        "skipped", m.series_of(m.skipped.astype(float)),
+    )  # fmt: skip
+    return [
+        Finding(
+            "skipped-but-changed", "error", "Weights change in steps that the scaler skips: there is a second "
+            "optimizer.step()",
+            int(table.steps[row]), int(table.steps[-1]), (proof,), "Remove optimizer.step(): scaler.step(optimizer) "
+            "calls it.", False, 0.97,
+            "FlyEgle/MAE-pytorch issue 1", "", (name,),
+        )
+    ]  # fmt: skip
+
+
+def scheduler_ahead(m: Measurements) -> Answer:
+    """The learning rate went on in steps that were skipped."""
+    if not m.own_loop or not m.skipped.any() or m.n < 3:
+        return None
+    inside = m.skipped[:-1]
+    moved = np.diff(m.lr) != 0
+    usual = float(moved[~inside].mean()) if (~inside).any() else 0.0
+    ahead = int((inside & moved).sum())
+    if usual < 0.5 or ahead < 0.5 * inside.sum() or not ahead:
+        return RuledOut(
+            "scheduler-ahead",
+            f"because the rate moved in {ahead} of {int(inside.sum())} skipped steps, and in {percent(usual)} of the "
+            f"others",
+        )
+    first = int(np.flatnonzero(~m.skipped)[0]) if (~m.skipped).any() else m.n - 1
+    rise = float(m.lr[first] / m.lr[0]) if m.lr[0] > 0 else 1.0
+    share = ahead / m.n
+    proof = Evidence(
+        "count of skipped steps in which lr changed", {"ahead": ahead, "steps": m.n, "lr_first": float(m.lr[0]),
+        "lr_taken": float(m.lr[first])},
+        f"The rate moved on in {ahead} of {int(inside.sum())} skipped steps ({percent(share)} of all): the first step "
+        f"that was taken, "
+        f"{m.steps[first]}, had {m.lr[first]:.3g} in place of {m.lr[0]:.3g}.",
+        "lr", m.series_of(m.lr),
+    )  # fmt: skip
+    grave = share > 0.1 or rise > 3
+    return [
+        Finding(
+            "scheduler-ahead", "warning" if grave else "info", "The scheduler steps when the optimizer does not",
+            int(m.steps[np.flatnonzero(m.skipped)[0]]), int(m.steps[-1]), (proof,),
+            "Step the scheduler only when scaler.get_scale() has not fallen.", False, 0.9,
+            "pytorch issues 44511 and 55585",
+        )
+    ]  # fmt: skip
+
+
+RULES = (
+    Rule("clip-before-unscale", "D", "Were gradients clipped before they were unscaled?", clip_before_unscale),
+    Rule("gradients-not-unscaled", "D", "Were gradients divided by the scale?", gradients_not_unscaled),
+    Rule("skipped-but-changed", "D", "Do skipped steps leave the weights alone?", skipped_but_changed),
+    Rule("scheduler-ahead", "D", "Does the scheduler wait for the optimizer?", scheduler_ahead),
+)

@@ -1,0 +1,244 @@
+"""The recorded numbers of a run as the rules read them: whole signals, a bounded number of rows of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.config import OWN_LOOP, RunConfig
+from precgui.events import TENSOR_STATS, Incident
+from precgui.hardware.readings import Absent
+from precgui.runs.diagnosis.number_formats import formats_of
+from precgui.runs.recorded_facts import fact
+from precgui.runs.recorded_model import RecordedModel
+from precgui.runs.run import Run
+from precgui.runs.tensors.record import TensorHistory
+
+Values = NDArray[np.float64]
+MOST_ROWS = 40  # of each kind that are read, spread over the run
+POINTS = 120  # of a series that proves something
+_NOT_FINITE = [TENSOR_STATS.index(name) for name in ("nan", "pos_inf", "neg_inf")]
+_COUNTS = ("zeros", "count")
+
+
+@dataclass(frozen=True)
+class RecordedRows:
+    """RecordedRows at one kind of tensor, in the order of the steps. NaN where a tensor was not recorded.
+
+    `stats` is (rows, tensors, TENSOR_STATS), `strides` (rows, tensors).
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    steps: NDArray[np.int64]
+    stats: Values
+    strides: NDArray[np.int64]
+    dtypes: tuple[str, ...] = ()  # as recorded, "" where they are not
+
+    def stat(self, name: str) -> Values:
+        """Shape (rows, tensors); counts are of the whole tensors, as estimated from samples."""
+        values = self.stats[:, :, TENSOR_STATS.index(name)]
+        return values * np.maximum(self.strides, 1) if name in _COUNTS else values
+
+    @cached_property
+    def recorded(self) -> NDArray[np.bool_]:
+        return np.asarray(self.stats[:, :, TENSOR_STATS.index("count")] > 0)
+
+    @cached_property
+    def bad(self) -> NDArray[np.bool_]:
+        """Whether NaN or Inf was seen, shape (rows, tensors)."""
+        return np.asarray(np.nansum(self.stats[:, :, _NOT_FINITE], 2) > 0)
+
+    @cached_property
+    def infinite(self) -> NDArray[np.bool_]:
+        return np.asarray(np.nansum(self.stats[:, :, _NOT_FINITE[1:]], 2) > 0)
+
+    @cached_property
+    def formats(self) -> list[str]:
+        """The number format of each tensor: by its digits (see `number_formats`), else its recorded dtype.
+
+        Digits come first, since a format that is emulated is held in FP32.
+        """
+        digits = formats_of(self.stat("amax"), self.stat("amin_nonzero"))
+        dtypes = self.dtypes or ("",) * len(digits)
+        return [
+            own if own not in ("", "fp32") or dtype in ("", "fp32") else dtype
+            for own, dtype in zip(digits, dtypes, strict=True)
+        ]
+
+    @cached_property
+    def total_l2(self) -> Values:
+        """The L2 norm over all tensors of each recorded step, shape (rows,)."""
+        with np.errstate(all="ignore"):
+            return np.asarray(np.sqrt(np.nansum(self.stat("l2") ** 2, 1)))
+
+    def share_zero(self) -> Values:
+        with np.errstate(all="ignore"):
+            share: Values = self.stat("zeros") / self.stat("count")
+        return share
+
+    def of(self, chosen: NDArray[np.bool_]) -> RecordedRows:
+        """Only some of the table."""
+        return replace(self, steps=self.steps[chosen], stats=self.stats[chosen], strides=self.strides[chosen])
+
+
+class Measurements:
+    """A run, read once. Signals are of equal length, one value for each recorded step."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.config: RunConfig = run.config
+        self.precision = run.config.precision
+        self.environment: Mapping[str, Any] = run.environment
+        self.own_loop = run.config.task == OWN_LOOP
+        self.imported = run.status == "imported"
+        own = {name: run.series(name)[1] for name in ("loss", "scale", "skipped", "lr", "grad_norm")}
+        x = run.series("loss")[0]
+        self.n = min(len(x), *(len(values) for values in own.values())) if own else 0
+        self.steps = x[: self.n].astype(np.int64)
+        self.loss, self.scale, self.lr, self.grad_norm = (
+            own[name][: self.n] for name in ("loss", "scale", "lr", "grad_norm")
+        )
+        self.skipped = own["skipped"][: self.n] > 0
+        self.backward_passes, self.optimizer_steps = (
+            run.series(name)[1][: self.n] for name in ("backward_passes", "optimizer_steps")
+        )
+        self._tables: dict[str, RecordedRows | None] = {}
+
+    @cached_property
+    def records(self) -> Mapping[str, TensorHistory]:
+        return self.run.tensors()
+
+    @cached_property
+    def incidents(self) -> list[Incident]:
+        return self.run.events()
+
+    def of_kind(self, *kinds: str) -> list[Incident]:
+        return [each for each in self.incidents if each.kind in kinds]
+
+    @cached_property
+    def model(self) -> RecordedModel:
+        return self.run.model()
+
+    def fact(self, name: str) -> Mapping[str, Any]:
+        """One of `recorded_facts.FACTS`, empty where it is not recorded."""
+        found = fact(self.run, name)
+        return {} if isinstance(found, Absent) else found
+
+    @cached_property
+    def finite_loss(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.loss)
+
+    @cached_property
+    def loops_scale(self) -> bool:
+        """Whether a loss scale other than 1 was ever in use."""
+        return bool((self.scale[np.isfinite(self.scale)] != 1).any())
+
+    def table(self, kind: str) -> RecordedRows | None:
+        """At most MOST_ROWS table spread over the run, with the first ones and those around trouble; None for none."""
+        if kind not in self._tables:
+            self._tables[kind] = self._read(kind)
+        return self._tables[kind]
+
+    def _read(self, kind: str) -> RecordedRows | None:
+        record = self.records.get(kind)
+        if record is None or not len(record):
+            return None
+        steps = record.steps()
+        return table_of(record, _chosen(steps, self._trouble))
+
+    @cached_property
+    def _trouble(self) -> NDArray[np.int64]:
+        """Steps at which something happened that table should be read of."""
+        bad = self.steps[(~self.finite_loss) | self.skipped]
+        told = np.array([each.step for each in self.of_kind("nonfinite_activation", "nonfinite_gradient")], np.int64)
+        return np.unique(np.concatenate((bad[:4], bad[-2:], told[:2])))
+
+    def histograms(self, kind: str, step: int) -> tuple[tuple[str, ...], Values]:
+        """Names and exponents (tensors, 256), scaled to whole tensors, of the look nearest to a step."""
+        record = self.records.get(kind)
+        if record is None or not len(record):
+            return (), np.empty((0, 256))
+        row = int(np.argmin(np.abs(record.steps() - step)))
+        weights = np.maximum(record.strides(row, row + 1)[0], 1)[:, None]
+        counts = record.exponents(row, row + 1)[0] * weights
+        return tuple(record.names[: len(counts)]), counts.astype(np.float64)
+
+    def at_loss(self, steps: NDArray[np.int64]) -> Values:
+        """The loss at each of these steps, NaN where none is recorded."""
+        places = np.searchsorted(self.steps, steps)
+        inside = (
+            (places < self.n) & (self.steps[np.minimum(places, max(self.n - 1, 0))] == steps) if self.n else steps < 0
+        )
+        return np.where(inside, self.loss[np.minimum(places, max(self.n - 1, 0))] if self.n else np.nan, np.nan)
+
+    @cached_property
+    def scale_at(self) -> Mapping[int, float]:
+        return dict(zip(self.steps.tolist(), self.scale.tolist(), strict=True))
+
+    def series_of(self, values: Values, chosen: NDArray[np.bool_] | None = None) -> tuple[tuple[int, float], ...]:
+        """A signal as points for a small curve; minimum and maximum of each part are kept."""
+        x, y = (self.steps, values) if chosen is None else (self.steps[chosen], values[chosen])
+        return thinned(x, y)
+
+
+def table_of(record: TensorHistory, rows: NDArray[np.intp]) -> RecordedRows:
+    """These rows of a record, counted in the order of the steps; rows with nothing in them are left out."""
+    stats, strides = _rows(record, rows)
+    told = stats[:, :, TENSOR_STATS.index("count")] > 0
+    stats = np.where(told[:, :, None], stats, np.nan)
+    kept = told.any(1)
+    names = tuple(record.names[: stats.shape[1]])
+    names += tuple(f"tensor {place}" for place in range(len(names), stats.shape[1]))
+    own = np.asarray(told.any(0))
+    seen = tuple(name for name, is_seen in zip(names, own.tolist(), strict=True) if is_seen)
+    dtypes = tuple(record.dtype(name) or "" for name in seen)
+    return RecordedRows(
+        record.kind, seen, record.steps()[rows][kept], stats[kept][:, own], strides[kept][:, own], dtypes
+    )
+
+
+def _rows(record: TensorHistory, rows: NDArray[np.intp]) -> tuple[Values, NDArray[np.int64]]:
+    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+    stats = [record.stats(int(part[0]), int(part[-1]) + 1) for part in runs if len(part)]
+    strides = [record.strides(int(part[0]), int(part[-1]) + 1) for part in runs if len(part)]
+    width = max((each.shape[1] for each in stats), default=0)
+    whole = [np.pad(each, ((0, 0), (0, width - each.shape[1]), (0, 0))) for each in stats]
+    known = [np.pad(each[:, :width], ((0, 0), (0, max(width - each.shape[1], 0)))) for each in strides]
+    return np.concatenate(whole), np.concatenate(known)
+
+
+def _chosen(steps: NDArray[np.int64], trouble: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The first two rows, an even choice of all, and those at or before trouble."""
+    n = len(steps)
+    even = np.linspace(0, n - 1, min(n, MOST_ROWS)).astype(np.intp)
+    at = np.searchsorted(steps, trouble, side="right") - 1
+    near = np.concatenate((at, at - 1))
+    return np.unique(np.concatenate((even, np.arange(min(n, 2)), near[near >= 0]))).astype(np.intp)
+
+
+def thinned(x: NDArray[Any], y: Values) -> tuple[tuple[int, float], ...]:
+    """At most POINTS points, the smallest and the largest value of each part among them."""
+    if len(x) <= POINTS:
+        return tuple(zip(x.astype(int).tolist(), y.tolist(), strict=True))
+    chosen: set[int] = {0, len(x) - 1}
+    for part in np.array_split(np.arange(len(x)), POINTS // 2 - 1):
+        finite = part[np.isfinite(y[part])]
+        chosen |= (
+            {int(finite[np.argmin(y[finite])]), int(finite[np.argmax(y[finite])])} if len(finite) else {int(part[0])}
+        )
+    kept = sorted(chosen)
+    return tuple(zip(x[kept].astype(int).tolist(), y[kept].tolist(), strict=True))
+
+
+def module_of(tensor: str, kind: str) -> str:
+    """The module that a tensor belongs to: `fc.weight` and `fc.weight.exp_avg` to `fc`."""
+    if kind in ("activation", "activation_gradient"):
+        return tensor
+    parts = tensor.split(".")
+    return ".".join(parts[: max(len(parts) - (2 if kind == "optimizer" else 1), 0)])

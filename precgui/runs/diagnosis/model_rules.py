@@ -1,0 +1,159 @@
+"""Rules on what newer run files tell of the model: who is updated, copies of weights, buffers, passes, the scaler."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from precgui.runs.diagnosis.analysis import median, narrow_range, percent
+from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements, thinned
+from precgui.runs.diagnosis.nan_aware import middle
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_HALF_ULP = {"bf16": 2.0**-9, "fp16": 2.0**-12}  # of a weight just below a power of two
+_FROZEN = 0.1
+
+
+def parameters_left_out(m: Measurements) -> Answer:
+    """Parameters that want a gradient, get one, and that no optimizer updates."""
+    known = [each for each in m.model.parameters if each.role == "parameter"]
+    if not known:
+        return NotTold("parameters-left-out", f"the model ({m.model.unavailable})") if m.own_loop else None
+    if not any(each.updated for each in known):
+        return None  # see foreign_parameters
+    out = [each.name for each in known if each.requires_grad and not each.updated and each.backward_order >= 0]
+    if not out:
+        return RuledOut(
+            "parameters-left-out", f"because an optimizer updates each of {len(known)} parameters that learns"
+        )
+    proof = Evidence(
+        "requires_grad and has a gradient and is in no optimizer", {"left_out": len(out), "of": len(known)},
+        f"{len(out)} of {len(known)} parameters get gradients and are in no optimizer: {', '.join(out[:5])}.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "parameters-left-out", "warning", f"No optimizer updates {len(out)} of {len(known)} parameters",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Give them to the optimizer, or set requires_grad_(False) where they are meant to stay.", False, 0.7,
+            "torch.optim documentation", out[0].rpartition(".")[0], tuple(out[:20]),
+        )
+    ]  # fmt: skip
+
+
+def frozen_average(m: Measurements) -> Answer:
+    """A moving average of the weights in 16 bits that does not move: (1 - decay) (w - average) is below half an ulp."""
+    table = m.table("ema")
+    if table is None or len(table.steps) < 2:
+        return None
+    low = [place for place, found in enumerate(table.formats) if found in _HALF_ULP]
+    if not low:
+        return RuledOut("frozen-average", f"because the {len(table.names)} averages of weights are in FP32")
+    changed = middle(table.stat("changed")[:, low], 0)
+    typical = median(changed)
+    if not typical < _FROZEN:
+        return RuledOut("frozen-average", f"because a step changes {percent(typical)} of the averages of the weights")
+    names = tuple(table.names[place] for place in low)
+    proof = Evidence(
+        "share of elements of the average that a step changes < 0.1", {"changed": typical, "tensors": len(low)},
+        f"A step changes {percent(typical)} of the averages, which are stored in {table.formats[low[0]].upper()}.",
+        f"share of {names[0]} that a step changes", thinned(table.steps, table.stat("changed")[:, low[0]]),
+    )  # fmt: skip
+    return [
+        Finding(
+            "frozen-average", "error", "The moving average of the weights does not move", int(table.steps[0]),
+            int(table.steps[-1]), (proof,), "Keep the average in FP32.", True, 0.9, "diffae issue 16", "", names[:20],
+        )
+    ]  # fmt: skip
+
+
+def poisoned_buffers(m: Measurements) -> Answer:
+    """Running statistics that are not finite although the weights are: an evaluation will not be finite."""
+    table = m.table("buffer")
+    if table is None:
+        return None
+    bad = table.bad[-1]
+    if not bad.any():
+        return RuledOut(
+            "poisoned-buffers", f"because the {len(table.names)} buffers are finite at step {table.steps[-1]}"
+        )
+    if m.n and not m.finite_loss[-1]:
+        return None  # a consequence
+    names = tuple(name for name, is_bad in zip(table.names, bad.tolist(), strict=True) if is_bad)
+    row = int(np.flatnonzero(table.bad.any(1))[0])
+    step = int(table.steps[row])
+    before = m.steps[(m.skipped | ~m.finite_loss) & (m.steps <= step)]
+    proof = Evidence(
+        "buffers not finite, loss finite", {"step": step, "buffers": len(names), "of": len(table.names)},
+        f"{len(names)} of {len(table.names)} buffers hold NaN or Inf from step {step} on ({names[0]}), the loss is "
+        "finite"
+        + (f"; step {before[-1]} was skipped or not finite." if len(before) else "."),
+    )  # fmt: skip
+    return [
+        Finding(
+            "poisoned-buffers", "error", "Running statistics are not finite: every evaluation will be NaN", step,
+            int(table.steps[-1]), (proof,),
+            "Restore the buffers after a skipped step, or leave it out of the statistics.",
+            None, 0.95, "pytorch issues 96798 and 115500", names[0].rpartition(".")[0], names[:20],
+            needs=f"precgui replay RUN.h5 --step {before[-1]} decides" if len(before) else "",
+        )
+    ]  # fmt: skip
+
+
+def unused_scaler(m: Measurements) -> Answer:
+    """A loss scaler that no loss was ever multiplied by."""
+    scaler = m.fact("scaler")
+    if not scaler.get("enabled"):
+        return None
+    if scaler.get("used") is not False:
+        return RuledOut("unused-scaler", "because the loss was multiplied by the scale of the scaler")
+    grave = narrow_range(m)
+    proof = Evidence(
+        "scaler.enabled and scaler.used = False", {"enabled": "true", "used": "false"},
+        "The recorder was given an enabled scaler, and no loss was multiplied by its scale in the first step.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "unused-scaler", "warning" if grave else "info", "The loss scaler is made and not used", int(m.steps[0]),
+            int(m.steps[-1]), (proof,),
+            "Use scaler.scale(loss).backward(), scaler.step(optimizer) and scaler.update(); or leave it out for BF16.",
+            False, 0.95, "torch.amp documentation",
+        )
+    ]  # fmt: skip
+
+
+def swamped_accumulation(m: Measurements) -> Answer:
+    """Micro-steps added up in 16 bits, so many that a single one is below half an ulp of their sum."""
+    passes = median(m.backward_passes) if m.own_loop else float(m.config.train.accumulation)
+    table = m.table("gradient")
+    stored = [found for found in table.formats if found in _HALF_ULP] if table is not None else []
+    if not passes > 1 or table is None:
+        return None
+    if len(stored) < len(table.formats) / 2:
+        return RuledOut("swamped-accumulation", f"because {passes:.0f} gradients are added in FP32")
+    limit = 1 / (4 * _HALF_ULP[stored[0]])
+    if passes < limit:
+        return RuledOut(
+            "swamped-accumulation",
+            f"because {passes:.0f} gradients are added, and {limit:.0f} would lose a tenth of them",
+        )
+    proof = Evidence(
+        "backward passes in a step > 1 / (4 x half an ulp)", {"passes": passes, "limit": limit},
+        f"{passes:.0f} gradients are added up in {stored[0].upper()}: from {limit:.0f} on many are below half an "
+        "ulp of the sum.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "swamped-accumulation", "warning", "Gradients are lost when they are added up", int(m.steps[0]),
+            int(m.steps[-1]), (proof,), "Add gradients up in FP32 (main_grad), or in fewer micro-steps.", True, 0.7,
+            "DeepSpeed issue 2768", certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+RULES = (
+    Rule("parameters-left-out", "D", "Does an optimizer update every parameter that learns?", parameters_left_out),
+    Rule("frozen-average", "B", "Does the average of the weights move?", frozen_average),
+    Rule("poisoned-buffers", "D", "Are running statistics finite?", poisoned_buffers),
+    Rule("unused-scaler", "D", "Is the loss scaler used?", unused_scaler),
+    Rule("swamped-accumulation", "B", "Are gradients lost when they are added up?", swamped_accumulation),
+)

@@ -1,0 +1,34 @@
+"""Reductions that leave NaN out and are NaN, without a warning, where nothing else is left."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+
+
+def largest(values: Values, axis: int) -> Values:
+    found: Values = np.fmax.reduce(values, axis, initial=-np.inf)
+    return np.where(found == -np.inf, np.nan, found)
+
+
+def least(values: Values, axis: int) -> Values:
+    return -largest(-values, axis)
+
+
+def middle(values: Values, axis: int) -> Values:
+    """The median; of an even number of values the lower one of the two in the middle."""
+    ordered = np.sort(np.moveaxis(values, axis, 0), 0)  # NaN come last
+    if not len(ordered):
+        return np.full(ordered.shape[1:], np.nan)
+    known = (~np.isnan(ordered)).sum(0)
+    place = np.maximum(known - 1, 0) // 2
+    found: Values = np.take_along_axis(ordered, place[None], 0)[0]
+    return found
+
+
+def mean(values: Values, axis: int) -> Values:
+    with np.errstate(all="ignore"):
+        found: Values = np.nansum(values, axis) / (~np.isnan(values)).sum(axis)
+    return found

@@ -1,0 +1,157 @@
+"""Where the first value that is not finite came from: data, a module, the loss, or the backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
+
+Place = Literal["data", "input", "forward", "loss", "backward", "weights", "unknown"]
+WHOLE = ("(model)", "")
+_DATA_WORDS = ("inputs of this step hold", "targets of this step hold")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """`place` is `input` for the first module with finite weights. `infinite` says that Inf was seen, None where no
+    look tells; `before` is the module whose output was finite still."""
+
+    step: int
+    place: Place
+    module: str = ""
+    infinite: bool | None = None
+    before: str = ""
+    part: str = ""  # of the data
+
+
+def forward_order(m: Measurements) -> list[str]:
+    """The modules in the order in which they ran: as recorded, else in the order in which outputs were first seen."""
+    table = m.table("activation")
+    seen = [name for name in table.names if name not in WHOLE] if table is not None else []
+    ran = [name for name in m.model.forward_order() if name not in WHOLE]
+    if not ran:
+        return seen
+    owners = {name.rpartition(".")[0] for name in ran} - set(seen)  # containers without an output of their own
+    known = [name for name in ran if name not in owners]
+    return known + [name for name in seen if name not in known]
+
+
+def of_loss(m: Measurements, place: int) -> Origin:
+    """Of a loss that is not finite; `place` is that of the step in the signals."""
+    step = int(m.steps[place])
+    told = [each for each in m.of_kind("nonfinite_loss") if each.step == step]
+    for each in told:
+        if any(words in each.message for words in _DATA_WORDS):
+            return Origin(step, "data", part="targets" if "targets of" in each.message else "inputs")
+    if _weights_bad_before(m, step):
+        return Origin(step, "weights")
+    seen = _first_bad_output(m, step)
+    named = next((each.module for each in told if each.module not in WHOLE), "")
+    module = seen.module if seen is not None and seen.module else named
+    if not module:
+        return seen or Origin(step, "unknown")
+    first = is_first(m, module)
+    before = seen.before if seen is not None else ""
+    return Origin(step, "input" if first else "forward", module, _infinite(m, module, step), before)
+
+
+def is_first(m: Measurements, module: str) -> bool:
+    """Whether no other module ran before it."""
+    order = forward_order(m)
+    return bool(order) and order[0] == module
+
+
+def of_gradients(m: Measurements, step: int) -> Origin:
+    """Of gradients that are not finite while the loss is: the module behind the last one whose gradient is finite."""
+    table, order = m.table("gradient"), forward_order(m)
+    told = next((e.module for e in m.of_kind("nonfinite_gradient") if e.step == step and e.module), "")
+    row = _row(table, step)
+    if table is None or row is None or not order:
+        return Origin(step, "backward", module_of(told, "gradient"), None)
+    bad = {module_of(name, "gradient") for name, is_bad in zip(table.names, table.bad[row], strict=True) if is_bad}
+    places = [order.index(module) for module in bad if module in order]
+    infinite = bool(table.infinite[row].any())
+    if not places:
+        return Origin(step, "backward", module_of(told, "gradient"), infinite)
+    last = max(places)
+    flowing = m.table("activation_gradient")
+    at = _row(flowing, step)
+    if flowing is not None and at is not None:
+        wrong = {name for name, is_bad in zip(flowing.names, flowing.bad[at], strict=True) if is_bad}
+        infinite = infinite or bool(flowing.infinite[at].any())
+        places = [order.index(name) for name in wrong if name in order]
+        if not places or max(places) < last:
+            return Origin(step, "backward", order[last], infinite)
+        last = max(places)
+    if last + 1 < len(order):
+        return Origin(step, "backward", order[last + 1], infinite, before=order[last])
+    return Origin(step, "loss", "", infinite, before=order[last])
+
+
+def first_bad_gradient(m: Measurements, step: int) -> str:
+    """The parameter whose gradient broke first in this step: that of the module which ran last."""
+    table, order = m.table("gradient"), {name: place for place, name in enumerate(forward_order(m))}
+    row = _row(table, step)
+    if table is None or row is None:
+        return ""
+    bad = [name for name, is_bad in zip(table.names, table.bad[row], strict=True) if is_bad]
+    backward = {name: place for place, name in enumerate(m.model.backward_order())}
+    if bad and all(name in backward for name in bad):
+        return min(bad, key=lambda name: backward[name])
+    return max(bad, key=lambda name: order.get(module_of(name, "gradient"), -1), default="")
+
+
+def _row(table: RecordedRows | None, step: int) -> int | None:
+    if table is None:
+        return None
+    rows = np.flatnonzero(table.steps == step)
+    return int(rows[0]) if len(rows) else None
+
+
+def _first_bad_output(m: Measurements, step: int) -> Origin | None:
+    """From the outputs recorded in this step; None without any. All finite means that the loss itself is at fault."""
+    table = m.table("activation")
+    row = _row(table, step)
+    if table is None or row is None:
+        return None
+    before = ""
+    places = {name: place for place, name in enumerate(table.names)}
+    for name in forward_order(m):
+        place = places.get(name)
+        if place is None or not table.recorded[row, place]:
+            continue
+        if table.bad[row, place]:
+            return Origin(step, "forward", name, bool(table.infinite[row, place]), before)
+        before = name
+    return Origin(step, "loss", before=before)
+
+
+def _infinite(m: Measurements, module: str, step: int) -> bool | None:
+    """Whether Inf was among the outputs of a module in this step, or the next time that it was looked at."""
+    table = m.table("activation")
+    if table is None or module not in table.names:
+        return None
+    place = table.names.index(module)
+    rows = np.flatnonzero((table.steps >= step) & table.bad[:, place])
+    return bool(table.infinite[rows[0], place]) if len(rows) else None
+
+
+def _weights_bad_before(m: Measurements, step: int) -> bool:
+    table = m.table("weight")
+    if table is None:
+        return False
+    rows = np.flatnonzero(table.steps < step)
+    return bool(len(rows) and table.bad[rows[-1]].any())
+
+
+def last_amax(m: Measurements, kind: str, name: str, step: int) -> tuple[int, float] | None:
+    """The last finite largest magnitude of a tensor at or before a step, with the step of that look."""
+    table = m.table(kind)
+    if table is None or name not in table.names:
+        return None
+    values = table.stat("amax")[:, table.names.index(name)]
+    rows = np.flatnonzero((table.steps <= step) & np.isfinite(values) & (values > 0))
+    return (int(table.steps[rows[-1]]), float(values[rows[-1]])) if len(rows) else None

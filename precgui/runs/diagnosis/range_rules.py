@@ -1,0 +1,203 @@
+"""Group A: values beyond the range of a format, above or below."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis.analysis import (
+    FP16_LARGEST,
+    FP16_SMALLEST,
+    learning_ends,
+    median,
+    narrow_range,
+    percent,
+    power,
+)
+from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
+from precgui.runs.diagnosis.nan_aware import largest, middle
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_UNDERFLOW_ERROR = 0.15  # of a gradient's L2 norm, lost to zeros and subnormals
+
+
+def headroom(m: Measurements) -> Answer:
+    """Activations in FP16 that come near its largest number, 65504."""
+    table = m.table("activation")
+    if table is None:
+        return NotTold("headroom", "outputs of modules (record.activations_every)") if narrow_range(m) else None
+    own = [place for place, name in enumerate(table.formats) if name == "fp16"]
+    if not own or (~m.finite_loss).any():
+        return None
+    with np.errstate(all="ignore"):
+        amax = table.stat("amax")[:, own]
+        most = largest(amax, 0)
+    worst = int(np.nanargmax(most))
+    left = float(np.log2(FP16_LARGEST / most[worst]))
+    name = table.names[own[worst]]
+    if left > 1:
+        return RuledOut(
+            "headroom",
+            f"because the largest output in FP16 is {most[worst]:.3g} ({name}), {left:.1f} octaves below 65504",
+        )
+    proof = Evidence(
+        "log2(65504 / amax) < 1", {"amax": float(most[worst]), "octaves_left": left},
+        f"The outputs of {name} reach {most[worst]:.4g}: {left:.2f} octaves below 65504.",
+        f"largest output of {name}", _points(table, amax[:, worst]), FP16_LARGEST,
+    )  # fmt: skip
+    return [
+        Finding(
+            "headroom", "info", f"The outputs of {name} are near the end of FP16's range",
+            int(table.steps[0]), int(table.steps[-1]), (proof,), "Use BF16, or keep this module in FP32.",
+            True, 0.6, "transformers issue 9295", name, (name,),
+            {"precision_options.keep_fp32": [name]}, "lower bound",
+        )
+    ]  # fmt: skip
+
+
+def gradient_underflow(m: Measurements) -> Answer:
+    """Gradients of FP16 of which a part is zero or subnormal, so that their error is large."""
+    if not narrow_range(m):
+        return None
+    worst: tuple[float, RecordedRows, Values] | None = None
+    for kind in ("gradient", "activation_gradient"):
+        table = m.table(kind)
+        if table is None or not m.n:
+            continue
+        errors = _flush_errors(m, table)
+        score = _weighted(table, errors)
+        if np.isfinite(score) and (worst is None or score > worst[0]):
+            worst = score, table, errors
+    if worst is None:
+        return NotTold("gradient-underflow", "gradients (record.gradients_every)")
+    score, table, errors = worst
+    if score < 0.2:
+        typical = median(middle(errors, 0)) if errors.size else float("nan")
+        return RuledOut(
+            "gradient-underflow",
+            f"because zeros and subnormals of FP16 cost at most {percent(typical)} of the norm of a typical gradient "
+            f"and "
+            f"more than {percent(_UNDERFLOW_ERROR)} in only {percent(score)} of the elements",
+        )
+    return [_underflow(m, score, table, errors)]
+
+
+@np.errstate(all="ignore")
+def _flush_errors(m: Measurements, table: RecordedRows) -> Values:
+    """Relative error of each gradient by flushing to zero and by subnormals, shape (rows, tensors).
+
+    An element that is lost is below half of the smallest subnormal s, with a mean square of s^2 / 12 for a uniform
+    density; one among the subnormals has an error of s^2 / 12, too. s = 2^-24 / scale. All elements of a tensor that is
+    zero as a whole count as lost where another tensor shows that numbers of the size of s occur: an error of 1.
+    """
+    scale = np.array([m.scale_at.get(int(step), 1.0) for step in table.steps])
+    smallest = np.minimum(FP16_SMALLEST / scale[:, None], table.stat("amin_nonzero"))
+    smallest = np.where(np.isfinite(smallest), smallest, FP16_SMALLEST / scale[:, None])
+    norm, count = table.stat("l2"), table.stat("count")
+    error = np.sqrt(count * smallest**2 / 12) / norm
+    near = (np.nan_to_num(error) > 0.02).any(1) | (largest(table.stat("amax"), 1) < 64 * smallest.min(1))
+    zero = table.recorded & ~(table.stat("amax") > 0)
+    error = np.where(zero & near[:, None], 1.0, np.where(zero, np.nan, error))
+    skipped = np.isin(table.steps, m.steps[m.skipped])
+    kept = (table.steps <= learning_ends(m)) & np.isfinite(m.at_loss(table.steps)) & ~skipped
+    return error[kept] if kept.any() else np.full_like(error[:1], np.nan)
+
+
+def _weighted(table: RecordedRows, errors: Values) -> float:
+    """The share of the elements whose gradient has too large an error, as a median over the recorded steps."""
+    with np.errstate(all="ignore"):
+        size = largest(table.stat("count"), 0)
+        typical = middle(errors, 0)
+    known = np.isfinite(typical) & np.isfinite(size)
+    return float(size[known & (typical > _UNDERFLOW_ERROR)].sum() / size[known].sum()) if known.any() else float("nan")
+
+
+def _underflow(m: Measurements, score: float, table: RecordedRows, errors: Values) -> Finding:
+    with np.errstate(all="ignore"):
+        typical = np.nan_to_num(middle(errors, 0))
+    order = np.argsort(-typical)
+    names = tuple(table.names[place] for place in order if typical[place] > _UNDERFLOW_ERROR)
+    scale = median(m.scale)
+    zeros = median(table.share_zero()[:, order[0]])
+    amax = table.stat("amax")
+    most = float(np.nanmax(amax)) if np.isfinite(amax).any() else 0.0
+    proposed = 2.0 ** int(np.floor(np.log2(FP16_LARGEST / most)) - 2) if most > 0 else 2.0**16
+    proposed = float(np.clip(proposed, 2.0**8, 2.0**24))
+    proof = Evidence(
+        "sqrt(n / 12) * 2^-24 / scale / |g| > 0.15",
+        {"scale": scale, "share_of_elements": score, "error": float(typical[order[0]]), "zeros": zeros},
+        f"At a scale of {power(scale)} FP16 ends at {FP16_SMALLEST / scale:.2g}: {percent(score)} of the elements are "
+        f"in "
+        f"gradients of which zeros and subnormals take {percent(min(float(typical[order[0]]), 1.0))} ({names[0]}: "
+        f"{percent(zeros)} zeros).",
+        f"share of zeros in {names[0]}",
+        _points(table, table.share_zero()[:, order[0]]),
+    )
+    scaled = m.loops_scale
+    own = (
+        "Use a scaler (torch.amp.GradScaler), or BF16."
+        if m.own_loop
+        else f"Use dynamic loss scaling from {power(proposed)}."
+    )
+    fix = f"Raise the loss scale to {power(proposed)}, with a shorter growth interval." if scaled else own
+    return Finding(
+        "gradient-underflow", "error" if score > 0.5 else "warning",
+        f"{percent(score)} of the gradient is lost below the range of FP16",
+        int(table.steps[0]), int(table.steps[-1]), (proof,), fix, True, 0.9,
+        "Micikevicius et al. 2018, section 3.2", "", names[:20],
+        {"scaling.mode": "dynamic", "scaling.initial_scale": proposed}, "lower bound",
+    )  # fmt: skip
+
+
+def hidden_overflow(m: Measurements) -> Answer:
+    """A normalisation that returns zeros: a square beyond 65504 became Inf, and x / Inf is zero."""
+    table = m.table("activation")
+    if table is None or not narrow_range(m):
+        return None
+    order = [place for place, name in enumerate(table.names) if name not in origin.WHOLE]
+    zeros, amax = table.share_zero(), table.stat("amax")
+    found = []
+    for before, place in itertools.pairwise(order):
+        kind = m.model.module_types.get(table.names[place], table.names[place]).lower()
+        if not any(word in kind for word in ("norm", "ln", "rms", "bn")):
+            continue
+        with np.errstate(all="ignore"):
+            dead = (zeros[:, place] > 0.02) & (amax[:, before] > 256) & (zeros[:, before] < zeros[:, place] / 2)
+        if dead.sum() >= max(1, len(dead) // 3):
+            found.append((place, before, dead))
+    if not found:
+        return RuledOut(
+            "hidden-overflow", "because no normalisation returns zeros for inputs above 256 (256^2 > 65504)"
+        )
+    place, before, dead = found[0]
+    row = int(np.flatnonzero(dead)[0])
+    name = table.names[place]
+    proof = Evidence(
+        "zeros(out) > 0.02 and amax(in) > 256", {"zeros": float(zeros[row, place]), "amax_in": float(amax[row,
+        before])},
+        f"{percent(float(zeros[row, place]))} of the outputs of {name} are zero while its inputs reach "
+        f"{amax[row, before]:.4g}, whose square is beyond 65504.",
+        f"zeros of {name}", _points(table, zeros[:, place]),
+    )  # fmt: skip
+    return [
+        Finding(
+            "hidden-overflow", "error", f"{name} returns zeros: a square overflows FP16 inside it",
+            int(table.steps[row]), int(table.steps[-1]), (proof,),
+            "Compute the norm in FP32 (torch.nn.RMSNorm, LayerNorm under autocast), or keep the module in FP32.",
+            True, 0.8, "transformers issue 25938", name, (name,), {"precision_options.keep_fp32": [name]},
+        )
+    ]  # fmt: skip
+
+
+def _points(table: RecordedRows, values: Values) -> tuple[tuple[int, float], ...]:
+    return tuple(zip(table.steps.tolist(), values.tolist(), strict=True))
+
+
+RULES = (
+    Rule("hidden-overflow", "A", "Does a norm return zeros after an overflow inside?", hidden_overflow),
+    Rule("headroom", "A", "Are outputs near the end of the range?", headroom),
+    Rule("gradient-underflow", "A", "Are gradients lost below the range?", gradient_underflow),
+)

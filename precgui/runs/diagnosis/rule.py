@@ -1,0 +1,21 @@
+"""A rule: its name, its question and the function that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from precgui.runs.diagnosis.findings import Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+
+Answer = list[Finding] | RuledOut | NotTold | None  # None: the question does not arise in this run
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`group`: A range, B digits, C not precision, D bookkeeping."""
+
+    name: str
+    group: str
+    question: str
+    judge: Callable[[Measurements], Answer]

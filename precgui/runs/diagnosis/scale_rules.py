@@ -1,0 +1,207 @@
+"""Group A, the loss scale: how it moves, and which steps it costs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from precgui.runs.diagnosis.analysis import Streak, percent, power, streaks
+from precgui.runs.diagnosis.causes import LONG, non_finite_cause
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_FEWEST_SKIPS = 5
+_RUNAWAY = 2.0**60
+_LONG_WARM_UP = 0.4  # of the steps
+
+
+def scale_collapse(m: Measurements) -> Answer:
+    """Steps skipped in a row without an end, while the scale falls below every overflow."""
+    if not m.loops_scale:
+        return None
+    longest = max(streaks(m), key=lambda each: each.length, default=None)
+    if longest is None:
+        return RuledOut("scale-collapse", f"because none of {m.n} steps was skipped")
+    low, high = float(m.scale[longest.last]), float(m.scale[longest.first])
+    endless = longest.last == m.n - 1 and longest.length >= LONG
+    if not endless and low >= 1:
+        told = "recovered" if longest.last < m.n - 1 else f"is {longest.length} long only"
+        return RuledOut(
+            "scale-collapse",
+            f"because the longest run of skipped steps is {longest.length} (from step {m.steps[longest.first]}, scale "
+            f"{power(high)} to {power(low)}) and {told}",
+        )
+    if not endless:
+        return RuledOut("scale-collapse", f"because steps were taken after the {longest.length} skipped ones")
+    if low == high:
+        return None  # a static scale, see scale_too_high
+    return [_collapse(m, longest)]
+
+
+def _collapse(m: Measurements, streak: Streak) -> Finding:
+    cause = non_finite_cause(m, streak.first)
+    low, high = float(m.scale[streak.last]), float(m.scale[streak.first])
+    proof = Evidence(
+        "skipped steps in a row up to the last step >= 8 and log2(scale) falls by one each",
+        {"skipped_in_a_row": streak.length, "scale_first": high, "scale_last": low},
+        f"{streak.length} steps in a row were skipped up to the last one, while the scale fell from {power(high)} to "
+        f"{power(low)}.",
+        "scale",
+        m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+    )
+    enough = low < 2.0**-10
+    return Finding(
+        "scale-collapse",
+        "error",
+        f"The loss scale halves for ever: {cause.short}",
+        int(m.steps[streak.first]),
+        int(m.steps[streak.last]),
+        (proof, *cause.evidence),
+        cause.fix,
+        cause.blame,
+        0.95 if enough else 0.7,
+        "Micikevicius et al. 2018; pytorch issues 99640 and 40497",
+        cause.module,
+        config_change=cause.config_change,
+        needs=cause.needs,
+    )
+
+
+def warm_up(m: Measurements) -> Answer:
+    """Skipped steps of a scaler that table for its scale: healthy, unless they are a large part of the run."""
+    found = streaks(m)
+    if not m.loops_scale or not found or found[0].last >= m.n - 1:
+        return None
+    first = found[0]
+    if first.first > 3 or first.length < 2:
+        return None
+    high, low = float(m.scale[first.first]), float(m.scale[first.last + 1])
+    if first.length > 100 or low < 1 or high <= low:
+        return None
+    share = first.length / max(m.n, m.run.total_steps, 1)
+    proof = Evidence(
+        "skips end once scale < safe scale; a fault above 40 % of the steps",
+        {"skipped": first.length, "scale_first": high, "scale_taken": low, "share": share},
+        f"{first.length} steps ({percent(share)}) from {power(high)} down to {power(low)}, then step "
+        f"{m.steps[first.last + 1]} was taken.",
+        "scale",
+        m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+    )
+    long = share > _LONG_WARM_UP
+    title = f"{percent(share)} of the steps are lost until the loss scale is low enough" if long else (
+        f"The loss scale found its size after {first.length} skipped steps: healthy"
+    )  # fmt: skip
+    return [
+        Finding(
+            "scale-too-high" if long else "warm-up", "warning" if long else "info", title,
+            int(m.steps[first.first]), int(m.steps[first.last]), (proof,),
+            f"Start at {power(low)} to save these steps.", long, 0.95, "apex and DeepSpeed start at 2^16 to 2^32",
+            config_change={"scaling.initial_scale": low},
+        )
+    ]  # fmt: skip
+
+
+def scale_too_high(m: Measurements) -> Answer:
+    """All steps are skipped at one scale that never falls, or the run ends before the scale has fallen far enough."""
+    if not m.loops_scale or not m.n:
+        return None
+    skipped = int(m.skipped.sum())
+    high, low = float(m.scale.max()), float(m.scale.min())
+    if skipped < m.n or m.n < 2 or (high > low and low < 1):
+        return (
+            None if skipped == m.n else RuledOut("scale-too-high", f"because {m.n - skipped} of {m.n} steps were taken")
+        )
+    cause = non_finite_cause(m, 0)
+    if cause.rule != "scale":
+        return None  # see scale_collapse
+    static = high == low
+    proof = Evidence(
+        "skipped steps = steps",
+        {"skipped": skipped, "steps": m.n, "scale_first": float(m.scale[0]), "scale_last": float(m.scale[-1])},
+        f"{skipped} of {m.n} steps were skipped at scales from {power(high)} to {power(low)}, with a finite loss.",
+        "scale",
+        m.series_of(np.log2(m.scale)),
+    )
+    return [
+        Finding(
+            "scale-too-high", "error",
+            f"No step was taken: the loss scale of {power(low if static else high)} lets every gradient overflow",
+            int(m.steps[0]), int(m.steps[-1]), (proof, *cause.evidence),
+            "Use dynamic loss scaling." if static else "Start with a lower scale, or train for longer.",
+            True, 0.9 if static else 0.7, "Micikevicius et al. 2018",
+            config_change={"scaling.mode": "dynamic", "scaling.initial_scale": 2.0**16}, certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+def repeated_skips(m: Measurements) -> Answer:
+    """Steps skipped at a scale at which others were taken: something else than the scale is at work."""
+    if not m.loops_scale or not m.skipped.any():
+        return None
+    taken = ~m.skipped
+    if not taken.any():
+        return None
+    best = np.maximum.accumulate(np.where(taken, m.scale, 0.0))
+    probing = np.diff(m.scale, prepend=m.scale[0]) > 0  # the step after the scale rose
+    after_growth = probing | np.concatenate(([False], (probing & m.skipped)[:-1]))
+    odd = m.skipped & (m.scale <= best / 2) & ~after_growth
+    count, share = int(odd.sum()), float(odd.sum() / m.n)
+    if count < _FEWEST_SKIPS or share < 0.05:
+        return RuledOut(
+            "repeated-skips",
+            f"because only {count} of {m.n} steps were skipped at a scale of half or less of one that had worked",
+        )
+    place = int(np.flatnonzero(odd)[0])
+    if (m.n - 1) in np.flatnonzero(odd) and m.skipped[place:].all():
+        return None  # a collapse
+    cause = non_finite_cause(m, place)
+    proof = Evidence(
+        "skipped at scale <= (largest scale of a taken step) / 2, share of steps > 0.05",
+        {"skipped": count, "steps": m.n, "share": share},
+        f"{count} of {m.n} steps ({percent(share)}) were skipped at scales that had worked before.",
+        "scale",
+        m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+    )
+    return [
+        Finding(
+            "repeated-skips", "error" if share > 0.2 else "warning",
+            f"{percent(share)} of the steps are skipped, and not because of the scale: {cause.short}",
+            int(m.steps[place]), int(m.steps[np.flatnonzero(odd)[-1]]), (proof, *cause.evidence),
+            cause.fix, cause.blame, 0.85, "pytorch issue 40497", cause.module,
+            config_change=cause.config_change, needs=cause.needs,
+        )
+    ]  # fmt: skip
+
+
+def scale_runaway(m: Measurements) -> Answer:
+    """A scale that grows without end, because nothing ever overflows."""
+    if not m.loops_scale or not m.n:
+        return None
+    last = float(m.scale[-1])
+    norms = m.grad_norm[np.isfinite(m.grad_norm)]
+    dead = len(norms) > 0 and bool((norms[-min(20, len(norms)) :] == 0).all())
+    if last < _RUNAWAY:
+        return RuledOut("scale-runaway", f"because the scale ends at {power(last)}")
+    proof = Evidence(
+        "scale > 2^60", {"scale": last, "last_norm": float(norms[-1]) if len(norms) else float("nan")},
+        f"The scale has reached {power(last)}; the last gradient norm is {norms[-1] if len(norms) else 0:.3g}.",
+        "scale", m.series_of(np.log2(m.scale)),
+    )  # fmt: skip
+    return [
+        Finding(
+            "scale-runaway", "error" if dead else "warning",
+            "The loss scale grows without end" + (", since all gradients are zero" if dead else ""),
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Look for a cut in the graph: a detach, a frozen model, a loss that does not depend on the weights.",
+            False if dead else None, 0.9, "pytorch issue 98828",
+        )
+    ]  # fmt: skip
+
+
+RULES = (
+    Rule("scale-collapse", "A", "Does the loss scale halve for ever?", scale_collapse),
+    Rule("scale-too-high", "A", "Is every step skipped because of the scale?", scale_too_high),
+    Rule("repeated-skips", "A", "Are steps skipped for another reason than the scale?", repeated_skips),
+    Rule("warm-up", "A", "Did the scaler look for its scale?", warm_up),
+    Rule("scale-runaway", "A", "Does the scale grow without end?", scale_runaway),
+)

@@ -1,0 +1,351 @@
+"""Group C: what is wrong, and not by precision: data, rates, undefined operations, dead units, cut graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis.analysis import (
+    Growth,
+    growth,
+    median,
+    narrow_range,
+    percent,
+    rolling_median,
+    storage,
+    update_ratios,
+)
+from precgui.runs.diagnosis.causes import Cause, non_finite_cause
+from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.nan_aware import least
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_SIGNED_TASKS = ("gan", "cartpole")  # their losses are no measure of progress
+_WIDE = ("fp32", "fp64", "tf32", "bf16-amp", "fp16-amp")  # precisions that do not make a training diverge
+_DEAD = 0.999
+
+
+def non_finite(m: Measurements) -> Answer:
+    """The loss, or the gradients of a step that was taken, are not finite."""
+    if not m.n:
+        return None
+    bad = np.flatnonzero(~m.finite_loss | (~np.isfinite(m.grad_norm) & ~m.skipped & ~np.isnan(m.lr) & _seen(m)))
+    if not len(bad):
+        return RuledOut(
+            "undefined-operation", f"because loss and gradients of all {m.n} steps that were taken are finite"
+        )
+    cause = non_finite_cause(m, int(bad[0]))
+    if cause.rule == "scale":
+        return None
+    return [_of_cause(m, cause, bad)]
+
+
+def _seen(m: Measurements) -> NDArray[np.bool_]:
+    """Steps whose gradients are told to be not finite; a norm is NaN also where nobody looked."""
+    told = {each.step for each in m.of_kind("nonfinite_gradient")}
+    return np.asarray(np.isin(m.steps, sorted(told)))
+
+
+def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
+    last = bool(bad[-1] >= m.n - 3)
+    share = len(bad) / m.n
+    harmless = not last and bool(m.skipped[bad].all()) and (share <= 0.02 or len(bad) <= 2)
+    first = int(m.steps[bad[0]])
+    after = f", and {len(bad)} of {m.n} steps are not finite" if len(bad) > 1 else ""
+    text = cause.short[0].upper() + cause.short[1:]
+    harm = Evidence(
+        "count of steps that are not finite", {"first": first, "count": len(bad), "steps": m.n},
+        f"The first is step {first}; {len(bad)} of {m.n} steps are not finite.", "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return Finding(
+        cause.rule, "info" if harmless else "error" if last or share > 0.2 else "warning",
+        f"{text}{after}" if not harmless else f"{text}; the step was skipped, nothing is lost",
+        first, int(m.steps[bad[-1]]), (*cause.evidence, harm), cause.fix, cause.blame, cause.confidence,
+        "docs/diagnosis.md, origin of the first value that is not finite", cause.module,
+        config_change=cause.config_change, needs=cause.needs,
+    )  # fmt: skip
+
+
+def divergence(m: Measurements) -> Answer:
+    """The loss ends far above its least value and above its beginning, and gradients or weights grew with it."""
+    found = growth(m, m.n) if m.n >= 5 and m.finite_loss.all() else None
+    if found is None or _no_measure(m):
+        return None
+    ratio = float(np.nan_to_num(update_ratios(m)[1]).max(initial=0.0))
+    weights = _weight_growth(m)
+    ends_high = found.last_loss > 1.2 * found.first_loss + 1e-12 and found.loss_ratio > 1.5
+    chance = found.last_loss > 0.97 * found.first_loss and (ratio > 0.3 or weights > 3)
+    signs = found.norm_ratio > 10 or weights > 3 or ratio > 0.3 or found.loss_ratio > 10
+    wild = found.norm_ratio > 100 and ratio > 0.3 and float(np.max(m.loss)) > 1.5 * found.first_loss
+    if not (ends_high and signs) and not chance and not wild:
+        return RuledOut(
+            "divergence", f"because the loss ends at {found.last_loss:.3g}, having begun at {found.first_loss:.3g}"
+        )
+    rate = median(m.lr)
+    low = m.precision not in _WIDE and not m.own_loop and ratio < 0.05
+    by_rate = ratio > 0.05 or weights > 3
+    least_at = int(np.nanargmin(rolling_median(m.loss, max(m.n // 20, 1))))
+    return [
+        Finding(
+            "divergence", "error" if found.loss_ratio > 3 or chance or wild else "warning",
+            "The training diverged: the learning rate is too high" if by_rate else "The training diverged",
+            int(m.steps[least_at]), int(m.steps[-1]), (_growth_proof(m, found, weights, ratio),),
+            f"Lower the learning rate to a tenth ({rate / 10:.3g}), warm it up, or clip the gradients.",
+            None if low else False, 0.85, "docs/diagnosis.md",
+            config_change={"optimizer.lr": rate / 10} if rate > 0 else {}, needs="the same run in fp32" if low else "",
+        )
+    ]  # fmt: skip
+
+
+def _growth_proof(m: Measurements, found: Growth, weights: float, ratio: float) -> Evidence:
+    return Evidence(
+        "loss_end > 1.2 loss_begin and norm x10, weights x3, |update| > 0.3 |weight|, loss > 10 min; or norm x100",
+        {"loss_first": found.first_loss, "loss_least": found.least_loss, "loss_last": found.last_loss,
+         "norm_ratio": found.norm_ratio, "weights_ratio": weights, "update_ratio": ratio},
+        f"The loss began at {found.first_loss:.3g}, was least at {found.least_loss:.3g} and ends at "
+        f"{found.last_loss:.3g}; the gradient norm changed by {found.norm_ratio:.2g}, the norm of the weights by "
+        f"{weights:.2g}, one step changed them by up to {ratio:.2g} of their norm.",
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+
+
+def _no_measure(m: Measurements) -> bool:
+    """Losses that may rise in a healthy run: of adversaries and policies, or of changing sign."""
+    return m.config.task in _SIGNED_TASKS or bool((m.loss[m.finite_loss] < 0).any())
+
+
+def _weight_growth(m: Measurements) -> float:
+    table = m.table("weight")
+    if table is None or len(table.steps) < 2:
+        return float("nan")
+    total = table.total_l2
+    return float(total[-1] / total[0]) if total[0] > 0 else float("nan")
+
+
+def no_progress(m: Measurements) -> Answer:
+    """The loss does not fall although there are gradients: steps far too small."""
+    if m.n < 20 or not m.finite_loss.all() or _no_measure(m) or m.skipped.mean() > 0.5:
+        return None
+    ratios = update_ratios(m)[1]
+    typical = median(ratios)
+    norms = m.grad_norm[np.isfinite(m.grad_norm)]
+    if not np.isfinite(typical) or not len(norms) or not (norms > 0).any():
+        return None
+    total = float(ratios[np.isfinite(ratios)].mean() * m.n)
+    if total > 1e-3:
+        return RuledOut(
+            "no-progress", f"because a step changes the weights by {typical:.2g} of their norm, {total:.2g} in all"
+        )
+    if storage(m) in ("bf16", "fp16"):
+        return None  # see stagnation
+    quarter = max(m.n // 4, 1)
+    begin, end = float(np.median(m.loss[:quarter])), float(np.median(m.loss[-quarter:]))
+    if end < 0.9 * begin:
+        return RuledOut("no-progress", f"because the loss fell from {begin:.3g} to {end:.3g}")
+    proof = Evidence(
+        "|update| / |weight| x steps < 0.001 and the loss falls by less than 10 %",
+        {"update_ratio": typical, "steps": m.n, "loss_first": begin, "loss_last": end},
+        f"A step changes the weights by {typical:.2g} of their norm, {total:.2g} in {m.n} steps; the loss went from "
+        f"{begin:.4g} "
+        f"to {end:.4g}.",
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    rate = median(m.lr)
+    return [
+        Finding(
+            "no-progress", "error" if total < 1e-4 else "warning", "The steps are too small to learn anything",
+            int(m.steps[0]), int(m.steps[-1]), (proof,), f"Raise the learning rate (now {rate:.3g}) by a factor of "
+            f"100.",
+            False, 0.85, "docs/diagnosis.md", config_change={"optimizer.lr": rate * 100} if rate > 0 else {},
+        )
+    ]  # fmt: skip
+
+
+def zero_gradients(m: Measurements) -> Answer:
+    """All gradients are zero in nearly all steps."""
+    known = np.isfinite(m.grad_norm) & ~m.skipped
+    if m.n < 3 or not known.any():
+        return None
+    share = float((m.grad_norm[known] == 0).mean())
+    if share < 0.9:
+        return RuledOut("zero-gradients", f"because the gradient norm is zero in {percent(share)} of the steps only")
+    flushed = _flushed(m)
+    proof = Evidence(
+        "|g| = 0 in > 90 % of the steps", {"share": share, "steps": int(known.sum())},
+        f"The gradient norm is exactly zero in {percent(share)} of {int(known.sum())} steps.", "grad_norm",
+        m.series_of(m.grad_norm),
+    )  # fmt: skip
+    title = "All gradients are zero: " + {
+        True: "they are flushed below the range of FP16", False: "the loss does not depend on the weights",
+        None: "flushed, or cut off"
+    }[flushed]  # fmt: skip
+    fix = "Scale the loss (torch.amp.GradScaler), or use BF16." if flushed is not False else (
+        "Look for detach(), torch.no_grad(), .data or .item() between the model and the loss."
+    )  # fmt: skip
+    return [
+        Finding(
+            "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, flushed, 0.9,
+            "Micikevicius et al. 2018", config_change={"scaling.mode": "dynamic"} if flushed is not False else {},
+            needs="" if flushed is not None else "gradients of activations (record.activation_gradients_every)",
+        )
+    ]  # fmt: skip
+
+
+def _flushed(m: Measurements) -> bool | None:
+    """Whether FP16 took the gradients: some still arrive near its end, or the loss is below its range."""
+    if not narrow_range(m):
+        return False
+    scale = median(m.scale)
+    table = m.table("activation_gradient")
+    if table is not None:
+        most = table.stat("amax")
+        if (most > 0).any():
+            return bool(np.nanmax(most) * scale < 2.0**-12)
+        if median(m.loss) * scale < 2.0**-12:
+            return True
+    return True if median(m.loss) * scale < 2.0**-12 else None
+
+
+def no_gradients(m: Measurements) -> Answer:
+    """Weights of which no gradient was ever recorded."""
+    weights, gradients = m.table("weight"), m.table("gradient")
+    if weights is None or m.skipped.all():
+        return None
+    if gradients is None:
+        known = np.isfinite(m.grad_norm)
+        if known.any() or m.n < 3:
+            return None
+        return [_no_gradient_at_all(m)]
+    missing = [name for name in weights.names if name not in set(gradients.names)]
+    if not missing:
+        return RuledOut("no-gradients", f"because each of {len(weights.names)} parameters has gradients")
+    proof = Evidence(
+        "parameters of the optimizer without a gradient", {"missing": len(missing), "of": len(weights.names)},
+        f"{len(missing)} of {len(weights.names)} parameters never had a gradient: {', '.join(missing[:5])}.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "no-gradients", "info", f"{len(missing)} of {len(weights.names)} parameters get no gradient",
+            int(m.steps[0]), int(m.steps[-1]), (proof,), "Expected of experts that are not chosen; else look for a "
+            "cut graph.",
+            False, 0.6, "docs/diagnosis.md", tensors=tuple(missing[:20]),
+        )
+    ]  # fmt: skip
+
+
+def _no_gradient_at_all(m: Measurements) -> Finding:
+    proof = Evidence(
+        "count of gradients = 0",
+        {"steps": m.n},
+        f"In {m.n} steps no parameter had a gradient.",
+        "loss",
+        m.series_of(m.loss),
+    )
+    return Finding(
+        "zero-gradients", "error", "No parameter ever had a gradient: the loss does not depend on the weights",
+        int(m.steps[0]), int(m.steps[-1]), (proof,), "Look for detach(), torch.no_grad(), .data or .item() between "
+        "the model and the loss.",
+        False, 0.8, "docs/diagnosis.md",
+    )  # fmt: skip
+
+
+def dead_units(m: Measurements) -> Answer:
+    """A module whose output is zero in every recorded step, and through which no gradient flows."""
+    table = m.table("activation")
+    if table is None:
+        return NotTold("dead-units", "outputs of modules (record.activations_every)")
+    zeros, second = table.share_zero(), len(table.steps) // 2
+    late = zeros[second:] if len(zeros) > 2 else zeros
+    fewest = least(late, 0)
+    dead = [
+        place
+        for place in np.flatnonzero(fewest >= _DEAD)
+        if table.names[place] not in origin.WHOLE and not table.bad[:, place].any()
+    ]
+    dead = [place for place in dead if _no_flow(m, table.names[place])]
+    if not dead:
+        most = float(np.nanmax(fewest)) if np.isfinite(fewest).any() else 0.0
+        return RuledOut(
+            "dead-units", f"because no module has more than {percent(min(most, 1.0))} zeros in all recorded steps"
+        )
+    if (~m.finite_loss).any() or (narrow_range(m) and _hidden(m)):
+        return None
+    names = tuple(table.names[place] for place in dead)
+    fallen = growth(m, m.n)
+    learns = fallen is not None and fallen.last_loss < 0.8 * fallen.first_loss and not _no_measure(m)
+    proof = Evidence(
+        "zeros / n > 0.999 in every recorded step of the second half",
+        {"zeros": float(fewest[dead[0]]), "recorded_steps": len(late), "modules": len(dead)},
+        f"{percent(float(fewest[dead[0]]))} of the outputs of {names[0]} are zero in each of {len(late)} steps.",
+        f"zeros of {names[0]}", tuple(zip(table.steps.tolist(), zeros[:, dead[0]].tolist(), strict=True)),
+    )  # fmt: skip
+    return [
+        Finding(
+            "dead-units", "info" if learns else "warning", f"{_listed(names)} "
+            f"{'returns' if len(names) == 1 else 'return'} zeros only: dead units",
+            int(table.steps[second]), int(table.steps[-1]), (proof,),
+            "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before "
+            "it.",
+            False, 0.8, "docs/diagnosis.md", names[0], names,
+        )
+    ]  # fmt: skip
+
+
+def _hidden(m: Measurements) -> bool:
+    table = m.table("activation")
+    return table is not None and bool((np.nan_to_num(table.stat("amax")) > 2.0**12).any())
+
+
+def _no_flow(m: Measurements, name: str) -> bool:
+    """Whether the weights before or in the module get no gradient, as far as that is recorded."""
+    gradients = m.table("gradient")
+    if gradients is None:
+        return True
+    order = origin.forward_order(m)
+    place = order.index(name) if name in order else 0
+    near = (name, order[max(place - 1, 0)])
+    own = [i for i, each in enumerate(gradients.names) if each.rpartition(".")[0] in near]
+    half = gradients.stat("amax")[len(gradients.steps) // 2 :][:, own]
+    return bool(own) and bool((np.nan_to_num(half) == 0).any(1).all())
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def over_fitting(m: Measurements) -> Answer:
+    """The loss on the validation set rises while that of the training falls."""
+    steps, values = m.run.series("val_loss")
+    if len(values) < 4 or not np.isfinite(values).all() or _no_measure(m):
+        return None
+    best = int(np.argmin(values))
+    after = values[best:]
+    rise = float(values[-1] - values[best])
+    noise = float(np.std(np.diff(values))) if len(values) > 3 else 0.0
+    if best > len(values) - 3 or rise < 2 * noise or rise < 0.1 * values[best]:
+        return RuledOut(
+            "over-fitting", f"because the validation loss is least in evaluation {best + 1} of {len(values)}"
+        )
+    proof = Evidence(
+        "val_loss_end - val_loss_min > 2 sd", {"least": float(values[best]), "last": float(values[-1]), "sd": noise},
+        f"The validation loss was {values[best]:.4g} at step {steps[best]:.0f} and is {values[-1]:.4g}, "
+        f"{len(after) - 1} evaluations later.",
+        "val_loss", tuple(zip(steps.astype(int).tolist(), values.tolist(), strict=True)),
+    )  # fmt: skip
+    return [Finding("over-fitting", "info", "The model over-fits: the validation loss rises again",
+                    int(steps[best]), int(steps[-1]), (proof,),
+                    "Stop earlier, add data or regularisation; no precision changes this.", False, 0.7,
+                    "docs/diagnosis.md")]  # fmt: skip
+
+
+RULES = (
+    Rule("non-finite", "C", "Is the loss finite, and if not: why?", non_finite),
+    Rule("divergence", "C", "Did the training diverge?", divergence),
+    Rule("no-progress", "C", "Are the steps too small?", no_progress),
+    Rule("zero-gradients", "C", "Are there gradients?", zero_gradients),
+    Rule("no-gradients", "C", "Has every parameter a gradient?", no_gradients),
+    Rule("dead-units", "C", "Are there dead modules?", dead_units),
+    Rule("over-fitting", "C", "Does the model over-fit?", over_fitting),
+)

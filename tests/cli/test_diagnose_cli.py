@@ -1,0 +1,69 @@
+"""`precgui diagnose`: exit code, JSON document and text."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from precgui.cli.main import main
+from precgui.events import Event, RunEnded, RunStarted, StepDone
+from tests.runs.synthetic import open_writer
+
+Write = Callable[[str, list[float]], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(name: str, losses: list[float]) -> Path:
+        path = tmp_path / name
+        events: list[Event] = [RunStarted(0.0, len(losses), len(losses), "cpu")]
+        events += [
+            StepDone(step, 0.1 * step, loss, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)
+            for step, loss in enumerate(losses, 1)
+        ]
+        with open_writer(path) as writer:
+            for event in [*events, RunEnded(9.0, "completed", "")]:
+                writer(event)
+        return path
+
+    return write
+
+
+GOOD, BAD = [2.0 * 0.95**i for i in range(30)], [1.0] * 5 + [math.nan] * 5
+
+
+def test_that_the_exit_code_tells_healthy_from_broken(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = write("good.h5", GOOD), write("bad.h5", BAD)
+    assert main(["diagnose", str(good)]) == 0
+    assert "Healthy" in capsys.readouterr().out
+    assert main(["diagnose", str(bad)]) == 1
+    assert main(["diagnose", str(good), str(bad)]) == 1
+    assert "step 6" in capsys.readouterr().out
+
+
+def test_that_json_is_one_document(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = write("good.h5", GOOD), write("bad.h5", BAD)
+    assert main(["diagnose", str(bad), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "problems"
+    assert document["findings"][0]["step"] == 6
+    assert all(each["why"].startswith("because ") for each in document["ruled_out"])
+    assert main(["diagnose", str(good), str(bad), "--json"]) == 1
+    both = json.loads(capsys.readouterr().out)["runs"]
+    assert [each["verdict"] for each in both] == ["healthy", "problems"]
+
+
+def test_that_what_is_ruled_out_is_listed_on_request(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(write("good.h5", GOOD)), "--ruled-out"]) == 0
+    assert "ruled out: divergence, because" in capsys.readouterr().out
+
+
+def test_that_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.h5").write_text("no run")
+    assert main(["diagnose", str(tmp_path / "text.h5")]) == 2
+    assert capsys.readouterr().err.startswith("precgui: ")
+    assert main(["diagnose", str(tmp_path / "missing.h5")]) == 2

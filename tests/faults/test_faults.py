@@ -1,0 +1,72 @@
+"""A representative part of `benchmarks/diagnosis.py`: planted faults are found, healthy trainings are left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.faults.catalogue import plants
+from tests.faults.healthy import healthy
+from tests.faults.matrix import judge_healthy, judge_plant
+
+QUICK_PLANTS = (
+    "overflow in the forward pass x300000 mlp",
+    "overflow in the forward pass x300 mlp",
+    "no loss scale, loss x1e-07 mlp",
+    "scale of 2^40 at the start mlp",
+    "BF16 weights, AdamW at 3e-05 mlp",
+    "epsilon vanishes in FP16 mlp",
+    "NaN in the data of one step, FP32 mlp",
+    "NaN in the data of one step, scaler mlp",
+    "root of zero in the loss, scaler mlp",
+    "row masked completely gpt",
+    "rate x1000 fp32 mlp",
+    "rate of zero mlp",
+    "clipped before unscaled mlp",
+    "optimizer.step() in place of scaler.step() mlp",
+    "a second step after a skipped one mlp",
+    "scheduler ahead mlp",
+    "the optimizer has other tensors mlp",
+    "graph cut mlp",
+)
+QUICK_HEALTHY = (
+    "mlp adamw fp16-amp",
+    "mlp adamw BF16 storage that learns",
+    "mlp warm-up from 2^24",
+    "mlp experts never used",
+    "mlp LoRA",
+    "mlp early spikes",
+    "gpt sgd bf16-amp",
+    "mlp ends at a rate of zero",
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", QUICK_PLANTS)
+def test_that_a_planted_fault_is_named_and_blamed_rightly(name: str, tmp_path: Path) -> None:
+    plant = next(each for each in plants() if each.name == name)
+    case = judge_plant(tmp_path, plant)
+    assert case.harmful is not plant.weak, case.harm
+    assert case.right, [(found.rule, found.module, found.title) for found in case.diagnosis.findings]
+    assert not case.wrong_blame
+
+
+@pytest.mark.parametrize("name", QUICK_HEALTHY)
+def test_that_a_healthy_training_is_left_alone(name: str, tmp_path: Path) -> None:
+    case = judge_healthy(tmp_path, name, dict(healthy())[name])
+    assert case.right, [(found.rule, found.title, found.evidence[0].text) for found in case.diagnosis.problems]
+    assert case.diagnosis.verdict == "healthy"
+    assert len(case.diagnosis.ruled_out) >= 8
+
+
+def test_that_the_catalogue_is_as_large_as_it_says() -> None:
+    everything = plants()
+    assert len({plant.name for plant in everything}) == len(everything) >= 80
+    assert sum(plant.weak for plant in everything) >= 10
+    assert len(healthy()) >= 60

@@ -1,0 +1,201 @@
+"""Rules on records made by hand, where every number is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from precgui.config import OWN_LOOP, RunConfig
+from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, Incident, RunEnded, RunStarted, StepDone, TensorStats
+from precgui.runs.diagnosis import RULES, as_json, diagnose, examine
+from precgui.runs.diagnosis.measurements import MOST_ROWS, Measurements, thinned
+from precgui.runs.diagnosis.nan_aware import largest, least, middle
+from precgui.runs.diagnosis.number_formats import format_of
+from precgui.runs.live import LiveRun
+
+
+def steps(losses: Sequence[float], **signals: Sequence[float]) -> list[Event]:
+    """One event a step; signals not given are 1 (norm, scale), 0 (skipped) and 0.1 (lr)."""
+    n = len(losses)
+    given = {"scale": [1.0] * n, "skipped": [0.0] * n, "lr": [0.1] * n, "grad_norm": [1.0] * n} | signals
+    return [
+        StepDone(
+            step=i + 1, time_s=0.1 * i, loss=losses[i], scale=given["scale"][i], skipped=bool(given["skipped"][i]),
+            lr=given["lr"][i], grad_norm=given["grad_norm"][i], step_s=0.1, data_s=0.0, samples=8,
+            memory_bytes=math.nan,
+        )
+        for i in range(n)
+    ]  # fmt: skip
+
+
+def tensors(step: int, kind: str, values: Mapping[str, Mapping[str, float]]) -> TensorStats:
+    stats = np.full((len(values), len(TENSOR_STATS)), math.nan)
+    for row, own in enumerate(values.values()):
+        for name, value in {"count": 100.0, "zeros": 0.0, "nan": 0.0, "pos_inf": 0.0, "neg_inf": 0.0, **own}.items():
+            stats[row, TENSOR_STATS.index(name)] = value
+    exponents = np.zeros((len(values), EXPONENT_BINS), "<u4")
+    exponents[:, 127] = 100
+    names = tuple(values)
+    return TensorStats(step, 0.1 * step, kind, names, (1,) * len(names), stats.tobytes(), exponents.tobytes())
+
+
+def run_of(events: Sequence[Event], precision: str = "fp32", status: str = "completed", **environment: Any) -> LiveRun:
+    config = RunConfig(task=OWN_LOOP, precision=precision)
+    live = LiveRun(config, run_id="1", created="", machine={}, environment=environment)
+    live.extend([RunStarted(0.0, 0, 0, "cpu"), *events, RunEnded(9.0, status, "")])  # type: ignore[arg-type]
+    return live
+
+
+FALLING = [2.0 * 0.95**i for i in range(60)]
+
+
+def test_that_a_falling_loss_is_healthy() -> None:
+    found = examine(run_of(steps(FALLING)))
+    assert found.verdict == "healthy"
+    assert found.problems == ()
+    assert all(
+        any(letter.isdigit() for letter in each.why) or "no step was taken" in each.why for each in found.ruled_out
+    )
+
+
+def test_that_a_run_without_steps_cannot_be_told() -> None:
+    assert examine(run_of([])).verdict == "cannot be told"
+
+
+def test_that_a_run_that_failed_is_no_healthy_one() -> None:
+    live = run_of([])
+    live.extend([RunEnded(9.0, "failed", "Attempting to unscale FP16 gradients.")])
+    found = examine(live)
+    assert [each.rule for each in found.problems] == ["failed"]
+    assert "autocast" in found.problems[0].fix
+
+
+def test_that_nan_of_the_data_is_told_as_such() -> None:
+    losses = [*FALLING[:20], *[math.nan] * 10]
+    message = "the loss is nan, because the inputs of this step hold NaN or Inf; clean the data"
+    events = [*steps(losses), Incident(2.0, 21, "nonfinite_loss", "error", message)]
+    [found] = [each for each in diagnose(run_of(events)) if each.is_problem]
+    assert (found.rule, found.precision_is_to_blame, found.first_step) == ("data-not-finite", False, 21)
+
+
+def test_that_inf_of_fp16_outputs_is_blamed_on_the_range_and_nan_of_fp32_is_not() -> None:
+    for precision, value, rule, blame in (
+        ("fp16-amp", "pos_inf", "forward-overflow", True),
+        ("fp32", "nan", "undefined-operation", False),
+    ):
+        events = [
+            *steps([*FALLING[:9], math.nan]),
+            tensors(5, "activation", {"a": {"amax": 30_000.5}, "b": {"amax": 60_001.0}, "c": {"amax": 2.5}}),
+            tensors(10, "activation", {"a": {"amax": 30_000.5}, "b": {value: 3.0, "amax": 1.5}, "c": {"nan": 9.0}}),
+        ]
+        found = diagnose(run_of(events, precision))[0]
+        assert (found.rule, found.module, found.precision_is_to_blame) == (rule, "b", blame)
+
+
+def test_that_a_scale_that_halves_for_ever_differs_from_one_that_finds_its_size() -> None:
+    n = 30
+    scales = [2.0 ** (16 - i) for i in range(n)]
+    endless = steps([1.0] * n, scale=scales, skipped=[1.0] * n, grad_norm=[math.nan] * n)
+    assert "scale-collapse" in {found.rule for found in examine(run_of(endless, "fp16-amp")).problems}
+    down = [2.0 ** (24 - min(i, 8)) for i in range(60)]
+    search = steps(FALLING, scale=down, skipped=[float(i < 8) for i in range(60)])
+    found = examine(run_of(search, "fp16-amp"))
+    assert found.verdict == "healthy"
+    assert [each.rule for each in found.findings] == ["warm-up"]
+    assert found.findings[0].config_change == {"scaling.initial_scale": 2.0**16}
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_that_a_clipped_norm_is_told_by_what_it_does_when_the_scale_moves(scaled: bool) -> None:
+    scales = [2.0 ** (10 + i // 20) for i in range(60)]
+    norms = [1.0 / scale if scaled else 1.0 for scale in scales]
+    rules = {found.rule for found in diagnose(run_of(steps(FALLING, scale=scales, grad_norm=norms), "fp16-amp"))}
+    assert ("clip-before-unscale" in rules) is scaled
+
+
+def test_that_a_scheduler_that_ran_ahead_is_told_by_the_rate_of_skipped_steps() -> None:
+    skipped = [float(i < 12) for i in range(40)]
+    ahead = [0.1 * (1 - i / 40) for i in range(40)]
+    waits = [0.1 * (1 - max(i - 12, 0) / 40) for i in range(40)]
+    scales = [2.0 ** (30 - min(i, 12)) for i in range(40)]
+    for rates, expected in ((ahead, True), (waits, False)):
+        events = steps(FALLING[:40], scale=scales, skipped=skipped, lr=rates)
+        assert ("scheduler-ahead" in {found.rule for found in diagnose(run_of(events, "fp16-amp"))}) is expected
+
+
+def test_that_stored_bf16_weights_that_hardly_change_are_stagnant() -> None:
+    events = steps([2.0] * 30)
+    for step in range(1, 30, 3):
+        amax = 1.0 + step / 128
+        events.append(tensors(step, "weight", {"w": {"amax": amax, "amin_nonzero": amax / 2, "l2": 10.0}}))
+        events.append(tensors(step, "gradient", {"w": {"amax": 1.0, "l2": 1.0, "rms": 0.1}}))
+        events.append(tensors(step, "update", {"w": {"amax": 0.01, "l2": 0.01, "changed": 0.02}}))
+    found = examine(run_of(events, "bf16-pure", recorder={"optimizers": [{"name": "AdamW", "eps": 1e-8}]}))
+    assert [each.rule for each in found.problems] == ["stagnation"]
+    assert found.problems[0].precision_is_to_blame is True
+
+
+def test_that_formats_are_told_by_their_digits() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=50)
+    assert format_of(np.abs(values)) == "fp32"
+    assert format_of(np.abs(values.astype(np.float16).astype(float))) == "fp16"
+    cut = (np.abs(values).astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+    assert format_of(cut.astype(float)) == "bf16"
+    assert format_of(np.array([1.0, 2.0, 0.5])) == ""
+    assert format_of(np.abs(values.astype(np.float16).astype(float)) / 2.0**16) == "fp16"
+
+
+def test_that_reductions_agree_with_numpy() -> None:
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random((7, 11)) < 0.3, np.nan, rng.normal(size=(7, 11)))
+    values[:, 3] = np.nan
+    known = np.delete(values, 3, 1)
+    assert np.array_equal(np.delete(largest(values, 0), 3), np.nanmax(known, 0))
+    assert np.array_equal(np.delete(least(values, 0), 3), np.nanmin(known, 0))
+    assert math.isnan(middle(values, 0)[3])
+    odd = values[:, [np.isfinite(column).sum() % 2 == 1 for column in values.T]]
+    assert np.allclose(middle(odd, 0), np.nanmedian(odd, 0))
+
+
+def test_that_a_thinned_series_keeps_its_extremes() -> None:
+    y = np.sin(np.arange(5000.0))
+    y[1234], y[4321] = 9.0, -9.0
+    kept = [value for _, value in thinned(np.arange(5000), y)]
+    assert len(kept) <= 120
+    assert {9.0, -9.0} <= set(kept)
+
+
+def test_that_no_more_rows_are_read_than_needed() -> None:
+    events: list[Event] = [*steps([1.0] * 500)]
+    events += [tensors(step, "gradient", {"w": {"amax": 1.0, "l2": 1.0}}) for step in range(1, 500)]
+    table = Measurements(run_of(events)).table("gradient")
+    assert table is not None
+    assert MOST_ROWS <= len(table.steps) <= MOST_ROWS + 12
+
+
+def test_that_a_finding_becomes_json_of_built_in_types() -> None:
+    losses = [*FALLING[:20], *[math.nan] * 10]
+    document = as_json(diagnose(run_of(steps(losses)))[0])
+    assert {
+        "rule",
+        "severity",
+        "title",
+        "step",
+        "module",
+        "evidence",
+        "fix",
+        "precision_is_to_blame",
+    } <= document.keys()
+    import json
+
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def test_that_each_rule_has_a_name_of_its_own() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert {rule.group for rule in RULES} == {"A", "B", "C", "D"}
