@@ -58,11 +58,11 @@ def show_signal(plots: LinkedPlots, key: str) -> PlotFrame:
 def test_that_what_every_device_did_is_drawn(show: Show) -> None:
     time_s = np.arange(0.0, 3.0, 0.5)
     half, full, none = (np.full(6, value) for value in (0.5, 1.0, np.nan))
-    session = {
+    state = {
         "GPU 0": {"tensor_use": (time_s, half), "clock_held": (time_s, full)},
         "CPU": {"tensor_use": (time_s, none), "clock_held": (time_s, none)},
     }
-    plots = show(opened(training_run("run", 300, session=session)))
+    plots = show(opened(training_run("run", 300, state=state)))
     for key, value in (("tensor_use", 50.0), ("clock_held", 1.0)):
         frame = show_signal(plots, key)
         assert frame.body.currentWidget() is frame.chart
@@ -75,7 +75,7 @@ def test_that_what_every_device_did_is_drawn(show: Show) -> None:
 def test_that_a_card_that_does_not_tell_its_tensor_cores_has_the_reason_in_the_plot(show: Show) -> None:
     time_s, untold = np.array([0.5, 1.0]), np.full(2, np.nan)
     sensors = [{"name": "GPU 0 A100", "found": True, "reason": "", "untold": {"tensor_use": "told from Hopper on"}}]
-    run = training_run("run", 300, session={"GPU 0 A100": {"tensor_use": (time_s, untold)}})
+    run = training_run("run", 300, state={"GPU 0 A100": {"tensor_use": (time_s, untold)}})
     run.environment = {"power_sensors": sensors}
     frame = show_signal(show(opened(run)), "tensor_use")
     assert frame.body.currentWidget() is frame.message
