@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "precgui.cli.run",
     "compare": "precgui.cli.compare",
     "plan": "precgui.cli.plan",
+    "sweep": "precgui.cli.sweep",
     "export": "precgui.cli.export",
     "whatif": "precgui.cli.whatif",
     "evaluate": "precgui.cli.evaluate",

@@ -1,0 +1,212 @@
+"""`precgui sweep`: many precisions and seeds of one job, run fairly, resumable, kept as a folder of run files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from precgui import config, paths
+from precgui.cli.parser import UserError
+
+if TYPE_CHECKING:
+    from precgui.sweeps.estimate import SweepEstimate
+    from precgui.sweeps.folder import SweepFolder
+    from precgui.sweeps.spec import SweepSpec
+
+_DEFAULT_SEEDS = 5
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `sweep` to the command line."""
+    parser = subparsers.add_parser(
+        "sweep",
+        help="run a config in several precisions and seeds, fairly and resumably",
+        description="With a config or recipe: plan and run a new sweep. With the folder of a sweep: go on with it.",
+    )
+    parser.add_argument("source", metavar="CONFIG.toml|RECIPE|DIR", help="what to train, or the folder of a sweep")
+    new = parser.add_argument_group("a new sweep")
+    new.add_argument("-o", "--output", type=Path, metavar="DIR", help="the folder of the sweep; must not exist yet")
+    new.add_argument("--precisions", metavar="P,P,...", help="for example fp32,bf16-amp,int8-qat")
+    new.add_argument("--baseline", default="", metavar="P", help="the precision to compare with (default fp32)")
+    new.add_argument("--seeds", type=int, metavar="N", help=f"runs of each arm (default {_DEFAULT_SEEDS})")
+    new.add_argument("--vary", action="append", default=[], metavar="KEY=A,B", help="also vary a field of the config")
+    new.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="change one value"
+    )
+    new.add_argument(
+        "--timing-rounds", type=int, default=0, metavar="N", help="rounds of short interleaved runs for times"
+    )
+    new.add_argument("--title", default="", help="a name for the sweep")
+    old = parser.add_argument_group("a sweep that exists")
+    old.add_argument("--add-seeds", type=int, metavar="N", help="plan so many seeds more, and run them")
+    old.add_argument("--skip", action="append", default=[], metavar="RUN", help="leave a waiting run out")
+    old.add_argument("--take", action="append", default=[], metavar="RUN", help="take a run in again that was left out")
+    old.add_argument("--first", metavar="RUN", help="run this one next")
+    old.add_argument("--pause", action="store_true", help="ask the process that runs it to begin no further run")
+    parser.add_argument("--plan", action="store_true", help="show the plan and the time it takes, run nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, change, show or run a sweep. Returns 1 when all runs of some arm failed, else 0."""
+    from precgui.sweeps.errors import SweepError
+    from precgui.sweeps.folder import SweepFolder, create_sweep, is_sweep
+
+    source = Path(args.source)
+    try:
+        if not (is_sweep(source) or source.is_dir()):
+            spec = _new_spec(args)
+            if args.plan:
+                return _show_new(spec, args.json)
+            if args.output is None:
+                raise UserError("-o is missing: name the folder that the sweep shall have")
+            folder = create_sweep(args.output, spec)
+        else:
+            _refuse_new_options(args)
+            folder = SweepFolder(source)
+            _change(folder, args)
+            if args.plan or args.pause:
+                return _show(folder, args.json)
+        return _run(folder, args.json)
+    except SweepError as error:
+        raise UserError(str(error)) from None
+
+
+def _new_spec(args: argparse.Namespace) -> SweepSpec:
+    from precgui.sweeps.spec import make_spec, parse_vary
+
+    for option in ("add_seeds", "skip", "take", "first", "pause"):
+        if getattr(args, option):
+            raise UserError(f"--{option.replace('_', '-')} is for the folder of a sweep, and {args.source} is none")
+    if not args.precisions:
+        raise UserError("--precisions is missing; name some, e.g. --precisions fp32,bf16-amp")
+    try:
+        base = config.load(args.source, args.settings)
+    except config.ConfigError as error:
+        raise UserError(str(error)) from None
+    return make_spec(
+        base,
+        [name.strip() for name in args.precisions.split(",") if name.strip()],
+        _DEFAULT_SEEDS if args.seeds is None else args.seeds,
+        vary=dict(parse_vary(text) for text in args.vary),
+        baseline=args.baseline,
+        timing_rounds=args.timing_rounds,
+        order_seed=secrets.randbelow(2**31),
+        title=args.title,
+    )
+
+
+def _refuse_new_options(args: argparse.Namespace) -> None:
+    given = {
+        "-o": args.output, "--precisions": args.precisions, "--seeds": args.seeds, "--vary": args.vary,
+        "--set": args.settings, "--baseline": args.baseline, "--timing-rounds": args.timing_rounds,
+    }  # fmt: skip
+    for option, value in given.items():
+        if value:
+            cure = "use --add-seeds" if option == "--seeds" else "begin a new sweep for it"
+            raise UserError(f"{option} cannot be changed in the sweep {args.source}; {cure}")
+
+
+def _change(folder: SweepFolder, args: argparse.Namespace) -> None:
+    for name in args.skip:
+        folder.skip(name)
+    for name in args.take:
+        folder.skip(name, skipped=False)
+    if args.first:
+        folder.put_first(args.first)
+    if args.add_seeds is not None:
+        folder.add_seeds(args.add_seeds)
+    if args.pause:
+        folder.pause()
+    elif not args.plan:
+        folder.unpause()
+
+
+def _run(folder: SweepFolder, as_json: bool) -> int:
+    from precgui.cli.sweep_progress import SweepProgress, run_or_watch
+
+    with SweepProgress(folder, quiet=as_json) as progress:
+        run_or_watch(folder, progress)
+    code = _show(folder, as_json)
+    return code or int(_all_failed(folder))
+
+
+def _all_failed(folder: SweepFolder) -> bool:
+    states = [state for state in folder.states() if state.member.kind == "run"]
+    failed = {state.member.arm for state in states if state.status == "failed"}
+    return bool(failed - {state.member.arm for state in states if state.came_through})
+
+
+def _show_new(spec: SweepSpec, as_json: bool) -> int:
+    """The plan of a sweep that does not exist yet: its runs, time and what it can tell."""
+    from precgui.sweeps.estimate import estimate_sweep
+    from precgui.sweeps.plan import make_plan
+
+    estimate = estimate_sweep(spec, paths.runs_dir())
+    members = [
+        {"name": m.name, "precision": m.precision, "seed": m.seed, "block": m.block, "status": "waiting", "run": None}
+        for m in make_plan(spec).members
+    ]
+    if as_json:
+        document = {
+            "folder": None, "members": members, "done": 0, "left": len(members), "left_s": estimate.total_s,
+            "detectable": estimate.detectable, "looks": spec.looks, "sources": list(estimate.sources),
+        }  # fmt: skip
+        print(json.dumps(document, allow_nan=False))
+        return 0
+    console = Console()
+    console.print(_members_table(members))
+    for line in _estimate_lines(estimate):
+        console.print(line, highlight=False)
+    return 0
+
+
+def _estimate_lines(estimate: SweepEstimate) -> list[str]:
+    time = "time: not known" if estimate.total_s is None else f"time: about {_duration(estimate.total_s)}"
+    lines = [f"{estimate.runs} runs, {time}"]
+    if estimate.detectable is not None:
+        lines.append(f"smallest difference that can be told apart: about {100 * estimate.detectable:.2f} points")
+    return [*lines, *(f"({source})" for source in estimate.sources)]
+
+
+def _show(folder: SweepFolder, as_json: bool) -> int:
+    """The state of a sweep, as DESIGN's keys or as a table."""
+    from precgui.sweeps.report import sweep_document
+
+    document = sweep_document(folder)
+    if as_json:
+        print(json.dumps(asdict(document), allow_nan=False))
+        return 0
+    console = Console()
+    console.print(_members_table([asdict(member) for member in document.members]))
+    left = "" if document.left_s is None else f", about {_duration(document.left_s)}"
+    console.print(f"{document.done} runs done, {document.left} left{left}", highlight=False)
+    if document.left == 0:
+        console.print(f"precgui compare {escape(str(folder.path))} shows what came out", highlight=False)
+    elif document.paused:
+        print(f"precgui: the sweep is paused; precgui sweep {folder.path} goes on with it", file=sys.stderr)
+    return 0
+
+
+def _members_table(members: list[dict[str, Any]]) -> Table:
+    table = Table("run", "precision", "seed", "block", "status", box=None)
+    for member in members:
+        cells = (member[key] for key in ("name", "precision", "seed", "block", "status"))
+        table.add_row(*(escape(str(cell)) for cell in cells))
+    return table
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

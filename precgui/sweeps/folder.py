@@ -1,0 +1,164 @@
+"""A sweep as a folder: `sweep.toml`, `plan.json` and ordinary run files under `members/`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from precgui.config import RunConfig
+from precgui.sweeps.errors import SweepError
+from precgui.sweeps.lock import FileLock
+from precgui.sweeps.plan import Member, Plan, config_hash, extended, make_plan, member_config, parse_plan, plan_json
+from precgui.sweeps.spec import Arm, SweepSpec, read_spec, spec_toml
+from precgui.sweeps.state import MemberState, given_up_arms, read_state
+
+SPEC, PLAN, MEMBERS, DISCARDED = "sweep.toml", "plan.json", "members", "discarded"
+PAUSE = "pause"
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a path is the folder of a sweep."""
+    return (path / SPEC).is_file()
+
+
+def create_sweep(path: Path, spec: SweepSpec) -> SweepFolder:
+    """Make the folder of a new sweep. Raises SweepError when it holds something already or cannot be made."""
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            hint = "name the folder alone to go on with it" if is_sweep(path) else "choose another name"
+            raise SweepError(f"{path} already holds something; {hint}")
+        (path / MEMBERS).mkdir(parents=True, exist_ok=True)
+        _write(path / PLAN, plan_json(make_plan(spec)))
+        _write(path / SPEC, spec_toml(spec))  # last: a folder with it is complete
+    except OSError as error:
+        raise SweepError(f"{path} cannot be written: {error.strerror}; choose another place") from None
+    return SweepFolder(path)
+
+
+class SweepFolder:
+    """The spec of a sweep, its plan, and the state of its runs. Any number of processes may have it open.
+
+    `runner` is the lock of the one process that runs members; the operating system takes it back when that dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises SweepError when the folder is none of a sweep, or its files do not fit together."""
+        self.path = Path(path)
+        if not is_sweep(self.path):
+            raise SweepError(f"{path} is not the folder of a sweep: it has no {SPEC}")
+        self.spec = read_spec(self.path / SPEC)
+        self._arms = {arm.name: arm for arm in self.spec.arms()}
+        self._known: dict[Path, tuple[tuple[int, int, int], MemberState]] = {}
+        self.runner = FileLock(self.path / "runner.lock")
+        self._plan_lock = FileLock(self.path / "plan.lock")
+        self.plan = self._read_plan()
+        for member in self.plan.members:
+            self.config_of(member)
+
+    def reload(self) -> None:
+        """Read the plan again, which another process may have changed. Raises SweepError."""
+        self.plan = self._read_plan()
+
+    def _read_plan(self) -> Plan:
+        try:
+            return parse_plan((self.path / PLAN).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise SweepError(f"{self.path / PLAN} cannot be read: {error}") from None
+        except SweepError as error:
+            raise SweepError(f"{self.path / PLAN}: {error}") from None
+
+    def config_of(self, member: Member) -> RunConfig:
+        """The config of a member. Raises SweepError when `sweep.toml` is no longer what was planned."""
+        arm: Arm | None = self._arms.get(member.arm)
+        config = member_config(self.spec, member.kind, arm, member.seed) if arm is not None else None
+        if config is None or config_hash(config) != member.config_sha256:
+            raise SweepError(
+                f"{self.path / SPEC} was changed after {member.name} was planned, so its runs would not be comparable; "
+                "undo the change or begin a new sweep"
+            )
+        title = f"{self.spec.title} {member.name}".strip()
+        return config.model_copy(update={"title": title[:200]})
+
+    def path_of(self, member: Member) -> Path:
+        return self.path / MEMBERS / f"{member.name}.h5"
+
+    def states(self) -> list[MemberState]:
+        """The state of every member in the order of the plan; files that have not changed are not opened again."""
+        found = [self._state(member) for member in self.plan.members]
+        given_up = given_up_arms(found, self.spec.stop_arm_after_failures)
+        return [
+            replace(state, status="given up") if state.status == "waiting" and state.member.arm in given_up else state
+            for state in found
+        ]
+
+    def _state(self, member: Member) -> MemberState:
+        path = self.path_of(member)
+        try:
+            stat = path.stat()
+            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        except OSError:
+            return read_state(member, path)
+        known = self._known.get(path)
+        if known is None or known[0] != stamp or known[1].status in ("running", "waiting") or known[1].member != member:
+            known = self._known[path] = stamp, read_state(member, path)
+        return known[1]
+
+    def discard(self, member: Member) -> None:
+        """Put the file of a run that was cut off aside, so that the run can begin anew."""
+        folder = self.path / DISCARDED
+        folder.mkdir(exist_ok=True)
+        number = 1
+        while (folder / f"{member.name}.{number}.h5").exists():
+            number += 1
+        self.path_of(member).rename(folder / f"{member.name}.{number}.h5")
+
+    def add_seeds(self, seeds: int) -> None:
+        """Plan so many seeds more, after all that is planned. Raises SweepError."""
+        if not 1 <= seeds <= 1000:
+            raise SweepError(f"--add-seeds {seeds}: name a number from 1 to 1000")
+        self._change(lambda plan: extended(plan, self.spec, seeds))
+
+    def skip(self, name: str, skipped: bool = True) -> None:
+        """Leave a waiting run out, or take it in again. Raises SweepError for an unknown name."""
+        self._change(lambda plan: plan.with_skipped(name, skipped))
+
+    def put_first(self, name: str) -> None:
+        """Run this one next. Raises SweepError for an unknown name."""
+        self._change(lambda plan: plan.with_first(name))
+
+    def reorder(self, names: list[str]) -> None:
+        """Let the named runs have this order among themselves. Raises SweepError for an unknown name."""
+        self._change(lambda plan: plan.with_order(names))
+
+    def _change(self, change: Callable[[Plan], Plan]) -> None:
+        try:
+            with self._plan_lock.held():
+                plan = change(self._read_plan())
+                _write(self.path / PLAN, plan_json(plan))
+        except OSError as error:  # TimeoutError, too
+            raise SweepError(f"{self.path / PLAN} cannot be changed: {error}") from None
+        self.plan = plan
+
+    @property
+    def paused(self) -> bool:
+        """Whether some process has asked that no further run begins."""
+        return (self.path / PAUSE).exists()
+
+    def pause(self) -> None:
+        """Ask the process that runs the sweep to begin no further run. The present one ends as planned."""
+        (self.path / PAUSE).touch()
+
+    def unpause(self) -> None:
+        (self.path / PAUSE).unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """In one piece: a reader sees the old text or the new one."""
+    draft = path.with_name(f".{path.name}.new")
+    with draft.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,99 @@
+"""Locks between processes that the operating system takes back when their owner dies, however it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from precgui.runs.file.process import this_process
+
+_OWNER_BYTES = 512
+_LOCKED_BYTE = 1 << 20  # beyond what is written: Windows lets nobody read a locked byte
+
+
+class FileLock:
+    """An exclusive lock on a file, which also tells who holds it. The file itself stays."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock without waiting; False when another process, or another object of this one, holds it.
+
+        Raises OSError when the file cannot be made.
+        """
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        if not _try_lock(descriptor):
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        owner = json.dumps(this_process()).encode().ljust(_OWNER_BYTES)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, owner)
+        return True
+
+    def release(self) -> None:
+        """Give the lock back. Idempotent."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)  # with it goes the lock
+            self._descriptor = None
+
+    def owner(self) -> Mapping[str, Any] | None:
+        """The process that holds the lock (host, pid, process_started); None when nobody does."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            if _try_lock(descriptor):
+                return None
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            told = json.loads(os.read(descriptor, _OWNER_BYTES) or b"{}")
+            return told if isinstance(told, dict) else {}
+        except (OSError, ValueError):
+            return {}
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the lock, at most some seconds, and hold it inside. Raises TimeoutError."""
+        import time
+
+        deadline = time.monotonic() + 20.0
+        while not self.acquire():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.path} is locked by another process; try again")
+            time.sleep(0.02)
+        try:
+            yield
+        finally:
+            self.release()
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,175 @@
+"""The runs of a sweep in the order in which they run: randomised complete blocks, kept as `plan.json`.
+
+A block is one seed with every arm once, in random order. A slow hour so hits all arms alike, and after each block the
+sweep is balanced. A warm-up comes first and is not judged. The first seeds also run a rounding twin of each baseline,
+whose start weights are moved by one ulp: the difference below which nothing can be told from rounding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from precgui.config import RunConfig
+from precgui.sweeps.errors import SweepError
+from precgui.sweeps.spec import Arm, SweepSpec
+
+Kind = Literal["run", "twin", "warm-up", "timing"]
+WARM_UP_STEPS = 20
+TIMING_STEPS = 40
+TWIN_FIELD = "train.rounding_twin"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of the plan. `arm` names the group; `block` counts seeds, or rounds of timing, from 1."""
+
+    name: str
+    kind: Kind
+    arm: str
+    precision: str
+    seed: int
+    block: int
+    config_sha256: str
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The members in the order in which they run."""
+
+    members: tuple[Member, ...]
+
+    def member(self, name: str) -> Member:
+        """Raises SweepError for an unknown name."""
+        for member in self.members:
+            if member.name == name:
+                return member
+        raise SweepError(f"the sweep has no run {name}; the runs are {_some(m.name for m in self.members)}")
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the runs, in the order of their blocks."""
+        return list(dict.fromkeys(m.seed for m in sorted(self.members, key=lambda m: m.block) if m.kind == "run"))
+
+    def with_skipped(self, name: str, skipped: bool) -> Plan:
+        """The plan in which a run is skipped, or no longer."""
+        chosen = replace(self.member(name), skipped=skipped)
+        return Plan(tuple(chosen if member.name == name else member for member in self.members))
+
+    def with_first(self, name: str) -> Plan:
+        """The plan in which a run comes before all others."""
+        chosen = self.member(name)
+        return Plan((chosen, *(member for member in self.members if member.name != name)))
+
+    def with_order(self, names: list[str]) -> Plan:
+        """The plan with the named runs in this order, in the places that they had together."""
+        named = iter([self.member(name) for name in names])
+        return Plan(tuple(next(named) if member.name in names else member for member in self.members))
+
+
+def make_plan(spec: SweepSpec) -> Plan:
+    """The plan of a new sweep."""
+    baseline = spec.baselines()[0]
+    warm_up = _member(spec, "warm-up", baseline, spec.first_seed, 0)
+    blocks = [member for block in range(1, spec.seeds + 1) for member in _block(spec, block)]
+    rounds = [member for round_ in range(1, spec.timing_rounds + 1) for member in _timing_round(spec, round_)]
+    return Plan((warm_up, *blocks, *rounds))
+
+
+def extended(plan: Plan, spec: SweepSpec, seeds: int) -> Plan:
+    """The plan with so many seeds more, after all others."""
+    begin = len(plan.seeds) + 1
+    return Plan((*plan.members, *(m for block in range(begin, begin + seeds) for m in _block(spec, block))))
+
+
+def _block(spec: SweepSpec, block: int) -> list[Member]:
+    seed = spec.first_seed + block - 1
+    members = [_member(spec, "run", arm, seed, block) for arm in spec.arms()]
+    if block <= spec.twins:
+        members += [_member(spec, "twin", arm, seed, block) for arm in spec.baselines()]
+    _random(spec, f"block {block}").shuffle(members)
+    return members
+
+
+def _timing_round(spec: SweepSpec, number: int) -> list[Member]:
+    members = [_member(spec, "timing", arm, spec.first_seed, number) for arm in spec.arms()]
+    _random(spec, f"timing {number}").shuffle(members)
+    return members
+
+
+def _random(spec: SweepSpec, part: str) -> random.Random:
+    return random.Random(f"{spec.order_seed} {part}")  # the same order whenever it is asked for
+
+
+def _member(spec: SweepSpec, kind: Kind, arm: Arm, seed: int, block: int) -> Member:
+    config = member_config(spec, kind, arm, seed)
+    return Member(_name(kind, arm, block), kind, arm.name, arm.precision, seed, block, config_hash(config))
+
+
+def _name(kind: Kind, arm: Arm, block: int) -> str:
+    words = re.sub(r"[^\w.]+", "-", arm.name.replace("=", "-"), flags=re.ASCII).strip("-.").lower()
+    if len(words) > 80:  # a file name has room for 255 bytes
+        words = f"{words[:70]}-{hashlib.sha256(arm.name.encode()).hexdigest()[:8]}"
+    return {
+        "run": f"s{block:02}-{words}",
+        "twin": f"s{block:02}-{words}-twin",
+        "warm-up": "warm-up",
+        "timing": f"t{block:02}-{words}",
+    }[kind]
+
+
+def member_config(spec: SweepSpec, kind: Kind, arm: Arm, seed: int) -> RunConfig:
+    """The config of a member. Raises SweepError."""
+    if kind == "twin":
+        return spec.config_of(arm, seed, {TWIN_FIELD: True})
+    if kind == "run":
+        return spec.config_of(arm, seed)
+    steps = WARM_UP_STEPS if kind == "warm-up" else TIMING_STEPS
+    return spec.config_of(arm, seed, {"train.max_steps": steps, "record.tensors": False})
+
+
+def config_hash(config: RunConfig) -> str:
+    """SHA-256 of a config, to see that a sweep is still what was planned."""
+    text = json.dumps(config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plan_json(plan: Plan) -> str:
+    """The plan as JSON text that `read_plan` reads back."""
+    return json.dumps({"schema": 1, "members": [asdict(member) for member in plan.members]}, indent=1) + "\n"
+
+
+def parse_plan(text: str) -> Plan:
+    """The plan of a `plan.json`. Raises SweepError."""
+    try:
+        tree = json.loads(text)
+        members = tuple(_parsed(item) for item in tree["members"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SweepError(f"it is not a plan of precgui ({type(error).__name__}: {error})") from None
+    names = [member.name for member in members]
+    if len(set(names)) < len(names):
+        raise SweepError("it names a run twice")
+    return Plan(members)
+
+
+def _parsed(item: Mapping[str, Any]) -> Member:
+    member = Member(**item)
+    texts = (member.name, member.arm, member.precision, member.config_sha256)
+    if not all(isinstance(text, str) for text in texts) or member.kind not in ("run", "twin", "warm-up", "timing"):
+        raise ValueError("a run of the plan has fields of other types")
+    if not all(isinstance(number, int) for number in (member.seed, member.block)):
+        raise ValueError("a seed or block is not a whole number")
+    if not re.fullmatch(r"[\w.-]{1,200}", member.name, re.ASCII) or member.name.startswith("."):
+        raise ValueError(f"{member.name[:40]!r} is not a name that a run may have")
+    return member
+
+
+def _some(names: Any) -> str:
+    found = list(names)
+    return ", ".join(found[:12]) + (f" and {len(found) - 12} more" if len(found) > 12 else "")

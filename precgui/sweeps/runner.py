@@ -1,0 +1,89 @@
+"""Runs the members of a sweep one after the other, each in a process of its own, and goes on where another stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from precgui.sweeps.errors import SweepError
+from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepWaits
+from precgui.sweeps.folder import SweepFolder
+from precgui.sweeps.member_process import run_in_process
+from precgui.sweeps.plan import Member
+from precgui.sweeps.state import MemberState
+
+if TYPE_CHECKING:
+    from precgui.child import StopToken
+
+POLL_S = 0.5
+
+
+class SweepBusy(SweepError):
+    """Another process runs the members of this sweep."""
+
+    def __init__(self, owner: Mapping[str, Any]) -> None:
+        super().__init__(f"the sweep is being run by process {owner.get('pid')} on {owner.get('host')}")
+
+
+def run_sweep(
+    folder: SweepFolder,
+    emit: EmitSweep,
+    stopped: Callable[[], bool] = lambda: False,
+    aborted: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run what is left. Returns when nothing is, when it is paused, or when asked to.
+
+    `stopped`: begin no further run. `aborted`: end the present one, too; it runs again from its start next time.
+    Raises SweepBusy when another process does it, SweepError when the folder cannot be used.
+    """
+    if not folder.runner.acquire():
+        raise SweepBusy(folder.runner.owner() or {})
+    try:
+        while not (stopped() or aborted()):
+            folder.reload()
+            if folder.paused:
+                emit(SweepWaits("somebody paused the sweep"))
+                return
+            states = folder.states()
+            if any(state.status == "running" for state in states):  # its runner was killed, it was not
+                emit(SweepWaits("a run that was begun before still trains"))
+                _wait_for_it(folder, lambda: stopped() or aborted())
+                continue
+            member = next_member(states)
+            if member is None:
+                return
+            _run_member(folder, member, emit, aborted)
+    finally:
+        folder.runner.release()
+
+
+def next_member(states: list[MemberState]) -> Member | None:
+    """The first of the plan that has not run to its end and is not left out."""
+    return next((state.member for state in states if state.status in ("waiting", "cut off")), None)
+
+
+def _run_member(folder: SweepFolder, member: Member, emit: EmitSweep, aborted: Callable[[], bool]) -> None:
+    config, path = folder.config_of(member), folder.path_of(member)
+    if path.exists():
+        folder.discard(member)
+    emit(MemberBegan(member.name, str(path)))
+    begin = time.monotonic()
+    ended = run_in_process(config, path, lambda event: emit(MemberEvent(member.name, event)), aborted)
+    emit(MemberEnded(member.name, ended.status, ended.message, time.monotonic() - begin))
+    if not path.exists():
+        raise SweepError(f"{member.name} left no file: {ended.message or 'the process could not be started'}")
+
+
+def _wait_for_it(folder: SweepFolder, stopped: Callable[[], bool]) -> None:
+    while not stopped() and any(state.status == "running" for state in folder.states()):
+        time.sleep(POLL_S)
+
+
+def serve(emit: EmitSweep, control: StopToken, *, folder: str) -> None:
+    """A sweep as the task of a child process of the window (see `precgui.child`); Stop ends the present run, too."""
+    try:
+        run_sweep(SweepFolder(Path(folder)), emit, aborted=control.stopped)
+    except SweepError as error:
+        emit(SweepWaits(str(error)))

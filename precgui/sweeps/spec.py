@@ -1,0 +1,184 @@
+"""The spec of a sweep: a base config, precisions, seeds, fields to vary. It is kept as `sweep.toml`."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from precgui.config import ConfigError, RunConfig, build, key_table
+from precgui.runs.verdict.looks import Looks, planned_looks
+from precgui.sweeps.errors import SweepError
+
+MOST_RUNS = 2000
+FIXED_FIELDS = ("precision", "seed", "title")  # the sweep itself sets these
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One combination that is compared: a precision with values of the varied fields, over all seeds."""
+
+    precision: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For example `bf16-amp` or `bf16-amp optimizer.lr=0.003`."""
+        return " ".join([self.precision, *(f"{path}={value}" for path, value in self.settings)])
+
+
+class SweepSpec(BaseModel):
+    """The content of `sweep.toml`. `config` is the tree of a complete RunConfig."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str = Field("", max_length=200)
+    precisions: list[str] = Field(min_length=1, max_length=64)
+    baseline: str
+    seeds: Annotated[int, Field(ge=1, le=1000)]
+    first_seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
+    looks: list[int]
+    twins: Annotated[int, Field(ge=0, le=1000)] = 3
+    timing_rounds: Annotated[int, Field(ge=0, le=100)] = 0
+    order_seed: Annotated[int, Field(ge=0, lt=2**63)]
+    stop_arm_after_failures: Annotated[int, Field(ge=0, le=1000)] = 2
+    vary: dict[str, list[Any]] = Field(default_factory=dict)
+    config: dict[str, Any]
+
+    def arms(self) -> list[Arm]:
+        """Every combination, precisions first, in the order of the file."""
+        choices = [[(path, value) for value in values] for path, values in self.vary.items()]
+        return [Arm(precision, settings) for settings in itertools.product(*choices) for precision in self.precisions]
+
+    def baselines(self) -> list[Arm]:
+        """The arms in the baseline's precision, one for each combination of the varied fields."""
+        return [arm for arm in self.arms() if arm.precision == self.baseline]
+
+    def config_of(self, arm: Arm, seed: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
+        """The config of one run. Raises SweepError for settings that no run can have."""
+        tree = RunConfig.model_validate(self.config).model_dump()
+        changed = {"precision": arm.precision, "seed": seed, **dict(arm.settings), **(changes or {})}
+        for path, value in changed.items():
+            _put(tree, path, value)
+        try:
+            return build(tree)
+        except ConfigError as error:
+            raise SweepError(f"the arm {arm.name} cannot be run: {error}") from None
+
+
+def make_spec(
+    base: RunConfig,
+    precisions: Sequence[str],
+    seeds: int,
+    *,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    baseline: str = "",
+    twins: int = 3,
+    timing_rounds: int = 0,
+    order_seed: int = 0,
+    title: str = "",
+) -> SweepSpec:
+    """A checked spec; the baseline is the precision named so, else fp32, else the first one. Raises SweepError."""
+    names = [_checked_precision(base, name) for name in precisions]
+    for name in names:
+        if names.count(name) > 1:
+            raise SweepError(f"the precision {name} is named twice; name each once")
+    if not names:
+        raise SweepError("a sweep needs one precision at least; name some, e.g. --precisions fp32,bf16-amp")
+    chosen = _checked_precision(base, baseline) if baseline else "fp32" if "fp32" in names else names[0]
+    if chosen not in names:
+        raise SweepError(f"the baseline {chosen} is not among the precisions {', '.join(names)}")
+    tree = {
+        "title": title, "precisions": names, "baseline": chosen, "seeds": seeds, "first_seed": base.seed,
+        "looks": list(planned_looks(max(seeds, 1)).seeds), "twins": twins, "timing_rounds": timing_rounds,
+        "order_seed": order_seed, "vary": {path: list(values) for path, values in (vary or {}).items()},
+        "config": base.model_dump(exclude_none=True),
+    }  # fmt: skip
+    return check_spec(tree)
+
+
+def _checked_precision(base: RunConfig, name: str) -> str:
+    try:
+        return build(base.model_dump() | {"precision": name}).precision
+    except ConfigError as error:
+        raise SweepError(str(error)) from None
+
+
+def check_spec(tree: Mapping[str, Any]) -> SweepSpec:
+    """The spec of a tree of plain values, with every arm checked. Raises SweepError."""
+    try:
+        spec = SweepSpec.model_validate(tree)
+        Looks(tuple(spec.looks))
+        build(spec.config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise SweepError(f"{path}: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
+    except ConfigError as error:
+        raise SweepError(f"config: {error}") from None
+    except ValueError as error:
+        raise SweepError(str(error)) from None
+    for path in spec.vary:
+        _check_varied(path, spec.vary[path])
+    runs = len(spec.arms()) * spec.seeds
+    if runs > MOST_RUNS:
+        raise SweepError(f"{runs} runs are more than {MOST_RUNS}; choose fewer precisions, seeds or values")
+    for arm in spec.arms():
+        spec.config_of(arm, spec.first_seed)
+    return spec
+
+
+def _check_varied(path: str, values: Sequence[Any]) -> None:
+    if path in FIXED_FIELDS:
+        cure = "use --precisions" if path == "precision" else "use --seeds" if path == "seed" else "leave it out"
+        raise SweepError(f"--vary {path}: the sweep sets it itself; {cure}")
+    if path not in {key for key, _, _ in key_table()}:
+        raise SweepError(f"--vary {path}: unknown key; `precgui run --keys` lists the known ones")
+    if len(values) < 2 or len({repr(value) for value in values}) < len(values):
+        raise SweepError(f"--vary {path}: name two different values at least, e.g. {path}=1,2")
+
+
+def read_spec(path: Path) -> SweepSpec:
+    """The spec of a `sweep.toml`. Raises SweepError."""
+    try:
+        return check_spec(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SweepError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SweepError(f"{path} is not valid TOML: {error}") from None
+    except SweepError as error:
+        raise SweepError(f"{path}: {error}") from None
+
+
+def spec_toml(spec: SweepSpec) -> str:
+    """The spec as TOML that `read_spec` reads back."""
+    return tomli_w.dumps(spec.model_dump(exclude_none=True))
+
+
+def parse_vary(text: str) -> tuple[str, list[Any]]:
+    """`key=a,b` as the key and its values, each as TOML where it is some. Raises SweepError."""
+    path, equals, values = text.partition("=")
+    if not path.strip() or not equals:
+        raise SweepError(f"--vary {text!r} has no values; write key=a,b, e.g. optimizer.lr=0.001,0.003")
+    return path.strip(), [*_values(values)]
+
+
+def _values(text: str) -> Iterator[Any]:
+    for part in text.split(","):
+        try:
+            yield tomllib.loads(f"v = {part.strip()}")["v"]
+        except tomllib.TOMLDecodeError:
+            yield part.strip()
+
+
+def _put(tree: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for parent in parents:
+        tree = tree[parent]
+    tree[last] = value

@@ -1,0 +1,83 @@
+"""How far a run of a sweep has come, read from its file: the files are the state, there is no other."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import SavedRun, open_run
+from precgui.sweeps.plan import Member
+
+MemberStatus = Literal["waiting", "running", "completed", "failed", "cut off", "skipped", "given up"]
+ENDED = ("completed", "failed")
+
+
+@dataclass(frozen=True)
+class MemberState:
+    """`wall_s` is from the making of the file to its last write. `loss` and `metric` are the final validation's."""
+
+    member: Member
+    path: Path
+    status: MemberStatus
+    wall_s: float | None = None
+    loss: float | None = None
+    metric: float | None = None
+    message: str = ""
+
+    @property
+    def came_through(self) -> bool:
+        """Whether the run completed with a finite loss; one that did not counts as a failure of its arm."""
+        return self.status == "completed" and self.loss is not None
+
+
+def read_state(member: Member, path: Path) -> MemberState:
+    """The state of a member from its file; never raises for a bad file, which is one that was cut off."""
+    if not path.exists():
+        return MemberState(member, path, "skipped" if member.skipped else "waiting")
+    try:
+        with open_run(path) as run:
+            return _state_of(member, path, run)
+    except RunFileError as error:
+        return MemberState(member, path, "cut off", message=str(error))
+
+
+def _state_of(member: Member, path: Path, run: SavedRun) -> MemberState:
+    if run.status == "running":
+        return MemberState(member, path, "running")
+    final = run.summary.get("final")
+    if not isinstance(final, dict) or run.status == "stopped":  # killed, or ended before its time: runs again
+        return MemberState(member, path, "cut off", message=run.message)
+    status: MemberStatus = "completed" if run.status == "completed" else "failed"
+    loss, metric = _finite(final.get("val_loss")), _finite(final.get("val_accuracy"))
+    if loss is None:  # of a run that is too short for a validation
+        loss = _finite(final.get("train_loss"))
+    return MemberState(member, path, status, _wall_s(path, run), loss, metric, run.message)
+
+
+def _wall_s(path: Path, run: SavedRun) -> float | None:
+    try:
+        return max(path.stat().st_mtime - datetime.fromisoformat(run.created).timestamp(), 0.0)
+    except (OSError, ValueError):
+        return None
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def given_up_arms(states: list[MemberState], failures: int) -> set[str]:
+    """Arms whose runs have failed so many times without one that came through; none for 0."""
+    if not failures:
+        return set()
+    came_through = {state.member.arm for state in states if state.came_through}
+    failed = Counter(
+        state.member.arm
+        for state in states
+        if state.member.kind == "run" and state.status in ENDED and not state.came_through
+    )
+    return {arm for arm, count in failed.items() if count >= failures and arm not in came_through}

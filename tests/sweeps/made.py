@@ -1,0 +1,54 @@
+"""Sweeps without training: a spec, and run files written by hand for its members."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from precgui import config
+from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
+from precgui.runs.file.writer import RunWriter
+from precgui.sweeps.folder import SweepFolder, create_sweep
+from precgui.sweeps.plan import Member
+from precgui.sweeps.spec import SweepSpec, make_spec
+
+
+def small_spec(seeds: int = 2, precisions: tuple[str, ...] = ("fp32", "bf16-amp"), **options: Any) -> SweepSpec:
+    base = config.load("regression-precise", ["train.max_steps=5", "device=cpu", "threads=1"])
+    return make_spec(base, precisions, seeds, order_seed=7, **options)
+
+
+def small_sweep(folder: Path, **options: Any) -> SweepFolder:
+    return create_sweep(folder / "sweep", small_spec(**options))
+
+
+def write_member(
+    folder: SweepFolder,
+    member: Member,
+    *,
+    status: str | None = "completed",
+    loss: float = 0.5,
+    accuracy: float = 0.9,
+    step_s: float = 0.01,
+    engine: dict[str, Any] | None = None,
+) -> Path:
+    """The file of a member as a run would leave it; without a status it looks killed."""
+    path = folder.path_of(member)
+    config_, created = folder.config_of(member), "2026-01-02T03:04:05+00:00"
+    writer = RunWriter(path, config_, run_id=member.name, created=created, machine={"host": "h"}, environment={})
+    weights = f"{member.seed}{' twin' * (member.kind == 'twin')}"
+    facts = {"initial_weights_sha256": weights, "threads": 1, "data": {"validation_samples": 100}, **(engine or {})}
+    writer(RunStarted(0.0, 5, 5, "cpu", facts))
+    for step in range(1, 6):
+        writer(StepDone(step, step * 0.1, loss, 1.0, False, 0.1, 1.0, step_s, 0.0, 8, math.nan, step_s))
+    writer(Evaluated(5, 1, 0.6, loss, accuracy))
+    if status is None:
+        writer.flush()
+        whole = path.read_bytes()  # as it is when nobody writes on
+        writer.close()
+        path.write_bytes(whole)
+        return path
+    writer(RunEnded(0.7, status))  # type: ignore[arg-type]
+    writer.close()
+    return path
