@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from precgui.runs.file.reader import open_run
-from precgui.sweeps.events import MemberBegan, MemberEnded, SweepEvent
+from precgui.sweeps.events import SweepEvent
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import sweep_document
 from precgui.sweeps.runner import SweepBusy, run_sweep
@@ -22,23 +22,6 @@ ROOT = Path(__file__).parents[2]
 
 def _sweep(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "main.py"), "sweep", *arguments]
-
-
-def test_that_every_member_runs_once_in_the_order_of_the_plan(tmp_path: Path) -> None:
-    folder = small_sweep(tmp_path, seeds=1, precisions=("fp32",))
-    events: list[SweepEvent] = []
-    run_sweep(folder, events.append)
-    began = [event.name for event in events if isinstance(event, MemberBegan)]
-    assert began == [member.name for member in folder.plan.members]
-    assert {event.status for event in events if isinstance(event, MemberEnded)} == {"completed"}
-    assert sweep_document(folder).left == 0
-    hashes = {}
-    for name in ("s01-fp32", "s01-fp32-twin"):
-        with open_run(folder.path / "members" / f"{name}.h5") as run:
-            hashes[name] = run.environment["initial_weights_sha256"]
-    assert hashes["s01-fp32"] != hashes["s01-fp32-twin"]
-    run_sweep(folder, events.append)
-    assert len([event for event in events if isinstance(event, MemberBegan)]) == 3  # nothing is left to do
 
 
 def test_that_a_second_runner_is_refused_and_a_pause_is_obeyed(tmp_path: Path) -> None:
@@ -56,7 +39,7 @@ def test_that_a_second_runner_is_refused_and_a_pause_is_obeyed(tmp_path: Path) -
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 def test_that_a_sweep_killed_at_any_moment_loses_no_run_and_runs_none_twice(tmp_path: Path) -> None:
     """Kills the runner alone (its run goes on), then the whole group (its run is cut off), then lets it end."""
-    folder = small_sweep(tmp_path, seeds=1, twins=0)
+    folder = small_sweep(tmp_path, seeds=1, precisions=("fp32",))
     members = folder.path / "members"
     for number, kill in ((1, os.kill), (2, os.killpg)):
         process = subprocess.Popen(_sweep(str(folder.path)), start_new_session=True, stderr=subprocess.DEVNULL)
@@ -73,6 +56,15 @@ def test_that_a_sweep_killed_at_any_moment_loses_no_run_and_runs_none_twice(tmp_
     after = {path.name: path.stat().st_ino for path in members.glob("*.h5")}
     assert {name: after[name] for name in before} == before
     assert sorted(after) == sorted(f"{member.name}.h5" for member in folder.plan.members)
+    assert _weights(members / "s01-fp32.h5") != _weights(members / "s01-fp32-twin.h5")
+    events: list[SweepEvent] = []
+    run_sweep(folder, events.append)
+    assert events == []  # nothing is left to do
+
+
+def _weights(path: Path) -> str:
+    with open_run(path) as run:
+        return str(run.environment["initial_weights_sha256"])
 
 
 def _ended(path: Path) -> bool:
