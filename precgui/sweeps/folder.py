@@ -10,7 +10,16 @@ from pathlib import Path
 from precgui.config import RunConfig
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.lock import FileLock
-from precgui.sweeps.plan import Member, Plan, config_hash, extended, make_plan, member_config, parse_plan, plan_json
+from precgui.sweeps.plan import (
+    Member,
+    SweepPlan,
+    config_hash,
+    extended,
+    make_plan,
+    member_config,
+    parse_plan,
+    plan_json,
+)
 from precgui.sweeps.spec import Arm, SweepSpec, read_spec, spec_toml
 from precgui.sweeps.state import MemberState, given_up_arms, read_state
 
@@ -61,7 +70,7 @@ class SweepFolder:
         """Read the plan again, which another process may have changed. Raises SweepError."""
         self.plan = self._read_plan()
 
-    def _read_plan(self) -> Plan:
+    def _read_plan(self) -> SweepPlan:
         try:
             return parse_plan((self.path / PLAN).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
@@ -132,7 +141,7 @@ class SweepFolder:
         """Let the named runs have this order among themselves. Raises SweepError for an unknown name."""
         self._change(lambda plan: plan.with_order(names))
 
-    def _change(self, change: Callable[[Plan], Plan]) -> None:
+    def _change(self, change: Callable[[SweepPlan], SweepPlan]) -> None:
         try:
             with self._plan_lock.held():
                 plan = change(self._read_plan())

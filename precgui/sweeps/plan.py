@@ -40,7 +40,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """The members in the order in which they run."""
 
     members: tuple[Member, ...]
@@ -57,35 +57,35 @@ class Plan:
         """The seeds of the runs, in the order of their blocks."""
         return list(dict.fromkeys(m.seed for m in sorted(self.members, key=lambda m: m.block) if m.kind == "run"))
 
-    def with_skipped(self, name: str, skipped: bool) -> Plan:
+    def with_skipped(self, name: str, skipped: bool) -> SweepPlan:
         """The plan in which a run is skipped, or no longer."""
         chosen = replace(self.member(name), skipped=skipped)
-        return Plan(tuple(chosen if member.name == name else member for member in self.members))
+        return SweepPlan(tuple(chosen if member.name == name else member for member in self.members))
 
-    def with_first(self, name: str) -> Plan:
+    def with_first(self, name: str) -> SweepPlan:
         """The plan in which a run comes before all others."""
         chosen = self.member(name)
-        return Plan((chosen, *(member for member in self.members if member.name != name)))
+        return SweepPlan((chosen, *(member for member in self.members if member.name != name)))
 
-    def with_order(self, names: list[str]) -> Plan:
+    def with_order(self, names: list[str]) -> SweepPlan:
         """The plan with the named runs in this order, in the places that they had together."""
         named = iter([self.member(name) for name in names])
-        return Plan(tuple(next(named) if member.name in names else member for member in self.members))
+        return SweepPlan(tuple(next(named) if member.name in names else member for member in self.members))
 
 
-def make_plan(spec: SweepSpec) -> Plan:
+def make_plan(spec: SweepSpec) -> SweepPlan:
     """The plan of a new sweep."""
     baseline = spec.baselines()[0]
     warm_up = _member(spec, "warm-up", baseline, spec.first_seed, 0)
     blocks = [member for block in range(1, spec.seeds + 1) for member in _block(spec, block)]
     rounds = [member for round_ in range(1, spec.timing_rounds + 1) for member in _timing_round(spec, round_)]
-    return Plan((warm_up, *blocks, *rounds))
+    return SweepPlan((warm_up, *blocks, *rounds))
 
 
-def extended(plan: Plan, spec: SweepSpec, seeds: int) -> Plan:
+def extended(plan: SweepPlan, spec: SweepSpec, seeds: int) -> SweepPlan:
     """The plan with so many seeds more, after all others."""
     begin = len(plan.seeds) + 1
-    return Plan((*plan.members, *(m for block in range(begin, begin + seeds) for m in _block(spec, block))))
+    return SweepPlan((*plan.members, *(m for block in range(begin, begin + seeds) for m in _block(spec, block))))
 
 
 def _block(spec: SweepSpec, block: int) -> list[Member]:
@@ -140,12 +140,12 @@ def config_hash(config: RunConfig) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def plan_json(plan: Plan) -> str:
+def plan_json(plan: SweepPlan) -> str:
     """The plan as JSON text that `read_plan` reads back."""
     return json.dumps({"schema": 1, "members": [asdict(member) for member in plan.members]}, indent=1) + "\n"
 
 
-def parse_plan(text: str) -> Plan:
+def parse_plan(text: str) -> SweepPlan:
     """The plan of a `plan.json`. Raises SweepError."""
     try:
         tree = json.loads(text)
@@ -155,7 +155,7 @@ def parse_plan(text: str) -> Plan:
     names = [member.name for member in members]
     if len(set(names)) < len(names):
         raise SweepError("it names a run twice")
-    return Plan(members)
+    return SweepPlan(members)
 
 
 def _parsed(item: Mapping[str, Any]) -> Member:

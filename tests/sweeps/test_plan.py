@@ -5,13 +5,13 @@ import collections
 import pytest
 
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.plan import Plan, extended, make_plan, member_config, parse_plan, plan_json
+from precgui.sweeps.plan import SweepPlan, extended, make_plan, member_config, parse_plan, plan_json
 from tests.sweeps.made import small_spec
 
 SPEC = small_spec(seeds=5, precisions=("fp32", "bf16-amp", "tf32"), timing_rounds=2)
 
 
-def _names(plan: Plan) -> list[str]:
+def _names(plan: SweepPlan) -> list[str]:
     return [member.name for member in plan.members]
 
 
