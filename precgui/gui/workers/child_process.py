@@ -14,7 +14,6 @@ import signal
 import tempfile
 import threading
 from collections.abc import Mapping
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,10 +40,9 @@ class ChildThread(QThread):
         self.inbox: collections.deque[Any] = collections.deque()
         self.ready = False
         self.stopping = False
-        self._context = multiprocessing.get_context("spawn")
-        self._pipe, self._far_end = self._context.Pipe(duplex=True)
+        self._pipe, self._far_end = multiprocessing.Pipe(duplex=True)
         self._send_lock = threading.Lock()
-        self._process: SpawnProcess | None = None
+        self._process: child.ChildProcess | None = None
         self._kill_timer: threading.Timer | None = None
         self._last_words: BinaryIO | None = None
 
@@ -83,7 +81,7 @@ class ChildThread(QThread):
 
     def _live(self, last_words: str) -> None:
         """The life of the process, from its start to its last words."""
-        process = self._context.Process(target=child.main, args=(self._far_end, last_words), daemon=False)
+        process = child.ChildProcess(target=child.main, args=(self._far_end, last_words), daemon=False)
         self._process = process
         try:
             process.start()
@@ -114,7 +112,7 @@ class ChildThread(QThread):
         file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
         return file.read().decode("utf-8", "replace").strip()
 
-    def _relay(self, process: SpawnProcess) -> None:
+    def _relay(self, process: child.ChildProcess) -> None:
         """Take each batch until the process is gone; loader processes of its own may hold the pipe open longer."""
         while True:
             try:
@@ -170,7 +168,7 @@ class RunThread(ChildThread):
 
     def _finish_file(self, path: Path, ended: RunEnded) -> None:
         """In a process again: HDF5 can crash on what a dying process left."""
-        process = self._context.Process(
+        process = child.ChildProcess(
             target=repair.repair, args=(path, ended.status, ended.message, ended.details), daemon=True
         )
         process.start()

@@ -1,6 +1,6 @@
 """Finish the file of a process that died: a closed copy with status, summary and last words takes its place.
 
-Run it in a process of its own, as `python -m precgui.runs.file.repair PATH --status failed --message TEXT`, with
+Run it in a process of its own, as `python -P -m precgui.runs.file.repair PATH --status failed --message TEXT`, with
 the details on standard input: should the dead file crash HDF5, it crashes nobody else.
 """
 
@@ -76,7 +76,7 @@ def _replace(path: Path, dead: RunFileView, last: list[Event]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m precgui.runs.file.repair", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -P -m precgui.runs.file.repair", description=__doc__.splitlines()[0])
     parser.add_argument("path", type=Path)
     parser.add_argument("--status", choices=("completed", "stopped", "failed"), default="failed")
     parser.add_argument("--message", default="")
