@@ -30,13 +30,14 @@ def repair(path: Path, status: Status, message: str, details: str = "") -> None:
     the file itself is then as it was.
     """
     path = Path(path)
+    before = _state_of(path)
     contents = RunFileView.open(path)
     try:
         with SavedRun(path, contents) as run:
             if run.status == "running":
                 raise RunFileError(f"{path} is still being written; stop that run first.")
             if not run.summary:
-                _replace(path, contents, _last_events(run, status, message, details))
+                _replace(path, contents, _last_events(run, status, message, details), before)
     except OSError as error:
         raise RunFileError(f"{path} cannot be finished: {error}; free some space or check the folder.") from None
 
@@ -53,7 +54,16 @@ def _last_events(run: SavedRun, status: Status, message: str, details: str) -> l
     return [Incident(float(time_s), int(steps[-1]) if len(steps) else 0, "failure", "error", message), ended]
 
 
-def _replace(path: Path, dead: RunFileView, last: list[Event]) -> None:
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """Which file it is, its size and its last change, None when it is not there."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _replace(path: Path, dead: RunFileView, last: list[Event], before: tuple[int, int, int] | None) -> None:
     draft = draft_path(path, "copy")
     try:
         draft.unlink(missing_ok=True)  # of a process that died with the same number
@@ -69,6 +79,8 @@ def _replace(path: Path, dead: RunFileView, last: list[Event]) -> None:
         recording.close()
         with draft.open("rb+") as written:
             os.fsync(written.fileno())
+        if _state_of(path) != before:
+            raise RunFileError(f"{path} was written to meanwhile; stop the process that writes it.")
         draft.replace(path)
     finally:
         with contextlib.suppress(OSError):
