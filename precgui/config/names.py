@@ -67,6 +67,7 @@ MODELS: dict[str, tuple[str, ...]] = {  # the first one is the usual one; images
     "gan": ("gan",),
     "cartpole": ("mlp",),
 }
+_LONGEST_TASK = 1000
 _OWN_TASK = re.compile(r"([A-Za-z_][\w.]*|[^\n]+\.py):[A-Za-z_]\w*")
 SIZELESS = ("resnet18", "resnet50", "linear")
 
@@ -74,6 +75,11 @@ SIZELESS = ("resnet18", "resnet50", "linear")
 def check_task(name: str) -> str:
     """The task name as it is kept. Raises ValueError with a sentence when there is none."""
     kept = name.strip()
+    if len(kept) > _LONGEST_TASK or not kept.isprintable():
+        raise ValueError(
+            f"{_short(kept)!r} is longer than {_LONGEST_TASK} characters or has some that cannot be seen; "
+            "rename the file or the folder of the task"
+        )
     if kept not in TASKS and kept != OWN_LOOP and not _OWN_TASK.fullmatch(kept):
         raise ValueError(
             f"{_short(kept)!r} is not one of {', '.join(TASKS)}, nor your own as module:function or file.py:function"

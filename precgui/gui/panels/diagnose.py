@@ -6,9 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.widgets.empty_state import EmptyState, set_paragraph
+from precgui.gui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -37,7 +38,7 @@ class DiagnosePanel(QWidget):
         for row, (panel, name, told) in enumerate(_WAYS):
             button = self.buttons[panel] = QPushButton(name, ways)
             button.clicked.connect(partial(session.panel_wanted.emit, panel))
-            text = QLabel(ways)
+            text = PlainLabel(ways)
             set_paragraph(text, told)
             grid.addWidget(button, row, 0, Qt.AlignmentFlag.AlignTop)
             grid.addWidget(text, row, 1)

@@ -7,9 +7,10 @@ from typing import Literal
 
 import pyqtgraph as pg
 from PySide6.QtCore import QRectF, Signal
-from PySide6.QtWidgets import QComboBox, QLabel, QWidget
+from PySide6.QtWidgets import QComboBox, QWidget
 
 from precgui.gui.plots.signals import Scale, from_plot, grouped, number, power_label
+from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.signals import Axis
 
 
@@ -23,7 +24,7 @@ class AxisChoice(QComboBox):
         for text, over in (("Step", "step"), ("Time", "time_s")):
             self.addItem(text, over)
         self.setAccessibleName("X axis")
-        self.label = QLabel("&X axis", parent)
+        self.label = PlainLabel("&X axis", parent)
         self.label.setBuddy(self)
         self.currentIndexChanged.connect(lambda _: self.chosen.emit(self.currentData()))
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics
-from PySide6.QtWidgets import QGraphicsSimpleTextItem, QLabel
+from PySide6.QtWidgets import QGraphicsSimpleTextItem
 
 from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, axis_name
 from precgui.gui.plots.signals import Scale, place_text
 from precgui.gui.plots.signals import Signal as PlotSignal
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import DASHES, themes
+from precgui.gui.widgets.plain_text import RichLabel
 from precgui.runs.signals import Axis
 
 if TYPE_CHECKING:
@@ -95,9 +96,8 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.cursor_line.setZValue(5)
         self.cursor_line.hide()
         self.plotItem.addItem(self.cursor_line, ignoreBounds=True)
-        self.readout = QLabel(self)
+        self.readout = RichLabel(self)
         self.readout.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.readout.setTextFormat(Qt.TextFormat.RichText)
         self.readout.hide()
         self._arrange()
         self._connect()
@@ -115,7 +115,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self._axis_name.setPos(6 - left_px, TICK_TEXT_TOP_PX)
         self.run_axis.setHeight(metrics.height() + 8)
         if self.signal.axis:
-            self.value_axis.setLabel(self.signal.axis)
+            self.value_axis.setLabel(escape(self.signal.axis))
         for axis in (self.value_axis, self.run_axis):
             axis.setStyle(tickFont=self.font())
             axis.setGrid(255)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,7 +104,7 @@ class CurveChart(Chart):
             for key in list(self._drawn):
                 self._forget(key)
         self.signal = signal
-        self.value_axis.setLabel(signal.axis)
+        self.value_axis.setLabel(escape(signal.axis))
         self.setAccessibleName(signal.title)
 
     def _refresh(self, opened: OpenRun) -> None:

@@ -14,6 +14,7 @@ from precgui.events import Incident
 from precgui.gui.plots.chart import Chart, CsvRow, ReadoutLine, Value, colour_of
 from precgui.gui.plots.marks import Track, one_per_pixel, paint, scatter
 from precgui.gui.plots.signals import Signal, grouped
+from precgui.gui.widgets.plain_text import plain_tip
 
 if TYPE_CHECKING:
     from precgui.gui.open_runs import OpenRun
@@ -135,7 +136,7 @@ class EventChart(Chart):
             QToolTip.hideText()
             return
         shown = told[:TOLD] + ([f"and {len(told) - TOLD} more here"] if len(told) > TOLD else [])
-        QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), "\n".join(shown), self)
+        QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), plain_tip("\n".join(shown)), self)
 
     def messages_at(self, place: QPointF) -> list[str]:
         """The texts of the events within a few pixels of a place of the scene."""

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
     QHBoxLayout,
-    QLabel,
     QMenu,
     QStackedWidget,
     QToolButton,
@@ -27,6 +26,7 @@ from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.event_chart import EventChart
 from precgui.gui.plots.saving import FORMS, Saver
 from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, Signal, suited
+from precgui.gui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from precgui.gui.open_runs import OpenRun
@@ -46,10 +46,10 @@ class PlotFrame(QFrame):
         self._choices = choices
         self.setProperty("kind", "card")
         self.chooser = QComboBox(self)
-        self.note = QLabel(self)
+        self.note = PlainLabel(self)
         self.log_button = QToolButton(self)
         self.save_button = QToolButton(self)
-        self.message = QLabel(self)
+        self.message = PlainLabel(self)
         self.body = QStackedWidget(self)
         self.saver = Saver(self)
         self._told = QTimer(self, interval=_TOLD_MS, singleShot=True)

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QDialog,
     QFrame,
     QHBoxLayout,
-    QLabel,
     QListWidget,
     QListWidgetItem,
     QPlainTextEdit,
@@ -26,6 +25,7 @@ from PySide6.QtWidgets import (
 from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon, pixmap
+from precgui.gui.widgets.plain_text import PlainLabel
 
 SHOWN = 3  # fewer in a low window
 LOWEST = 64  # pixels kept free below: the buttons of a panel are there
@@ -48,13 +48,13 @@ class Banner(QFrame):
         self.setProperty("kind", "banner")
         self.setProperty("severity", entry.notice.severity)
         self.notice = entry.notice
-        self._mark = QLabel(self)
-        self.text = QLabel(self)
+        self._mark = PlainLabel(self)
+        self.text = PlainLabel(self)
         self.text.setWordWrap(True)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.MinimumExpanding)
-        self._word = QLabel(self)
+        self._word = PlainLabel(self)
         self._word.setProperty("kind", "heading")
         self._close = QToolButton(self)
         self._close.setToolTip("Close; the notice stays in the list behind the bell")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 
+from precgui.gui.widgets.plain_text import PlainMessageBox
+
 if TYPE_CHECKING:
     from precgui.gui.session import Session
 
@@ -36,12 +38,11 @@ class Closing(QObject):
         if self.question is not None:
             self.question.raise_()
             return
-        box = QMessageBox(self._window)
-        box.setWindowTitle("A run is active")
-        box.setText("A run is active. Stop it and close precgui?")
         waiting = {0: "", 1: " The run in the queue will not start."}
         lost = waiting.get(len(session.queue), f" The {len(session.queue)} runs in the queue will not start.")
-        box.setInformativeText(f"Stopping ends it after the present step; what was recorded is kept.{lost}")
+        text = "A run is active. Stop it and close precgui?"
+        more = f"Stopping ends it after the present step; what was recorded is kept.{lost}"
+        box = PlainMessageBox(self._window, "A run is active", text, more)
         stop = QPushButton("Stop and close", box)
         stop.setProperty("kind", "danger")
         stop.clicked.connect(lambda: self.stop(session))

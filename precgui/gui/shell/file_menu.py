@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
 from precgui.gui.notices import Notice, Notices
 from precgui.gui.settings import Settings
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.workers.background import Background
 from precgui.paths import runs_dir
 from precgui.runs.tensorboard.event_file import holds_events
@@ -126,7 +127,7 @@ class Files(QObject):
         for entry in self._settings["files/recent"]:
             path = Path(entry)
             action = QAction(path.name.replace("&", "&&"), menu)
-            action.setToolTip(entry)
+            action.setToolTip(plain_tip(entry))
             action.setEnabled(path.exists())
             action.triggered.connect(lambda _=False, path=path: self.open([path]))
             menu.addAction(action)

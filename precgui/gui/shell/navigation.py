@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QButtonGroup, QFrame, QSizePolicy, QToolButton, QV
 
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon
+from precgui.gui.widgets.plain_text import plain_tip
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Navigation(QFrame):
         button.setText(f"  {spec.title}")
         button.setAccessibleName(spec.title)
         button.setAccessibleDescription(spec.hint)
-        button.setToolTip(f"{spec.title} (Ctrl+{key}): {spec.hint}")
+        button.setToolTip(plain_tip(f"{spec.title} (Ctrl+{key}): {spec.hint}"))
         button.setProperty("kind", "navigation")
         button.setCheckable(True)
         button.setIconSize(QSize(20, 20))
@@ -86,7 +87,7 @@ class Navigation(QFrame):
         widest = max(self.fontMetrics().horizontalAdvance(spec.title) for spec in self._specs.values())
         self.setFixedWidth(56 if narrow else widest + 84)
         told = "Show the names of the panels" if narrow else "Show icons only"
-        self._fold.setToolTip(f"{told} (Ctrl+B)")
+        self._fold.setToolTip(plain_tip(f"{told} (Ctrl+B)"))
         self._fold.setAccessibleName(told)
         self._recolour()
 

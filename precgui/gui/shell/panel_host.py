@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from precgui.gui.shell.navigation import PanelSpec
+from precgui.gui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -81,7 +82,7 @@ class PanelHost(QStackedWidget):
 
 def _missing(title: str, error: Exception) -> QWidget:
     page = QWidget()
-    text = QLabel(f"The panel {title} could not be loaded: {error}", page)
+    text = PlainLabel(f"The panel {title} could not be loaded: {error}", page)
     text.setWordWrap(True)
     text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     text.setAlignment(Qt.AlignmentFlag.AlignCenter)

@@ -10,13 +10,13 @@ from PySide6.QtWidgets import (
     QDialog,
     QDialogButtonBox,
     QFormLayout,
-    QLabel,
     QScrollArea,
     QVBoxLayout,
     QWidget,
 )
 
 from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.tensorboard.imported_run import Scalars
 from precgui.runs.tensorboard.imports import EventScalars
 from precgui.runs.tensorboard.tags import SIGNALS, shows_training
@@ -52,7 +52,7 @@ class ScalarsDialog(QDialog):
         self.setWindowTitle(f"Scalars of {events.path.name}")
         self._events = events
         self.choices = {signal: self._choice(TITLES[signal], now.get(signal, "")) for signal in TITLES}
-        self.missing = QLabel(self)
+        self.missing = PlainLabel(self)
         self.buttons = QDialogButtonBox(self)
         self.accept_button = self.buttons.addButton("Show", QDialogButtonBox.ButtonRole.AcceptRole)
         self.buttons.addButton(QDialogButtonBox.StandardButton.Cancel)
@@ -84,7 +84,7 @@ class ScalarsDialog(QDialog):
 
     def _lay_out(self) -> None:
         count = len(self._events.found)
-        head = QLabel(f"{self._events.path} holds {count} scalar{'s' if count > 1 else ''}. Which is which?", self)
+        head = PlainLabel(f"{self._events.path} holds {count} scalar{'s' if count > 1 else ''}. Which is which?", self)
         for label in (head, self.missing):
             label.setWordWrap(True)
             label.setTextFormat(Qt.TextFormat.PlainText)

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar, QToolButton, QWi
 
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon, pixmap
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -39,7 +40,7 @@ class StatusLine(QStatusBar):
         self.setContentsMargins(8, 0, 8, 0)
         self._session: Session | None = None
         self._shown_mark = ""
-        self._mark = QLabel(self)
+        self._mark = PlainLabel(self)
         self.text = self._label("Running: a title of the usual length")
         self.bar = QProgressBar(self)
         self.bar.setRange(0, PROGRESS_STEPS)
@@ -65,7 +66,7 @@ class StatusLine(QStatusBar):
         self._show(None)
 
     def _label(self, longest: str) -> QLabel:
-        label = QLabel(self)
+        label = PlainLabel(self)
         label.setTextFormat(Qt.TextFormat.PlainText)
         label.setMinimumWidth(min(self.fontMetrics().horizontalAdvance(longest), 150))
         return label
@@ -108,7 +109,7 @@ class StatusLine(QStatusBar):
         """The number beside the bell."""
         self.bell.setText(str(count) if count else "")
         told = f"Notices: {count} unread" if count else "Notices: none unread"
-        self.bell.setToolTip(f"{told} (Ctrl+Shift+N)")
+        self.bell.setToolTip(plain_tip(f"{told} (Ctrl+Shift+N)"))
         self.bell.setAccessibleName(told)
         self._recolour()
 

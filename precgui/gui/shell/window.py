@@ -21,6 +21,7 @@ from precgui.gui.shell.panel_host import PanelHost
 from precgui.gui.shell.status_bar import StatusLine
 from precgui.gui.theme import Mode, themes
 from precgui.gui.widgets.icons import app_icon
+from precgui.gui.widgets.plain_text import PlainMessageBox
 
 if TYPE_CHECKING:
     from precgui.gui.open_runs import Problem
@@ -226,8 +227,9 @@ class Window(QMainWindow):
         KeyList(self.actions_, self).open()
 
     def show_about(self) -> None:
-        text = f"<b>precgui {__version__}</b><p>See what numeric precision does to your training on your machine.</p>"
-        box = QMessageBox(QMessageBox.Icon.NoIcon, "About precgui", text, QMessageBox.StandardButton.Close, self)
+        more = "See what numeric precision does to your training on your machine."
+        box = PlainMessageBox(self, "About precgui", f"precgui {__version__}", more)
+        box.setStandardButtons(QMessageBox.StandardButton.Close)
         box.setIconPixmap(app_icon().pixmap(64, 64))
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.open()

@@ -7,10 +7,11 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QStackedLayout, 
 
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import pixmap
+from precgui.gui.widgets.plain_text import PlainLabel
 
 
 def panel_head(title: str, *parts: QWidget) -> QHBoxLayout:
-    label = QLabel(title)
+    label = PlainLabel(title)
     label.setProperty("kind", "title")
     head = QHBoxLayout()
     head.setSpacing(8)
@@ -23,7 +24,7 @@ def panel_head(title: str, *parts: QWidget) -> QHBoxLayout:
 
 def named(text: str, part: QWidget) -> QLabel:
     """A label for a part of the head, to stand before it; its key with Alt leads there."""
-    label = QLabel(text)
+    label = PlainLabel(text)
     label.setBuddy(part)
     return label
 
@@ -37,12 +38,12 @@ class EmptyState(QWidget):
     def __init__(self, drawing: str, heading: str, text: str, button: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._drawing = drawing
-        self._icon = QLabel(self)
+        self._icon = PlainLabel(self)
         self._icon.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.heading = QLabel(heading, self)
+        self.heading = PlainLabel(heading, self)
         self.heading.setProperty("kind", "heading")
         self.heading.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.text = QLabel(self)
+        self.text = PlainLabel(self)
         self.text.setProperty("kind", "muted")
         self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
         self.button = QPushButton(button, self)

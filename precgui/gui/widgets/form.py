@@ -10,12 +10,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.config import ConfigError
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import Editor
 from precgui.gui.widgets.form_rows import LABEL_WIDTH, FieldRow, SectionCard
+from precgui.gui.widgets.plain_text import PlainLabel
 
 M = TypeVar("M", bound=BaseModel)
 GAP = 16
@@ -72,7 +73,7 @@ class Form(QWidget, Generic[M]):
         self._quiet = False
         self.rows: dict[str, FieldRow] = {}
         self.editors: dict[str, Editor] = dict(outside or {})
-        self.general = QLabel(self)
+        self.general = PlainLabel(self)
         self.general.setProperty("kind", "error")
         self.general.setWordWrap(True)
         self.general.setTextFormat(Qt.TextFormat.PlainText)

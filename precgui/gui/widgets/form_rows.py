@@ -7,11 +7,12 @@ from typing import Any, cast
 
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import Editor, FlagEditor, editor_for
 from precgui.gui.widgets.icons import icon, pixmap
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 EDITOR_WIDTH = 168
 LABEL_WIDTH = 176
@@ -29,13 +30,13 @@ class FieldRow(QWidget):
         title = info.title or path.rpartition(".")[2].replace("_", " ").capitalize()
         self.rare = bool(self.hints.get("rare"))
         self.relevant, self.noted = True, False
-        self.label = QLabel(title, self)
+        self.label = PlainLabel(title, self)
         self.label.setWordWrap(True)
         self.editor: Editor = editor_for(info.annotation, cast(list[str], self.hints.get("suggestions", [])))
         self.widget = cast(QWidget, self.editor)
         self.widget.setParent(self)
         self.widget.setObjectName(path)
-        self.unit = QLabel(str(self.hints.get("unit", "")), self)
+        self.unit = PlainLabel(str(self.hints.get("unit", "")), self)
         self.unit.setProperty("kind", "muted")
         self.reset = QToolButton(self)
         self.reset.setIconSize(QSize(16, 16))
@@ -45,15 +46,15 @@ class FieldRow(QWidget):
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
         self.reset.setSizePolicy(keep)
-        self.mark = QLabel(self)
-        self.told = QLabel(self)
+        self.mark = PlainLabel(self)
+        self.told = PlainLabel(self)
         self.told.setWordWrap(True)
         self.told.setTextFormat(Qt.TextFormat.PlainText)
         self.told.setMinimumHeight(MARK_SIZE + 2)  # a mark that comes moves nothing
         self.label.setBuddy(self.widget)
         self.widget.setAccessibleName(title)
-        self.widget.setToolTip(f"{info.description or title}\n{path}")
-        self.label.setToolTip(self.widget.toolTip())
+        self.widget.setToolTip(plain_tip(f"{info.description or title}\n{path}"))
+        self.label.setToolTip(plain_tip(self.widget.toolTip()))
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -120,7 +121,7 @@ class SectionCard(QFrame):
     def __init__(self, title: str, parent: QWidget) -> None:
         super().__init__(parent)
         self.setProperty("kind", "card")
-        heading = QLabel(title, self)
+        heading = PlainLabel(title, self)
         heading.setProperty("kind", "heading")
         self.rows: list[FieldRow] = []
         self.more = QToolButton(self)
@@ -152,7 +153,7 @@ class SectionCard(QFrame):
         self.more.setVisible(bool(foldable))
         self.more.setText("Fewer" if self.more.isChecked() else f"{len(foldable)} more")
         self.more.setAccessibleName(f"{self.more.text()} settings of {self._title}")
-        self.more.setToolTip(", ".join(row.label.text() for row in foldable))
+        self.more.setToolTip(plain_tip(", ".join(row.label.text() for row in foldable)))
         self.recolour()
         self.setVisible(any(row.relevant for row in self.rows))
 

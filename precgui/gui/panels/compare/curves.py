@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BESIDE_A_BASELINE, SIGNALS
+from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.baseline import BaselineComparison, window_of
 
 TWO_COLUMNS_PX = 760
@@ -31,7 +32,7 @@ class CompareCurves(QWidget):
         self.whole.setToolTip("Back to the whole of all runs (F, or a double click into a plot)")
         self.all_runs = QPushButton("All runs", self)
         self.all_runs.setToolTip("Draw all runs, not only those that are selected in the table")
-        self.told = QLabel(self)
+        self.told = PlainLabel(self)
         self.told.setProperty("kind", "muted")
         self._seen: dict[tuple[str, str, int], BaselineComparison] = {}
         self.setMinimumHeight(LEAST_HEIGHT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.compare.curves import CompareCurves
@@ -13,6 +13,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
+from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.compare import compare, names
 
 REFRESH_MS = 1000
@@ -33,7 +34,7 @@ class ComparePanel(Pages):
         self.baseline.setMinimumContentsLength(24)
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         ignore_wheel(self.baseline)
-        self.note = QLabel(self)
+        self.note = PlainLabel(self)
         self.note.setProperty("kind", "muted")
         self.note.setWordWrap(True)
         self.table = CompareTable(self)

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTab
 from precgui.events import Metric
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.export import SWATCH, swatch_icon
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.compare import Compared, RunComparison
 from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
 
@@ -75,7 +76,7 @@ class CompareTable(QTableWidget):
         self.verticalHeader().setToolTip("Select runs to see only their curves, beside the baseline's")
         for column, each in enumerate(FIGURES):
             heading = QTableWidgetItem(each.title)
-            heading.setToolTip(each.told)
+            heading.setToolTip(plain_tip(each.told))
             heading.setTextAlignment(LEFT if column < TEXTS else RIGHT)
             self.setHorizontalHeaderItem(column, heading)
         across, down = self.horizontalHeader(), self.verticalHeader()
@@ -123,12 +124,12 @@ class CompareTable(QTableWidget):
     def _head(self, column: int, title: str, told: str) -> None:
         if (heading := self.horizontalHeaderItem(column)) is not None:
             heading.setText(title)
-            heading.setToolTip(told)
+            heading.setToolTip(plain_tip(told))
 
     def _fill_row(self, row: int, opened: OpenRun, found: Compared, *, is_base: bool) -> None:
         name = self.fontMetrics().elidedText(opened.name, Qt.TextElideMode.ElideMiddle, NAME_WIDTH)
         head = QTableWidgetItem(swatch_icon(opened, 5.0 if is_base else 2.0), f"{name} (baseline)" if is_base else name)
-        head.setToolTip(f"{opened.name}\n{found.path or 'not saved'}")
+        head.setToolTip(plain_tip(f"{opened.name}\n{found.path or 'not saved'}"))
         self.setVerticalHeaderItem(row, head)
         for column, each in enumerate(FIGURES):
             text = each.text(found)

@@ -33,6 +33,7 @@ from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
 from precgui.gui.panels.formats.reading import scrolled_down, set_kind
 from precgui.gui.panels.formats.result_table import NAMES, OperandRow, ResultTable
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.latest_only import Busy, LatestOnly, ProgressCallback
 
 NARROW = 1000
@@ -102,7 +103,7 @@ class ArithmeticTab(QWidget):
         row.setContentsMargins(0, 0, 0, 0)
         row.addWidget(self.operation)
         row.addWidget(self.operands, 1)
-        self.message = QLabel()
+        self.message = PlainLabel()
         self.message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.switches = ConventionRow()
@@ -123,7 +124,7 @@ class ArithmeticTab(QWidget):
         self._captions: dict[QWidget, QLabel] = {}
         for words, widget in (("&Accumulator", self.accumulator), ("&Products", self.product), ("Resul&t", self.output),
                               ("Or&der", self.order)):  # fmt: skip
-            self._captions[widget] = label = QLabel(words)
+            self._captions[widget] = label = PlainLabel(words)
             label.setBuddy(widget)
             row.addWidget(label)
             row.addWidget(widget, 1)
@@ -247,7 +248,7 @@ class ArithmeticTab(QWidget):
 
     def _say(self, words: str, *, fault: bool) -> None:
         self.message.setText(words)
-        self.message.setToolTip(words)
+        self.message.setToolTip(plain_tip(words))
         set_kind(self.message, "error" if fault else "muted")
 
     def _fail(self, words: str) -> None:

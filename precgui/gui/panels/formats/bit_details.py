@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QFormLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.formats import text
 from precgui.formats.codec import decode, quiet_bit
@@ -14,6 +14,7 @@ from precgui.formats.explorer import Explorer, nan_with
 from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
+from precgui.gui.widgets.plain_text import PlainLabel, RichLabel
 
 
 class NanEditor(QWidget):
@@ -28,7 +29,7 @@ class NanEditor(QWidget):
         self.quiet = QCheckBox("quiet")
         self.negative = QCheckBox("negative")
         self.payload = QLineEdit()
-        self.fault = QLabel()
+        self.fault = PlainLabel()
         self.fault.setProperty("kind", "error")
         self.fault.setWordWrap(True)
         form.addRow("NaN", self.quiet)
@@ -85,7 +86,7 @@ class Details(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 4, 4, 4)
         column.setSpacing(10)
-        self.title = QLabel()
+        self.title = PlainLabel()
         self.title.setProperty("kind", "heading")
         self.title.setWordWrap(True)
         column.addWidget(self.title)
@@ -94,24 +95,23 @@ class Details(QWidget):
         self.nan_box = NanEditor()
         self.nan_box.code_wanted.connect(self._nan_wanted)
         column.addWidget(self.nan_box)
-        self._stacks = QLabel("What each stack stores")
+        self._stacks = PlainLabel("What each stack stores")
         self._stacks.setProperty("kind", "heading")
         column.addWidget(self._stacks)
-        self._stack_rows = QLabel()
-        self._stack_rows.setTextFormat(Qt.TextFormat.RichText)
+        self._stack_rows = RichLabel()
         self._stack_rows.setWordWrap(True)
         column.addWidget(self._stack_rows)
         self._make_comparison(column)
 
     def _make_comparison(self, column: QVBoxLayout) -> None:
-        heading = QLabel("Compared with")
+        heading = PlainLabel("Compared with")
         heading.setProperty("kind", "heading")
         column.addWidget(heading)
         self.other = QComboBox()
         self.other.setAccessibleName("Format to compare with")
         self.other.currentIndexChanged.connect(self._show_comparison)
         column.addWidget(self.other)
-        self.comparison = QLabel()
+        self.comparison = PlainLabel()
         self.comparison.setWordWrap(True)
         self.comparison.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         column.addWidget(self.comparison)

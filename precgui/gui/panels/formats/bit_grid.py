@@ -12,6 +12,7 @@ from precgui.formats.report import Report
 from precgui.gui.panels.formats.bit_layout import RowLayout, field_of, lay_out
 from precgui.gui.panels.formats.bit_paint import Brush, words
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import plain_tip
 
 Bit = tuple[str, int]
 WRITING_KEYS = frozenset(
@@ -154,7 +155,7 @@ class BitGrid(QWidget):
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.ToolTip:
             hit = self._bit_at(self.mapFromGlobal(event.globalPos()))  # type: ignore[attr-defined]
-            QToolTip.showText(event.globalPos(), self._tip(hit) if hit else "", self)  # type: ignore[attr-defined]
+            QToolTip.showText(event.globalPos(), plain_tip(self._tip(hit) if hit else ""), self)  # type: ignore[attr-defined]
             return True
         return super().event(event)
 

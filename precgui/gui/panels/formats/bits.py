@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QAction, QFontDatabase, QKeySequence
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QMenu, QSizePolicy, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QMenu, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats import text
 from precgui.formats.explorer import Explorer, special_values
@@ -19,6 +19,7 @@ from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatMenu, copy_text, menu_button, tip_button
 from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.reading import scrolled_down
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 NARROW = 980
 
@@ -68,7 +69,7 @@ class BitsTab(QWidget):
         self.edit.setAccessibleName("Number")
         self.edit.textEdited.connect(self._typed)
         self.edit.editingFinished.connect(self._end_typing)
-        self.message = QLabel()
+        self.message = PlainLabel()
         self.message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._special = menu_button("Special values", self._fill_special)
@@ -80,7 +81,7 @@ class BitsTab(QWidget):
             "+", "one ulp up: the next value above in the chosen format (Page up)", lambda: self._step_chosen(1)
         )
         self._number_row = QHBoxLayout()
-        label = QLabel("&Number")
+        label = PlainLabel("&Number")
         label.setBuddy(self.edit)
         for widget in (label, self.edit, self.down, self.up, self._special, self._copy):
             self._number_row.addWidget(widget, 1 if widget is self.edit else 0)
@@ -185,7 +186,7 @@ class BitsTab(QWidget):
 
     def _say(self, words: str, *, fault: bool) -> None:
         self.message.setText(words)
-        self.message.setToolTip(words)
+        self.message.setToolTip(plain_tip(words))
         for widget, name, value in (
             (self.message, "kind", "error" if fault else "muted"),
             (self.edit, "faulty", fault),

@@ -11,11 +11,12 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QPushButton, QToolBut
 
 from precgui.formats.model import Format
 from precgui.formats.registry import MAIN, UnknownFormatError, formats, get
+from precgui.gui.widgets.plain_text import plain_tip
 
 
 def tip_button(words: str, tip: str, slot: Callable[[], None]) -> QPushButton:
     button = QPushButton(words)
-    button.setToolTip(tip)
+    button.setToolTip(plain_tip(tip))
     button.setAccessibleName(tip)
     button.setAutoRepeat(True)
     button.clicked.connect(slot)
@@ -65,7 +66,7 @@ class FormatMenu(QToolButton):
     def _add(self, name: str) -> None:
         action = self._menu.addAction(name)
         action.setCheckable(True)
-        action.setToolTip(get(name).title)
+        action.setToolTip(plain_tip(get(name).title))
         action.toggled.connect(lambda _: self.changed.emit(self.chosen()))
         self._actions[name] = action
 
@@ -88,7 +89,7 @@ class FormatMenu(QToolButton):
         try:
             name = get(self.custom.text()).name
         except UnknownFormatError as error:
-            self.custom.setToolTip(str(error))
+            self.custom.setToolTip(plain_tip(str(error)))
             self.custom.setProperty("faulty", True)
             self.custom.style().polish(self.custom)
             return

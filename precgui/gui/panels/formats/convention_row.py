@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QSizePolicy, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSizePolicy, QSpinBox, QWidget
 
 from precgui.formats.conventions import PRESETS, as_in
 from precgui.formats.model import Format
 from precgui.formats.rounding import ROUNDINGS, CastPolicy, RoundingMode
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 ROUNDING_WORDS = {
     "nearest_even": "to nearest, ties to even", "nearest_away": "to nearest, ties away", "toward_zero": "toward zero",
@@ -31,7 +32,7 @@ class ConventionRow(QWidget):
         self.stack = QComboBox()
         for preset in PRESETS:
             self.stack.addItem(preset.name)
-            self.stack.setItemData(self.stack.count() - 1, preset.about, Qt.ItemDataRole.ToolTipRole)
+            self.stack.setItemData(self.stack.count() - 1, plain_tip(preset.about), Qt.ItemDataRole.ToolTipRole)
         self.seed = QSpinBox()
         self.seed.setRange(0, 2**31 - 1)
         self.seed.setPrefix("seed ")
@@ -40,7 +41,7 @@ class ConventionRow(QWidget):
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         for caption, widget in (("&RoundingMode", self.rounding), ("&Overflow as in", self.stack)):
-            label = QLabel(caption)
+            label = PlainLabel(caption)
             label.setBuddy(widget)
             widget.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             widget.setMinimumContentsLength(8)

@@ -7,12 +7,13 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QSlider, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFormLayout, QSlider, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.choose import FormatChoice
 from precgui.gui.panels.formats.plotting import Plot, brush
 from precgui.gui.panels.formats.reading import scrolled, set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.workers.latest_only import Busy, LatestOnly, Work
 
 WAIT_MS = 40
@@ -65,7 +66,7 @@ class Experiment(QWidget):
         made.setRange(low, high)
         made.setValue(value)
         made.setAccessibleName(label)
-        caption = QLabel()
+        caption = PlainLabel()
 
         def show(number: int) -> None:
             caption.setText(f"{label}: {words(number)}")

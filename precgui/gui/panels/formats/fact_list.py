@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 from precgui.formats import text
 from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 LONGEST = 60
 ORDER = ("Remark", "Exact result", "Exact of these", "Class", "Stored exactly", "As n·2^k", "As hex float", "Bits",
@@ -41,10 +42,10 @@ class FactList(QWidget):
                 label.setVisible(bool(words))
                 value.setVisible(bool(words))
             value.setText(_broken(words))
-            value.setToolTip(words[:2000] if len(words) > LONGEST else "")
+            value.setToolTip(plain_tip(words[:2000] if len(words) > LONGEST else ""))
 
     def _add_row(self, name: str) -> tuple[QLabel, QLabel]:
-        label, value = QLabel(name), QLabel()
+        label, value = PlainLabel(name), PlainLabel()
         label.setProperty("kind", "muted")
         value.setFont(self._mono)
         value.setWordWrap(True)

@@ -13,6 +13,7 @@ from precgui.formats import text
 from precgui.formats.catalogue import KINDS
 from precgui.formats.model import BlockFormat, FloatFormat, Format
 from precgui.formats.registry import blocks, formats, get
+from precgui.gui.widgets.plain_text import plain_tip
 
 Row = Format | BlockFormat
 Index = QModelIndex | QPersistentModelIndex
@@ -94,7 +95,7 @@ class FormatTable(QAbstractTableModel):
             if role == Qt.ItemDataRole.DisplayRole:
                 return COLUMNS[section].heading
             if role == Qt.ItemDataRole.ToolTipRole:
-                return COLUMNS[section].tip
+                return plain_tip(COLUMNS[section].tip)
             if role == Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(section)
         return None
@@ -108,7 +109,7 @@ class FormatTable(QAbstractTableModel):
             case Qt.ItemDataRole.DisplayRole:
                 return "–" if value is None else column.shown(value)
             case Qt.ItemDataRole.ToolTipRole:
-                return row.title
+                return plain_tip(row.title)
             case Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(index.column())
             case _ if role == SORT_ROLE:

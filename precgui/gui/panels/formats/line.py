@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QTimer
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from precgui.formats.arrays import Floats
 from precgui.formats.parse import InputError, parse
@@ -22,6 +22,7 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.latest_only import Busy, LatestOnly, ProgressCallback
 
 FORMATS = ("fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1")
@@ -89,7 +90,7 @@ class LineTab(QWidget):
         self.edit.textEdited.connect(self._typed)
         self.view = LineView()
         row = QHBoxLayout()
-        label = QLabel("&Number")
+        label = PlainLabel("&Number")
         label.setBuddy(self.edit)
         for widget in (label, self.edit, self.mode):
             row.addWidget(widget)
@@ -101,7 +102,7 @@ class LineTab(QWidget):
             ("All", "the whole line (Home)", self.show_all),
         ):
             button = QPushButton(words)
-            button.setToolTip(tip)
+            button.setToolTip(plain_tip(tip))
             button.setAccessibleName(tip)
             button.clicked.connect(lambda _=False, slot=slot: slot())
             row.addWidget(button)
@@ -112,7 +113,7 @@ class LineTab(QWidget):
         return row
 
     def _make_second_row(self, session: object) -> QHBoxLayout:
-        self.message = QLabel()
+        self.message = PlainLabel()
         self.message.setProperty("kind", "muted")
         self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.menu = FormatMenu(FORMATS, self)
@@ -159,7 +160,7 @@ class LineTab(QWidget):
 
     def _say(self, words: str) -> None:
         self.message.setText(words)
-        self.message.setToolTip(words)
+        self.message.setToolTip(plain_tip(words))
 
     def show_tensor(self, values: Floats, name: str) -> None:
         """Lay the histogram of a tensor over the line and count what each format loses of it."""

@@ -31,6 +31,7 @@ from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
 from precgui.gui.panels.formats.reading import set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 NARROW = 820
@@ -111,7 +112,7 @@ class QuantiseTab(QWidget):
 
     def _explain(self) -> None:
         for place, about in enumerate(RULES.values()):
-            self.rule.setItemData(place, about, Qt.ItemDataRole.ToolTipRole)
+            self.rule.setItemData(place, plain_tip(about), Qt.ItemDataRole.ToolTipRole)
         for widget, about in (
             (self.scheme, "integers with a scale, binary and ternary weights, code books, blocks, or plain floats"),
             (self.rounding, "how a value between two codes is rounded"),
@@ -122,7 +123,7 @@ class QuantiseTab(QWidget):
                 "off: the codes are spread from the least to the largest value, with a zero point between",
             ),
         ):
-            widget.setToolTip(about)
+            widget.setToolTip(plain_tip(about))
 
     # Changes
 

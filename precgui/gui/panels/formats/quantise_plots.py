@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSpinBox, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSpinBox, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats.comparison import FormatComparison
 from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel
 
 SHOWN = 128
 
@@ -35,7 +36,7 @@ class QuantisePlots(QSplitter):
         column = QVBoxLayout(lower)
         column.setContentsMargins(0, 0, 0, 0)
         row = QHBoxLayout()
-        label = QLabel(f"{SHOWN} elements from")
+        label = PlainLabel(f"{SHOWN} elements from")
         label.setBuddy(self.first)
         for widget in (label, self.first):
             row.addWidget(widget)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.formats.arrays import Floats
 from precgui.formats.lists import parse_list
@@ -19,6 +19,7 @@ from precgui.gui.panels.formats.reading import wrapped_label
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
+from precgui.gui.widgets.plain_text import PlainLabel
 
 ROWS, COLUMNS = 64, 256
 SAMPLE = (256, 256)
@@ -54,7 +55,7 @@ class QuantiseSource(QWidget):
         self.origin = wrapped_label("muted")
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        label = QLabel("&Tensor")
+        label = PlainLabel("&Tensor")
         label.setBuddy(self.combo)
         for widget in (label, self.combo, self.typed, self.file, self.runs, self.origin):
             column.addWidget(widget)

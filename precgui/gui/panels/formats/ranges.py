@@ -9,7 +9,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, Qt, QTimer
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats import text
 from precgui.formats.arrays import Floats
@@ -22,6 +22,7 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
@@ -38,7 +39,7 @@ class RangesTab(QWidget):
         self._names: list[str] = list(START)
         self.menu = FormatMenu(START, self)
         self.menu.changed.connect(self._choose)
-        hint = QLabel("Solid: normal values. Light: subnormal values, with fewer and fewer digits.")
+        hint = PlainLabel("Solid: normal values. Light: subnormal values, with fewer and fewer digits.")
         hint.setProperty("kind", "muted")
         self._tensor: tuple[str, NDArray[np.int_], Floats] | None = None
         self.sorting = LatestOnly(self)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QScrollArea, QVBoxLayout, QWidget
 
+from precgui.gui.widgets.plain_text import PlainLabel, RichLabel
 
-def wrapped_label(kind: str = "") -> QLabel:
-    """An empty label that wraps and whose text can be selected; `kind` is a kind of the style sheet."""
-    label = QLabel()
+
+def wrapped_label(kind: str = "", *, rich: bool = False) -> QLabel:
+    """An empty label that wraps and whose text can be selected; `kind` is a kind of the style sheet, `rich` is HTML."""
+    label = RichLabel() if rich else PlainLabel()
     label.setWordWrap(True)
     label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     if kind:

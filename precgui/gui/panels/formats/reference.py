@@ -137,8 +137,7 @@ class ReferenceTab(QWidget):
     def _make_lower(self) -> QSplitter:
         self.title = wrapped_label("heading")
         self.bar = LayoutBar()
-        self.words = wrapped_label()
-        self.words.setTextFormat(Qt.TextFormat.RichText)
+        self.words = wrapped_label(rich=True)
         about = QWidget()
         column = QVBoxLayout(about)
         for widget in (self.title, self.bar, self.words):
@@ -160,8 +159,7 @@ class ReferenceTab(QWidget):
         return lower
 
     def _claim_view(self, claim: Claim) -> QWidget:
-        view = wrapped_label()
-        view.setTextFormat(Qt.TextFormat.RichText)
+        view = wrapped_label(rich=True)
         evidence = "".join(f"<br><code>{line}</code>" for line in claim.evidence())
         link = '<br><a href="show">Show the bits</a>' if claim.number else ""
         view.setText(f"<b><s>{claim.claim}</s></b><br>{claim.truth}{evidence}{link}")

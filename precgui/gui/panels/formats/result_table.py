@@ -7,12 +7,13 @@ from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, Signal
 from PySide6.QtGui import QColor, QFontDatabase
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 
 from precgui.formats import text
 from precgui.formats.arithmetic import Operation, Result
 from precgui.formats.lists import brief_list
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 NAMES = ("a", "b", "c")
 LISTS = ("List a", "List b")
@@ -29,7 +30,7 @@ class OperandRow(QWidget):
         self._kept = {kind: list(texts) for kind, texts in START.items()}
         self._kind, self._count = "numbers", len(NAMES)
         self.edits = [QLineEdit() for _ in NAMES]
-        self._labels = [QLabel() for _ in NAMES]
+        self._labels = [PlainLabel() for _ in NAMES]
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
@@ -55,7 +56,7 @@ class OperandRow(QWidget):
             if shown:
                 label.setText(names[place])
                 edit.setAccessibleName(names[place])
-                edit.setToolTip(tip)
+                edit.setToolTip(plain_tip(tip))
                 edit.blockSignals(True)
                 edit.setText(self._kept[self._kind][place])
                 edit.setCursorPosition(0)
@@ -125,7 +126,7 @@ class ResultTable(QAbstractTableModel):
             case Qt.ItemDataRole.DisplayRole:
                 return HEADINGS[section]
             case Qt.ItemDataRole.ToolTipRole:
-                return TIPS[section]
+                return plain_tip(TIPS[section])
             case Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(section)
         return None
@@ -135,8 +136,10 @@ class ResultTable(QAbstractTableModel):
             return None
         row, column = index.row(), index.column()
         match role:
-            case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.ToolTipRole:
+            case Qt.ItemDataRole.DisplayRole:
                 return self._cells[row][column]
+            case Qt.ItemDataRole.ToolTipRole:
+                return plain_tip(self._cells[row][column])
             case Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(column)
             case Qt.ItemDataRole.FontRole if column in MONO:

@@ -34,7 +34,7 @@ class AdviceTab(QWidget):
         self.answer = label("", bold=True)
         self.reason = label("")
         self.watch = label("")
-        self.path = label("", "muted")
+        self.path = label("", "muted", rich=True)
         self.code = QPlainTextEdit()
         self.autocast = label(_autocast_text(), "muted")
         self.tree = TreeView()

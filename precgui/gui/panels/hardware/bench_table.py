@@ -7,6 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.hardware.figures import Figure, figures
 from precgui.hardware.measured import number_text, remarks
 
@@ -48,7 +49,8 @@ class RowsModel(QAbstractTableModel):
 
     def data(self, index: _Index, role: int = 0) -> Any:
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
-            return self.rows[index.row()][index.column()]
+            text = self.rows[index.row()][index.column()]
+            return plain_tip(text) if role == Qt.ItemDataRole.ToolTipRole else text
         return None
 
 

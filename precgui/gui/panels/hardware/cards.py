@@ -8,10 +8,15 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
 
+from precgui.gui.widgets.plain_text import PlainLabel, RichLabel
 
-def label(text: str, kind: str = "", bold: bool = False) -> QLabel:
-    """A label that wraps and whose text can be selected; `kind` is a property that the style sheet knows."""
-    made = QLabel(text)
+
+def label(text: str, kind: str = "", bold: bool = False, *, rich: bool = False) -> QLabel:
+    """A label that wraps and whose text can be selected; `kind` is a property that the style sheet knows.
+
+    With `rich`, HTML is set later.
+    """
+    made = RichLabel() if rich else PlainLabel(text)
     made.setWordWrap(True)
     made.setTextInteractionFlags(
         Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard

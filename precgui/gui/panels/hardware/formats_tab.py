@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 from precgui.gui.panels.hardware.cards import label
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.theme import Theme, themes
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.device import Device
 from precgui.hardware.readings import Absent
@@ -84,7 +85,7 @@ class MatrixModel(QAbstractTableModel):
             return self.devices[section].name.removeprefix("NVIDIA ") if across else FORMATS[section]
         if role == Qt.ItemDataRole.ToolTipRole and across:
             device = self.devices[section]
-            return f"{device.name}\n{device.architecture} {device.capability}".strip()
+            return plain_tip(f"{device.name}\n{device.architecture} {device.capability}".strip())
         return None
 
     def cell(self, index: _Index) -> tuple[str, Device, Support]:
@@ -98,7 +99,7 @@ class MatrixModel(QAbstractTableModel):
             peak = "" if isinstance(cell.peak, Absent) else f"   {_rate(cell.peak.tops)}"
             return f"{MARKS[cell.support]} {cell.support}{peak}"
         if role == Qt.ItemDataRole.ToolTipRole:
-            return explain(name, device, cell)
+            return plain_tip(explain(name, device, cell))
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return f"{name}: {cell.support}"
         if role == Qt.ItemDataRole.ForegroundRole:

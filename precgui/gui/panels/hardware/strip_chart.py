@@ -13,6 +13,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QWidget
 
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import plain_tip
 
 Severity = Literal["ok", "warning", "error"]
 HISTORY_S = 300.0
@@ -41,7 +42,7 @@ class Strip(QWidget):
         self.reason = reason
         if len(self._times) > KEPT and self._times[KEPT // 2] < time_s - HISTORY_S:
             del self._times[: KEPT // 2], self._values[: KEPT // 2]
-        self.setToolTip(f"{self.title}: {reason}" if reason else "")
+        self.setToolTip(plain_tip(f"{self.title}: {reason}" if reason else ""))
 
     def current(self) -> str:
         """The newest value as text, or why there is none."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QFileSystemWatcher, QItemSelectionModel, QObject, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
@@ -17,6 +17,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.icons import icon
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import Library, LibraryEntry, annotate, delete, rename
@@ -104,8 +105,8 @@ class LibraryPanel(QWidget):
         self.view = RunsView(self.filtered, [self.actions_[name] for name in ON_RUNS], self)
         self.bar = AskBar([self.actions_[name] for name in ON_RUNS], "Move to the bin", "Keep", self)
         self.search = QLineEdit(self)
-        self.folder = QLabel(self)
-        self.told = QLabel(self)
+        self.folder = PlainLabel(self)
+        self.told = PlainLabel(self)
         self.pages = Pages(EmptyState("library", "No runs yet", "", "Set up a run"), self)
         self._lay_out()
         self._connect()
@@ -126,7 +127,7 @@ class LibraryPanel(QWidget):
             ("refresh", "Refresh", "F5", self.refresh),
         ):
             action = QAction(text, self)
-            action.setToolTip(f"{text} ({keys})" if keys else text)
+            action.setToolTip(plain_tip(f"{text} ({keys})" if keys else text))
             action.setShortcut(QKeySequence(keys))
             action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
             action.triggered.connect(lambda _=False, act=act: act())
@@ -192,7 +193,7 @@ class LibraryPanel(QWidget):
     def _use_folder(self) -> None:
         self._folder.use(self._session.folder)
         self.folder.setText(_from_home(self._session.folder))
-        self.folder.setToolTip(str(self._session.folder))
+        self.folder.setToolTip(plain_tip(str(self._session.folder)))
         self.refresh()
 
     def refresh(self) -> None:

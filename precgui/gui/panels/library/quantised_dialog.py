@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
     QHeaderView,
-    QLabel,
     QPushButton,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -26,6 +25,7 @@ from PySide6.QtWidgets import (
 
 from precgui.events import Metric
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.workers.background import Background
 from precgui.gui.workers.engine_task import EngineTask
 from precgui.runs.errors import RunFileError
@@ -99,7 +99,7 @@ class IntegerDialog(QDialog):
         self._task: EngineTask | None = None
         self.models = _table([*_HEADS, metric.title, "Loss", *map(_samples, model.batches)], len(model.models))
         self.layers = _table(["Layer", "Bits", "Error of weights", "Error of result"], len(model.layers))
-        self.told = QLabel(self)
+        self.told = PlainLabel(self)
         self.again = QPushButton("Evaluate again", self)
         self._lay_out()
         self._fill_models()
@@ -107,7 +107,7 @@ class IntegerDialog(QDialog):
         self.resize(min(720, parent.width() - 48), min(560, parent.height() - 48))
 
     def _lay_out(self) -> None:
-        how = QLabel(_how(self._model), self)
+        how = PlainLabel(_how(self._model), self)
         for label in (how, self.told):
             label.setProperty("kind", "muted")
             label.setWordWrap(True)

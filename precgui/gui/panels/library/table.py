@@ -14,6 +14,7 @@ from PySide6.QtGui import QColor, QIcon
 
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.library import LibraryEntry
 from precgui.runs.metric import ACCURACY, in_text, value_text
 
@@ -126,7 +127,7 @@ class RunTable(QAbstractTableModel):
         column = COLUMNS[section]
         answers = {
             Qt.ItemDataRole.DisplayRole: column.title,
-            Qt.ItemDataRole.ToolTipRole: column.told or None,
+            Qt.ItemDataRole.ToolTipRole: plain_tip(column.told) or None,
             Qt.ItemDataRole.TextAlignmentRole: column.align,
         }
         return answers.get(Qt.ItemDataRole(role))
@@ -143,7 +144,7 @@ class RunTable(QAbstractTableModel):
         if role == kind.TextAlignmentRole:
             return column.align
         if role == kind.ToolTipRole:
-            return f"{entry.error or entry.note or entry.title}\n{entry.path}"
+            return plain_tip(f"{entry.error or entry.note or entry.title}\n{entry.path}")
         if role == kind.DecorationRole and index.column() == STATUS:
             return self._icons.get(status_text(entry))
         if role == kind.ForegroundRole and (entry.error or index.column() > STATUS):

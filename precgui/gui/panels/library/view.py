@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
     QHeaderView,
-    QLabel,
     QPushButton,
     QStackedWidget,
     QTableView,
@@ -19,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.panels.library.table import DATE, NOTE, TITLE
+from precgui.gui.widgets.plain_text import PlainLabel
 
 
 class RunsView(QTableView):
@@ -74,7 +74,7 @@ class AskBar(QStackedWidget):
             line.addWidget(tool(action, tools))
         line.addStretch(1)
         asking = QWidget(self)
-        self._question = QLabel(asking)
+        self._question = PlainLabel(asking)
         self._question.setTextFormat(Qt.TextFormat.PlainText)
         self.yes = QPushButton(agree, asking)
         self.yes.setProperty("kind", "danger")

@@ -6,7 +6,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
-    QLabel,
     QPushButton,
     QSplitter,
     QToolTip,
@@ -21,6 +20,7 @@ from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import duration, grouped
 from precgui.gui.session import Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 _NARROW_PX = 760  # below this the list of runs lies under the plots
 _KEYS = (
@@ -44,7 +44,7 @@ class LivePanel(Pages):
         self.fit_button = self._button("Autoscale", "Fit the value axes to what is in view (A)")
         self.keys_button = self._button("Keys", _KEYS)
         self.axis_choice = AxisChoice(self)
-        self.view_text = QLabel(self)
+        self.view_text = PlainLabel(self)
         self._splitter = QSplitter(self)
         self._arrange()
         self._connect()
@@ -55,7 +55,7 @@ class LivePanel(Pages):
     def _button(self, text: str, tip: str, checkable: bool = False) -> QPushButton:
         button = QPushButton(self)
         button.setText(text)
-        button.setToolTip(tip)
+        button.setToolTip(plain_tip(tip))
         button.setCheckable(checkable)
         button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         return button

@@ -26,6 +26,7 @@ from precgui.gui.plots.export import SWATCH, swatch_icon
 from precgui.gui.plots.signals import number
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.file.reader import SavedRun
 
 Index = QModelIndex | QPersistentModelIndex
@@ -87,7 +88,7 @@ class RunList(QWidget):
     def _button(self, text: str, tip: str) -> QToolButton:
         button = QToolButton(self)
         button.setText(text)
-        button.setToolTip(tip)
+        button.setToolTip(plain_tip(tip))
         button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         return button
 
@@ -148,7 +149,7 @@ class RunList(QWidget):
         opened, item = self._session.runs[key], self._items[key]
         self.tree.blockSignals(True)
         item.setText(0, opened.name)
-        item.setToolTip(0, _tool_tip(opened))
+        item.setToolTip(0, plain_tip(_tool_tip(opened)))
         item.setIcon(0, swatch_icon(opened))
         item.setCheckState(0, Qt.CheckState.Checked if opened.visible else Qt.CheckState.Unchecked)
         self.tree.blockSignals(False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, QSize, Qt
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QAction, QGuiApplication
 from PySide6.QtWidgets import (
     QComboBox,
@@ -19,7 +19,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QMenu,
-    QMessageBox,
     QPushButton,
     QScrollArea,
     QToolButton,
@@ -35,13 +34,13 @@ from precgui.config import (
     ConfigError,
     RunConfig,
     build,
-    is_own_task,
     load,
     to_toml,
 )
 from precgui.config.names import EMULATED_TOLD
 from precgui.events import Severity
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.setup.consent import Consent
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -49,54 +48,7 @@ from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import named, panel_head
 from precgui.gui.widgets.form import Form
 from precgui.gui.widgets.icons import icon
-
-
-class Consent(QObject):
-    """Remembers, for as long as the window lives, to which code the user has agreed."""
-
-    def __init__(self, window: QWidget) -> None:
-        super().__init__(window)
-        self._window = window
-        self._agreed: set[str] = set()
-        self.question: QMessageBox | None = None
-
-    def before(self, task: str, act: Callable[[], None]) -> None:
-        """Do `act` at once when precgui brings the task itself or was allowed to run it before; otherwise ask."""
-        if not is_own_task(task) or task in self._agreed:
-            act()
-        elif self.question is None:
-            self._ask(task, act)
-
-    def _ask(self, task: str, act: Callable[[], None]) -> None:
-        place, _, function = task.rpartition(":")
-        box = QMessageBox(self._window)
-        box.setWindowTitle("Run code of your own")
-        box.setText(f"This run executes the code in {place}.")
-        box.setInformativeText(
-            f"It calls {function}, which may do whatever you may do: read and change your files, use the network. "
-            "Agree only if you wrote it or know who did."
-        )
-        agree = QPushButton("Run this code", box)
-        agree.setProperty("kind", "danger")
-        agree.clicked.connect(lambda: self._agree(task, act))
-        refuse = QPushButton("Cancel", box)
-        box.addButton(agree, QMessageBox.ButtonRole.AcceptRole)
-        box.addButton(refuse, QMessageBox.ButtonRole.RejectRole)
-        box.setDefaultButton(refuse)
-        box.setEscapeButton(refuse)
-        box.finished.connect(self._on_answered)
-        self.question = box
-        box.open()
-
-    def _agree(self, task: str, act: Callable[[], None]) -> None:
-        self._agreed.add(task)
-        act()
-
-    def _on_answered(self) -> None:
-        if self.question is not None:
-            self.question.deleteLater()
-            self.question = None
-
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_:-]*")
 _WORDS_OF_TOML = ("true", "false", "inf", "nan", "none")
@@ -142,13 +94,13 @@ class SetupPanel(QWidget):
         self.recipes.addItems(list(RECIPES))
         self.recipes.setAccessibleName("Recipe to start from")
         ignore_wheel(self.recipes)
-        self.recipe_told = QLabel(self)
+        self.recipe_told = PlainLabel(self)
         self.recipe_told.setProperty("kind", "muted")
         self.recipe_told.setWordWrap(True)
         self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_TOLD, "e4m3fn"), self)
         self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
         self.consent = Consent(self)
-        self.message = QLabel(self)
+        self.message = PlainLabel(self)
         self.message.setWordWrap(True)
         self.message.setTextFormat(Qt.TextFormat.PlainText)
         self.start_button = QPushButton("Start", self)
@@ -178,7 +130,7 @@ class SetupPanel(QWidget):
     def _tool(self, drawing: str, told: str, act: object) -> QToolButton:
         button = QToolButton(self)
         button.setIconSize(QSize(18, 18))
-        button.setToolTip(told)
+        button.setToolTip(plain_tip(told))
         button.setAccessibleName(told)
         button.clicked.connect(act)
         return button
@@ -323,7 +275,7 @@ class SetupPanel(QWidget):
         self.start_button.setText("Queue run" if busy else "Start")
         reason = "; ".join(f"{path}: {text}" if path else text for path, text in faults.items())
         told = "Add this run to the queue (Ctrl+R)" if busy else "Start this run (Ctrl+R)"
-        self.start_button.setToolTip(f"Not possible yet: {reason}" if faults else told)
+        self.start_button.setToolTip(plain_tip(f"Not possible yet: {reason}" if faults else told))
         self._tools["save"].setEnabled(not faults)
         self._tools["copy"].setEnabled(not faults)
         config = self.form.value()
@@ -343,6 +295,6 @@ class SetupPanel(QWidget):
 
 
 def _heading(text: str, parent: QWidget) -> QLabel:
-    heading = QLabel(text, parent)
+    heading = PlainLabel(text, parent)
     heading.setProperty("kind", "heading")
     return heading

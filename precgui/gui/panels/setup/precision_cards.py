@@ -12,12 +12,13 @@ from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QRadioButton,
     QVBoxLayout,
     QWidget,
 )
+
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 GAP = 8
 FAMILY_GROUP = "Any format"
@@ -29,7 +30,7 @@ class ChoiceCard(QFrame):
     def __init__(self, name: str, text: str, parent: QWidget) -> None:
         super().__init__(parent)
         self.setProperty("kind", "choice")
-        self.setToolTip(text)
+        self.setToolTip(plain_tip(text))
         self.text = text
         self.button = QRadioButton(name, self)
         self.button.setAccessibleDescription(text)
@@ -114,7 +115,7 @@ class ChoiceCards(QWidget):
             made[FAMILY_GROUP] = [self.family]
             self.cards[self.family.prefix] = self.family
             self.family.rest.textChanged.connect(self.edited)
-        self.told = QLabel(self)
+        self.told = PlainLabel(self)
         self.told.setProperty("kind", "muted")
         self.told.setWordWrap(True)
         for card in self.cards.values():
@@ -128,7 +129,7 @@ class ChoiceCards(QWidget):
         grid.setVerticalSpacing(GAP)
         grid.setColumnStretch(1, 1)
         for line, (title, cards) in enumerate(made.items()):
-            label = QLabel(title, self)
+            label = PlainLabel(title, self)
             label.setFixedHeight(cards[0].sizeHint().height())
             grid.addWidget(label, line, 0, Qt.AlignmentFlag.AlignTop)
             grid.addWidget(ChoiceRow(cards, self), line, 1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
 from precgui.gui.plots.signals import power_label
 from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.tensors.grouping import GROUPINGS
 from precgui.runs.tensors.what_if import format_names
 
@@ -34,7 +35,7 @@ class WhatIfBar(QWidget):
         self.kind_choice, self.grouping = QComboBox(self), QComboBox(self)
         self.format_choice = QComboBox(self)
         self.slider = QSlider(Qt.Orientation.Horizontal, self)
-        self.scale_text, self.certainty = QLabel(self), QLabel(self)
+        self.scale_text, self.certainty = PlainLabel(self), PlainLabel(self)
         self._pace = QTimer(self, singleShot=True, interval=PACE_MS)
         self._rest = QTimer(self, singleShot=True, interval=SETTLED_MS)
         self._waits = False
@@ -81,7 +82,7 @@ class WhatIfBar(QWidget):
             ("&Group", self.grouping, above, 0),
             ("What if f&ormat", self.format_choice, below, 0),
         ):
-            label = QLabel(text, self)
+            label = PlainLabel(text, self)
             label.setBuddy(choice)
             row.addWidget(label)
             row.addWidget(choice, stretch)
@@ -109,12 +110,12 @@ class WhatIfBar(QWidget):
 
     def _tell(self) -> None:
         self.scale_text.setText(f"scale {power_label(self.log2_scale, 2)}")
-        self.scale_text.setToolTip(f"{2.0**self.log2_scale:,.10g}".replace(",", " "))
+        self.scale_text.setToolTip(plain_tip(f"{2.0**self.log2_scale:,.10g}".replace(",", " ")))
 
     def show_certainty(self, word: str, reasons: list[str]) -> None:
         """How far the answer can be trusted, in a word, and why."""
         self.certainty.setText(word)
-        self.certainty.setToolTip("\n".join([*reasons, _ANSWERS]))
+        self.certainty.setToolTip(plain_tip("\n".join([*reasons, _ANSWERS])))
         self.certainty.setAccessibleDescription(" ".join([*reasons, _ANSWERS]))
 
 
@@ -124,6 +125,6 @@ def fill(choice: QComboBox, items: dict[str, str], chosen: str | None, otherwise
         choice.clear()
         for key, title in items.items():
             choice.addItem(title, key)
-            choice.setItemData(choice.count() - 1, title, Qt.ItemDataRole.ToolTipRole)
+            choice.setItemData(choice.count() - 1, plain_tip(title), Qt.ItemDataRole.ToolTipRole)
         choice.setCurrentIndex(list(items).index(chosen) if chosen in items else otherwise)
-    choice.setToolTip(choice.currentText())
+    choice.setToolTip(plain_tip(choice.currentText()))

@@ -12,6 +12,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 from PySide6.QtWidgets import QWidget
 
 from precgui.gui.plots.signals import grouped, power_label
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.tensors.confidence import NOTHING, share_text, spread, spread_text
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import Prediction
@@ -122,7 +123,7 @@ class TensorTable(QAbstractTableModel):
         column, kind = _COLUMNS[section], Qt.ItemDataRole
         answers = {
             kind.DisplayRole: column.title,
-            kind.ToolTipRole: column.told,
+            kind.ToolTipRole: plain_tip(column.told),
             kind.TextAlignmentRole: _LEFT if section in (NAME, TREND) else _RIGHT,
             kind.InitialSortOrderRole: column.first.value,
         }
@@ -134,7 +135,7 @@ class TensorTable(QAbstractTableModel):
         if role == kind.TextAlignmentRole:
             return _LEFT if column == NAME else _RIGHT
         if role == kind.ToolTipRole:
-            return self._told(row, column)
+            return plain_tip(self._told(row, column))
         if role != kind.DisplayRole:
             return None
         return self.names[row] if column == NAME else self.text(row, column)

@@ -9,7 +9,7 @@ from math import ldexp
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLabel, QLineEdit, QSizePolicy, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.panels.tensors import summary_text as verdict
 from precgui.gui.panels.tensors.controls import WhatIfBar, fill
@@ -20,6 +20,7 @@ from precgui.gui.panels.tensors.spectrogram import Spectrogram
 from precgui.gui.panels.tensors.step_view import Moment
 from precgui.gui.session import Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages
+from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.tensors.confidence import Provenance, basis_of
 from precgui.runs.tensors.grouping import Rows, View, grouped
 from precgui.runs.tensors.what_if import Prediction, WhatIf, range_of
@@ -55,11 +56,11 @@ class TensorsPanel(Pages):
         self._step: float | None = None
         self._read_s = 0.0
         self.bar = WhatIfBar(self)
-        self.verdict = QLabel(self)
+        self.verdict = PlainLabel(self)
         self.table = TensorTable(self)
         self.list = TensorList(self.table, self)
         self.filter = QLineEdit(self)
-        self.caption = QLabel(self)
+        self.caption = PlainLabel(self)
         self.spectrogram, self.moment = Spectrogram(), Moment(self)
         self._sides = QSplitter(self)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)

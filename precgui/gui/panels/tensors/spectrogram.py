@@ -17,6 +17,7 @@ from precgui.gui.plots.marks import NAN, PLUS_INF, paint, scatter
 from precgui.gui.plots.signals import grouped, power_label
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.tensors.what_if import BIAS, Range
 
 _FAINTEST = 1e-6  # the share of elements that is still drawn
@@ -221,7 +222,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         point = self.view.mapSceneToView(place)
         told = self.told(point.x(), floor(point.y())) if inside else ""
         if told:
-            QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), told, self)
+            QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), plain_tip(told), self)
         else:
             QToolTip.hideText()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QSizePolicy, QToolButton, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QToolTip, QVBoxLayout, QWidget
 
 from precgui.events import TENSOR_STATS
 from precgui.gui.panels.tensors.spectrogram import TOLD, limits, line_pens, octave_text
@@ -18,6 +18,7 @@ from precgui.gui.panels.tensors.summary_text import short
 from precgui.gui.plots.axes import ValueAxis
 from precgui.gui.plots.signals import grouped
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.tensors.confidence import share_text
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import BIAS, Range
@@ -95,7 +96,9 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
         """Tell the numbers of the bar under the mouse."""
         exponent = floor(self.plotItem.vb.mapSceneToView(place).x())
         if self.plotItem.vb.sceneBoundingRect().contains(place) and self._is_drawn(exponent):
-            QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), octave_text(self._counts, exponent), self)
+            QToolTip.showText(
+                self.mapToGlobal(self.mapFromScene(place)), plain_tip(octave_text(self._counts, exponent)), self
+            )
         else:
             QToolTip.hideText()
 
@@ -111,7 +114,7 @@ class Moment(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.text = QLabel(self)
+        self.text = PlainLabel(self)
         self.text.setProperty("kind", "muted")
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
@@ -140,7 +143,7 @@ class Moment(QWidget):
         sampled = f"; one of {view.rows.stride} blocks was looked at" if view.rows.stride > 1 else ""
         told = f", step {grouped(int(view.steps[0]))}{_odd(view, entry)}{sampled}"
         self.text.setText(f"{short(view.names[entry])}{told}")
-        self.text.setToolTip(f"{view.names[entry]}{told}")
+        self.text.setToolTip(plain_tip(f"{view.names[entry]}{told}"))
         self._fill(view.stats[0, entry])
 
     def _fill(self, stats: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:

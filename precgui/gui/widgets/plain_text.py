@@ -1,0 +1,52 @@
+"""Text that is shown as it is, never as HTML: Qt guesses, and HTML from a file could hide words or open files.
+
+Titles, names of tensors and metrics, paths and messages come from files of others. Every label, tool tip and message
+box of the window is made here.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import Qt as GuiQt
+from PySide6.QtWidgets import QLabel, QMessageBox, QWidget
+
+
+class PlainLabel(QLabel):
+    """A label without markup; `&` marks the key of its buddy, if it has one."""
+
+    def __init__(self, text: str | QWidget | None = "", parent: QWidget | None = None) -> None:
+        super().__init__(text if isinstance(text, QWidget) else parent)
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        if isinstance(text, str):
+            self.setText(text)
+
+
+class RichLabel(QLabel):
+    """A label whose text is HTML of precgui's own; text from elsewhere goes through `html.escape` first."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setTextFormat(Qt.TextFormat.RichText)
+
+
+class PlainMessageBox(QMessageBox):
+    """A message box whose text and informative text are plain, and wrap."""
+
+    def __init__(self, parent: QWidget | None, title: str, text: str, more: str = "") -> None:
+        super().__init__(parent)
+        self.setWindowTitle(title)
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setText(text)
+        self.setInformativeText(more)
+        for label in self.findChildren(QLabel):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setWordWrap(not label.pixmap() or label.pixmap().isNull())
+
+
+def plain_tip(text: str | None) -> str:
+    """The text for a tool tip that shows it as it is; Qt knows no other way to say that it is not HTML."""
+    if not text or not GuiQt.mightBeRichText(text):
+        return text or ""
+    return f"<p style='white-space: pre-wrap'>{escape(text)}</p>"
