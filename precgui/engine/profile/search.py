@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from precgui.engine.backend_flags import restored
 from precgui.engine.errors import EngineError
 from precgui.engine.profile.measure import peak_bytes
 from precgui.engine.profile.one_step import build_step, step
+from precgui.spawn import ChildProcess
 
 _TIMED_S, _MOST_STEPS = 0.5, 20
 _LONGEST_S = 120.0  # one attempt
@@ -102,8 +102,7 @@ class Child:
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config.model_dump()
-        self._context = multiprocessing.get_context("spawn")
-        self._process: SpawnProcess | None = None
+        self._process: ChildProcess | None = None
         self._pipe: Connection | None = None
 
     def __enter__(self) -> Child:
@@ -129,8 +128,8 @@ class Child:
         return Attempt(**found)
 
     def _begin(self) -> Connection:
-        self._pipe, far = self._context.Pipe()
-        self._process = self._context.Process(target=serve_attempts, args=(far, self._config), daemon=True)
+        self._pipe, far = multiprocessing.Pipe()
+        self._process = ChildProcess(target=serve_attempts, args=(far, self._config), daemon=True)
         self._process.start()
         far.close()
         return self._pipe

@@ -23,6 +23,7 @@ from precgui import child
 from precgui.config import RunConfig
 from precgui.events import RunEnded
 from precgui.runs.file import repair
+from precgui.spawn import ChildProcess
 
 KILL_AFTER_S = 0.9  # after Stop; the child itself gives up a stuck step after `child.GRACE_S`
 POLL_S = 0.2
@@ -42,7 +43,7 @@ class ChildThread(QThread):
         self.stopping = False
         self._pipe, self._far_end = multiprocessing.Pipe(duplex=True)
         self._send_lock = threading.Lock()
-        self._process: child.ChildProcess | None = None
+        self._process: ChildProcess | None = None
         self._kill_timer: threading.Timer | None = None
         self._last_words: BinaryIO | None = None
 
@@ -81,7 +82,7 @@ class ChildThread(QThread):
 
     def _live(self, last_words: str) -> None:
         """The life of the process, from its start to its last words."""
-        process = child.ChildProcess(target=child.main, args=(self._far_end, last_words), daemon=False)
+        process = ChildProcess(target=child.main, args=(self._far_end, last_words), daemon=False)
         self._process = process
         try:
             process.start()
@@ -112,7 +113,7 @@ class ChildThread(QThread):
         file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
         return file.read().decode("utf-8", "replace").strip()
 
-    def _relay(self, process: child.ChildProcess) -> None:
+    def _relay(self, process: ChildProcess) -> None:
         """Take each batch until the process is gone; loader processes of its own may hold the pipe open longer."""
         while True:
             try:
@@ -168,7 +169,7 @@ class RunThread(ChildThread):
 
     def _finish_file(self, path: Path, ended: RunEnded) -> None:
         """In a process again: HDF5 can crash on what a dying process left."""
-        process = child.ChildProcess(
+        process = ChildProcess(
             target=repair.repair, args=(path, ended.status, ended.message, ended.details), daemon=True
         )
         process.start()
