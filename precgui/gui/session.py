@@ -13,6 +13,7 @@ from precgui import paths
 from precgui.config import RunConfig
 from precgui.gui.open_runs import COLOURS, DASHES, OpenRun, Problem
 from precgui.gui.run_progress import RunProgress, progress_of
+from precgui.gui.workers.background import Background
 from precgui.gui.workers.child_process import RunThread
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
@@ -258,6 +259,7 @@ class Session(QObject):
         assert isinstance(run, LiveRun)
         if run.status == "failed":
             self.notice.emit(Problem(f"{self.runs[key].name} failed: {run.message}", run.details))
+        self._hand_over(run)
         self.run_changed.emit(key)
         self.folder_changed.emit()
         if not self._closed:
@@ -266,7 +268,29 @@ class Session(QObject):
             self.idle.emit()
         self.queue_changed.emit()
 
+    def _hand_over(self, run: LiveRun) -> None:
+        """Let a run that has ended go to its file, which holds all that is in memory."""
+        if run.path is None or not run.steps or self._closed:
+            return
+        path = run.path
+        work = Background(lambda: (run, _opened(path)))
+        work.answered.connect(self._take_file)
+        work.begin()
+
+    def _take_file(self, answer: tuple[LiveRun, SavedRun | None]) -> None:
+        run, saved = answer
+        if saved is not None and not run.hand_over(saved):
+            saved.close()
+
     def _finish_shutdown(self) -> None:
         if self._when_shut is not None and not self._leaving:
             QTimer.singleShot(0, self._when_shut)
             self._when_shut = None
+
+
+def _opened(path: Path) -> SavedRun | None:
+    """The file of a run that has ended, None where it cannot be read; the run then stays in memory."""
+    try:
+        return open_run(path)
+    except RunFileError:
+        return None

@@ -42,6 +42,7 @@ from precgui.runs.file.columns import (
     state_matrix,
     step_matrix,
 )
+from precgui.runs.file.reader import SavedRun
 from precgui.runs.growable import GrowableArray, Values
 from precgui.runs.recorded_model import NOT_YET, RecordedModel
 from precgui.runs.signals import Axis, Series
@@ -117,7 +118,10 @@ _RESERVED_STEPS = 4_000_000
 
 
 class LiveRun:
-    """A run fed by `extend`, at 96 bytes a step. Not thread-safe: belongs to the thread that shows it."""
+    """A run fed by `extend`, at 88 bytes a step, until it has ended and `hand_over` lets go of its rows.
+
+    Not thread-safe: belongs to the thread that shows it.
+    """
 
     def __init__(
         self,
@@ -150,6 +154,19 @@ class LiveRun:
         self._model = RecordedModel(unavailable=NOT_YET)
         names = Names()
         self._tensors = {kind: LiveTensors(names) for kind in TENSOR_KINDS}
+        self._saved: SavedRun | None = None  # holds all rows once the run has ended
+
+    def hand_over(self, saved: SavedRun) -> bool:
+        """Read everything from the file from now on and free the rows in memory. False when the file is not whole."""
+        same = (saved.run_id, saved.status, saved.steps) == (self.run_id, self.status, self.steps)
+        if self.ended is None or not same or saved.notes:
+            return False
+        self._saved = saved
+        for tables in (self._tables, self._power, self._state):
+            tables.clear()
+        self._tensors.clear()
+        self._incidents.clear()
+        return True
 
     @property
     def total_steps(self) -> int:
@@ -166,7 +183,7 @@ class LiveRun:
 
     @property
     def steps(self) -> int:
-        return len(self._tables["steps"]["step"])
+        return self._saved.steps if self._saved else len(self._tables["steps"]["step"])
 
     @property
     def message(self) -> str:
@@ -206,27 +223,31 @@ class LiveRun:
             self.ended, self.status = ended, ended.status
 
     def series(self, name: str, over: Axis = "step") -> Series:
+        if self._saved:
+            return self._saved.series(name, over)
         return signals.series(self, name, over)
 
     def column(self, table: str, name: str) -> Values:
         """All rows so far of a column of `runs.schema.TABLES`, shape (rows,), not copied."""
-        return self._tables[table][name].view
+        return self._saved.column(table, name) if self._saved else self._tables[table][name].view
 
     def power_devices(self) -> list[str]:
-        return list(self._power)
+        return self._saved.power_devices() if self._saved else list(self._power)
 
     def power_column(self, device: str, name: str) -> Values:
         """The readings of one device, shape (readings,), not copied."""
-        return self._power[device][name].view
+        return self._saved.power_column(device, name) if self._saved else self._power[device][name].view
 
     def state_devices(self) -> list[str]:
-        return list(self._state)
+        return self._saved.state_devices() if self._saved else list(self._state)
 
     def state_column(self, device: str, name: str) -> Values:
         """The readings of one device, shape (readings,), not copied."""
-        return self._state[device][name].view
+        return self._saved.state_column(device, name) if self._saved else self._state[device][name].view
 
     def events(self, kind: str | None = None) -> list[Incident]:
+        if self._saved:
+            return self._saved.events(kind)
         return [event for event in self._incidents if kind is None or event.kind == kind]
 
     def model(self) -> RecordedModel:
@@ -234,7 +255,7 @@ class LiveRun:
 
     def tensors(self) -> dict[str, TensorHistory]:
         """Per kind of tensor what has come so far; of a long run, each second row, or fourth ... (see LiveTensors)."""
-        return records(self._tensors)
+        return self._saved.tensors() if self._saved else records(self._tensors)
 
     def _start(self, started: RunStarted) -> None:
         self.started = started

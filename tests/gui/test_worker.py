@@ -92,7 +92,10 @@ def saved_steps(run: LiveRun) -> int:
         return len(saved.series("loss")[0])
 
 
-def test_that_a_run_arrives_whole_and_equal_to_its_file(qtbot: QtBot, session: Session) -> None:
+def test_that_a_run_arrives_whole_and_equal_to_its_file(
+    qtbot: QtBot, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_hand_over", lambda run: None)  # compared with what came over the pipe
     session.warm_up()
     qtbot.waitUntil(lambda: session._warm is not None and session._warm.ready)
     warm = session._warm
@@ -107,6 +110,17 @@ def test_that_a_run_arrives_whole_and_equal_to_its_file(qtbot: QtBot, session: S
                 np.testing.assert_array_equal(seen, kept)
         assert saved.run_id == run.run_id
     assert count(run) == 40
+
+
+def test_that_a_run_that_has_ended_is_read_from_its_file_and_gone_from_memory(qtbot: QtBot, session: Session) -> None:
+    with qtbot.waitSignal(session.idle):
+        session.start(config.load("digits-quick", [*QUICK, "record.tensors=true"]))
+    run = live(session)
+    qtbot.waitUntil(lambda: run._saved is not None)
+    assert not run._tensors
+    assert not run._tables
+    assert (run.status, run.steps, count(run)) == ("completed", 40, 40)
+    assert run.tensors()
 
 
 def test_that_runs_wait_for_those_before_them_whether_these_fail_or_not(qtbot: QtBot, session: Session) -> None:

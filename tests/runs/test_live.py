@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from precgui.config import RunConfig
-from precgui.events import PowerRead, RunEnded, RunStarted, StepDone
+from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun
+from precgui.runs.signals import SIGNALS
+from precgui.runs.tensors.overview import Overview
 from tests.runs.synthetic import live_run, synthetic_events
 
 
@@ -78,3 +84,55 @@ def test_that_a_step_costs_at_most_100_bytes() -> None:
 def test_that_the_end_is_kept() -> None:
     run = live_run([RunEnded(1.0, "failed", "out of memory", "Traceback")])
     assert (run.status, run.message, run.details) == ("failed", "out of memory", "Traceback")
+
+
+# A run that has ended is let go to its file --------------------------------------------------------------------
+
+
+def test_that_a_run_that_ended_reads_the_same_from_its_file(write: Callable[..., Path]) -> None:
+    run, before = live_run(synthetic_events()), live_run(synthetic_events())
+    assert run.hand_over(open_run(write()))
+    assert not any((run._tables, run._power, run._state, run._tensors, run._incidents))
+    for name in SIGNALS:
+        for over in ("step", "time_s"):
+            np.testing.assert_array_equal(np.array(run.series(name, over)), np.array(before.series(name, over)))
+    assert run.events() == before.events()
+    assert (run.steps, run.status, run.message) == (before.steps, before.status, before.message)
+    assert run.power_devices() == before.power_devices()
+    assert run.state_devices() == before.state_devices()
+    for device in before.state_devices():
+        values = run.state_column(device, "utilisation"), before.state_column(device, "utilisation")
+        np.testing.assert_array_equal(*values)
+
+
+@pytest.mark.parametrize("events", [synthetic_events()[:-1], synthetic_events(200)])
+def test_that_a_run_stays_in_memory_while_its_file_is_not_whole(
+    events: list[Event], write: Callable[..., Path]
+) -> None:
+    run = live_run(events)
+    with open_run(write()) as saved:
+        assert not run.hand_over(saved)
+    assert len(run.series("loss")[0]) == run.steps == len([event for event in events if isinstance(event, StepDone)])
+
+
+def test_that_a_damaged_file_is_not_taken_for_the_run(write: Callable[..., Path]) -> None:
+    path = write()
+    path.write_bytes(path.read_bytes()[:-20_000])
+    run = live_run(synthetic_events())
+    with open_run(path) as saved:
+        assert saved.notes
+        assert not run.hand_over(saved)
+
+
+def test_that_a_few_rows_of_tensors_take_little_memory() -> None:
+    """Zeroed arrays for a whole picture cost 12 MB a kind of 12 tensors as soon as the allocator uses memory again."""
+    overview = Overview()
+    for step in range(1, 21):
+        overview.add(
+            np.array([step]),
+            np.ones((1, 12, len(TENSOR_STATS)), np.float32),
+            np.ones((1, 12, EXPONENT_BINS), np.uint32),
+        )
+    held = sum(part.nbytes for part in overview._parts.values())
+    assert held < 1.2e6, f"{held} bytes for 20 rows"
+    assert len(overview.columns().steps) == 20

@@ -14,6 +14,7 @@ from precgui.events import EXPONENT_BINS, TENSOR_STATS
 MOST_COLUMNS = 480  # as many as the picture is wide
 MOST_HISTOGRAMS = 16_000  # held at once, 33 MB
 FEWEST_COLUMNS = 24
+_FIRST_COLUMNS = 16
 _COUNTS = ("zeros", "nan", "pos_inf", "neg_inf", "count")
 _CHANGED = len(_COUNTS)  # after them the sum of the shares that changed, and of how many rows
 _SUMS = [TENSOR_STATS.index(name) for name in _COUNTS]
@@ -144,7 +145,17 @@ class Overview:
     def _place(self, step: int) -> int:
         while (key := step // self.width) not in self._places and len(self._places) >= self._most:
             self._widen()
-        return self._places.setdefault(key, len(self._places))
+        place = self._places.setdefault(key, len(self._places))
+        if place >= len(self._parts["step"]):
+            self._grow()
+        return place
+
+    def _grow(self) -> None:
+        """Twice the columns: zeroed memory costs as much as used memory where the allocator has had it before."""
+        fresh = self._empty(min(max(2 * len(self._parts["step"]), _FIRST_COLUMNS), self._most))
+        for name, array in self._parts.items():
+            fresh[name][: len(array)] = array
+        self._parts = fresh
 
     @property
     def _most(self) -> int:
@@ -159,7 +170,7 @@ class Overview:
         self.width *= 2
         before, self._places = self._places, {}
         into = {place: self._places.setdefault(key // 2, len(self._places)) for key, place in before.items()}
-        self._parts = _moved(self._parts, into.items(), self._empty())
+        self._parts = _moved(self._parts, into.items(), self._empty(len(self._parts["step"])))
 
     def _make_room(self, tensors: int) -> None:
         """More tensors than there were: wider columns, and perhaps fewer of them."""
@@ -167,10 +178,12 @@ class Overview:
         self._tensors = tensors
         while len(self._places) > self._most:
             self._widen()
-        self._parts = _moved(self._parts, ((place, place) for place in self._places.values()), self._empty())
+        held = max(min(self._most, _FIRST_COLUMNS), len(self._places))
+        self._parts = _moved(self._parts, ((place, place) for place in self._places.values()), self._empty(held))
 
-    def _empty(self) -> dict[str, NDArray[Any]]:
-        most, tensors = max(self._most, len(self._places)), self._tensors
+    def _empty(self, most: int) -> dict[str, NDArray[Any]]:
+        """Arrays of `most` columns in which nothing has been added up."""
+        tensors = self._tensors
         return {
             "exponents": np.zeros((most, tensors, EXPONENT_BINS)),
             "sums": np.zeros((most, tensors, len(_COUNTS) + 2)),

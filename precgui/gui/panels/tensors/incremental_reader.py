@@ -22,7 +22,7 @@ class IncrementalReader:
 
     def __init__(self, run: Run, kind: str) -> None:
         self.run, self.kind = run, kind
-        self._overview = Overview()
+        self._overview, self._borrowed = Overview(), False  # of a live run, which adds up its rows itself
         self._read = np.zeros(0, bool)
         self._spoiled: list[int] = []
         self.total = 0
@@ -42,8 +42,10 @@ class IncrementalReader:
             return
         self.total = len(record)
         if record.overview is not None:
-            self._overview, self.total = record.overview, record.overview.rows
+            self._overview, self.total, self._borrowed = record.overview, record.overview.rows, True
             return
+        if self._borrowed:  # the run has ended, and its rows are in its file now
+            self._overview, self._borrowed = Overview(), False
         self._read[self._spoiled] = False
         self._spoiled.clear()
         self._read = np.concatenate((self._read[: self.total], np.zeros(max(self.total - len(self._read), 0), bool)))
