@@ -118,7 +118,7 @@ _RESERVED_STEPS = 4_000_000
 
 
 class LiveRun:
-    """A run fed by `extend`, at 88 bytes a step, until it has ended and `hand_over` lets go of its rows.
+    """A run fed by `extend`, at 96 bytes a step, until it has ended and `hand_over` lets go of its rows.
 
     Not thread-safe: belongs to the thread that shows it.
     """
