@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
 
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import pixmap
+from precgui.gui.widgets.plain_text import PlainLabel
 
 
 class CaveatLabel(QFrame):
@@ -16,8 +17,8 @@ class CaveatLabel(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "banner")
         self.setProperty("severity", "warning")
-        self._mark = QLabel(self)
-        self.text = QLabel(self)
+        self._mark = PlainLabel(self)
+        self.text = PlainLabel(self)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setWordWrap(True)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

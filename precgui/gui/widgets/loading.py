@@ -5,10 +5,12 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
+from precgui.gui.widgets.plain_text import PlainLabel
+
 
 def loading_label(title: str, parent: QWidget | None = None) -> QLabel:
     """A label "Loading TITLE..." for the middle of an empty page."""
-    label = QLabel(f"Loading {title}...", parent)
+    label = PlainLabel(f"Loading {title}...", parent)
     label.setProperty("kind", "muted")
     label.setTextFormat(Qt.TextFormat.PlainText)
     label.setAlignment(Qt.AlignmentFlag.AlignCenter)

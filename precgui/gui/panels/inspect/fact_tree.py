@@ -9,6 +9,7 @@ from PySide6.QtGui import QBrush, QColor, QFont, QGuiApplication, QKeySequence, 
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
 from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.facts import FactGroup, RunFact
 
 NAME_PX = 320
@@ -114,8 +115,8 @@ def _fill_all(parent: QTreeWidgetItem, facts: Sequence[RunFact]) -> None:
     for item, fact in zip(_children(parent), facts, strict=True):
         item.setText(1, fact.value)
         told = f"{fact.name}: {fact.value}" if fact.value else fact.name
-        item.setToolTip(1, told)
-        item.setToolTip(0, fact.hint or told)
+        item.setToolTip(1, plain_tip(told))
+        item.setToolTip(0, plain_tip(fact.hint or told))
         _fill_all(item, fact.facts)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.inspect.fact_tree import FactTree
 from precgui.gui.session import Session
 from precgui.gui.widgets.caveat import CaveatLabel
+from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import run_facts
@@ -47,7 +48,7 @@ class OverviewTab(QWidget):
         self.note.setAccessibleName("Your note on this run")
         line = QHBoxLayout()
         line.addWidget(self.search, 1)
-        label = QLabel("&Note", self)
+        label = PlainLabel("&Note", self)
         label.setBuddy(self.note)
         line.addWidget(label)
         line.addWidget(self.note, 2)

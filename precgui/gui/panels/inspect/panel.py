@@ -17,6 +17,7 @@ from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.loading import loading_label
+from precgui.gui.widgets.plain_text import plain_tip
 
 _EMPTY = "Open a run or start one: its settings, results, environment, tensors and notes stand here."
 
@@ -144,7 +145,7 @@ class InspectPanel(Pages):
     def _follow_session(self) -> None:
         key, tab = self._session.inspected
         self.run_choice.setCurrentIndex(self.run_choice.findData(key))
-        self.run_choice.setToolTip(self.run_choice.currentText())
+        self.run_choice.setToolTip(plain_tip(self.run_choice.currentText()))
         self._enable_tabs()
         wanted = next((index for index, spec in enumerate(TABS) if spec.id == tab), self.tabs.currentIndex())
         if self.tabs.isTabEnabled(wanted) and wanted != self.tabs.currentIndex():
