@@ -18,6 +18,7 @@ from precgui.config import RunConfig
 from precgui.events import Event, RunEnded
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import repair
+from precgui.spawn import ChildProcess
 
 POLL_S = 0.1
 KILL_AFTER_S = 3.0  # after a stop; the child gives up a step that does not end in `child.GRACE_S`
@@ -28,11 +29,10 @@ def run_in_process(
     config: RunConfig, path: Path, emit: Callable[[Event], None], stopped: Callable[[], bool]
 ) -> RunEnded:
     """Train in a new process until it has ended; its events go to `emit`. Returns how it ended, also when it died."""
-    context = multiprocessing.get_context("spawn")
-    near, far = context.Pipe(duplex=True)
+    near, far = multiprocessing.Pipe(duplex=True)
     handle, last_words = tempfile.mkstemp(prefix="precgui-", suffix=".log")
     with os.fdopen(handle, "rb") as words:
-        process = context.Process(target=child.main, args=(far, last_words), daemon=False)
+        process = ChildProcess(target=child.main, args=(far, last_words), daemon=False)
         process.start()
         far.close()  # the end of the process is then the end of the pipe
         arguments = {"config": config.model_dump(), "path": str(path), "run_id": uuid.uuid4().hex}
@@ -48,7 +48,7 @@ def run_in_process(
 
 
 def _relay(
-    pipe: Connection, process: multiprocessing.process.BaseProcess, emit: Callable[[Event], None],
+    pipe: Connection, process: ChildProcess, emit: Callable[[Event], None],
     stopped: Callable[[], bool],
 ) -> RunEnded | None:  # fmt: skip
     ended: RunEnded | None = None
