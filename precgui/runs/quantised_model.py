@@ -43,7 +43,8 @@ class LayerError:
 class IntegerModel:
     """The forms that were compared, the integers last, and the layers, the worst first.
 
-    `file` is where the model was saved and still is, `kept` whether it was saved.
+    `arithmetic` is the sentence that says what multiplied the integers, empty in files of older versions; `file` is
+    where the model was saved and still is, `kept` whether it was saved.
     """
 
     models: tuple[MeasuredModel, ...]
@@ -53,6 +54,7 @@ class IntegerModel:
     samples: int
     threads: int
     native_layers: int
+    arithmetic: str
     kept: bool
     file: Path | None
 
@@ -75,6 +77,7 @@ def integer_model(run: Run) -> IntegerModel | None:
         _whole(facts.get("evaluated_samples")),
         _whole(facts.get("threads")),
         _whole(facts.get("native_layers")),
+        str(facts.get("arithmetic", "")),
         isinstance(named, str),
         _found(named, run.path) if isinstance(named, str) else None,
     )

@@ -12,7 +12,7 @@ from torch import nn
 
 from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
-from precgui.engine.qat.integer_layers import kernels
+from precgui.engine.qat.onednn import integer_kernels
 from precgui.engine.qat.pt2e import graph as graphs
 from precgui.engine.qat.pt2e.layer_errors import layer_errors
 from precgui.engine.qat.pt2e.lowering import Lowered
@@ -55,7 +55,7 @@ def test_that_a_convolutional_model_keeps_what_training_promised_on_integers(rec
     assert max(layer["output_error"] for layer in facts["layers"].values()) < 0.05
     assert facts["bytes"]["integer"] < 0.7 * facts["bytes"]["fp32"]
     assert {"fp32", "bf16", "integer"} == facts["latency_s"]["64"].keys()
-    assert facts["native_layers"] == (3 if kernels() else 0)
+    assert facts["native_layers"] == (3 if integer_kernels() == "exact" else 0)
     told = [event.message for event in events if isinstance(event, Incident)]
     assert "by torchao" in told[0]
     assert "100.0% in int8, modules left out in fp32 (emulated)" in told[1]
@@ -105,7 +105,7 @@ def test_that_the_size_of_a_batch_does_not_matter_to_a_lowered_graph() -> None:
         lowered = Lowered(graphs.convert(graph), tokens, (1, 4))
         whole = lowered(tokens)
         torch.testing.assert_close(torch.cat([lowered(one[None]) for one in tokens]), whole)
-    assert lowered.native == (2 if kernels() else 0), "linear layers of three dimensions, too"
+    assert lowered.native == (2 if integer_kernels() == "exact" else 0), "linear layers of three dimensions, too"
 
 
 def test_that_a_saved_state_comes_back_and_a_foreign_one_is_refused() -> None:

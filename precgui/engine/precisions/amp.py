@@ -13,6 +13,7 @@ from precgui.engine.census import ATTENTION
 from precgui.engine.certificate import slowdown
 from precgui.engine.emulation.fp16_on_cpu import Fp16ProductMode
 from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
+from precgui.engine.emulation.lstm_kernel import run_without_lstm_kernel
 from precgui.engine.emulation.operands import TorchCast
 from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.precisions import fp32_modules
@@ -41,7 +42,13 @@ class BF16Amp(Autocast):
 
     def _convert(self, model: nn.Module) -> nn.Module:
         self.notes += slow_bf16(self.device)
-        return super()._convert(model)
+        model = super()._convert(model)
+        left_out = fp32_modules.members(self.fp32_modules)
+        if self.device.type == "cpu" and run_without_lstm_kernel(m for m in model.modules() if m not in left_out):
+            self.notes.append(
+                "oneDNN has no BF16 LSTM kernel for this processor: torch multiplies in BF16 and keeps the state in FP32"
+            )
+        return model
 
 
 class FP16Amp(Autocast):

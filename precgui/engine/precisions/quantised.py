@@ -15,8 +15,8 @@ from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
 from precgui.engine.qat import saved_model
 from precgui.engine.qat.conversion import Converted
-from precgui.engine.qat.integer_layers import kernels
 from precgui.engine.qat.measure import evaluate, measure, sentences, sizes, some_batches
+from precgui.engine.qat.onednn import arithmetic_note
 from precgui.engine.tasks import Batch, Task
 
 
@@ -61,9 +61,9 @@ class Quantised(Precision):
         converted = self.converted(model, task, batches)
         facts = measure(converted, fake, task, batches, sizes(self.config.data.batch_size, batches), stopped)
         facts["backend"] = self.config.quantised_by
+        facts["arithmetic"] = arithmetic_note(self.bits(), converted.native)
         told = sentences(facts, task.metric) if "integer" in facts["evaluation"] else []
-        if not kernels():
-            told.append("this processor has no integer kernels in torch: the integers were multiplied in FP32")
+        told.append(facts["arithmetic"])
         if self.qat.save_to:
             told.append(self._save(converted, facts))
         yield {"quantised": facts}, told

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.qat.layers import Quantizer
+from precgui.engine.qat.onednn import integer_kernels
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,15 +72,11 @@ def unpack(packed: Tensor, bits: int, shape: tuple[int, ...]) -> Tensor:
     return signed.to(torch.int8)
 
 
-def kernels() -> bool:
-    """Whether torch brings integer kernels for this processor (oneDNN on x86)."""
-    return torch.backends.mkldnn.is_available() and torch.cpu._is_avx2_supported()
-
-
 class Integer(nn.Module):
     """A linear or convolutional layer on integers: [.., inputs] or [batch, channels, ...] in FP32, result in FP32.
 
-    With `native` the product runs on oneDNN's integer kernels, else on the same integers held in FP32.
+    With `native` the product runs on oneDNN's integer kernels, else (kernels missing, or not exact for weights of so
+    many bits) on the same integers held in FP32.
     """
 
     packed: Tensor
@@ -100,7 +97,7 @@ class Integer(nn.Module):
         self.register_buffer("input_zero", torch.zeros((), dtype=torch.int32))
         self.geometry = _geometry(layer)
         two_dimensional = self.geometry is None or (len(self.shape) == 4 and not isinstance(self.geometry[1], str))
-        self.native = kernels() and two_dimensional and self.input_bits == 8
+        self.native = two_dimensional and self.input_bits == 8 and integer_kernels(bits) == "exact"
         self._ready: tuple[Any, ...] | None = None
 
     @classmethod

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from precgui.engine.casting import cast_floats
+from precgui.engine.emulation.lstm_kernel import run_without_lstm_kernel
 from precgui.engine.qat.conversion import Converted
 from precgui.engine.tasks import Batch, Task
 from precgui.events import Metric
@@ -96,6 +97,8 @@ def evaluate(model: nn.Module, task: Task, batches: Sequence[Batch], device: tor
 
 
 def _autocast(model: nn.Module) -> Callable[[Any], Any]:
+    run_without_lstm_kernel(model.modules())
+
     def run(inputs: Any) -> Any:
         with torch.autocast("cpu", torch.bfloat16):
             return model(inputs)

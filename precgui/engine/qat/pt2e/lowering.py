@@ -10,6 +10,8 @@ from torch._inductor.constant_folding import constant_fold
 from torch._inductor.fx_passes.freezing_patterns import freezing_passes
 from torch.utils import _pytree as pytree
 
+from precgui.engine.qat.onednn import integer_kernels
+
 _ATEN = torch.ops.aten
 _INTEGER_KERNELS = ("onednn.qlinear", "onednn.qconv")
 
@@ -18,8 +20,11 @@ def lower(converted: fx.GraphModule, inputs: Any) -> fx.GraphModule:
     """The graph for inputs of this very shape, with products on oneDNN's integer kernels.
 
     As `lower_pt2e_quantized_to_x86` of torchao 0.18, and with `reshape` for `view`: only so torch's patterns find the
-    linear layers of inputs with more than two dimensions.
+    linear layers of inputs with more than two dimensions. Where those kernels are missing or their sums are not exact
+    (no VNNI), the graph stays as it is, with products in FP32 of the same integers.
     """
+    if integer_kernels() != "exact":
+        return converted
     composite = {op: made for op, made in torch.export.default_decompositions().items() if _is_composite(op)}
     lowered = torch.export.export(converted, (inputs,), strict=True).run_decompositions(composite).module()
     for node in list(lowered.graph.nodes):

@@ -248,10 +248,11 @@ def _worst(layer: LayerError) -> float:
 def _how(model: IntegerModel) -> str:
     threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
     by = "torchao (PT2E)" if model.backend == "torchao" else "precgui"
+    arithmetic = model.arithmetic or f"{model.native_layers} of {len(model.layers)} layers on integer kernels"
     return (
         f"Measured on the CPU with {threads}, {model.samples} validation samples; best latencies of paired rounds, in "
-        f"brackets over that of the integers. Converted by {by}; {model.native_layers} of {len(model.layers)} layers "
-        "on integer kernels. Errors are relative, in the L2 norm; the bar compares with the largest."
+        f"brackets over that of the integers. Converted by {by}; {arithmetic}. Errors are relative, in the L2 norm; the "
+        "bar compares with the largest."
     )
 
 

@@ -1,0 +1,88 @@
+"""Processors with fewer instructions than this one: the same numbers, and a note where something else ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from precgui.engine.emulation import lstm_kernel
+from precgui.engine.qat import integer_layers, onednn
+
+on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the variables take instructions from x86 only")
+
+
+def without_vnni(code: str) -> list[str]:
+    """The lines that a program prints in a process whose oneDNN and torch use AVX2 and no more."""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)
+    return done.stdout.splitlines()
+
+
+def test_that_integer_kernels_are_asked_by_numerics_and_said_in_a_note() -> None:
+    kinds = {bits: onednn.integer_kernels(bits) for bits in (8, 4, 2, 1)}
+    assert set(kinds.values()) <= {"exact", "saturating", "missing"}
+    assert "saturating" not in (kinds[4], kinds[2], kinds[1]), "their products fit into 16 bits"
+    layer = integer_layers.Integer(nn.Linear(4, 4), 8, 8, scales=1, bias=False)
+    assert layer.native == (kinds[8] == "exact")
+    note = onednn.arithmetic_note({"a": (8, 8), "b": (8, 8)}, 2)
+    assert note.startswith("all 2 layers multiply on oneDNN's integer kernels")
+
+
+@on_x86
+def test_that_products_without_vnni_are_exact_and_said_to_be_in_fp32() -> None:
+    """The sum of 64 products 255 x 127, of which sums clamped to 16 bits leave a half."""
+    numbers, note = without_vnni(
+        "import torch; from torch import nn; from precgui.engine.qat import integer_layers as il, onednn;"
+        "layer = il.Integer(nn.Linear(64, 1), 8, 8, scales=1, bias=False);"
+        "layer.packed = il.pack(torch.full((1, 64), 127.0), 8); layer.scales.fill_(1.0);"
+        "print(float(layer(torch.full((1, 64), 255.0))), onednn.integer_kernels(8), onednn.integer_kernels(4));"
+        "print(onednn.arithmetic_note({'a': (8, 8)}, int(layer.native)))"
+    )
+    assert numbers == "2072640.0 saturating exact"
+    assert "0 of 1 layers" in note
+    assert "clamps sums of 8-bit integers to 16 bits" in note
+    assert note.endswith("1 multiply the same integers in FP32")
+
+
+def _trained_once(layer: nn.LSTM, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result, _ = layer(value)
+    layer.zero_grad()
+    result.float().square().sum().backward()
+    assert layer.weight_ih_l0.grad is not None
+    return result.float().detach(), layer.weight_ih_l0.grad.clone()
+
+
+def test_that_an_lstm_without_kernel_multiplies_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(4)
+    layer, value = nn.LSTM(32, 32), torch.randn(5, 3, 32)
+    exact = layer(value)[0].detach()
+    monkeypatch.setattr(lstm_kernel, "has_lstm_kernel", lambda: False)
+    assert lstm_kernel.run_without_lstm_kernel([layer, nn.Linear(2, 2)]) == 1
+    torch.testing.assert_close(layer(value)[0].detach(), exact, rtol=0, atol=0, msg="without autocast it is as it was")
+    result, gradient = _trained_once(layer, value)
+    error = float((result - exact).norm() / exact.norm())
+    assert 3e-4 < error < 1e-2, "the error of BF16"
+    assert bool(gradient.isfinite().all())
+    assert torch._C._get_mkldnn_enabled()
+
+
+@on_x86
+def test_that_bf16_amp_trains_an_lstm_without_avx512() -> None:
+    lines = without_vnni(
+        "import warnings; warnings.simplefilter('ignore');"
+        "from precgui import config; from precgui.engine.train import train; from precgui.events import Incident;"
+        "settings = ['device=cpu', 'threads=1', 'task=text', 'model.name=lstm', 'precision=bf16-amp',"
+        "'train.max_steps=1', 'data.batch_size=2', 'data.sequence_length=8', 'record.tensors=false'];"
+        "events = []; train(config.load('digits-quick', settings), events.append, lambda: False);"
+        "[print(event.message) for event in events if isinstance(event, Incident)]"
+    )
+    assert any("no BF16 LSTM kernel for this processor" in line for line in lines)
+    assert any("in bf16" in line for line in lines), "and the census sees BF16 products"
