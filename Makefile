@@ -9,11 +9,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 QUIET := $(if $(CI),-qq)
 SCREEN := offscreen $(if $(DISPLAY),x11) $(if $(WAYLAND_DISPLAY),wayland)
 
+# What runs differently on x86 processors that have AVX2 and no more: matrix products, integers, compiled rounding.
+AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
+NUMERIC := tests/formats tests/engine/test_instruction_sets.py $(filter-out %_script.py %_compile.py, \
+	$(wildcard tests/engine/test_precision*.py tests/engine/test_qat*.py tests/engine/test_quantize*.py))
+
 .DEFAULT_GOAL := help
-.PHONY: help run test gpu check format bench constraints digits screenshots wheel clean
+.PHONY: help run test test-avx2 gpu check format bench constraints digits screenshots wheel clean
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 run: $(READY) ## start the application
 	@packaging/system-libraries.sh $(SCREEN)
@@ -25,6 +30,9 @@ test: $(READY) ## run all tests
 
 gpu: ## measure all that only an NVIDIA GPU can show, in 8 minutes, into GPU_OUT or gpu-report/
 	@$(if $(wildcard $(READY)),$(BIN)/python,python3) benchmarks/gpu_report.py $(ARGS)
+
+test-avx2: $(READY) ## run the numeric tests as on a processor without AVX-512 and VNNI
+	@$(AVX2) $(BIN)/pytest $(NUMERIC) $(ARGS)
 
 check: $(READY) ## style, types and layers
 	$(BIN)/ruff check .

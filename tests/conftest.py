@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,10 @@ from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if "ATEN_CPU_CAPABILITY" in os.environ:  # torch 2.15 would take code compiled for other vectors from its cache: garbage
+    _USER = getpass.getuser()
+    _CODE = Path(tempfile.gettempdir()) / f"torchinductor_{_USER}_{os.environ['ATEN_CPU_CAPABILITY']}"
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_CODE))
 
 # The same examples everywhere and however long they take: a test must not fail because the machine is busy.
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

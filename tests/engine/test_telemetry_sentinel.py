@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from precgui.config import RecordConfig
+from precgui.engine.telemetry import nonfinite
 from precgui.engine.telemetry.module_hooks import Outputs
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
-from precgui.engine.telemetry.recorder import nonfinite
 from precgui.events import Event, TensorStats
 from precgui.record.hooks import LoopWatch
 

@@ -46,7 +46,7 @@ class BF16Amp(Autocast):
         left_out = fp32_modules.members(self.fp32_modules)
         if self.device.type == "cpu" and run_without_lstm_kernel(m for m in model.modules() if m not in left_out):
             self.notes.append(
-                "oneDNN has no BF16 LSTM kernel for this processor: torch multiplies in BF16 and keeps the state in FP32"
+                "oneDNN has no BF16 LSTM kernel for this processor: torch multiplies in BF16, with a state in FP32"
             )
         return model
 

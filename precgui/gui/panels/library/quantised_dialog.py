@@ -251,8 +251,8 @@ def _how(model: IntegerModel) -> str:
     arithmetic = model.arithmetic or f"{model.native_layers} of {len(model.layers)} layers on integer kernels"
     return (
         f"Measured on the CPU with {threads}, {model.samples} validation samples; best latencies of paired rounds, in "
-        f"brackets over that of the integers. Converted by {by}; {arithmetic}. Errors are relative, in the L2 norm; the "
-        "bar compares with the largest."
+        f"brackets over that of the integers. Converted by {by}; {arithmetic}. Errors are relative, in the L2 norm; "
+        "the bar compares with the largest."
     )
 
 
