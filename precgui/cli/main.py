@@ -29,6 +29,7 @@ COMMANDS = {
     "whatif": "precgui.cli.whatif",
     "evaluate": "precgui.cli.evaluate",
     "diagnose": "precgui.cli.diagnose",
+    "check": "precgui.cli.check",
 }
 
 

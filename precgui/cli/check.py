@@ -1,0 +1,54 @@
+"""`precgui check`: mistakes in mixed precision that the text of a training script shows. The script is never run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from precgui.cli.parser import UserError
+
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `check` to the command line."""
+    parser = subparsers.add_parser(
+        "check",
+        help="look for mistakes in mixed precision in training scripts, without running them",
+        epilog="Exit code: 0 nothing found (infos do not count), 1 errors or warnings, 2 the command is not "
+        "understood.",
+    )
+    parser.add_argument("scripts", nargs="+", type=Path, metavar="SCRIPT.py", help="Python files")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check each script and report. Returns 1 for errors and warnings. Raises UserError for what cannot be read."""
+    from precgui.lint.check import ScriptError, check_file
+
+    try:
+        told = [(path, check_file(path)) for path in args.scripts]
+    except ScriptError as error:
+        raise UserError(str(error)) from None
+    if args.json:
+        documents = [{"script": str(path), "findings": [asdict(each) for each in found]} for path, found in told]
+        print(json.dumps(documents[0] if len(documents) == 1 else {"scripts": documents}, ensure_ascii=False))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for path, found in told:
+            if not found:
+                console.print(f"{escape(str(path))}: nothing found")
+            for each in found:
+                colour = _COLOURS[each.severity]
+                console.print(
+                    f"{escape(str(path))}:{each.line}: [{colour}]{each.severity}[/] {escape(each.title)} ({each.rule})"
+                )
+                console.print(f"    Fix: {escape(each.fix)}")
+    return 1 if any(each.severity != "info" for _, found in told for each in found) else 0

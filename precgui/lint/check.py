@@ -1,0 +1,59 @@
+"""All rules on one script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from precgui.events import Severity
+from precgui.lint import dtype_rules, scaler_rules
+from precgui.lint.source import Source
+
+_MOST_BYTES = 4 << 20
+
+
+class ScriptError(ValueError):
+    """The script cannot be read: one sentence with the cure."""
+
+
+@dataclass(frozen=True)
+class ScriptFinding:
+    """One mistake. `line` counts from 1."""
+
+    rule: str
+    line: int
+    severity: Severity
+    title: str
+    fix: str
+
+
+LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]]]] = {
+    **scaler_rules.RULES,
+    **dtype_rules.RULES,
+}
+
+
+def check(text: str) -> list[ScriptFinding]:
+    """The findings in the text of a script, in the order of its lines. Raises ScriptError for what is no Python."""
+    try:
+        source = Source(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        raise ScriptError(f"is no Python that can be parsed{f' (line {line})' if line else ''}") from None
+    found = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
+    return sorted(dict.fromkeys(found), key=lambda each: (each.line, each.rule))
+
+
+def check_file(path: Path) -> list[ScriptFinding]:
+    """As `check`, of a file. Raises ScriptError, a sentence that names the file."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ScriptError(f"{path} has more than 4 MB; choose a training script.")
+        return check(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise ScriptError(f"{path} cannot be read: {reason}.") from None
+    except ScriptError as error:
+        told = str(error)
+        raise ScriptError(told if told.startswith(str(path)) else f"{path} {told}; choose a training script.") from None
