@@ -18,6 +18,7 @@ from rich.table import Table
 
 from precgui.cli.parser import UserError
 from precgui.events import Metric
+from precgui.runs.caveats import marked
 
 if TYPE_CHECKING:
     from precgui.runs.compare import Compared, RunComparison
@@ -116,10 +117,10 @@ _ROWS: _Rows = (
     ("train loss", lambda run: "not finite" if run.train_loss is None and run.steps else _number(run.train_loss)),
     ("validation loss", lambda run: _number(run.val_loss)),
     ("time", lambda run: _number(run.time_s, ".1f", " s")),
-    ("median step", lambda run: _number(run.step_s_median, ".3f", " ms", 1e3)),
+    ("median step", lambda run: _number(run.step_s_median, ".3f", " ms" + marked(run.arithmetic), 1e3)),
     ("samples per second", lambda run: _number(run.samples_per_s, ".0f")),
-    ("speed-up", lambda run: _number(run.speedup, ".2f", "x" + " (emulated)" * run.emulated)),
-    ("memory peak", lambda run: _number(run.memory_peak_bytes, ".1f", " MiB", 2**-20)),
+    ("speed-up", lambda run: _number(run.speedup, ".2f", "x" + marked(run.arithmetic))),
+    ("memory peak", lambda run: _number(run.memory_peak_bytes, ".1f", " MiB" + " (emulated)" * run.emulated, 2**-20)),
     ("memory against baseline", lambda run: _number(run.memory_ratio, ".2f", "x")),
     ("energy", lambda run: _number(run.energy_j, ".1f", " J")),
     ("tensor cores busy", lambda run: _number(run.tensor_use, ".1f", " %", 1e2)),

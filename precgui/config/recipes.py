@@ -8,7 +8,7 @@ from precgui.config.tree import RunConfig
 
 _QUICK = RunConfig()
 RECIPES: dict[str, tuple[str, RunConfig]] = {
-    "digits-quick": ("Bundled digits, small CNN, seconds on a laptop.", _QUICK),
+    "digits-quick": ("Bundled digits, small CNN.", _QUICK),
     "digits-adamw": (
         "The same with AdamW, to see how an adaptive optimiser takes the format.",
         RunConfig(optimizer=OptimizerConfig(name="adamw", lr=2e-3, weight_decay=0.01)),
@@ -21,11 +21,11 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "digits-long": (
-        "Medium CNN for some minutes, long enough to watch, zoom and compare.",
+        "Medium CNN, long enough to watch, zoom and compare.",
         RunConfig(model=ModelConfig(size="medium"), train=TrainConfig(epochs=100)),
     ),
     "gpt-quick": (
-        "Small GPT on the source of Python's own library, under a minute on a laptop.",
+        "Small GPT on the source of Python's own library.",
         RunConfig(
             task="text",
             data=DataConfig(batch_size=16),
@@ -44,7 +44,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "segmentation-quick": (
-        "U-Net on scenes of digits, a minute on a laptop.",
+        "U-Net on scenes of digits.",
         RunConfig(
             task="segmentation",
             data=DataConfig(batch_size=16),
@@ -53,7 +53,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "detection-quick": (
-        "FCOS of torchvision on scenes of digits, some minutes on a laptop.",
+        "FCOS of torchvision on scenes of digits.",
         RunConfig(
             task="detection",
             data=DataConfig(batch_size=16),
@@ -70,7 +70,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "gan-quick": (
-        "A GAN on the bundled digits, under a minute on a laptop.",
+        "A GAN on the bundled digits.",
         RunConfig(
             task="gan",
             train=TrainConfig(epochs=100),
@@ -78,7 +78,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "cartpole-quick": (
-        "Reinforcement learning on a cart with a pole, under a minute on a laptop.",
+        "Reinforcement learning on a cart with a pole.",
         RunConfig(
             task="cartpole",
             data=DataConfig(batch_size=16),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from precgui.events import Severity
 from precgui.runs.run import Run
@@ -30,3 +33,31 @@ class Problem:
     message: str
     details: str = ""
     severity: Severity = "error"
+
+
+def usual_colour(run_id: str) -> int:
+    """The pair of colour and dash that a run asks for, the same in every session: one of COLOURS x DASHES."""
+    return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:4]) % (COLOURS * DASHES)
+
+
+def distinct_name(title: str, created: str, taken: Collection[str]) -> str:
+    """The title, followed by the time of creation, or else a number, where another open run has it already."""
+    if title not in taken:
+        return title
+    try:
+        timed = f"{title} {datetime.fromisoformat(created).astimezone():%H:%M:%S}"
+    except ValueError:
+        timed = title
+    numbered = (f"{timed} ({number})" for number in range(2, len(taken) + 3))
+    return timed if timed not in taken else next(name for name in numbered if name not in taken)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """The names without the words that all of them begin with: what is left tells them apart."""
+    words = [name.split(" ") for name in names]
+    if len(set(names)) < 2:
+        return list(names)
+    common = 0
+    while all(len(each) > common + 1 for each in words) and len({each[common] for each in words}) == 1:
+        common += 1
+    return [" ".join(each[common:]) for each in words]

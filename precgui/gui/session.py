@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui import paths
 from precgui.config import RunConfig
-from precgui.gui.open_runs import COLOURS, DASHES, OpenRun, Problem
+from precgui.gui.open_runs import COLOURS, DASHES, OpenRun, Problem, distinct_name, usual_colour
 from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.workers.background import Background
 from precgui.gui.workers.child_process import RunThread
@@ -20,6 +21,7 @@ from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.library import new_run_path
 from precgui.runs.live import LiveRun
 from precgui.runs.run import Run
+from precgui.runs.step_times import keep_step_time
 from precgui.runs.tensorboard.imported_run import ImportedRun
 
 DRAIN_MS = 33
@@ -93,6 +95,9 @@ class Session(QObject):
             self.notice.emit(Problem(f"{run.path.name}: {note}", severity="warning"))
         if run.status == "running":
             self._follower.start()
+        elif isinstance(run, SavedRun):
+            with contextlib.suppress(OSError):
+                keep_step_time(run)
         return self._add(run)
 
     def _follow(self) -> None:
@@ -169,6 +174,18 @@ class Session(QObject):
         if self._thread is not None and key in (None, self.active_key):
             self._thread.stop()
 
+    def stop_all(self) -> None:
+        """Stop the active run and forget the queue."""
+        self.queue.clear()
+        self.stop()
+        self.queue_changed.emit()
+
+    def move_in_queue(self, index: int, to: int) -> None:
+        """Give a waiting run another place in the queue; a place that is not there leaves it where it is."""
+        if 0 <= index < len(self.queue) and 0 <= to < len(self.queue):
+            self.queue.insert(to, self.queue.pop(index))
+            self.queue_changed.emit()
+
     @property
     def is_training(self) -> bool:
         return self._thread is not None
@@ -196,17 +213,23 @@ class Session(QObject):
         self._finish_shutdown()
 
     def _add(self, run: Run) -> str:
-        index = next(i for i in range(len(self.runs) + 1) if i not in self._indices())
         key = run.run_id
         while key in self.runs:  # the same run from a copied file
             key += "'"
-        self.runs[key] = OpenRun(key, run, run.title, index % COLOURS, index % DASHES)
+        index = self._free_index(usual_colour(run.run_id))
+        name = distinct_name(run.title, run.created, {opened.name for opened in self.runs.values()})
+        self.runs[key] = OpenRun(key, run, name, index % COLOURS, index % DASHES)
         self.run_added.emit(key)
         return key
 
-    def _indices(self) -> set[int]:
-        pairs = {(index % COLOURS, index % DASHES): index for index in range(COLOURS * DASHES)}
-        return {pairs[r.colour_index, r.dash_index] for r in self.runs.values()}
+    def _free_index(self, wanted: int) -> int:
+        """The pair of colour and dash nearest to the wanted one whose colour, or else which itself, nobody has."""
+        colours = {opened.colour_index for opened in self.runs.values()}
+        pairs = {(opened.colour_index, opened.dash_index) for opened in self.runs.values()}
+        ring = [(wanted + step) % (COLOURS * DASHES) for step in range(COLOURS * DASHES)]
+        by_colour = (index for index in ring if index % COLOURS not in colours)
+        by_pair = (index for index in ring if (index % COLOURS, index % DASHES) not in pairs)
+        return next(by_colour, next(by_pair, wanted))
 
     def _next(self) -> None:
         if self._thread is not None or not self.queue:
@@ -259,6 +282,8 @@ class Session(QObject):
         assert isinstance(run, LiveRun)
         if run.status == "failed":
             self.notice.emit(Problem(f"{self.runs[key].name} failed: {run.message}", run.details))
+        with contextlib.suppress(OSError):  # an estimate for later runs, no more
+            keep_step_time(run)
         self._hand_over(run)
         self.run_changed.emit(key)
         self.folder_changed.emit()

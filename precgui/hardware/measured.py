@@ -61,6 +61,12 @@ def best_tops(result: Mapping[str, Any]) -> dict[str, float]:
     return best
 
 
+def noise_of(result: Mapping[str, Any], fmt: str) -> float:
+    """The relative spread of the best rate of a format; 0 where it was not measured or keeps none."""
+    rows = [row for row in result["gemm"] if row["format"] == fmt and row.get("tops") is not None]
+    return max(rows, key=lambda row: row["tops"]).get("spread") or 0.0 if rows else 0.0
+
+
 def copy_gb_s(result: Mapping[str, Any] | None) -> float | None:
     """The measured copy bandwidth, None where it was not measured or torch refused."""
     copied = result.get("copy") if result else None
@@ -98,5 +104,5 @@ def remarks(row: Mapping[str, Any]) -> str:
     """Remarks on one figure: its note, its noise, clock limits."""
     reasons = ", ".join(row.get("reasons") or [])
     spread = row.get("spread") or 0.0
-    noisy = f"noisy by {spread:.0%}: other programs ran" if spread > NOISY else ""
+    noisy = f"noisy by {spread:.0%}: the device was shared" if spread > NOISY else ""
     return "; ".join(part for part in (row["note"], noisy, reasons and f"clock held by {reasons}") if part)

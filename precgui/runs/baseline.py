@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
+from precgui.runs.comparable import why_not_comparable
 from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.run import Run
 from precgui.runs.signals import Axis, Series
@@ -31,7 +32,7 @@ class BaselineComparison:
 
     `loss_mean` is the mean of the loss over the last `window` steps. `loss_gap` is that mean less the baseline's at
     the same step, for the steps that both have and at which the baseline is finite. Where the loss is NaN or Inf, both
-    are so too; the means after it leave it out.
+    are so too; the means after it leave it out. Where the runs do not do the same work there is no `loss_gap`.
     """
 
     def __init__(self, run: Run, baseline: Run, window: int) -> None:
@@ -46,6 +47,8 @@ class BaselineComparison:
         return self._run.series(name, over)
 
     def _gap(self, over: Axis) -> Series:
+        if why_not_comparable(self._run.config, self._baseline.config):
+            return np.empty(0), np.empty(0)
         step, loss = self._run.series("loss")
         base_step, base_loss = self._baseline.series("loss")
         own, other = _common(step, base_step)

@@ -17,6 +17,11 @@ SPEED_CAVEAT = "Its speed says nothing about hardware that has the format."
 MEMORY_CAVEAT = "Emulation keeps extra copies of tensors, so its memory says nothing about hardware with the format."
 
 
+def marked(arithmetic: Arithmetic) -> str:
+    """What follows a speed in brackets; nothing where the hardware has the format."""
+    return f" ({WORDS[arithmetic]})" if WORDS[arithmetic] else ""
+
+
 @dataclass(frozen=True)
 class ArithmeticFact:
     """How the products of a run were computed, and the sentences of the record that say so."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from precgui.runs.caveats import Arithmetic, arithmetic_of
+from precgui.runs.comparable import why_not_comparable
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.event_file import NAME_PART
@@ -23,8 +25,10 @@ class Compared:
     `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less.
     `tensor_use`: share of the time in which tensor cores worked, None where the hardware does not tell.
     `accuracy_delta`: value less that of the baseline, in terms of `metric`, which says which way is better; None where
-    the baseline has another metric. `emulated`: the arithmetic was imitated, so its speed says
-    nothing about hardware that has the format.
+    the baseline has another metric. `emulated`: the arithmetic was imitated, so its speed and memory say
+    nothing about hardware that has the format. `arithmetic` is `native`, `emulated`, or `slow` where the device
+    computes the format more slowly than FP32, and `caveat` says why. `withheld` says why there are no ratios and no
+    difference: the work is another one than the baseline's; empty where it is the same.
     """
 
     run: str
@@ -50,6 +54,9 @@ class Compared:
     energy_ratio: float | None
     accuracy_delta: float | None
     emulated: bool
+    arithmetic: Arithmetic
+    caveat: str
+    withheld: str
 
 
 @dataclass(frozen=True)
@@ -91,18 +98,20 @@ def compare(runs: Sequence[Run], baseline: str | None = None) -> RunComparison:
     called = names(runs)
     at = _baseline_index(runs, called, baseline)
     figures = [_figures(run) for run in runs]
-    rows = [_compared(name, run, own, figures[at]) for name, run, own in zip(called, runs, figures, strict=True)]
+    base = runs[at], figures[at]
+    rows = [_compared(name, run, own, *base) for name, run, own in zip(called, runs, figures, strict=True)]
     return RunComparison(called[at], tuple(rows), _notes(rows))
 
 
 def _notes(rows: Sequence[Compared]) -> tuple[str, ...]:
+    notes = [f"{row.run} has no ratios and no difference: it is of {row.withheld}" for row in rows if row.withheld]
     titles = list(dict.fromkeys(row.metric["title"] for row in rows))
-    if len(titles) < 2:
-        return ()
-    return (
-        f"the runs have different metrics ({', '.join(titles)}): "
-        "differences are given to runs with the metric of the baseline only",
-    )
+    if len(titles) > 1:
+        notes.append(
+            f"the runs have different metrics ({', '.join(titles)}): "
+            "differences are given to runs with the metric of the baseline only"
+        )
+    return tuple(notes)
 
 
 def _baseline_index(runs: Sequence[Run], called: Sequence[str], wanted: str | None) -> int:
@@ -129,8 +138,10 @@ def _figures(run: Run) -> dict[str, Any]:
     return {**summary, **final, "rate": rate}
 
 
-def _compared(name: str, run: Run, own: dict[str, Any], base: dict[str, Any]) -> Compared:
+def _compared(name: str, run: Run, own: dict[str, Any], base_run: Run, base: dict[str, Any]) -> Compared:
     figures = {key: value for key, value in own.items() if key != "rate"}
+    how, withheld = arithmetic_of(run), why_not_comparable(run.config, base_run.config)
+    base = dict.fromkeys(base, None) | {"metric": base["metric"], "steps": 0} if withheld else base
     return Compared(
         run=name,
         title=run.title,
@@ -139,7 +150,10 @@ def _compared(name: str, run: Run, own: dict[str, Any], base: dict[str, Any]) ->
         memory_ratio=_ratio(own["memory_peak_bytes"], base["memory_peak_bytes"]),
         energy_ratio=_ratio(_per_step(own, "energy_j"), _per_step(base, "energy_j")),
         accuracy_delta=_difference(own["val_accuracy"], base["val_accuracy"]) if _alike(own, base) else None,
-        emulated=bool(run.events("emulated")),
+        emulated=how.arithmetic == "emulated",
+        arithmetic=how.arithmetic,
+        caveat=how.caveat,
+        withheld=withheld,
         **figures,
     )
 

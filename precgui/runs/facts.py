@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from precgui.config import RunConfig
 from precgui.events import Metric
-from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, run_notes
+from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, marked, run_notes
 from precgui.runs.metric import value_text
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
@@ -96,7 +96,7 @@ def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
     how = arithmetic_of(run)
     speed = how.caveat
     memory = "" if how.memory_counts else MEMORY_CAVEAT
-    label = "" if how.speed_counts else f" ({how.arithmetic})"
+    label = marked(how.arithmetic)
     yield RunFact("Time", _with_unit(summary["time_s"], "s") + label, speed)
     yield RunFact("Median step", seconds_text(summary["step_s_median"]) + label, speed)
     yield RunFact("Throughput", _with_unit(summary["samples_per_s"], "samples/s") + label, speed)

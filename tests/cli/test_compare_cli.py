@@ -74,7 +74,7 @@ def test_that_export_keeps_raw_values(files: list[str], tmp_path: Path, capsys: 
     folder = tmp_path / "raw"
     assert main(["export", files[0], "--csv", str(folder)]) == 0
     assert [Path(line).name for line in capsys.readouterr().out.split()] == [
-        "steps.csv", "evaluation.csv", "power.csv", "devices.csv", "events.csv", "run.json",
+        "steps.csv", "evaluation.csv", "power.csv", "devices.csv", "host.csv", "events.csv", "run.json",
     ]  # fmt: skip
     steps = [event for event in synthetic_events(step_s=0.0045) if type(event).__name__ == "StepDone"]
     with (folder / "steps.csv").open(encoding="utf-8") as file:

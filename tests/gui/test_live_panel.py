@@ -139,7 +139,7 @@ def test_that_a_run_without_nan_offers_no_jump(panel: LivePanel, add: Add) -> No
 def test_that_pause_says_where_it_stands_and_goes_on(panel: LivePanel, add: Add, qtbot: QtBot) -> None:
     add(training_run("a", 1234))
     panel.pause_button.click()
-    assert panel.plots.paused and panel.view_text.text() == "Paused at step 1\u2009234"
+    assert panel.plots.paused and panel.view_text.text() == "Frozen at step 1\u2009234"
     qtbot.keyClick(panel.plots, Qt.Key.Key_Space)
     assert not panel.plots.paused and not panel.pause_button.isChecked()
 

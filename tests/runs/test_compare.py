@@ -8,6 +8,7 @@ import pytest
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Incident, PowerRead, RunEnded, StepDone
+from precgui.runs.baseline import LOSS_GAP, BaselineComparison
 from precgui.runs.compare import UnknownBaseline, compare, names
 from precgui.runs.live import LiveRun
 from tests.runs.synthetic import live_run
@@ -66,3 +67,25 @@ def test_that_emulated_arithmetic_is_marked() -> None:
     emulated = run("fp16-amp", 0.2, 0.9, 1.0, 1.0)
     emulated.extend([Incident(0.0, 0, "emulated", "info", "FP16 is emulated in 4 layers")])
     assert [row.emulated for row in compare([run("fp32", 0.1, 0.9, 1.0, 1.0), emulated]).runs] == [False, True]
+
+
+def test_that_emulated_and_slow_runs_say_so_beside_their_speed() -> None:
+    slow = run("bf16-amp", 2.0, 0.9, 1.0, 1.0)
+    told = "this CPU has no fast BF16: a product takes 50 times its FP32 time; the speed is not"
+    slow.environment = {**slow.environment, "notes": [told]}
+    _, row = compare([run("fp32", 0.1, 0.9, 1.0, 1.0), slow]).runs
+    assert (row.arithmetic, row.emulated, row.speedup) == ("slow", False, pytest.approx(0.05))
+    assert row.caveat.startswith("This CPU has no fast BF16")
+
+
+def test_that_other_work_has_no_ratio_and_no_difference() -> None:
+    base, other = run("fp32", 0.1, 0.9, 1.0, 1.0), run("fp32", 0.1, 0.9, 1.0, 1.0, "gpt")
+    other.config = RunConfig.model_validate({"task": "text", "title": "gpt"})
+    comparison = compare([base, other])
+    row = comparison.runs[1]
+    assert (row.speedup, row.memory_ratio, row.energy_ratio, row.accuracy_delta) == (None,) * 4
+    assert row.step_s_median == pytest.approx(0.1)
+    assert row.withheld == "another task: text, not digits"
+    assert comparison.notes == ("gpt has no ratios and no difference: it is of another task: text, not digits",)
+    assert len(BaselineComparison(other, base, 1).series(LOSS_GAP)[1]) == 0
+    assert len(BaselineComparison(base, base, 1).series(LOSS_GAP)[1]) == 10

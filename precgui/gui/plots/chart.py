@@ -12,6 +12,7 @@ from PySide6.QtCore import QEvent, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics
 from PySide6.QtWidgets import QGraphicsSimpleTextItem
 
+from precgui.gui.open_runs import short_names
 from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, axis_name
 from precgui.gui.plots.signals import Scale, place_text
 from precgui.gui.plots.signals import Signal as PlotSignal
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from precgui.gui.open_runs import OpenRun
 
 LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
+LOADING = "Loading..."
 READOUT_LINES = 8
 _READOUT_NAME_PX = (190, 100)  # the shorter one where there is little room beside the cursor
 _READOUT_GAP_PX = 4
@@ -258,8 +260,9 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         heading = place_text(x, self.over)
         lines = [f"<b>{heading[:1].upper()}{heading[1:]}</b>"] if headed else []
         metrics = QFontMetrics(self.readout.font())
-        for reading in readings[:READOUT_LINES]:
-            name = metrics.elidedText(reading.name, Qt.TextElideMode.ElideMiddle, name_px)
+        shown = readings[:READOUT_LINES]
+        for reading, short in zip(shown, short_names([reading.name for reading in shown]), strict=True):
+            name = metrics.elidedText(short, Qt.TextElideMode.ElideLeft, name_px)
             values = ", ".join(
                 f"{escape(value.label)} <b>{escape(value.text)}</b>"
                 + ("" if value.x == x else f" at {place_text(value.x, self.over)}")

@@ -10,7 +10,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 
-from precgui.gui.plots.chart import Chart, CsvRow, ReadoutLine, Value, colour_of, dash_of
+from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of, dash_of
 from precgui.gui.plots.curve import Curve
 from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
 from precgui.gui.plots.signals import Signal, devices_of, shown_value, suited
@@ -261,6 +261,8 @@ class CurveChart(Chart):
 
     def empty_sentence(self) -> str:
         runs = self.visible_runs()
+        if not self.runs:
+            return LOADING
         if not runs:
             return "All runs are hidden: tick one in the list of runs."
         if self.signal.key == "power":

@@ -11,7 +11,7 @@ from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QToolTip
 
 from precgui.events import Incident
-from precgui.gui.plots.chart import Chart, CsvRow, ReadoutLine, Value, colour_of
+from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of
 from precgui.gui.plots.marks import Track, one_per_pixel, paint, scatter
 from precgui.gui.plots.signals import Signal, grouped
 from precgui.gui.widgets.plain_text import plain_tip
@@ -108,7 +108,7 @@ class EventChart(Chart):
         return not self._visible()
 
     def empty_sentence(self) -> str:
-        return "All runs are hidden: tick one in the list of runs."
+        return "All runs are hidden: tick one in the list of runs." if self.runs else LOADING
 
     def last_x(self) -> float | None:
         ends = [

@@ -70,8 +70,8 @@ SIGNALS: dict[str, Signal] = {
 }  # fmt: skip
 BESIDE_A_BASELINE: dict[str, Signal] = {  # of runs.baseline.BaselineComparison
     LOSS_MEAN: Signal(LOSS_MEAN, "Training loss", "Loss", (LOSS_MEAN,), ended=True),
-    LOSS_GAP: Signal(LOSS_GAP, "Loss less the baseline's", "Difference", (LOSS_GAP,), log=None, ended=True,
-                     absent="No run has a step that the baseline has, too."),
+    LOSS_GAP: Signal(LOSS_GAP, "Loss minus the baseline's", "Difference", (LOSS_GAP,), log=None, ended=True,
+                     absent="No run of the same work has a step in common with the baseline."),
 }  # fmt: skip
 
 

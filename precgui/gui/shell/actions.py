@@ -49,6 +49,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ActionSpec("run.new", "&New run", "&Run", "new_run", "Ctrl+N", icon="setup"),
     ActionSpec("run.start", "&Start", "&Run", "start_run", "Ctrl+R", enabled="can_start", icon="start"),
     ActionSpec("run.stop", "S&top", "&Run", "stop_run", "Ctrl+.", enabled="can_stop", icon="stop"),
+    ActionSpec("run.stop_all", "Stop &all and clear the queue", "&Run", "stop_all_runs", enabled="can_stop"),
     *(
         ActionSpec(f"view.theme_{mode}", text, "&View/&Theme", "set_theme", checked="theme_is", arguments=(mode,))
         for mode, text in (("system", "Follow the &system"), ("light", "&Light"), ("dark", "&Dark"))

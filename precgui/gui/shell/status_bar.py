@@ -51,13 +51,19 @@ class StatusLine(QStatusBar):
         self.left = self._label("00:00:00 left")
         self.power = self._label("0000.0 W")
         self.power.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.stop = QToolButton(self)
+        self.stop.setText("Stop")
+        self.stop.setToolTip("Stop the active run after the present step; what was recorded stays (Ctrl+.)")
+        self.stop.setIconSize(QSize(16, 16))
+        self.stop.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.stop.clicked.connect(self._stop_run)
         self.bell = QToolButton(self)
         self.bell.setIconSize(QSize(18, 18))
         self.bell.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.bell.clicked.connect(self.bell_clicked)
         self.addWidget(self._mark)
         self.addWidget(self.text, 1)
-        for part in (self.bar, self.steps, self.left, self.power, self.bell):
+        for part in (self.bar, self.steps, self.left, self.power, self.stop, self.bell):
             self.addPermanentWidget(part)
         self._timer = QTimer(self, interval=REFRESH_MS)
         self._timer.timeout.connect(self.refresh)
@@ -79,19 +85,25 @@ class StatusLine(QStatusBar):
         self._timer.start()
         self.refresh()
 
+    def _stop_run(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+            self.refresh()
+
     def refresh(self) -> None:
         self._show(self._session)
 
     def _show(self, session: Session | None) -> None:
         progress = session.progress() if session is not None else None
-        for part in (self.bar, self.steps, self.left):
+        for part in (self.bar, self.steps, self.left, self.stop):
             part.setVisible(progress is not None)
+        self.stop.setEnabled(session is not None and not session.is_stopping)
         if session is None or session.active_key is None or progress is None:
             self._mark_with("idle")
             self.text.setText("No run is active")
             self.power.setText("")
             return
-        queued = f"  (+{len(session.queue)} queued)" if session.queue else ""
+        queued = f", {len(session.queue)} waiting" if session.queue else ""
         self._mark_with("start")
         self.text.setText(f"{session.runs[session.active_key].name}: {progress.text}{queued}")
         total = max(progress.total_steps, 1)
@@ -118,6 +130,7 @@ class StatusLine(QStatusBar):
         colour = theme.accent if self._shown_mark == "start" else theme.muted
         if self._shown_mark:
             self._mark.setPixmap(pixmap(self._shown_mark, colour, 16, self.devicePixelRatioF()))
+        self.stop.setIcon(icon("stop", theme.error, 16))
         self.bell.setIcon(icon("bell", theme.warning if self.bell.text() else theme.muted, 18))
 
 

@@ -146,8 +146,12 @@ class Window(QMainWindow):
 
     # Panels ------------------------------------------------------------------------------------------------
 
-    def show_panel(self, name: str) -> None:
+    def show_panel(self, place: str) -> None:
+        """Show a panel, or of a place `panel/tab` a tab of it, where the panel has `show_tab`."""
+        name, _, tab = place.partition("/")
         self.navigation.choose(name)
+        if tab and (show := getattr(self.host.load(name), "show_tab", None)):
+            show(tab)
 
     def _on_panel_chosen(self, name: str) -> None:
         self.host.show_panel(name)
@@ -196,6 +200,10 @@ class Window(QMainWindow):
     def stop_run(self) -> None:
         if self.session is not None:
             self.session.stop()
+
+    def stop_all_runs(self) -> None:
+        if self.session is not None:
+            self.session.stop_all()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if dropped(event.mimeData()):

@@ -28,7 +28,7 @@ class CompareCurves(QWidget):
             list(BESIDE_A_BASELINE), self, choices=BESIDE_A_BASELINE | SIGNALS, two_columns_px=TWO_COLUMNS_PX
         )
         self.axis_choice = AxisChoice(self)
-        self.whole = QPushButton("Whole runs", self)
+        self.whole = QPushButton("Reset zoom", self)
         self.whole.setToolTip("Back to the whole of all runs (F, or a double click into a plot)")
         self.all_runs = QPushButton("All runs", self)
         self.all_runs.setToolTip("Draw all runs, not only those that are selected in the table")

@@ -12,7 +12,9 @@ from precgui.events import Metric
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.export import SWATCH, swatch_icon
 from precgui.gui.widgets.plain_text import plain_tip
+from precgui.runs.caveats import marked
 from precgui.runs.compare import Compared, RunComparison
+from precgui.runs.facts import seconds_text
 from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
 
 UNKNOWN = "–"
@@ -33,6 +35,10 @@ def _mib(value: int | None) -> float | None:
     return None if value is None else value / 2**20
 
 
+def _step_time(run: Compared) -> str:
+    return UNKNOWN if run.step_s_median is None else seconds_text(run.step_s_median) + marked(run.arithmetic)
+
+
 @dataclass(frozen=True)
 class Figure:
     """A column: its heading, its text for a run, what it means."""
@@ -47,12 +53,12 @@ FIGURES = (
     Figure("Status", lambda r: r.status, "How the run ended, or that it goes on; event files do not tell"),
     Figure("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
     Figure("Difference", lambda r: difference_text(Metric(**r.metric), r.accuracy_delta, UNKNOWN), "To the baseline"),
-    Figure("Final loss", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss of the last epoch"),
-    Figure("Step time", lambda r: figure(r.step_s_median and 1e3 * r.step_s_median, "{:.3g} ms"), "Median of a step"),
-    Figure("Speed-up", lambda r: figure(r.speedup, "{:.2f}x" + " (emulated)" * r.emulated),
-           "Samples per second over the baseline's; of emulated arithmetic it says nothing about hardware"),
+    Figure("Loss, last epoch", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss over the last epoch"),
+    Figure("Step time", _step_time, "Median of a step"),
+    Figure("Speed-up", lambda r: figure(r.speedup, "{:.2f}x" + marked(r.arithmetic)),
+           "Samples per second over the baseline's; of emulated or slow arithmetic it says nothing about the format"),
     Figure("Time", lambda r: figure(r.time_s, "{:.1f} s"), "From the start to the last step"),
-    Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:,.1f} MiB"),
+    Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:,.1f} MiB" + " (emulated)" * r.emulated),
            "Of the device's allocator; on a CPU of all tensors in one step"),
     Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
     Figure("Tensor cores", lambda r: figure(r.tensor_use, "{:.0%}"), "Share of the time in which they worked, by GPM"),
@@ -136,5 +142,13 @@ class CompareTable(QTableWidget):
             if column == METRIC and self._mixed and text != UNKNOWN:
                 text = f"{in_text(found.metric['title'])} {text}"
             item = QTableWidgetItem(text)
+            item.setToolTip(plain_tip(_why(each, found)))
             item.setTextAlignment(LEFT if column < TEXTS else RIGHT)
             self.setItem(row, column, item)
+
+
+def _why(column: Figure, found: Compared) -> str:
+    """Why a cell holds what it holds, where that is not plain."""
+    if column.title in ("Difference", "Speed-up") and found.withheld:
+        return f"Not comparable with the baseline: {found.withheld}."
+    return found.caveat if column.title in ("Step time", "Speed-up", "Time", "Peak memory") else ""

@@ -59,6 +59,10 @@ class HardwarePanel(QWidget):
             self._pages[index].addWidget(self._made[index])
         return self._made[index]
 
+    def show_tab(self, title: str) -> None:
+        """Show a tab by its title, in lower case."""
+        self.tabs.setCurrentIndex(next((n for n, each in enumerate(TABS) if each[0].lower() == title), 0))
+
     def _add_copy_menu(self) -> None:
         menu = QMenu(self)
         menu.addAction("Report as text", lambda: self._copy_text(as_json=False))

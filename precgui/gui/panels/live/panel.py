@@ -19,13 +19,17 @@ from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import duration, grouped
 from precgui.gui.session import Session
+from precgui.gui.widgets.caveat import CaveatLabel
 from precgui.gui.widgets.empty_state import EmptyState, Pages
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.runs.caveats import arithmetic_of
 
+_CAVEATS = 2  # that are written out
+_FIRST_STEPS = 50
 _NARROW_PX = 760  # below this the list of runs lies under the plots
 _KEYS = (
     "Wheel: zoom; with Shift: the value axis.\nDrag: zoom into a rectangle; with Shift or the middle button: pan.\n"
-    "Double click or F: the whole run. A: fit the values. Space: pause.\n"
+    "Double click or F: the whole run. A: fit the values. Space: freeze the picture.\n"
     "Left, right: pan. +, -: zoom. Shift+left, Shift+right: step through the recorded points. G: first NaN or Inf."
 )
 
@@ -39,7 +43,11 @@ class LivePanel(Pages):
         self._session = session
         self.plots = LinkedPlots(parent=self)
         self.run_list = RunList(session, self)
-        self.pause_button = self._button("Pause", "Freeze the picture; the run goes on (Space)", checkable=True)
+        self.caveat = CaveatLabel(self)
+        self.stop_button = self._button(
+            "Stop run", "End the active run after the present step; what was recorded stays (Ctrl+.)"
+        )
+        self.pause_button = self._button("Freeze", "Freeze the picture; the run goes on (Space)", checkable=True)
         self.follow_button = self._button("Follow", "Back to the whole run, growing with it (F)")
         self.fit_button = self._button("Autoscale", "Fit the value axes to what is in view (A)")
         self.keys_button = self._button("Keys", _KEYS)
@@ -64,6 +72,7 @@ class LivePanel(Pages):
         self.view_text.setProperty("kind", "muted")
         bar = QHBoxLayout()
         for widget in (
+            self.stop_button,
             self.pause_button,
             self.follow_button,
             self.fit_button,
@@ -81,6 +90,7 @@ class LivePanel(Pages):
         layout = QVBoxLayout(self.content)
         layout.setContentsMargins(12, 8, 12, 8)
         layout.addLayout(bar)
+        layout.addWidget(self.caveat)
         layout.addWidget(self._splitter, 1)
 
     def _connect(self) -> None:
@@ -90,6 +100,8 @@ class LivePanel(Pages):
         session.run_changed.connect(self._on_changed)
         session.data_arrived.connect(self._on_data)
         self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("setup"))
+        session.queue_changed.connect(self._show_stop)
+        self.stop_button.clicked.connect(lambda: session.stop())
         self.pause_button.toggled.connect(self.plots.set_paused)
         self.follow_button.clicked.connect(self.plots.follow)
         self.fit_button.clicked.connect(self.plots.autoscale)
@@ -119,8 +131,23 @@ class LivePanel(Pages):
         if self.isVisible():
             self.plots.data_arrived()
             self.run_list.data_arrived()
+            if len(self._session.runs[key].run.series("loss")[1]) < _FIRST_STEPS:  # notes come before the first step
+                self._tell_caveats()
+
+    def _show_stop(self) -> None:
+        self.stop_button.setVisible(self._session.is_training)
+        self.stop_button.setEnabled(not self._session.is_stopping)
+
+    def _tell_caveats(self) -> None:
+        """Which of the shown runs do not compute as the format does on hardware that has it."""
+        shown = [opened for opened in self._session.runs.values() if opened.visible]
+        told = [f"{opened.name}: {caveat}" for opened in shown if (caveat := arithmetic_of(opened.run).caveat)]
+        more = [f"{len(told) - _CAVEATS} more runs are emulated or slow."] if len(told) > _CAVEATS else []
+        self.caveat.set_text("\n".join([*told[:_CAVEATS], *more]))
 
     def _take_runs(self) -> None:
+        self._show_stop()
+        self._tell_caveats()
         self.plots.set_runs(list(self._session.runs.values()))
         self.show_content(bool(self._session.runs))
         self._tell_view()
@@ -158,7 +185,7 @@ class LivePanel(Pages):
         self.follow_button.setEnabled(not plots.following)
         if plots.paused and plots.paused_at is not None:
             at = duration(plots.paused_at) if plots.over == "time_s" else f"step {grouped(plots.paused_at)}"
-            self.view_text.setText(f"Paused at {at}")
+            self.view_text.setText(f"Frozen at {at}")
         elif not plots.following:
             self.view_text.setText("Zoomed")
         else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QAction, QGuiApplication
+from PySide6.QtGui import QAction, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFileDialog,
@@ -41,6 +41,7 @@ from precgui.config.names import EMULATED_TOLD
 from precgui.events import Severity
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.setup.consent import Consent
+from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -98,6 +99,8 @@ class SetupPanel(QWidget):
         self.recipe_told.setProperty("kind", "muted")
         self.recipe_told.setWordWrap(True)
         self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_TOLD, "e4m3fn"), self)
+        self.outlook = OutlookText(self)
+        self._marked_for = ""
         self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
         self.consent = Consent(self)
         self.message = PlainLabel(self)
@@ -117,6 +120,8 @@ class SetupPanel(QWidget):
         self._lay_out()
         self.recipes.activated.connect(lambda _: self.use_recipe(self.recipes.currentText()))
         self.form.changed.connect(self._refresh)
+        self.outlook.known.connect(self._mark_precisions)
+        self.outlook.hardware_wanted.connect(lambda: session.panel_wanted.emit("hardware/advice"))
         self.start_button.clicked.connect(self.start)
         session.queue_changed.connect(self._refresh)
         session.run_changed.connect(lambda _: self._refresh())
@@ -146,6 +151,7 @@ class SetupPanel(QWidget):
         column.addSpacing(4)
         column.addWidget(_heading("Precision", page))
         column.addWidget(self.precision)
+        column.addWidget(self.outlook)
         column.addSpacing(4)
         column.addWidget(self.form)
         column.addStretch(1)
@@ -177,6 +183,16 @@ class SetupPanel(QWidget):
     def _recolour(self) -> None:
         for drawing, button in self._tools.items():
             button.setIcon(icon(drawing, themes().theme.muted, 18))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.outlook.ask()
+
+    def _mark_precisions(self) -> None:
+        """Put beside each precision what the machine makes of it."""
+        levels = self.outlook.levels(self.form.value())
+        self.precision.set_words({name: (word_of(each), each.sentence) for name, each in levels.items()})
+        self.outlook.show_config(self.form.value())
 
     # What to run -------------------------------------------------------------------------------------------
 
@@ -279,6 +295,10 @@ class SetupPanel(QWidget):
         self._tools["save"].setEnabled(not faults)
         self._tools["copy"].setEnabled(not faults)
         config = self.form.value()
+        if config is not None and config.device != self._marked_for:
+            self._marked_for = config.device
+            self._mark_precisions()
+        self.outlook.show_config(config)
         if config is None:
             count = f"{len(faults)} values have" if len(faults) > 1 else "One value has"
             self.message.setText(f"{count} to be corrected: {', '.join(path for path in faults if path)}")

@@ -39,6 +39,17 @@ class ChoiceCard(QFrame):
         self.head.setContentsMargins(12, 6, 14, 6)
         self.head.setSpacing(4)
         self.head.addWidget(self.button)
+        self.word = PlainLabel(self)
+        self.word.setProperty("kind", "muted")
+        self.word.hide()
+        self.head.addWidget(self.word)
+
+    def set_word(self, word: str, sentence: str) -> None:
+        """A word beside the name, and the sentence that it stands for."""
+        self.word.setText(word)
+        self.word.setVisible(bool(word))
+        self.setToolTip(plain_tip(f"{self.text}\n{sentence}" if sentence else self.text))
+        self.button.setAccessibleDescription(f"{self.text} {sentence}".strip())
 
     def _on_toggled(self, checked: bool) -> None:
         self.setProperty("chosen", checked)
@@ -79,6 +90,10 @@ class ChoiceRow(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self.arrange_again()
+
+    def arrange_again(self) -> None:
+        """Fit the cards into the width that there is."""
         fitting = (self.width() + GAP) // (self._widest() + GAP)
         self._arrange(max(1, min(len(self._cards), fitting)))
 
@@ -118,6 +133,7 @@ class ChoiceCards(QWidget):
         self.told = PlainLabel(self)
         self.told.setProperty("kind", "muted")
         self.told.setWordWrap(True)
+        self.told.setTextFormat(Qt.TextFormat.PlainText)
         for card in self.cards.values():
             self._group.addButton(card.button)
         self._group.buttonToggled.connect(self._on_toggled)
@@ -138,6 +154,14 @@ class ChoiceCards(QWidget):
         layout.setSpacing(GAP)
         layout.addLayout(grid)
         layout.addWidget(self.told)
+
+    def set_words(self, words: Mapping[str, tuple[str, str]]) -> None:
+        """Put a word and its sentence beside names."""
+        for name, (word, sentence) in words.items():
+            if name in self.cards:
+                self.cards[name].set_word(word, sentence)
+        for row in self.findChildren(ChoiceRow):
+            row.arrange_again()
 
     def get(self) -> Any:
         chosen = self._chosen()

@@ -1,0 +1,121 @@
+"""Under the precisions of Run: what this machine makes of each, and how long the run will take, before Start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QGridLayout, QWidget
+
+from precgui.config import PRECISIONS, RunConfig
+from precgui.gui.theme import themes
+from precgui.gui.widgets.icons import pixmap
+from precgui.gui.widgets.plain_text import PlainLabel, RichLabel
+from precgui.gui.workers.background import Background
+from precgui.hardware import measured
+from precgui.hardware.detect import Machine, detect
+from precgui.hardware.device import Device
+from precgui.runs.outlook import WORDS, PrecisionOutlook, outlook, time_estimate
+
+_ASKING = "Asking the machine..."
+_LINK = '<a href="hardware">Which precision to use here</a>'
+Answer = tuple[Machine, list[dict[str, Any]]]
+
+
+class OutlookText(QFrame):
+    """Two lines. `known` comes when the machine has answered; `hardware_wanted` when the link was clicked."""
+
+    known = Signal()
+    hardware_wanted = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "banner")
+        self._machine: Machine | None = None
+        self._results: list[dict[str, Any]] = []
+        self._asking = False
+        self._level = ""
+        self._mark = PlainLabel(self)
+        self.machine_text, self.time_text, self.link = PlainLabel(self), PlainLabel(self), RichLabel(self)
+        for text in (self.machine_text, self.time_text):
+            text.setWordWrap(True)
+            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.link.setText(_LINK)
+        self.link.setTextInteractionFlags(
+            Qt.TextInteractionFlag.LinksAccessibleByKeyboard | self.link.textInteractionFlags()
+        )
+        self.link.linkActivated.connect(lambda _: self.hardware_wanted.emit())
+        self.machine_text.setText(_ASKING)
+        grid = QGridLayout(self)
+        grid.setContentsMargins(10, 6, 10, 6)
+        grid.setHorizontalSpacing(8)
+        grid.addWidget(self._mark, 0, 0, Qt.AlignmentFlag.AlignTop)
+        grid.addWidget(self.machine_text, 0, 1)
+        grid.addWidget(self.link, 0, 2, Qt.AlignmentFlag.AlignTop)
+        grid.addWidget(self.time_text, 1, 1, 1, 2)
+        grid.setColumnStretch(1, 1)
+        themes().changed.connect(self._recolour)
+
+    def ask(self) -> None:
+        """Ask driver, system and kept measurements, in a thread; `known` follows."""
+        if not self._asking:
+            self._asking = True
+            work = Background(_ask)
+            work.answered.connect(self._take)
+            work.begin()
+
+    def _take(self, answer: Answer) -> None:
+        self._asking = False
+        self._machine, self._results = answer
+        self.known.emit()
+
+    def device_of(self, config: RunConfig | None) -> Device | None:
+        """The device on which a run of this config goes, as far as it is known without torch."""
+        if self._machine is None:
+            return None
+        if config is not None and config.device != "auto":
+            name = "cuda:0" if config.device == "cuda" else config.device
+            return self._machine.device(name)
+        return next((device for device in self._machine.devices if not device.problem), None)
+
+    def levels(self, config: RunConfig | None) -> Mapping[str, PrecisionOutlook]:
+        """The outlook of every precision on the device of the config; empty before the machine has answered."""
+        device = self.device_of(config)
+        return {} if device is None else {name: outlook(name, device, self._results) for name in PRECISIONS}
+
+    def show_config(self, config: RunConfig | None) -> None:
+        """Say what the machine makes of the precision of a config, and how long its run will take."""
+        device = self.device_of(config)
+        if config is None or device is None:
+            told = _ASKING if self._machine is None else "The device of this run is not known here." if config else ""
+            self.machine_text.setText(told)
+            self.time_text.setText("")
+            self._set_level("")
+            return
+        found = outlook(config.precision, device, self._results)
+        self.machine_text.setText(found.sentence)
+        self.time_text.setText(time_estimate(config, found.factor).sentence)
+        self._set_level(found.level)
+
+    def _set_level(self, level: str) -> None:
+        if level != self._level:
+            self._level = level
+            self.setProperty("severity", "warning" if level in ("slow", "emulated") else "info")
+            self.style().polish(self)
+            self._recolour()
+
+    def _recolour(self) -> None:
+        theme = themes().theme
+        bad = self._level in ("slow", "emulated")
+        drawing, colour = ("warning", theme.warning) if bad else ("info", theme.info)
+        self._mark.setPixmap(pixmap(drawing, colour, 18, self.devicePixelRatioF()))
+
+
+def word_of(found: PrecisionOutlook) -> str:
+    """The word beside the name of a precision; nothing beside what is native, which is the usual case."""
+    return "" if found.level == "native" else WORDS[found.level]
+
+
+def _ask() -> Answer:
+    return detect(), measured.kept()

@@ -1,0 +1,89 @@
+"""The time of a step on this machine, one small file for each kind of run, to estimate a run before it starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from precgui import paths
+from precgui.config import RunConfig
+from precgui.runs.file.user_notes import replace_file
+from precgui.runs.run import Run
+from precgui.runs.summary import summarise
+
+_FOLDER = "step-times"
+_FEWEST_STEPS = 5  # the first steps warm caches up
+# What a step costs does not depend on these.
+_FREE = {
+    "": ("title", "seed", "precision"),
+    "train": ("epochs", "max_steps", "clip_norm", "deterministic"),
+    "optimizer": ("lr", "momentum", "eps", "weight_decay", "schedule"),
+}
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Measured in a run of the same work: median seconds of a step, data included, and the steps of an epoch."""
+
+    step_s: float
+    steps_per_epoch: int
+    measured: str  # the day
+    precision: str
+
+
+def keep_step_time(run: Run) -> None:
+    """Remember the step time of a run of this machine that has come far enough. Raises OSError."""
+    steps = len(run.series("loss")[1])
+    step_s = _step_s(run)
+    if run.machine.get("host", socket.gethostname()) != socket.gethostname():
+        return
+    if step_s is None or steps < _FEWEST_STEPS or not run.steps_per_epoch or run.path is None:
+        return
+    row = {"step_s": step_s, "steps_per_epoch": run.steps_per_epoch, "measured": run.created[:10]}
+    path = _path(run.config, run.config.precision)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps(row).encode())
+
+
+def step_time(config: RunConfig, precision: str) -> StepTime | None:
+    """The step time kept for this work in a precision; None where none was measured or its file is damaged."""
+    try:
+        row = json.loads(_path(config, precision).read_text(encoding="utf-8"))
+        step_s, steps = float(row["step_s"]), int(row["steps_per_epoch"])
+        return StepTime(step_s, steps, str(row["measured"])[:10], precision) if step_s > 0 and steps > 0 else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def total_steps(config: RunConfig, steps_per_epoch: int) -> int:
+    """The steps that a run of this config takes, where an epoch has so many."""
+    steps = config.train.epochs * steps_per_epoch
+    return min(steps, config.train.max_steps or steps)
+
+
+def _step_s(run: Run) -> float | None:
+    summary = summarise(run)
+    rate, samples = summary["samples_per_s"], run.series("samples")[1]
+    return float(samples.sum() / rate / len(samples)) if rate and len(samples) else None
+
+
+def _path(config: RunConfig, precision: str) -> Path:
+    key = json.dumps([_work(config), precision], sort_keys=True)
+    return paths.state_dir() / _FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def _work(config: RunConfig) -> Mapping[str, Any]:
+    """The settings on which the time of a step depends, other than the precision."""
+    tree = config.model_dump(mode="json")
+    for section, names in _FREE.items():
+        branch = tree[section] if section else tree
+        for name in names:
+            branch.pop(name, None)
+    for section in ("precision_options", "scaling", "qat"):
+        tree.pop(section)
+    return tree

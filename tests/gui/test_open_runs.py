@@ -1,0 +1,63 @@
+"""Names and colours of the open runs, and the queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytestqt.qtbot import QtBot
+
+from precgui.config import RunConfig
+from precgui.gui.open_runs import distinct_name, short_names
+from precgui.gui.session import Session
+from tests.gui.conftest import write_run
+
+
+def test_that_names_keep_the_part_that_tells_them_apart() -> None:
+    assert short_names(["digits cnn int8-qat", "digits cnn fp16-amp", "digits cnn bf16-amp"]) == [
+        "int8-qat", "fp16-amp", "bf16-amp",
+    ]  # fmt: skip
+    assert short_names(["digits cnn fp32", "text gpt fp32"]) == ["digits cnn fp32", "text gpt fp32"]
+    assert short_names(["digits", "digits cnn"]) == ["digits", "digits cnn"]
+    assert short_names(["alone with words"]) == ["alone with words"]
+    assert short_names([]) == []
+
+
+def test_that_a_title_in_use_gets_the_time_and_then_a_number() -> None:
+    assert distinct_name("a", "2026-01-01T10:00:00", ["b"]) == "a"
+    assert distinct_name("a", "2026-01-01T10:00:00", ["a"]) == "a 10:00:00"
+    assert distinct_name("a", "2026-01-01T10:00:00", ["a", "a 10:00:00"]) == "a 10:00:00 (2)"
+    assert distinct_name("a", "no date", ["a"]) == "a (2)"
+
+
+def test_that_a_run_has_its_colour_whatever_was_opened_before(qtbot: QtBot, tmp_path: Path) -> None:
+    paths = [write_run(tmp_path / f"{name}.h5", "the same") for name in "abcde"]
+    colours = []
+    for order in (paths, paths[::-1]):
+        session = Session()
+        found = {}
+        for path in order:
+            key = session.open_file(path)
+            assert key is not None
+            found[key] = (session.runs[key].colour_index, session.runs[key].dash_index)
+            assert len(session.runs) == 1 or session.close_run(key) is None
+        colours.append(found)
+    assert colours[0] == colours[1]
+
+
+def test_that_seven_runs_have_seven_colours_and_names_of_their_own(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    for name in "abcdefg":
+        session.open_file(write_run(tmp_path / f"{name}.h5", "the same"))
+    assert len({opened.colour_index for opened in session.runs.values()}) == 7
+    assert len({opened.name for opened in session.runs.values()}) == 7
+
+
+def test_that_the_queue_is_reordered_and_emptied(qtbot: QtBot) -> None:
+    session = Session()
+    session.queue = [RunConfig(title=title) for title in "abc"]
+    session.move_in_queue(2, 0)
+    session.move_in_queue(0, -1)
+    session.move_in_queue(5, 0)
+    assert [config.title for config in session.queue] == ["c", "a", "b"]
+    session.stop_all()
+    assert session.queue == []
