@@ -36,8 +36,8 @@ class Problem:
 
 
 def usual_colour(run_id: str) -> int:
-    """The pair of colour and dash that a run asks for, the same in every session: one of COLOURS x DASHES."""
-    return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:4]) % (COLOURS * DASHES)
+    """The index of the colour that a run asks for, the same in every session."""
+    return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:4]) % COLOURS
 
 
 def distinct_name(title: str, created: str, taken: Collection[str]) -> str:

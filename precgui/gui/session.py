@@ -216,20 +216,17 @@ class Session(QObject):
         key = run.run_id
         while key in self.runs:  # the same run from a copied file
             key += "'"
-        index = self._free_index(usual_colour(run.run_id))
+        colour, dash = self._free_index(usual_colour(run.run_id))
         name = distinct_name(run.title, run.created, {opened.name for opened in self.runs.values()})
-        self.runs[key] = OpenRun(key, run, name, index % COLOURS, index % DASHES)
+        self.runs[key] = OpenRun(key, run, name, colour, dash)
         self.run_added.emit(key)
         return key
 
-    def _free_index(self, wanted: int) -> int:
-        """The pair of colour and dash nearest to the wanted one whose colour, or else which itself, nobody has."""
-        colours = {opened.colour_index for opened in self.runs.values()}
+    def _free_index(self, wanted: int) -> tuple[int, int]:
+        """Colour and dash for a run: the nearest free colour to the wanted one, with a dash once all are taken."""
         pairs = {(opened.colour_index, opened.dash_index) for opened in self.runs.values()}
-        ring = [(wanted + step) % (COLOURS * DASHES) for step in range(COLOURS * DASHES)]
-        by_colour = (index for index in ring if index % COLOURS not in colours)
-        by_pair = (index for index in ring if (index % COLOURS, index % DASHES) not in pairs)
-        return next(by_colour, next(by_pair, wanted))
+        ring = [((wanted + step) % COLOURS, dash) for dash in range(DASHES) for step in range(COLOURS)]
+        return next((pair for pair in ring if pair not in pairs), ring[0])
 
     def _next(self) -> None:
         if self._thread is not None or not self.queue:

@@ -18,7 +18,7 @@ MEMORY_CAVEAT = "Emulation keeps extra copies of tensors, so its memory says not
 
 
 def marked(arithmetic: Arithmetic) -> str:
-    """What follows a speed in brackets; nothing where the hardware has the format."""
+    """The remark behind a speed, in brackets; nothing where the hardware has the format."""
     return f" ({WORDS[arithmetic]})" if WORDS[arithmetic] else ""
 
 

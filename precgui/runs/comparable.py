@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from precgui.config import RunConfig
 
-_FIELDS = (
+_FIELDS: tuple[tuple[str, Callable[[RunConfig], object]], ...] = (
     ("task", lambda config: config.task),
     ("model", lambda config: config.model_name),
     ("model size", lambda config: config.model.size),

@@ -32,7 +32,7 @@ class PrecisionOutlook:
 
 
 def outlook(precision: str, device: Device, results: Sequence[Mapping[str, Any]]) -> PrecisionOutlook:
-    """What `device` makes of a precision. `results` are the kept measurements. Raises KeyError for an unknown name."""
+    """How `device` computes a precision. `results` are the kept measurements. Raises KeyError for an unknown name."""
     own = traits(precision)
     if own.weight_bits is not None:
         told = "Training rounds to integers and multiplies in FP32, slower than fp32; only the result runs on integers."

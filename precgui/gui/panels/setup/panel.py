@@ -118,6 +118,12 @@ class SetupPanel(QWidget):
             "reset": self._tool("reset", "Put everything back as in the recipe", self.new_run),
         }
         self._lay_out()
+        self._connect()
+        self._recolour()
+        self.use_recipe(DEFAULT_RECIPE)
+
+    def _connect(self) -> None:
+        session = self._session
         self.recipes.activated.connect(lambda _: self.use_recipe(self.recipes.currentText()))
         self.form.changed.connect(self._refresh)
         self.outlook.known.connect(self._mark_precisions)
@@ -127,8 +133,6 @@ class SetupPanel(QWidget):
         session.run_changed.connect(lambda _: self._refresh())
         session.settings_wanted.connect(self.use_settings)
         themes().changed.connect(self._recolour)
-        self._recolour()
-        self.use_recipe(DEFAULT_RECIPE)
 
     # Layout ------------------------------------------------------------------------------------------------
 
