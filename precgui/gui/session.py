@@ -39,6 +39,8 @@ class Session(QObject):
     notice = Signal(object)  # Problem
     panel_wanted = Signal(str)
     number_wanted = Signal(str, list)  # a number and the formats in which its bits are to be shown
+    tensor_wanted = Signal()  # `tensor_place` has been set
+    step_wanted = Signal(str, float)  # a run and a step that its curves are to show
     inspect_changed = Signal()  # another run or tab is to be inspected
     settings_wanted = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
     folder_changed = Signal()
@@ -50,6 +52,7 @@ class Session(QObject):
         self.queue: list[RunConfig] = []
         self.active_key: str | None = None
         self.inspected: tuple[str | None, str] = (None, "")  # the run that Inspect shows, and the tab; "" for any
+        self.tensor_place: tuple[str, str, float] | None = None  # kind, name and step that Tensors shall show next
         self._folder = paths.runs_dir()
         self._warm: RunThread | None = None
         self._thread: RunThread | None = None

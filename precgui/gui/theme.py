@@ -295,3 +295,8 @@ QProgressBar::chunk { background: @accent@; border-radius: 3px; }
 QSplitter::handle { background: @line@; }
 QSplitter::handle:hover { background: @accent@; }
 """
+
+
+def severity_colour(severity: str) -> str:
+    theme = themes().theme
+    return {"info": theme.info, "warning": theme.warning, "error": theme.error}[severity]

@@ -157,15 +157,6 @@ def test_that_everything_reached_by_keys_has_a_name(working: Window) -> None:
     assert not nameless
 
 
-def test_that_the_place_for_a_diagnosis_leads_to_what_helps_today(working: Window) -> None:
-    working.show_panel("diagnose")
-    panel = working.host.panels["diagnose"]
-    for name, button in panel.buttons.items():  # type: ignore[attr-defined]
-        working.show_panel("diagnose")
-        button.click()
-        assert working.host.current == name
-
-
 # Actions ---------------------------------------------------------------------------------------------------
 
 

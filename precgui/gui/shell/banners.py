@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.notices import Notice, NoticeEntry, Notices
-from precgui.gui.theme import themes
+from precgui.gui.theme import severity_colour, themes
 from precgui.gui.widgets.icons import icon, pixmap
 from precgui.gui.widgets.plain_text import PlainLabel
 
@@ -31,11 +31,6 @@ SHOWN = 3  # fewer in a low window
 LOWEST = 64  # pixels kept free below: the buttons of a panel are there
 INFO_SHOWN_MS = 8000
 WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
-
-
-def severity_colour(severity: str) -> str:
-    theme = themes().theme
-    return {"info": theme.info, "warning": theme.warning, "error": theme.error}[severity]
 
 
 class Banner(QFrame):

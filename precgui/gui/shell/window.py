@@ -43,7 +43,9 @@ PANELS: tuple[PanelSpec, ...] = (
     PanelSpec(
         "inspect", "Inspect", "inspect", f"{_PANELS}.inspect.panel:InspectPanel", "one run: settings, results, tensors"
     ),
-    PanelSpec("diagnose", "Diagnose", "diagnose", f"{_PANELS}.diagnose:DiagnosePanel", "what went wrong, and why"),
+    PanelSpec(
+        "diagnose", "Diagnose", "diagnose", f"{_PANELS}.diagnose.panel:DiagnosePanel", "what went wrong, and why"
+    ),
 )
 NARROW_BELOW = 960
 DEFAULT_SIZE = (1280, 800)

@@ -180,7 +180,7 @@ def _of_forward(m: Measurements, found: Origin) -> Cause:
     if last is not None:
         values |= {"last_amax": last[1], "octaves_left": float(np.log2(FP16_LARGEST / last[1]))}
         text += f"; in step {last[0]} its largest magnitude was {last[1]:.4g}"
-    kind = {True: "Inf is among its values", False: "all of them NaN", None: ""}[found.infinite]
+    kind = {True: "Inf is among its values.", False: "All of these are NaN.", None: ""}[found.infinite]
     proof = Evidence(
         "first output that is not finite, in the order of the forward pass", values, f"{text}. {kind}".strip()
     )

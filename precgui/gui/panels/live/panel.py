@@ -110,6 +110,7 @@ class LivePanel(Pages):
         self.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
         self.keys_button.clicked.connect(self._show_keys)
         self.run_list.jump_wanted.connect(self.jump_to_first)
+        session.step_wanted.connect(self.jump_to)
 
     def _show_keys(self) -> None:
         QToolTip.showText(self.keys_button.mapToGlobal(self.keys_button.rect().bottomLeft()), _KEYS, self.keys_button)
@@ -164,6 +165,12 @@ class LivePanel(Pages):
         if self._splitter.orientation() != wanted:
             self._splitter.setOrientation(wanted)
             self._splitter.setSizes([700, 130] if narrow else [900, 300])
+
+    def jump_to(self, key: str, step: float) -> None:
+        """Show a step of a run."""
+        steps, shown = (self._session.runs[key].run.series("loss", over)[0] for over in ("step", self.plots.over))
+        if len(steps):
+            self.plots.jump_to(float(shown[min(int(steps.searchsorted(step)), len(steps) - 1)]))
 
     def jump_to_first(self, key: str) -> None:
         """Show where the loss of a run first was NaN or Inf."""

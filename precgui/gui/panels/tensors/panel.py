@@ -111,6 +111,7 @@ class TensorsPanel(Pages):
         self.list.selectionModel().selectionChanged.connect(self._draw)
         self.spectrogram.step_chosen.connect(self._choose_step)
         self.moment.number_wanted.connect(self._show_bits)
+        session.tensor_wanted.connect(self._take_run)
 
     def show_run(self, key: str | None) -> None:
         """Show the tensors of another run; None shows none."""
@@ -141,6 +142,20 @@ class TensorsPanel(Pages):
             return
         self.show_content(self._key() is not None)
         self._take_kinds()
+        self._go_to_wanted()
+
+    def _go_to_wanted(self) -> None:
+        """Choose the kind, the tensor and the step that somebody has asked for."""
+        place, self._session.tensor_place = self._session.tensor_place, None
+        if place is None or self._key() is None:
+            return
+        kind, name, self._step = place
+        self.bar.kind_choice.setCurrentIndex(self.bar.kind_choice.findData(kind))
+        self.bar.grouping.setCurrentIndex(0)
+        self._read()
+        if self.view is not None and name in self.view.names:
+            self.list.choose(self.view.names.index(name))
+        self._draw()
 
     def _take_kinds(self) -> None:
         key, choice = self._key(), self.bar.kind_choice

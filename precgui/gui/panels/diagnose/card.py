@@ -1,0 +1,105 @@
+"""A finding as a card: verdict, proof, the curve of its numbers, fix, and what to do next."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from precgui.gui.panels.diagnose.sparkline import Sparkline, summary
+from precgui.gui.theme import severity_colour, themes
+from precgui.gui.widgets.icons import pixmap
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.runs.diagnosis import Finding
+
+_WORDS = {"error": "Error", "warning": "Warning", "info": "Information"}
+_BLAME = {
+    True: "precision is to blame",
+    False: "precision is not to blame",
+    None: "whether precision is to blame cannot be told",
+}
+OWN_LOOP = "This run was recorded in a training loop of its own: make the change there."
+
+
+class FindingCard(QFrame):
+    """Shows one finding. `shown` asks for the place that it is about, `tried` for a new run with its fix."""
+
+    shown = Signal(object)
+    tried = Signal(object)
+
+    def __init__(self, finding: Finding, *, trainable: bool, where: str = "", parent: QWidget | None = None) -> None:
+        """`where` says in which of the compared runs it is found."""
+        super().__init__(parent)
+        self.finding = finding
+        self.setProperty("kind", "card")
+        self._mark = PlainLabel(self)
+        self.title = _wrapped(f"{where}{finding.title}", "heading", self)
+        self.show_button = QPushButton("Show me", self)
+        self.fix_button = QPushButton("Try the fix", self)
+        self._lay_out(trainable=trainable)
+        self.show_button.clicked.connect(lambda: self.shown.emit(self.finding))
+        self.fix_button.clicked.connect(lambda: self.tried.emit(self.finding))
+        themes().changed.connect(self._recolour)
+        self._recolour()
+
+    def _lay_out(self, *, trainable: bool) -> None:
+        finding = self.finding
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
+        head.addWidget(self.title, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(14, 10, 14, 10)
+        column.setSpacing(6)
+        column.addLayout(head)
+        column.addWidget(_wrapped(meta(finding), "muted", self))
+        for each in finding.evidence:
+            text = _wrapped(each.text, "", self)
+            text.setToolTip(plain_tip(each.formula))
+            column.addWidget(text)
+            if len(each.series) > 1:
+                column.addWidget(Sparkline(each, self))
+                column.addWidget(_wrapped(summary(each), "muted", self))
+        column.addWidget(_wrapped(f"Fix: {finding.fix}", "", self))
+        if finding.needs:
+            column.addWidget(_wrapped(f"To be surer: {finding.needs}.", "muted", self))
+        column.addLayout(self._buttons(trainable))
+
+    def _buttons(self, trainable: bool) -> QHBoxLayout:
+        self.show_button.setToolTip("Go to the step and the tensor that this is about")
+        changes = ", ".join(f"{path} = {value}" for path, value in self.finding.config_change.items())
+        self.fix_button.setVisible(bool(changes))
+        self.fix_button.setEnabled(trainable)
+        self.fix_button.setToolTip(plain_tip(f"A new run with {changes}" if trainable else OWN_LOOP))
+        row = QHBoxLayout()
+        row.addWidget(self.show_button)
+        row.addWidget(self.fix_button)
+        row.addStretch(1)
+        return row
+
+    def _recolour(self) -> None:
+        colour = severity_colour(self.finding.severity)
+        self._mark.setPixmap(pixmap(self.finding.severity, colour, 18, self.devicePixelRatioF()))
+        self._mark.setToolTip(_WORDS[self.finding.severity])
+
+
+def meta(finding: Finding) -> str:
+    """Severity, steps, module, blame, certainty and confidence in one line."""
+    first, last = finding.first_step, finding.last_step
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
+    parts = [_WORDS[finding.severity], steps]
+    if finding.module:
+        parts.append(finding.module)
+    if finding.is_problem:
+        parts.append(_BLAME[finding.precision_is_to_blame])
+        parts.append(f"{finding.certainty}, confidence {finding.confidence:.0%}")
+    return " · ".join(parts)
+
+
+def _wrapped(text: str, kind: str, parent: QWidget) -> QLabel:
+    label = PlainLabel(text, parent)
+    label.setWordWrap(True)
+    label.setMinimumWidth(60)
+    if kind:
+        label.setProperty("kind", kind)
+    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    return label

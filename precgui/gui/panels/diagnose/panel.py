@@ -1,0 +1,214 @@
+"""Diagnose: for each open run one sentence, and its findings as cards that carry their proof."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWidget
+
+from precgui.config import OWN_LOOP, ConfigError, RunConfig, build
+from precgui.gui.open_runs import Problem
+from precgui.gui.panels.diagnose.card import FindingCard
+from precgui.gui.panels.diagnose.verdicts import VerdictTable
+from precgui.gui.session import Session
+from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.runs.diagnosis import Diagnosis, Finding, examine
+
+REFRESH_MS = 2000
+_SHARE = 20  # a diagnosis of a run that goes on may take one part in so many of the time
+_EMPTY = "Open a run or start one: whether it is healthy, and if not why, stands here, with the numbers that prove it."
+
+
+class DiagnosePanel(Pages):
+    """Judges the open runs one by one while it is seen; a run that goes on again every few seconds."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(EmptyState("diagnose", "No runs are open", _EMPTY, "Choose runs"), parent)
+        self._session = session
+        self.found: dict[str, Diagnosis] = {}
+        self._stale: set[str] = set()
+        self.verdicts = VerdictTable(self)
+        self.cards: list[FindingCard] = []
+        self.fold = QToolButton(self)
+        self.ruled_out = PlainLabel(self)
+        self._heading = PlainLabel(self)
+        self._column = QVBoxLayout()
+        self._next = QTimer(self, singleShot=True, interval=0)
+        self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._lay_out()
+        self._connect()
+        self._take_runs()
+
+    def _lay_out(self) -> None:
+        self._heading.setProperty("kind", "muted")
+        self._heading.setWordWrap(True)
+        self.fold.setProperty("kind", "fold")
+        self.fold.setCheckable(True)
+        self.fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
+        self.ruled_out.setProperty("kind", "muted")
+        self.ruled_out.setWordWrap(True)
+        self.ruled_out.setVisible(False)
+        inner = QWidget()
+        column = QVBoxLayout(inner)
+        column.setContentsMargins(0, 0, 8, 0)
+        column.setSpacing(10)
+        column.addWidget(self._heading)
+        self._column.setSpacing(10)
+        column.addLayout(self._column)
+        column.addWidget(self.fold)
+        column.addWidget(self.ruled_out)
+        column.addStretch(1)
+        area = QScrollArea(self)
+        area.setWidgetResizable(True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setWidget(inner)
+        whole = QVBoxLayout(self.content)
+        whole.setContentsMargins(24, 16, 24, 8)
+        whole.setSpacing(12)
+        whole.addLayout(panel_head("Diagnose"))
+        whole.addWidget(self.verdicts)
+        whole.addWidget(area, 1)
+
+    def _connect(self) -> None:
+        session = self._session
+        for signal in (session.run_added, session.run_removed, session.run_changed):
+            signal.connect(self._on_changed)
+        session.data_arrived.connect(self._on_data)
+        self._next.timeout.connect(self._judge_one)
+        self._later.timeout.connect(self._next.start)
+        self.verdicts.itemSelectionChanged.connect(self._show_cards)
+        self.fold.toggled.connect(self.ruled_out.setVisible)
+        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("library"))
+
+    def _on_changed(self, key: str) -> None:
+        self._stale.add(key)
+        self._take_runs()
+
+    def _on_data(self, key: str) -> None:
+        self._stale.add(key)
+        if self.isVisible() and not self._later.isActive():
+            self._later.start()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._take_runs()
+
+    def _take_runs(self) -> None:
+        runs = self._session.runs
+        self.found = {key: found for key, found in self.found.items() if key in runs}
+        self.show_content(bool(runs))
+        if self.isVisible() and runs:
+            self.verdicts.show_runs(list(runs.values()), self.found)
+            self._show_cards()
+            self._next.start()
+
+    def _judge_one(self) -> None:
+        """Judge one run that is new or has gone on: the chosen ones first."""
+        runs = self._session.runs
+        wanted = [
+            key
+            for key in (*self.verdicts.chosen(), *runs)
+            if key in runs and (key not in self.found or key in self._stale)
+        ]
+        if not wanted or not self.isVisible():
+            return
+        key = wanted[0]
+        begin = time.perf_counter()
+        before = self.found.get(key)
+        self._stale.discard(key)
+        self.found[key] = examine(runs[key].run)
+        self._later.setInterval(max(REFRESH_MS, round(_SHARE * 1000 * (time.perf_counter() - begin))))
+        self.verdicts.show_runs(list(runs.values()), self.found)
+        if key in self.verdicts.chosen() and (before is None or _rules(before) != _rules(self.found[key])):
+            self._show_cards()
+        if len(wanted) > 1:
+            self._next.start()
+
+    def _show_cards(self) -> None:
+        """The findings of the chosen run; of two runs what one has and the other has not comes first."""
+        for card in self.cards:
+            self._column.removeWidget(card)
+            card.deleteLater()
+        keys = [key for key in self.verdicts.chosen() if key in self.found][:2]
+        self.cards = [self._card(key, finding, where) for key, finding, where in self._wanted(keys)]
+        for card in self.cards:
+            self._column.addWidget(card)
+        self._heading.setText(self._heading_of(keys))
+        self._heading.setVisible(bool(self._heading.text()))
+        lines = _ruled_out(self.found[keys[0]]) if keys else []
+        self.ruled_out.setText("\n".join(lines))
+        self.fold.setText(f"Ruled out ({len(lines)})")
+        self.fold.setVisible(bool(lines))
+        self.ruled_out.setVisible(bool(lines) and self.fold.isChecked())
+
+    def _heading_of(self, keys: list[str]) -> str:
+        if len(keys) == 2:
+            return "Two runs are chosen: first what only one of them has."
+        return "" if not keys or self.cards else self.found[keys[0]].sentence
+
+    def _wanted(self, keys: list[str]) -> list[tuple[str, Finding, str]]:
+        if len(keys) < 2:
+            return [(key, each, "") for key in keys for each in self.found[key].findings]
+        told = {key: {each.rule for each in self.found[key].findings} for key in keys}
+        both = told[keys[0]] & told[keys[1]]
+        only = [
+            (key, each, f"Only in {self._session.runs[key].name}: ")
+            for key in keys for each in self.found[key].findings if each.rule not in both
+        ]  # fmt: skip
+        return only + [(keys[0], each, "In both: ") for each in self.found[keys[0]].findings if each.rule in both]
+
+    def _card(self, key: str, finding: Finding, where: str) -> FindingCard:
+        trainable = self._session.runs[key].run.config.task != OWN_LOOP
+        card = FindingCard(finding, trainable=trainable, where=where, parent=self)
+        card.shown.connect(lambda finding: self._show_place(key, finding))
+        card.tried.connect(lambda finding: self._try_fix(key, finding))
+        return card
+
+    def _show_place(self, key: str, finding: Finding) -> None:
+        """The tensor at the step, or the curves of the run."""
+        tensors = self._session.runs[key].run.tensors()
+        for name in (*finding.tensors, finding.module):
+            kind = next((kind for kind, record in tensors.items() if name and name in record.names), "")
+            if kind:
+                self._session.tensor_place = kind, name, float(max(finding.first_step, 1))
+                self._session.inspect(key, "tensors")
+                self._session.tensor_wanted.emit()
+                return
+        self._session.panel_wanted.emit("live")
+        self._session.step_wanted.emit(key, float(finding.first_step))
+
+    def _try_fix(self, key: str, finding: Finding) -> None:
+        """The settings of the run with the change, in the form of Run."""
+        opened = self._session.runs[key]
+        try:
+            config = changed(opened.run.config, dict(finding.config_change))
+        except ConfigError as error:
+            self._session.notice.emit(Problem(f"The fix cannot be made in these settings: {error}", severity="warning"))
+            return
+        self._session.set_up(config, f"{opened.name}, fixed")
+
+
+def _ruled_out(found: Diagnosis) -> list[str]:
+    lines = [f"{each.rule}: {each.why}" for each in found.ruled_out]
+    return lines + [f"{each.rule}: cannot be told; record {each.needs}" for each in found.not_told]
+
+
+def _rules(found: Diagnosis | None) -> list[tuple[str, str]]:
+    return [(each.rule, each.title) for each in found.findings] if found is not None else []
+
+
+def changed(config: RunConfig, changes: dict[str, object]) -> RunConfig:
+    """The config with values at paths such as `optimizer.lr`. Raises ConfigError."""
+    tree = config.model_dump()
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        branch = tree
+        for parent in parents:
+            branch = branch[parent]
+        branch[last] = value
+    tree["title"] = f"{config.title} fixed"[:200] if config.title else ""
+    return build(tree)

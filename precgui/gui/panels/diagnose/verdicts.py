@@ -1,0 +1,85 @@
+"""The list of open runs with one sentence of diagnosis for each."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
+
+from precgui.gui.open_runs import OpenRun
+from precgui.gui.plots.export import swatch_icon
+from precgui.gui.theme import severity_colour, themes
+from precgui.gui.widgets.plain_text import plain_tip
+from precgui.runs.diagnosis import Diagnosis
+
+_MOST_ROWS = 6
+
+
+class VerdictTable(QTableWidget):
+    """A row a run; one or two rows can be chosen."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(0, 2, parent)
+        self.keys: list[str] = []
+        self.setHorizontalHeaderLabels(["Run", "Diagnosis"])
+        self.setAccessibleName("Diagnosis of each open run")
+        self.verticalHeader().setVisible(False)
+        self.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
+        self.horizontalHeader().setStretchLastSection(True)
+        self.horizontalHeader().resizeSection(0, 230)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+
+    def show_runs(self, runs: list[OpenRun], found: dict[str, Diagnosis]) -> None:
+        """Show these runs; what was chosen stays so."""
+        keys = [opened.key for opened in runs]
+        if keys != self.keys:
+            chosen = self.chosen() or keys[-1:]
+            self.blockSignals(True)
+            self.keys = keys
+            self.setRowCount(len(keys))
+            self.clearSelection()
+            for row, key in enumerate(keys):
+                for column in (0, 1):
+                    self.setItem(row, column, QTableWidgetItem())
+                    if key in chosen:
+                        self.item(row, column).setSelected(True)  # type: ignore[union-attr]
+            self.blockSignals(False)
+        for row, opened in enumerate(runs):
+            self._fill(row, opened, found.get(opened.key))
+        height = (
+            self.horizontalHeader().height() + min(len(keys), _MOST_ROWS) * self.verticalHeader().defaultSectionSize()
+        )
+        self.setFixedHeight(height + 6)
+
+    def _fill(self, row: int, opened: OpenRun, found: Diagnosis | None) -> None:
+        name, verdict = self.item(row, 0), self.item(row, 1)
+        if name is None or verdict is None:
+            return
+        name.setText(opened.name)
+        name.setIcon(swatch_icon(opened))
+        name.setToolTip(plain_tip(opened.name))
+        text = found.sentence if found is not None else "Reading..."
+        verdict.setText(text)
+        verdict.setToolTip(plain_tip(text))
+        verdict.setForeground(QColor(_colour(found)))
+
+    def chosen(self) -> list[str]:
+        """The keys of the chosen runs, in the order of the rows."""
+        rows = sorted({index.row() for index in self.selectedIndexes()})
+        return [self.keys[row] for row in rows if row < len(self.keys)]
+
+    def choose(self, key: str) -> None:
+        if key in self.keys:
+            self.clearSelection()
+            self.selectRow(self.keys.index(key))
+            self.setFocus(Qt.FocusReason.OtherFocusReason)
+
+
+def _colour(found: Diagnosis | None) -> str:
+    theme = themes().theme
+    if found is None or found.verdict == "cannot be told":
+        return theme.muted
+    return theme.ok if found.verdict == "healthy" else severity_colour(found.problems[0].severity)

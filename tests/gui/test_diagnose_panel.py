@@ -1,0 +1,127 @@
+"""The Diagnose panel: verdicts, cards, ways to the place and to the fix, two runs."""
+
+from __future__ import annotations
+
+import math
+
+from pytestqt.qtbot import QtBot
+
+from precgui.config import OWN_LOOP, RunConfig
+from precgui.events import Event, RunEnded, RunStarted, StepDone
+from precgui.gui.open_runs import OpenRun
+from precgui.gui.panels.diagnose.panel import DiagnosePanel, changed
+from precgui.gui.panels.diagnose.sparkline import Sparkline, broken, place, summary
+from precgui.gui.session import Session
+from precgui.runs.diagnosis import Evidence
+from tests.runs.synthetic import live_run
+
+FALLING = [2.0 * 0.95**i for i in range(60)]
+BROKEN = [*FALLING[:20], *[math.nan] * 20]
+
+
+def add(session: Session, key: str, losses: list[float], **config: object) -> None:
+    events: list[Event] = [RunStarted(0.0, 0, 0, "cpu")]
+    for step, loss in enumerate(losses, 1):
+        scale, skipped = (2.0 ** (20 - min(step, 8)), step < 8) if key.startswith("fp16") else (1.0, False)
+        norm = math.nan if skipped else 1.0
+        events.append(StepDone(step, 0.1 * step, loss, scale, skipped, 0.1, norm, 0.1, 0.0, 8, math.nan))
+    run = live_run([*events, RunEnded(9.0, "completed")], RunConfig.model_validate(config))
+    session.runs[key] = OpenRun(key, run, key, 0, 0)
+    session.run_added.emit(key)
+
+
+def opened(qtbot: QtBot, session: Session) -> DiagnosePanel:
+    panel = DiagnosePanel(session)
+    qtbot.addWidget(panel)
+    panel.resize(900, 700)
+    panel.show()
+    return panel
+
+
+def test_that_each_open_run_has_a_sentence_and_the_chosen_one_its_cards(qtbot: QtBot) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    assert panel.is_empty
+    add(session, "good", FALLING)
+    add(session, "bad", BROKEN)
+    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    texts = [panel.verdicts.item(row, 1).text() for row in range(2)]  # type: ignore[union-attr]
+    assert texts[0].startswith("Healthy: ")
+    assert "step 21" in texts[1]
+    panel.verdicts.choose("bad")
+    assert len(panel.cards) == 1
+    assert "step 21" in panel.cards[0].title.text()
+    assert panel.cards[0].findChildren(Sparkline)
+    panel.verdicts.choose("good")
+    assert panel.cards == []
+    assert panel.fold.text().startswith("Ruled out (")
+    panel.fold.click()
+    assert panel.ruled_out.isVisible()
+    assert "divergence: because" in panel.ruled_out.text()
+
+
+def test_that_of_two_runs_the_difference_comes_first(qtbot: QtBot) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    add(session, "fp16 a", FALLING, precision="fp16-amp")
+    add(session, "bad", BROKEN)
+    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    panel.verdicts.selectAll()
+    told = [card.title.text() for card in panel.cards]
+    assert any(text.startswith("Only in bad: ") for text in told)
+    assert any(text.startswith("Only in fp16 a: The loss scale found its size") for text in told)
+
+
+def test_that_a_fix_becomes_the_settings_of_a_new_run_but_not_of_a_loop_of_ones_own(qtbot: QtBot) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    add(session, "fp16", FALLING, precision="fp16-amp")
+    add(session, "fp16 own", FALLING, precision="fp16-amp", task=OWN_LOOP)
+    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    wanted: list[RunConfig] = []
+    session.settings_wanted.connect(lambda config, _: wanted.append(config))
+    panel.verdicts.choose("fp16")
+    panel.cards[0].fix_button.click()
+    assert wanted[0].scaling.initial_scale == 2.0**12
+    panel.verdicts.choose("fp16 own")
+    assert not panel.cards[0].fix_button.isEnabled()
+
+
+def test_that_show_me_leads_to_the_step(qtbot: QtBot) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    add(session, "bad", BROKEN)
+    qtbot.waitUntil(lambda: len(panel.found) == 1)
+    places: list[tuple[str, float]] = []
+    session.step_wanted.connect(lambda key, step: places.append((key, step)))
+    panel.cards[0].show_button.click()
+    assert places == [("bad", 21.0)]
+
+
+def test_that_a_run_that_goes_on_is_judged_again(qtbot: QtBot) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    add(session, "run", FALLING)
+    qtbot.waitUntil(lambda: len(panel.found) == 1)
+    panel._later.setInterval(0)
+    run = session.runs["run"].run
+    run.extend([StepDone(61, 7.0, math.nan, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)])  # type: ignore[attr-defined]
+    session.data_arrived.emit("run")
+    qtbot.waitUntil(lambda: panel.found["run"].verdict == "problems")
+    assert len(panel.cards) == 1
+
+
+def test_that_a_curve_breaks_where_values_are_not_finite() -> None:
+    evidence = Evidence("f", {}, "text", "loss", ((1, 1.0), (2, 3.0), (3, math.nan), (4, 2.0)), 2.5)
+    parts = place(evidence, 100, 50)
+    assert [len(part) for part in parts] == [2, 1]
+    assert parts[0][1][1] < parts[0][0][1]
+    assert len(broken(evidence, 100)) == 1
+    assert "1 not finite" in summary(evidence)
+
+
+def test_that_changes_keep_everything_else() -> None:
+    config = RunConfig(title="mine")
+    new = changed(config, {"optimizer.lr": 0.5, "precision_options.keep_fp32": ["head"]})
+    assert (new.optimizer.lr, new.precision_options.keep_fp32, new.title) == (0.5, ["head"], "mine fixed")
+    assert new.model == config.model
