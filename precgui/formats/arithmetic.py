@@ -28,24 +28,28 @@ class ArithmeticFault(ValueError):
 
 @dataclass(frozen=True)
 class Operation:
-    """`operands` of them, as in `formula`; a sum or dot product takes one or two `lists` of any length instead."""
+    """`operands` of them, as in `formula`; a sum or dot product takes one or two `lists` of any length instead.
+
+    `adds`: the sign of a zero result depends on the rounding, so `exact` takes the keyword `down`.
+    """
 
     name: str
     formula: str
     operands: int = 0
     lists: int = 0
     exact: Callable[..., ExtendedReal] | None = None
+    adds: bool = False
 
 
 OPERATIONS = {
     operation.name: operation
     for operation in (
-        Operation("add", "a + b", 2, exact=operations.add),
-        Operation("subtract", "a − b", 2, exact=operations.subtract),
+        Operation("add", "a + b", 2, exact=operations.add, adds=True),
+        Operation("subtract", "a − b", 2, exact=operations.subtract, adds=True),
         Operation("multiply", "a × b", 2, exact=operations.multiply),
         Operation("divide", "a / b", 2, exact=operations.divide),
         Operation("sqrt", "√a", 1, exact=operations.square_root),
-        Operation("fma", "a × b + c, rounded once", 3, exact=operations.fma),
+        Operation("fma", "a × b + c, rounded once", 3, exact=operations.fma, adds=True),
         Operation("sum", "a₁ + a₂ + …", lists=1),
         Operation("dot", "a₁ × b₁ + a₂ × b₂ + …", lists=2),
     )
@@ -110,6 +114,7 @@ class Rounder:
         self._format, self._draws = fmt, draws
         self._convention = settings.convention(fmt)
         self._random = self._convention.rounding == "stochastic"
+        self._down = self._convention.rounding == "down"
         self._fast: FloatFormat | None = None
         if isinstance(fmt, FloatFormat) and fmt.signed and fmt.has_zero and self._convention.rounding == "nearest_even":
             self._fast = fmt
@@ -126,6 +131,14 @@ class Rounder:
         if real not in self._known:
             self._known[real] = Report(real, self.stored(real), self._convention)
         return self._known[real]
+
+    def add(self, left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
+        """The rounded sum."""
+        return self(operations.add(left, right, down=self._down))
+
+    def subtract(self, left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
+        """The rounded difference."""
+        return self(operations.subtract(left, right, down=self._down))
 
     def __call__(self, real: ExtendedReal) -> ExtendedReal:
         if self._fast is not None and real.value and not real.value.denominator & (real.value.denominator - 1):
@@ -173,10 +186,14 @@ def operate(
     held = tuple(tuple(hold.report(real) for real in part) for part in operands)
     values = [[each.stored.real for each in part] for part in held]
     if chosen.exact is not None:
-        exact, meant = (_within_reach(chosen.exact(*(part[0] for part in parts))) for parts in (values, operands))
+        options = {"down": settings.convention(fmt).rounding == "down"} if chosen.adds else {}
+        exact, meant = (
+            _within_reach(chosen.exact(*(part[0] for part in parts), **options)) for parts in (values, operands)
+        )
         return Result(held, hold.stored(exact), exact, meant, settings.convention(fmt))
-    exact, meant = (_exact_sum(_products(parts)) for parts in (values, operands))
     accumulator = settings.accumulator or fmt
+    down = settings.convention(accumulator).rounding == "down"
+    exact, meant = (_exact_sum(_products(parts), down=down) for parts in (values, operands))
     gather = Rounder(accumulator, settings, draws)
     terms = _products(values)
     if settings.product is not None and chosen.lists == 2:
@@ -204,10 +221,10 @@ def _products(parts: Sequence[Sequence[ExtendedReal]]) -> Iterator[ExtendedReal]
     return (operations.multiply(a, b) for a, b in zip(*parts, strict=True))
 
 
-def _exact_sum(terms: Iterator[ExtendedReal]) -> ExtendedReal:
+def _exact_sum(terms: Iterator[ExtendedReal], *, down: bool) -> ExtendedReal:
     total = finite(0)
     for term in terms:
-        total = _within_reach(operations.add(total, term))
+        total = _within_reach(operations.add(total, term, down=down))
     return total
 
 
@@ -220,7 +237,7 @@ def _within_reach(real: ExtendedReal) -> ExtendedReal:
 def _one_by_one(terms: Sequence[ExtendedReal], gather: Rounder) -> ExtendedReal:
     running = finite(0)
     for term in terms:
-        running = gather(operations.add(running, term))
+        running = gather.add(running, term)
     return running
 
 
@@ -230,16 +247,16 @@ def _pairwise(terms: Sequence[ExtendedReal], gather: Rounder) -> ExtendedReal:
         return gather(terms[0]) if terms else finite(0)
     middle = len(terms) // 2
     halves = (_pairwise(terms[:middle], gather), _pairwise(terms[middle:], gather))
-    return gather(operations.add(*halves))
+    return gather.add(*halves)
 
 
 def _kahan(terms: Sequence[ExtendedReal], gather: Rounder) -> ExtendedReal:
     """Compensated summation (Kahan 1965), every operation rounded to the accumulator."""
     running = lost = finite(0)
     for term in terms:
-        corrected = gather(operations.subtract(term, lost))
-        grown = gather(operations.add(running, corrected))
-        lost = gather(operations.subtract(gather(operations.subtract(grown, running)), corrected))
+        corrected = gather.subtract(term, lost)
+        grown = gather.add(running, corrected)
+        lost = gather.subtract(gather.subtract(grown, running), corrected)
         running = grown
     return running
 

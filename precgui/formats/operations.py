@@ -11,20 +11,24 @@ from precgui.formats.real import ExtendedReal, finite, infinity, nan
 STICKY_BITS = 400
 
 
-def add(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
-    """left + right; inf - inf is NaN, and -0 + -0 alone is -0."""
+def add(left: ExtendedReal, right: ExtendedReal, *, down: bool = False) -> ExtendedReal:
+    """left + right; inf - inf is NaN.
+
+    A sum of zero is -0 where both operands are negative; rounding `down`, where one of them is (IEEE 754-2019, 6.3).
+    """
     if bad := _first_nan(left, right):
         return bad
     if left.is_finite and right.is_finite:
-        both_negative = left.negative and right.negative
-        return finite(left.value + right.value, negative_zero=both_negative, exact=left.exact and right.exact)
+        negative = (left.negative or right.negative) if down else (left.negative and right.negative)
+        return finite(left.value + right.value, negative_zero=negative, exact=left.exact and right.exact)
     if left.kind == right.kind and left.negative != right.negative:
         return nan()
     return left if left.kind == "inf" else right
 
 
-def subtract(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
-    return add(left, -right)
+def subtract(left: ExtendedReal, right: ExtendedReal, *, down: bool = False) -> ExtendedReal:
+    """left - right, zeros as in `add`."""
+    return add(left, -right, down=down)
 
 
 def multiply(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
@@ -51,9 +55,9 @@ def divide(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
     return finite(left.value / right.value, negative_zero=negative, exact=left.exact and right.exact)
 
 
-def fma(left: ExtendedReal, right: ExtendedReal, addend: ExtendedReal) -> ExtendedReal:
-    """left x right + addend, as one exact operation."""
-    return add(multiply(left, right), addend)
+def fma(left: ExtendedReal, right: ExtendedReal, addend: ExtendedReal, *, down: bool = False) -> ExtendedReal:
+    """left x right + addend, as one exact operation; zeros as in `add`."""
+    return add(multiply(left, right), addend, down=down)
 
 
 def square_root(real: ExtendedReal) -> ExtendedReal:
