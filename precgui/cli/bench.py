@@ -259,10 +259,16 @@ def _energies(result: dict[str, Any]) -> Table:
     for row in result["energy"]:
         table.add_row(
             row["format"], str(row["m"]), number_text(row.get("gross_j")), _percent(row.get("uncertainty")),
-            number_text(row.get("net_j")), number_text(row.get("gigaops_per_joule")), row.get("method", ""),
+            _net(row), number_text(row.get("gigaops_per_joule")), row.get("method", ""),
             f"[dim]{escape(row['note'])}",
         )  # fmt: skip
     return table
+
+
+def _net(row: Figure) -> str:
+    """Energy above idle with its own uncertainty, in joules."""
+    net, error = number_text(row.get("net_j")), number_text(row.get("net_uncertainty_j"))
+    return f"{net} ± {error}" if net and error else net
 
 
 def _times(row: Figure) -> str:

@@ -1,8 +1,8 @@
 """Energy of a stretch of work, from recorded readings, and the energy of one step, measured by the book.
 
-Counters first: their difference between the ends of a window. Power is integrated only where there is no counter,
-and the result says so. Windows under a second are not measurable: the sensors renew their value ten times a second
-and some average over a second.
+Counters first: their difference between the ends of a window. Power is integrated only where there is no counter, or
+where the counter was reset in the window, and the result says so. Windows under a second are not measurable: the
+sensors renew their value ten times a second and some average over a second.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def window_energy(
 
 
 def _counted(times: NDArray[np.float64], joules: NDArray[np.float64], start_s: float, end_s: float) -> float | None:
-    """Difference of the counter, straight between its renewals; None where they do not reach."""
+    """Difference of the counter, straight between its renewals; None where they do not reach or where it was reset."""
     known = ~np.isnan(joules)
     times, joules = times[known], joules[known]
     if times.size < 2:
@@ -61,6 +61,9 @@ def _counted(times: NDArray[np.float64], joules: NDArray[np.float64], start_s: f
     times, joules = times[renewed], joules[renewed]
     covered = min(end_s, times[-1]) - max(start_s, times[0])
     if times.size < 2 or covered < _COVER * (end_s - start_s):
+        return None
+    begin = max(int(np.searchsorted(times, start_s, "right")) - 1, 0)
+    if np.any(np.diff(joules[begin : int(np.searchsorted(times, end_s)) + 1]) < 0):
         return None
     first, last = np.interp((start_s, end_s), times, joules)
     return float(last - first) * (end_s - start_s) / float(covered)
@@ -96,11 +99,14 @@ class EnergyPlan:
 class StepEnergy:
     """Energy of one step in joules: the median over windows. `net_j` is above the idle power.
 
-    `uncertainty` is a share: the sensor's own error and the spread between windows, added in quadrature.
+    `uncertainty` is a share of `gross_j`: the sensor's own error and the spread between windows, added in quadrature.
+    `net_uncertainty_j` holds these and the sensor's error of the idle energy, in joules: of a small difference of large
+    numbers, a share would say little.
     """
 
     gross_j: float
     net_j: Maybe[float]
+    net_uncertainty_j: Maybe[float]
     spread: float
     uncertainty: float
     steps: int
@@ -196,6 +202,10 @@ def _result(
     spread = statistics.stdev(per_step) / gross if len(per_step) > 1 and gross > 0 else 0.0
     step_s = statistics.median(window.seconds / count for window, count in zip(measured, counts, strict=True))
     idle_w: Maybe[float] = idle if isinstance(idle, Absent) else idle.energy_j / idle.seconds
-    net: Maybe[float] = idle_w if isinstance(idle_w, Absent) else gross - idle_w * step_s
     uncertainty = math.hypot(SENSOR_ERROR, spread)
-    return StepEnergy(gross, net, spread, uncertainty, sum(counts), len(measured), idle_w, measured[0].method, remarks)
+    net: Maybe[float] = idle_w if isinstance(idle_w, Absent) else gross - idle_w * step_s
+    net_error: Maybe[float] = (
+        idle_w if isinstance(idle_w, Absent) else math.hypot(uncertainty * gross, SENSOR_ERROR * idle_w * step_s)
+    )
+    method = COUNTER if all(window.method == COUNTER for window in measured) else INTEGRATED
+    return StepEnergy(gross, net, net_error, spread, uncertainty, sum(counts), len(measured), idle_w, method, remarks)

@@ -13,7 +13,8 @@ Figure = dict[str, Any]
 # Columns of a CSV file; what a row has no value for is empty. docs/hardware.md says what each means.
 COLUMNS = (
     "started", "device", "threads", "torch", "kind", "format", "to", "size", "seconds", "spread", "tops", "gb_s",
-    "times_fp32", "peak_tops", "share", "relative", "error", "ran_as", "gross_j", "net_j", "idle_w", "uncertainty",
+    "times_fp32", "peak_tops", "share", "relative", "error", "ran_as", "gross_j", "net_j", "net_uncertainty_j",
+    "idle_w", "uncertainty",
     "gigaops_per_joule", "method", "clock_mhz", "temperature_c", "power_w", "reasons", "note",
 )  # fmt: skip
 

@@ -93,7 +93,11 @@ class GpuSensor:
 
 
 class RaplSensor:
-    """Mean power of a CPU package or its memory between two readings of its energy counter."""
+    """Mean power of a CPU package or its memory between two readings of its energy counter.
+
+    A silence is bridged by the counter where that allows it. Where it does not, the joules begin at 0 again, so that no
+    window across the silence can be measured.
+    """
 
     def __init__(self, zone: rapl.Zone) -> None:
         self.device = zone.device
@@ -104,7 +108,6 @@ class RaplSensor:
     def read(self, now_s: float, last: bool = False) -> Maybe[tuple[float, float]]:
         counter = self._zone.read_j()
         if isinstance(counter, Absent):
-            self._previous = None
             return counter
         previous, self._previous = self._previous, (now_s, counter)
         if previous is None or now_s <= previous[0]:
@@ -112,6 +115,7 @@ class RaplSensor:
         interval_s = now_s - previous[0]
         used_j = rapl.energy_between(previous[1], counter, self._zone.range_j, interval_s)
         if used_j is None:
+            self._energy_j = 0.0
             return math.nan, self._energy_j
         self._energy_j += used_j
         return used_j / interval_s, self._energy_j

@@ -47,10 +47,13 @@ def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
 
 
 def energy_j(run: Run) -> float | None:
-    """Energy of all sensors over the run: of each its counter, or else the integral of its power."""
+    """Energy of all sensors over the run: of each its counter, or else the integral of its power.
+
+    None as soon as that of one sensor is not known: a sum of the others would be too low.
+    """
     parts = [_sensor_energy_j(run, device) for device in run.power_devices()]
     known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+    return sum(known) if known and len(known) == len(parts) else None
 
 
 def tensor_use(run: Run) -> float | None:

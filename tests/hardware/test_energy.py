@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from precgui.events import PowerRead
 from precgui.hardware import energy, power, rapl
 from precgui.hardware.device import Device
 from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
@@ -150,3 +154,71 @@ def test_that_the_gauge_names_what_disturbs(monkeypatch):
     with ClockProbe(gpu("GPU-2")) as gauge:
         assert gauge.read()["clock_mhz"] is None
         assert gauge.remarks() == []
+
+
+def recorded(counter_j: Callable[[float], float | None], times: Sequence[float], range_j: float) -> list[PowerRead]:
+    """What a RAPL sensor tells at these times of a counter; None where it cannot be read."""
+    now_s = [0.0]
+
+    def read_j(self: rapl.Zone) -> Any:
+        value = counter_j(now_s[0])
+        return Absent("gone", lost=True) if value is None else value % range_j
+
+    sensor, rows = power.RaplSensor(rapl.Zone("CPU package 0", Path("none"), range_j)), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rapl.Zone, "read_j", read_j)
+        for now_s[0] in times:
+            answer = sensor.read(now_s[0])
+            watts, joules = (math.nan, math.nan) if isinstance(answer, Absent) else answer
+            rows.append(PowerRead(device=sensor.device, time_s=now_s[0], power_w=watts, energy_j=joules))
+    return rows
+
+
+def of_window(rows: Sequence[PowerRead], start_s: float, end_s: float) -> Any:
+    return window_energy(*zip(*((row.time_s, row.power_w, row.energy_j) for row in rows), strict=True), start_s, end_s)
+
+
+def test_that_the_counter_bridges_a_silence():
+    """60 s at 100 W, unreadable between 20 s and 40 s: 3993 J were told before."""
+    times = np.arange(0.0, 60.05, 0.05)
+    rows = recorded(lambda t: None if 20 < t < 40 else 1000 + 100 * t, times, 65_532.6)
+    found = of_window(rows, 0.0, 60.0)
+    assert found.method == COUNTER
+    assert found.energy_j == pytest.approx(6000, rel=1e-3)
+
+
+@pytest.mark.parametrize("silence_s", [25 * 60.0, 100.0])
+def test_that_energy_is_not_measured_across_a_silence_in_which_the_counter_may_have_wrapped(silence_s):
+    """A process that was suspended at 100 W: 19,919 J of 151,000 J were told before."""
+    times = np.concatenate([np.arange(0.0, 5.0, 0.05), np.arange(5.0, 10.0, 0.05) + silence_s])
+    rows = recorded(lambda t: 100 * t, times, 65_532.6)
+    assert isinstance(of_window(rows, 0.0, 10.0 + silence_s), Absent)
+    assert of_window(rows, 6.0 + silence_s, 9.0 + silence_s).energy_j == pytest.approx(300, rel=1e-3)
+
+
+def test_that_a_counter_that_stands_lower_after_a_silence_is_not_trusted():
+    """It may have wrapped or been reset."""
+    times = np.concatenate([np.arange(0.0, 5.0, 0.05), np.arange(10.0, 15.0, 0.05)])
+    rows = recorded(lambda t: 60_000 + 100 * t if t < 7 else 100 * t, times, 65_532.6)
+    assert isinstance(of_window(rows, 1.0, 14.0), Absent)
+
+
+def test_that_a_reset_counter_gives_no_negative_energy():
+    """As after the driver was loaded again: -3600 J were told before."""
+    times = np.arange(0.0, 20.0, 0.1)
+    joules = np.where(times < 10, 3600 + 200 * times, 200 * (times - 10))
+    found = window_energy(times, np.full_like(times, 200.0), joules, 1.0, 19.0)
+    assert found.method == INTEGRATED
+    assert found.energy_j == pytest.approx(3600.0, rel=1e-2)
+    assert isinstance(window_energy(times, np.full_like(times, math.nan), joules, 1.0, 19.0), Absent)
+    assert window_energy(times, np.full_like(times, math.nan), joules, 11.0, 19.0).energy_j == pytest.approx(1600.0)
+
+
+def test_that_net_energy_has_an_uncertainty_of_its_own():
+    """100 W of which 90 W are idle: 10 W, and not to 5 %."""
+    windows = [energy.WindowEnergy(500.0, 5.0, COUNTER)] * 3
+    found = energy._result(energy.WindowEnergy(450.0, 5.0, COUNTER), windows, [50, 50, 50], ())
+    assert isinstance(found, StepEnergy)
+    assert found.net_j == pytest.approx(1.0)
+    assert found.net_uncertainty_j == pytest.approx(math.hypot(0.5, 0.45))
+    assert isinstance(energy._result(Absent("none"), windows, [50, 50, 50], ()).net_uncertainty_j, Absent)

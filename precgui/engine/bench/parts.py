@@ -34,6 +34,7 @@ def energy_row(run: Work, size: int, device: torch.device, gauge: ClockProbe) ->
     return {
         "gross_j": found.gross_j,
         "net_j": known(found.net_j),
+        "net_uncertainty_j": known(found.net_uncertainty_j),
         "idle_w": known(found.idle_w),
         "uncertainty": found.uncertainty,
         "gigaops_per_joule": 2 * size**3 / found.gross_j * 1e-9,

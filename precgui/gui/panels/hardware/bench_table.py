@@ -98,9 +98,17 @@ def _told(row: Figure) -> str:
     if row["relative"] is not None:
         return f"{row['relative']:.1%} of the rate of the multiple of 16"
     if row["gigaops_per_joule"]:
-        return f"{number_text(row['gigaops_per_joule'])} x 10⁹ operations per joule, by {row['method']}"
+        return "; ".join(
+            (f"{number_text(row['gigaops_per_joule'])} x 10⁹ operations per joule, by {row['method']}", *_net(row))
+        )
     what = {"copy": "read and write counted", "convolution": BOTH_WAYS, "attention": BOTH_WAYS}.get(row["kind"], "")
     return what if _rate(row) else ""
+
+
+def _net(row: Figure) -> list[str]:
+    """Energy above idle, with its own uncertainty."""
+    net, error = row["net_j"], row["net_uncertainty_j"]
+    return [] if net is None or error is None else [f"above idle {number_text(net)} ± {number_text(error)} J"]
 
 
 def _percent(share: float | None) -> str:
