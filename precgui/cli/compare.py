@@ -104,9 +104,10 @@ def _write_csv(comparison: RunComparison, path: Path) -> None:
 
 
 def _worded(row: dict[str, Any]) -> dict[str, Any]:
-    """None in words, and the metric as its title and its unit."""
+    """None and intervals in words, and the metric as its title and its unit."""
     metric = {"metric": row["metric"]["title"], "metric_unit": row["metric"]["unit"]}
-    return {key: _NOT_MEASURABLE if value is None else value for key, value in {**row, **metric}.items()}
+    ends = {key: f"{value[0]} to {value[1]}" for key, value in row.items() if isinstance(value, tuple)}
+    return {key: _NOT_MEASURABLE if value is None else value for key, value in {**row, **metric, **ends}.items()}
 
 
 _BEFORE_METRIC = 5  # rows that stand above those of the metric
@@ -119,12 +120,12 @@ _ROWS: _Rows = (
     ("time", lambda run: _number(run.time_s, ".1f", " s")),
     ("median step", lambda run: _number(run.step_s_median, ".3f", " ms" + marked(run.arithmetic), 1e3)),
     ("samples per second", lambda run: _number(run.samples_per_s, ".0f")),
-    ("speed-up", lambda run: _number(run.speedup, ".2f", "x" + marked(run.arithmetic))),
+    ("speed-up", lambda run: _ratio(run.speedup, run.speedup_interval, marked(run.arithmetic))),
     ("memory peak", lambda run: _number(run.memory_peak_bytes, ".1f", " MiB" + " (emulated)" * run.emulated, 2**-20)),
     ("memory against baseline", lambda run: _number(run.memory_ratio, ".2f", "x")),
     ("energy", lambda run: _number(run.energy_j, ".1f", " J")),
     ("tensor cores busy", lambda run: _number(run.tensor_use, ".1f", " %", 1e2)),
-    ("energy against baseline", lambda run: _number(run.energy_ratio, ".2f", "x")),
+    ("energy against baseline", lambda run: _ratio(run.energy_ratio, run.energy_ratio_interval)),
     ("skipped steps", lambda run: _number(run.skipped_steps, "d")),
     ("non-finite events", lambda run: f"{run.nonfinite_events}"),
 )
@@ -163,3 +164,9 @@ def _heading(run: Compared, baseline: str) -> str:
 
 def _number(value: float | None, form: str = ".4g", unit: str = "", factor: float = 1) -> str:
     return _NOT_MEASURABLE if value is None else f"{value * factor:{form}}{unit}"
+
+
+def _ratio(ratio: float | None, interval: tuple[float, float] | None, mark: str = "") -> str:
+    from precgui.runs.ratio_interval import ratio_text
+
+    return ratio_text(ratio, interval, _NOT_MEASURABLE, mark)

@@ -12,6 +12,7 @@ import numpy as np
 
 from precgui.runs.caveats import Arithmetic, arithmetic_of
 from precgui.runs.comparable import why_not_comparable
+from precgui.runs.ratio_interval import SEPARATE_RUNS, Interval, Variation, ratio_interval, variation
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.event_file import NAME_PART
@@ -22,7 +23,8 @@ class Compared:
     """One run of a comparison. None stands for "not measurable"; ratios are to the baseline.
 
     `speedup`: samples per second of median steps over the baseline's, above 1 is faster.
-    `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less.
+    `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less. The intervals hold 95 % of what varied within the
+    two runs (`runs.ratio_interval`); None for the baseline and for runs of few steps.
     `tensor_use`: share of the time in which tensor cores worked, None where the hardware does not tell.
     `accuracy_delta`: value less that of the baseline, in terms of `metric`, which says which way is better; None where
     the baseline has another metric. `emulated`: the arithmetic was imitated, so its speed and memory say
@@ -50,8 +52,10 @@ class Compared:
     skipped_steps: int | None
     nonfinite_events: int
     speedup: float | None
+    speedup_interval: Interval | None
     memory_ratio: float | None
     energy_ratio: float | None
+    energy_ratio_interval: Interval | None
     accuracy_delta: float | None
     emulated: bool
     arithmetic: Arithmetic
@@ -111,6 +115,8 @@ def _notes(rows: Sequence[Compared]) -> tuple[str, ...]:
             f"the runs have different metrics ({', '.join(titles)}): "
             "differences are given to runs with the metric of the baseline only"
         )
+    if any(row.speedup_interval for row in rows):
+        notes.append(SEPARATE_RUNS)
     return tuple(notes)
 
 
@@ -135,20 +141,31 @@ def _figures(run: Run) -> dict[str, Any]:
     samples = run.series("samples")[1]
     step_s = summary["step_s_median"]
     rate = float(np.median(samples)) / step_s if len(samples) and step_s and samples.any() else None
-    return {**summary, **final, "rate": rate}
+    return {**summary, **final, "rate": rate, "variation": _variation(run)}
+
+
+def _variation(run: Run) -> Variation | None:
+    """Of the steps; on a CPU with the share of the time in which they waited for it."""
+    on_cpu = str(getattr(run, "device", "")).startswith("cpu")
+    return variation(run.series("step_s")[1], run.series("cpu_s")[1] if on_cpu else None)
 
 
 def _compared(name: str, run: Run, own: dict[str, Any], base_run: Run, base: dict[str, Any]) -> Compared:
-    figures = {key: value for key, value in own.items() if key != "rate"}
+    figures = {key: value for key, value in own.items() if key not in ("rate", "variation")}
     how, withheld = arithmetic_of(run), why_not_comparable(run.config, base_run.config)
+    varied = (None, None) if own is base else (own["variation"], base["variation"])
     base = dict.fromkeys(base, None) | {"metric": base["metric"], "steps": 0} if withheld else base
+    speedup = _ratio(own["rate"], base["rate"])
+    energy_ratio = _ratio(_per_step(own, "energy_j"), _per_step(base, "energy_j"))
     return Compared(
         run=name,
         title=run.title,
         path=str(run.path) if run.path else None,
-        speedup=_ratio(own["rate"], base["rate"]),
+        speedup=speedup,
+        speedup_interval=ratio_interval(speedup, *varied),
         memory_ratio=_ratio(own["memory_peak_bytes"], base["memory_peak_bytes"]),
-        energy_ratio=_ratio(_per_step(own, "energy_j"), _per_step(base, "energy_j")),
+        energy_ratio=energy_ratio,
+        energy_ratio_interval=ratio_interval(energy_ratio, *varied, of_energy=True),
         accuracy_delta=_difference(own["val_accuracy"], base["val_accuracy"]) if _alike(own, base) else None,
         emulated=how.arithmetic == "emulated",
         arithmetic=how.arithmetic,

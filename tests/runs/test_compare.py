@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from precgui.config import RunConfig
@@ -11,6 +12,7 @@ from precgui.events import Evaluated, Incident, PowerRead, RunEnded, StepDone
 from precgui.runs.baseline import LOSS_GAP, BaselineComparison
 from precgui.runs.compare import UnknownBaseline, compare, names
 from precgui.runs.live import LiveRun
+from precgui.runs.ratio_interval import Variation, ratio_interval, ratio_text, variation
 from tests.runs.synthetic import live_run
 
 
@@ -89,3 +91,77 @@ def test_that_other_work_has_no_ratio_and_no_difference() -> None:
     assert comparison.notes == ("gpt has no ratios and no difference: it is of another task: text, not digits",)
     assert len(BaselineComparison(other, base, 1).series(LOSS_GAP)[1]) == 0
     assert len(BaselineComparison(base, base, 1).series(LOSS_GAP)[1]) == 10
+
+
+def timed(step_s: np.ndarray, title: str) -> LiveRun:
+    """A run of these step times."""
+    ends = np.cumsum(step_s)
+    steps = [
+        StepDone(n, float(end), 1.0, 1.0, False, 0.1, 1.0, float(lasted), 0.0, 10, 1.0)
+        for n, (end, lasted) in enumerate(zip(ends, step_s, strict=True), start=1)
+    ]
+    return live_run(steps, RunConfig.model_validate({"precision": "fp32", "title": title}))
+
+
+def test_that_a_difference_within_the_noise_of_the_runs_is_said_to_be_noise() -> None:
+    """Steps of 10 ms on a machine whose load comes and goes by a quarter: speed-ups of 1.12x and 0.84x mean nothing."""
+    draw = np.random.default_rng(3)
+    load = 1 + 0.25 * np.sin(np.arange(90) / 9)
+    runs = [timed(0.01 * load * draw.lognormal(sigma=0.05, size=90) * level, f"{level}") for level in (1, 0.89, 1.19)]
+    comparison = compare(runs)
+    assert any("share no noise" in note for note in comparison.notes)
+    base, faster, slower = comparison.runs
+    assert base.speedup_interval is None
+    for row, expected in ((faster, 1 / 0.89), (slower, 1 / 1.19)):
+        assert row.speedup == pytest.approx(expected, rel=0.05)
+        assert row.speedup_interval is not None
+        low, high = row.speedup_interval
+        assert low < 1 < high
+        assert ratio_text(row.speedup, row.speedup_interval, "?").endswith("within noise)")
+
+
+def test_that_a_real_speed_up_lies_outside_of_the_noise() -> None:
+    draw = np.random.default_rng(4)
+    runs = [timed(level * draw.lognormal(sigma=0.02, size=90), f"{level}") for level in (0.02, 0.01)]
+    row = compare(runs).runs[1]
+    assert row.speedup_interval is not None
+    assert 1.8 < row.speedup_interval[0] < 2 < row.speedup_interval[1] < 2.2
+    assert "noise" not in ratio_text(row.speedup, row.speedup_interval, "?")
+
+
+def test_that_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    """Runs whose level drifts between stretches as it does from run to run: 95 % of intervals contain 1."""
+    draw = np.random.default_rng(5)
+
+    def one() -> tuple[float, Variation]:
+        stretches = draw.lognormal(sigma=0.1, size=(10, 1)) * draw.lognormal(sigma=0.05, size=(10, 9))
+        spread = variation(stretches.ravel())
+        assert spread is not None
+        return float(draw.lognormal(sigma=0.1)), spread
+
+    inside = 0
+    for _ in range(1000):
+        (own, own_spread), (base, base_spread) = one(), one()
+        interval = ratio_interval(base / own, own_spread, base_spread)
+        assert interval is not None
+        inside += interval[0] <= 1 <= interval[1]
+    assert 0.93 < inside / 1000 < 0.985
+
+
+def test_that_runs_of_few_steps_have_no_interval() -> None:
+    runs = [timed(np.full(12, level), f"{level}") for level in (0.02, 0.01)]
+    row = compare(runs).runs[1]
+    assert (row.speedup, row.speedup_interval) == (pytest.approx(2), None)
+    assert ratio_text(row.speedup, row.speedup_interval, "?") == "2.00x (too few steps for an interval)"
+
+
+def test_that_waiting_for_other_programs_is_no_speed_up() -> None:
+    """Three times 4 ms of work, on a machine that gave them 20, 15 and 13 ms: 1.59x lies within noise."""
+    step = 0.004 * np.random.default_rng(6).lognormal(sigma=0.03, size=90)
+    base, own = (variation(wait * step, step) for wait in (5.0, 3.15))
+    interval = ratio_interval(5.0 / 3.15, own, base)
+    assert interval is not None
+    assert interval[0] < 1 < 5.0 / 3.15 < interval[1]
+    alone = ratio_interval(5.0 / 3.15, variation(3.15 * step), variation(5.0 * step))
+    assert alone is not None
+    assert alone[0] > 1

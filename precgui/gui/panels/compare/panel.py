@@ -88,7 +88,7 @@ class ComparePanel(Pages):
         keys, runs = list(opened), [opened[key].run for key in opened]
         found = compare(runs, names(runs)[keys.index(wanted)] if wanted in opened else None)
         self._fill_baseline(keys, wanted)
-        self.note.setText("".join(f"{note[:1].upper()}{note[1:]}." for note in found.notes))
+        self.note.setText(" ".join(f"{note[:1].upper()}{note[1:]}." for note in found.notes))
         self.note.setVisible(bool(found.notes))
         shown = list(opened.values())
         self.table.show_comparison(shown, found)

@@ -16,6 +16,7 @@ from precgui.runs.caveats import marked
 from precgui.runs.compare import Compared, RunComparison
 from precgui.runs.facts import seconds_text
 from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
+from precgui.runs.ratio_interval import ratio_text
 
 UNKNOWN = "–"
 NAME_WIDTH = 180
@@ -55,12 +56,15 @@ FIGURES = (
     Figure("Difference", lambda r: difference_text(Metric(**r.metric), r.accuracy_delta, UNKNOWN), "To the baseline"),
     Figure("Loss, last epoch", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss over the last epoch"),
     Figure("Step time", _step_time, "Median of a step"),
-    Figure("Speed-up", lambda r: figure(r.speedup, "{:.2f}x" + marked(r.arithmetic)),
-           "Samples per second over the baseline's; of emulated or slow arithmetic it says nothing about the format"),
+    Figure("Speed-up", lambda r: ratio_text(r.speedup, r.speedup_interval, UNKNOWN, marked(r.arithmetic)),
+           "Samples per second over the baseline's, with 95 % of what varied within the two runs; of emulated or slow "
+           "arithmetic it says nothing about the format"),
     Figure("Time", lambda r: figure(r.time_s, "{:.1f} s"), "From the start to the last step"),
     Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:,.1f} MiB" + " (emulated)" * r.emulated),
            "Of the device's allocator; on a CPU of all tensors in one step"),
     Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
+    Figure("Energy ratio", lambda r: ratio_text(r.energy_ratio, r.energy_ratio_interval, UNKNOWN),
+           "Energy of a step over the baseline's, with 95 % of what varied within the runs and the sensors' error"),
     Figure("Tensor cores", lambda r: figure(r.tensor_use, "{:.0%}"), "Share of the time in which they worked, by GPM"),
     Figure("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
     Figure("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),

@@ -1,0 +1,88 @@
+"""How far a ratio between two runs can be trusted, from the steps that each of them recorded."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from precgui.hardware.energy import SENSOR_ERROR
+
+Interval = tuple[float, float]
+BLOCKS, LEAST_BLOCKS = 10, 3
+_LEAST_STEPS = 5  # of a block
+# Two-sided 95 % of Student's t for 4 to 18 degrees of freedom (two runs of 3 to 10 blocks).
+_STUDENT_95 = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101)
+SEPARATE_RUNS = (
+    "intervals hold what varied within the runs; runs one after the other share no noise, so that what changed on the "
+    "machine between them is in no interval: repeat the runs before you believe a small difference"
+)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """`log_sd`: standard deviation of the logarithm of the median step time, between `blocks` stretches of one run.
+
+    `log_wait`: logarithm of step time over the CPU time of the process, 0 where it never waited or on other devices.
+    """
+
+    log_sd: float
+    blocks: int
+    log_wait: float = 0.0
+
+
+def variation(step_s: ArrayLike, cpu_s: ArrayLike | None = None) -> Variation | None:
+    """How much the speed of a run varied while it went on; None of fewer than 15 steps.
+
+    `cpu_s`: CPU time of each step, for a run on a CPU, where waiting for other programs is no property of the run.
+
+    The deviation is that between stretches of the run, not that of their mean: a load that came and went within the
+    run tells how far the level of a whole run may be off.
+    """
+    times: NDArray[np.float64] = np.asarray(step_s, dtype=np.float64)
+    known = np.isfinite(times) & (times > 0)
+    log_wait = 0.0 if cpu_s is None else _log_wait(times[known], np.asarray(cpu_s, dtype=np.float64)[known])
+    times = times[known]
+    blocks = min(BLOCKS, times.size // _LEAST_STEPS)
+    if blocks < LEAST_BLOCKS:
+        return None
+    levels = [float(np.log(np.median(block))) for block in np.array_split(times, blocks)]
+    return Variation(float(np.std(levels, ddof=1)), blocks, log_wait)
+
+
+def _log_wait(times: NDArray[np.float64], cpu_s: NDArray[np.float64]) -> float:
+    known = np.isfinite(cpu_s) & (cpu_s > 0)
+    return max(0.0, float(np.median(np.log(times[known] / cpu_s[known])))) if known.any() else 0.0
+
+
+def ratio_interval(
+    ratio: float | None, own: Variation | None, base: Variation | None, *, of_energy: bool = False
+) -> Interval | None:
+    """95 % around a ratio of two runs, by Student's t on logarithms; None where a run is too short to tell.
+
+    It reaches from the ratio of step times to that of CPU times: where one run had to wait for other programs more than
+    the other, nobody knows the ratio in between. `of_energy`: a ratio of energies, not of speeds; the error of the
+    sensors widens it.
+    """
+    if ratio is None or ratio <= 0 or own is None or base is None:
+        return None
+    deviation = math.hypot(own.log_sd, base.log_sd, SENSOR_ERROR if of_energy else 0.0)
+    half = _STUDENT_95[own.blocks + base.blocks - 2 * LEAST_BLOCKS] * deviation
+    waited = own.log_wait - base.log_wait
+    moved = ratio * math.exp(-waited if of_energy else waited)
+    return min(ratio, moved) * math.exp(-half), max(ratio, moved) * math.exp(half)
+
+
+def ratio_text(ratio: float | None, interval: Interval | None, unknown: str, mark: str = "") -> str:
+    """Such as "1.12x (0.95 to 1.32, within noise)"; 1 without an interval is the baseline against itself.
+
+    `mark` is a remark on the run, such as " (emulated)".
+    """
+    if ratio is None:
+        return unknown
+    if interval is None:
+        return f"{ratio:.2f}x{mark}" + (" (too few steps for an interval)" if ratio != 1 else "")
+    noise = ", within noise" if interval[0] <= 1 <= interval[1] else ""
+    return f"{ratio:.2f}x ({interval[0]:.2f} to {interval[1]:.2f}{noise}){mark}"
