@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,25 @@ def test_that_every_key_is_explained() -> None:
     table = config.key_table()
     assert {"precision", "scaling.growth_interval", "optimizer.lr"} <= {path for path, _, _ in table}
     assert all(description for _, description, _ in table)
+
+
+@pytest.mark.parametrize("text", ["seed=" + "9" * 5000, "title=" + "[" * 20_000, "title=" + "{a=" * 20_000])
+def test_that_a_setting_that_no_parser_can_take_is_one_sentence(text: str) -> None:
+    with pytest.raises(config.ConfigError) as told:
+        config.load("digits-quick", [text])
+    assert "\n" not in str(told.value)
+    assert len(str(told.value)) < 500
+
+
+@pytest.mark.parametrize("text", ["seed = " + "9" * 5000, "a = " + "[" * 20_000, ".".join(["a"] * 20_000) + " = 1"])
+def test_that_a_toml_file_that_no_parser_can_take_is_one_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(config.ConfigError, match="is not valid TOML"):
+        config.load(tmp_path / "x.toml")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")
+def test_that_a_pipe_is_no_config(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.toml")
+    with pytest.raises(config.ConfigError, match="regular file"):
+        config.load(tmp_path / "x.toml")

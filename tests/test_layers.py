@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "precgui"
 
-GROUND = {"events", "paths", "spawn"}
+GROUND = {"events", "paths", "regular_files", "spawn"}
 MACHINE = GROUND | {"formats", "config", "hardware", "planner"}
 # The rooms that each room may import, also inside functions. A room not named here does not exist.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "events": set(),
     "paths": set(),
     "spawn": set(),
+    "regular_files": set(),
     "formats": GROUND,
     "config": GROUND | {"formats"},
     "hardware": GROUND | {"formats"},

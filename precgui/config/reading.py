@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +13,11 @@ from pydantic import BaseModel, ValidationError
 
 from precgui.config.recipes import RECIPES
 from precgui.config.tree import RunConfig
+from precgui.regular_files import read_text
+
+MOST_TOML_BYTES = 1 << 20
+MOST_KEY_PARTS = 100
+_LONG_KEY = re.compile(rf"(?:[\w\"'-]+[ \t]*\.[ \t]*){{{MOST_KEY_PARTS}}}")  # the parser takes quadratic time for one
 
 
 class ConfigError(ValueError):
@@ -72,14 +78,29 @@ def _recipe_tree(name: str) -> dict[str, Any]:
 
 def _toml_tree(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_toml(path)
     except FileNotFoundError:
         names = ", ".join(RECIPES)
         raise ConfigError({"": f"{path} is neither a file nor a recipe; the recipes are {names}"}) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError({"": f"{path} cannot be read: {error}"}) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError({"": f"{path} is not valid TOML: {error}"}) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table in a TOML file. Raises OSError, and ValueError for what is not TOML or is nested too deeply."""
+    return parse_toml(read_text(path, MOST_TOML_BYTES))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table that a TOML text means. Raises ValueError, also for one that would take the parser's memory or time."""
+    if _LONG_KEY.search(text):
+        raise ValueError(f"a key has more than {MOST_KEY_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _apply(tree: dict[str, Any], setting: str) -> None:
@@ -100,9 +121,11 @@ def _value(text: str) -> Any:
     if not text:
         return None
     try:
-        return tomllib.loads(f"v = {text}")["v"]
+        return parse_toml(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
         return text
+    except ValueError as error:  # a number of too many digits, or lists in lists without end
+        raise ConfigError({"": f"--set {_short(text)}: {error}"}) from None
 
 
 def to_toml(config: RunConfig) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -17,11 +20,15 @@ from numpy.typing import NDArray
 from precgui.formats.arrays import Floats, decode_table
 from precgui.formats.pieces import TensorReader
 from precgui.formats.registry import get
-from precgui.formats.torchfile import Place, StoredTensor, StreamError, load_stored, place_of, stored_tensors
+from precgui.formats.torchfile import Place, StoredTensor, load_stored, place_of, stored_tensors
+from precgui.regular_files import open_regular
 
 MOST_ELEMENTS = 50_000_000  # at once in memory
 MOST_IN_PIECES = 1 << 32
 MOST_HEADER_BYTES = 100_000_000
+# What the zip archives of torch.save raise when they are damaged, also from the libraries that unpack them.
+_FAULTS = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, ValueError, KeyError, RuntimeError,
+           IndexError, TypeError, OverflowError, NotImplementedError, struct.error)  # fmt: skip
 TORCH_SUFFIXES = (".pt", ".pth")
 _PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
           "BOOL": "?"}  # fmt: skip
@@ -57,7 +64,7 @@ def open_tensor(path: Path, name: str, most: int = MOST_IN_PIECES) -> TensorRead
 def _stored(path: Path) -> dict[str, StoredTensor]:
     try:
         return stored_tensors(path)
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, KeyError, RuntimeError) as error:
+    except _FAULTS as error:
         raise TensorFileError(f"{path.name} is no readable file of torch.save: {error}") from None
 
 
@@ -72,23 +79,25 @@ def _open_torch(path: Path, name: str, most: int) -> TensorReader:
         place = place_of(path, tensor)
         if place is None:
             return _of_array(load_stored(path, tensor, MOST_ELEMENTS), coded)
-    except (OSError, zipfile.BadZipFile, zlib.error, StreamError, KeyError, RuntimeError) as error:
+    except _FAULTS as error:
         raise TensorFileError(f"{name!r} in {path.name} cannot be read: {error}") from None
     return _of_file(path, place, tensor.shape, coded)
 
 
 def _open_npy(path: Path, most: int) -> TensorReader:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, kind = read(file)
             start = file.tell()
             held = path.stat().st_size - start
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, TokenError) as error:
         raise TensorFileError(f"{path.name} is no readable .npy file of plain numbers: {error}") from None
     if kind.kind not in "fiub":
         raise TensorFileError(f"{path.name} holds {kind}, not real numbers")
+    if any(type(n) is not int for n in shape):  # True counts as an int
+        raise TensorFileError(f"{path.name} is damaged: its shape is {shape}")
     size = math.prod(shape)
     _check_size(path, size, most)
     if min(shape, default=0) < 0 or held < size * kind.itemsize:
@@ -144,7 +153,7 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
     if path.suffix != ".safetensors":
         raise TensorFileError(f"{path.name} is of an unknown kind; .npy, .safetensors, .pt and .pth are read")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if length > min(MOST_HEADER_BYTES, path.stat().st_size):
                 raise TensorFileError(f"{path.name} is no .safetensors file: its header would be {length} bytes long")
@@ -164,7 +173,7 @@ def _open_safetensors(path: Path, name: str, most: int) -> TensorReader:
         entry = header[name]
         kind, shape = str(entry["dtype"]), tuple(int(n) for n in entry["shape"])
         begin, end = (int(n) for n in entry["data_offsets"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise TensorFileError(f"{path.name} has no usable tensor {name!r}") from None
     _check_size(path, math.prod(shape), most)
     words = _PLAIN.get(kind) or {"BF16": "<u2"}.get(kind, "u1")

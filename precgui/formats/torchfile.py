@@ -18,8 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.regular_files import open_regular
+
 MOST_OPCODES = 5_000_000
 MOST_STREAM_BYTES = 100_000_000
+MOST_NODES = 200_000
+MOST_DEPTH = 64
+MOST_NAME = 1000  # characters
 _LOCAL_HEADER = 30  # bytes of the fixed part that stands before the name of an entry
 _WORDS = {
     "DoubleStorage": "<f8", "FloatStorage": "<f4", "HalfStorage": "<f2", "BFloat16Storage": "<u2", "LongStorage": "<i8",
@@ -63,13 +68,14 @@ _OPAQUE = _Name("")
 
 def stored_tensors(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a file by their keys, nested ones with dots. Raises StreamError, OSError, BadZipFile."""
-    with zipfile.ZipFile(path) as archive:
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         root = _root(archive)
         entry = archive.getinfo(f"{root}data.pkl")
         if entry.file_size > MOST_STREAM_BYTES:
             raise StreamError(f"its list of tensors would be {entry.file_size} bytes long")
-        tree = _Machine().run(archive.read(entry))
-    return dict(_walk(tree, ""))
+        with archive.open(entry) as stream:  # the size in the directory may be a lie
+            tree = _Machine().run(stream.read(MOST_STREAM_BYTES))
+    return dict(_walk(tree))
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,10 @@ def place_of(path: Path, tensor: StoredTensor) -> Place | None:
     Raises StreamError for one that does not fit into its storage.
     """
     words, reach = _checked(tensor)
-    with zipfile.ZipFile(path) as archive:
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         entry = _entry(archive, tensor.storage, words)
-        with path.open("rb") as file:
-            file.seek(entry.header_offset)
-            header = file.read(_LOCAL_HEADER)
+        file.seek(entry.header_offset)
+        header = file.read(_LOCAL_HEADER)
     if entry.compress_type != zipfile.ZIP_STORED or reach != tensor.offset + math.prod(tensor.shape):
         return None
     if list(_dense(tensor.shape)) != [step for n, step in zip(tensor.shape, tensor.strides, strict=True) if n > 1]:
@@ -112,8 +117,13 @@ def load_stored(path: Path, tensor: StoredTensor, most: int) -> NDArray[Any]:
         raise StreamError(
             f"{max(tensor.storage.count, math.prod(tensor.shape))} elements are more than the {most} read"
         )
-    with zipfile.ZipFile(path) as archive:
-        flat: NDArray[Any] = np.frombuffer(archive.read(_entry(archive, tensor.storage, words)), words)
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        entry = _entry(archive, tensor.storage, words)
+        with archive.open(entry) as stream:
+            content = stream.read(entry.file_size)
+    if len(content) < entry.file_size:
+        raise StreamError("the file is damaged: a storage is shorter than it says")
+    flat: NDArray[Any] = np.frombuffer(content, words)
     if 0 in tensor.shape:
         return np.zeros(tensor.shape, words)
     steps = tuple(step * words.itemsize for step in tensor.strides)
@@ -147,16 +157,36 @@ def _root(archive: zipfile.ZipFile) -> str:
     raise StreamError("there is no data.pkl in the archive")
 
 
-def _walk(tree: object, prefix: str) -> Iterator[tuple[str, StoredTensor]]:
-    if isinstance(tree, StoredTensor):
-        yield prefix.rstrip(".") or "tensor", tree
-    pairs: Iterator[tuple[object, object]] = iter(())
-    if isinstance(tree, Mapping):
-        pairs = iter(tree.items())
-    elif isinstance(tree, list | tuple):
-        pairs = iter(enumerate(tree))
-    for key, value in pairs:
-        yield from _walk(value, f"{prefix}{key}.")
+def _walk(tree: object) -> Iterator[tuple[str, StoredTensor]]:
+    """The tensors of nested containers with their dotted keys.
+
+    Raises StreamError beyond `MOST_NODES` containers and values: shared ones are met once for each way to them, and a
+    kilobyte of lists in lists may have more ways than atoms. Also beyond `MOST_DEPTH`.
+    """
+    left = [("", tree, 0)]
+    for _ in range(MOST_NODES):
+        if not left:
+            return
+        prefix, node, depth = left.pop()
+        if isinstance(node, StoredTensor):
+            yield prefix.rstrip(".") or "tensor", node
+            continue
+        if depth > MOST_DEPTH or len(prefix) > MOST_NAME:
+            raise StreamError(f"its containers are nested more than {MOST_DEPTH} deep, or a name is too long")
+        pairs: list[tuple[object, object]] = []
+        if isinstance(node, Mapping):
+            pairs = list(node.items())
+        elif isinstance(node, list | tuple):
+            pairs = list(enumerate(node))
+        if len(left) + len(pairs) > MOST_NODES:
+            break
+        left += [(f"{prefix}{_key(key)}.", value, depth + 1) for key, value in reversed(pairs)]
+    raise StreamError(f"its containers hold more than {MOST_NODES} values")
+
+
+def _key(key: object) -> str:
+    """A key as a part of a name: containers are not spelled out."""
+    return str(key)[: MOST_NAME + 1] if isinstance(key, str | int | float) else type(key).__name__
 
 
 class _Machine:

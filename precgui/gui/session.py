@@ -25,6 +25,7 @@ from precgui.runs.step_times import keep_step_time
 from precgui.runs.tensorboard.imported_run import ImportedRun
 
 DRAIN_MS = 33
+SHUTDOWN_MS = 5000  # a run is stopped within two seconds, and its file mended
 FOLLOW_MS = 1000  # between looks at a run that another process is writing
 
 
@@ -213,6 +214,12 @@ class Session(QObject):
         if self._warm is not None:
             self._warm.dismiss()
             self._warm = None
+        QTimer.singleShot(SHUTDOWN_MS, self, self._give_up_waiting)
+        self._finish_shutdown()
+
+    def _give_up_waiting(self) -> None:
+        """A process or a disk that does not answer must not keep the window open."""
+        self._leaving.clear()
         self._finish_shutdown()
 
     def _add(self, run: Run) -> str:

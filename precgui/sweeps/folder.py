@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from precgui.config import RunConfig
+from precgui.regular_files import read_text
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.lock import FileLock
 from precgui.sweeps.plan import (
@@ -25,6 +26,7 @@ from precgui.sweeps.state import MemberState, given_up_arms, read_state
 
 SPEC, PLAN, MEMBERS, DISCARDED = "sweep.toml", "plan.json", "members", "discarded"
 PAUSE = "pause"
+MOST_PLAN_BYTES = 64 << 20
 
 
 def is_sweep(path: Path) -> bool:
@@ -72,7 +74,7 @@ class SweepFolder:
 
     def _read_plan(self) -> SweepPlan:
         try:
-            return parse_plan((self.path / PLAN).read_text(encoding="utf-8"))
+            return parse_plan(read_text(self.path / PLAN, MOST_PLAN_BYTES))
         except (OSError, UnicodeDecodeError) as error:
             raise SweepError(f"{self.path / PLAN} cannot be read: {error}") from None
         except SweepError as error:

@@ -13,6 +13,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from precgui.config import ConfigError, RunConfig, build, key_table
+from precgui.config.reading import parse_toml, read_toml
 from precgui.runs.verdict.looks import Looks, planned_looks
 from precgui.sweeps.errors import SweepError
 
@@ -147,13 +148,13 @@ def _check_varied(path: str, values: Sequence[Any]) -> None:
 def read_spec(path: Path) -> SweepSpec:
     """The spec of a `sweep.toml`. Raises SweepError."""
     try:
-        return check_spec(tomllib.loads(path.read_text(encoding="utf-8")))
+        return check_spec(read_toml(path))
     except (OSError, UnicodeDecodeError) as error:
         raise SweepError(f"{path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SweepError(f"{path} is not valid TOML: {error}") from None
     except SweepError as error:
         raise SweepError(f"{path}: {error}") from None
+    except ValueError as error:
+        raise SweepError(f"{path} is not valid TOML: {error}") from None
 
 
 def spec_toml(spec: SweepSpec) -> str:
@@ -172,7 +173,7 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
 def _values(text: str) -> Iterator[Any]:
     for part in text.split(","):
         try:
-            yield tomllib.loads(f"v = {part.strip()}")["v"]
+            yield parse_toml(f"v = {part.strip()}")["v"]
         except tomllib.TOMLDecodeError:
             yield part.strip()
 

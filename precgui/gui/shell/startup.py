@@ -25,6 +25,7 @@ from precgui.gui.notices import Notice, Notices, caught, crash_log
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
+from precgui.gui.workers import unfinished
 from precgui.paths import state_dir
 
 COLLECT_MS = 250
@@ -52,9 +53,12 @@ def open_window(files: list[Path], *, fresh: bool = False) -> int:
         window.show()
         code = app.exec()
         collector.stop()
-        for made in (start, window):
-            made.deleteLater()
-        app.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)  # before the application goes
+        if unfinished.wait():
+            for made in (start, window):
+                made.deleteLater()
+            app.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)  # before the application goes
+        else:
+            unfinished.keep(app, start, window)
     return code
 
 

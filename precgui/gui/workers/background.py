@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable
 from typing import Any
 
-from PySide6.QtCore import QCoreApplication, QThread, Signal
+from PySide6.QtCore import QThread, Signal
 
-_running: set[Background] = set()
-
-
-@atexit.register
-def _end_all() -> None:
-    """A QThread that is destroyed while it runs aborts the interpreter."""
-    for work in list(_running):
-        work.wait()
+from precgui.gui.workers import unfinished
 
 
 class Background(QThread):
@@ -32,17 +24,12 @@ class Background(QThread):
         self.finished.connect(self._let_go)
 
     def begin(self) -> None:
-        if app := QCoreApplication.instance():
-            app.aboutToQuit.connect(self._wait)
-        _running.add(self)
+        unfinished.begun(self)
         self.start()
 
     def run(self) -> None:
         self.answered.emit(self._work())
 
-    def _wait(self) -> None:
-        self.wait()
-
     def _let_go(self) -> None:
         self.wait()
-        _running.discard(self)
+        unfinished.over(self)

@@ -22,6 +22,7 @@ from PySide6.QtCore import QObject, QThread
 from precgui import child
 from precgui.config import RunConfig
 from precgui.events import RunEnded
+from precgui.gui.workers import unfinished
 from precgui.runs.file import repair
 from precgui.spawn import ChildProcess
 
@@ -72,10 +73,12 @@ class ChildThread(QThread):
     def run(self) -> None:
         """The child takes the name from the file of its last words, so that nothing stays when both are killed."""
         handle, name = tempfile.mkstemp(prefix="precgui-", suffix=".log")
+        unfinished.begun(self)
         try:
             with os.fdopen(handle, "rb") as self._last_words:
                 self._live(name)
         finally:
+            unfinished.over(self)
             with contextlib.suppress(OSError):
                 Path(name).unlink(missing_ok=True)
         self._pipe.close()

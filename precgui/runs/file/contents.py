@@ -158,7 +158,7 @@ class RunFileView:
         """The dataset, held open; None, with a note, when it cannot be used."""
         if name not in self._datasets:
             try:
-                self._datasets[name] = safe_hdf5.dataset(self.file, name)
+                self._datasets[name] = safe_hdf5.dataset(self.file, name, packed=name in _PACKED)
             except Unusable as reason:
                 self._datasets[name] = None
                 self.note(name, f"/{name} {reason}.")
@@ -184,6 +184,14 @@ class RunFileView:
             self.note(ROWS_VALID, f"/{ROWS_VALID} is damaged; the rows are counted instead.")
             return {}
         return {decoded(name): max(int(count), 0) for name, count in zip(names, counts, strict=True)}
+
+
+_PACKED = {
+    table.dataset_path(path, name)
+    for path, table in TABLES.items()
+    for name, column in table.columns.items()
+    if column.packing
+}
 
 
 def decoded(name: bytes) -> str:

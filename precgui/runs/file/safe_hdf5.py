@@ -7,6 +7,7 @@ filters that HDF5 would load from plugins are refused, and so are claims of more
 from __future__ import annotations
 
 import atexit
+import math
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -28,6 +29,9 @@ _FILTERS = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 _DEFLATE_RATIO = 1100  # deflate packs at most 1032 : 1
 _LARGEST_TEXT = 16 << 20
 _LARGEST_READ = 8 << 30
+_LARGEST_PACKED_READ = 1 << 30
+_LARGEST_CHUNK = 4 << 20  # HDF5 reads a chunk whole, whatever part of it is asked for; those of the schema have 64 KB
+_PACKED_MARGIN = 1024  # by which deflate may make a chunk longer
 _SMALL_READ = 64 << 20
 _SALVAGE_ROWS = 2048
 _ATTEMPTS = 4  # to open a file that is being written
@@ -85,8 +89,8 @@ def _state(snapshot: FileSnapshot) -> str:
     return f"cut short by {snapshot.missing_bytes} bytes" if snapshot.missing_bytes else "damaged"
 
 
-def dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """The dataset at a path of plain links. Raises Unusable."""
+def dataset(file: h5py.File, name: str, *, packed: bool = False) -> h5py.Dataset:
+    """The dataset at a path of plain links; only a `packed` one may be compressed. Raises Unusable."""
     item: Any = file
     for part in name.split("/"):
         if not isinstance(item, h5py.Group):
@@ -100,7 +104,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
             item = item[part]
         except FAULTS as error:
             raise Unusable(f"is damaged ({error})") from None
-    return _plain(item)
+    return _plain(item, packed=packed)
 
 
 def has(file: h5py.File, name: str) -> bool:
@@ -111,21 +115,39 @@ def has(file: h5py.File, name: str) -> bool:
         return True
 
 
-def _plain(item: Any) -> h5py.Dataset:
+def _plain(item: Any, *, packed: bool) -> h5py.Dataset:
     if not isinstance(item, h5py.Dataset):
         raise Unusable("is not a dataset")
     try:
         creation = item.id.get_create_plist()
-        filters = {creation.get_filter(index)[0] for index in range(creation.get_nfilters())}
+        filters = [creation.get_filter(index)[0] for index in range(creation.get_nfilters())]
         if item.is_virtual or creation.get_external_count():
             raise Unusable("keeps its data in another file, which is never opened")
-        if not filters <= _FILTERS:
+        if not {*filters} <= _FILTERS or len({*filters}) < len(filters):
             raise Unusable("is compressed in a way that precgui does not read")
+        if filters and not packed:
+            raise Unusable("is compressed, as it is in no run file")
         if item.dtype.hasobject or item.shape is None:
             raise Unusable("has a type that a run file does not have")
+        if item.chunks and _chunk_bytes(item) > _LARGEST_CHUNK:
+            raise Unusable("is stored in larger chunks than a run file has")
     except FAULTS as error:
         raise Unusable(f"is damaged ({error})") from None
     return item
+
+
+def _chunk_bytes(item: h5py.Dataset) -> int:
+    return int(math.prod(item.chunks)) * int(item.dtype.itemsize)
+
+
+def _has_huge_chunk(item: h5py.Dataset, row: int) -> bool:
+    """Whether a compressed chunk of the row is larger than what it should hold: it would inflate without a limit."""
+    if not item.compression:
+        return False
+    most = _chunk_bytes(item) + _PACKED_MARGIN
+    firsts = range(0, item.shape[1], item.chunks[1]) if len(item.shape) > 1 else [0]
+    rest = (0,) * (len(item.shape) - 2)
+    return any(item.id.get_chunk_info_by_coord((row, at, *rest)[: len(item.shape)]).size > most for at in firsts)
 
 
 def text(item: h5py.Dataset) -> str:
@@ -164,6 +186,8 @@ def rows(item: h5py.Dataset, start: int, stop: int, stored: Callable[[], int] | 
     """
     _check_size(item, stop - start, stored)
     try:
+        if any(_has_huge_chunk(item, row) for row in range(start, stop) if item.compression):
+            raise Torn("is damaged")
         return np.asarray(item[start:stop])
     except FAULTS:
         return _salvage(item, start, stop)
@@ -183,6 +207,9 @@ def picked(
         raise Unusable(f"is damaged ({error})") from None
     for row, place in enumerate(places):
         try:  # a level below h5py's slices, which take as long as the reading itself
+            if _has_huge_chunk(item, place):
+                lost += 1
+                continue
             space.select_hyperslab((place, *(0,) * (len(shape) - 1)), shape)
             item.id.read(one, space, values[row : row + 1])
         except FAULTS:
@@ -214,7 +241,8 @@ def _check_size(item: h5py.Dataset, count: int, stored: Callable[[], int] | None
     if item.compression and claimed <= _SMALL_READ:
         return  # rows of tensors: those that are not there count as not recorded
     ratio = _DEFLATE_RATIO if item.compression else 1
-    if claimed > min((stored() if stored else stored_bytes(item)) * ratio, _LARGEST_READ):
+    largest = _LARGEST_PACKED_READ if item.compression else _LARGEST_READ
+    if claimed > min((stored() if stored else stored_bytes(item)) * ratio, largest):
         raise Unusable("claims more rows than the file holds")
 
 

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from precgui.regular_files import read_text
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 
@@ -31,9 +32,7 @@ def read_notes(run: Path) -> Notes:
     """The user's notes on a run; empty ones when there are none or they cannot be read."""
     path = notes_path(run)
     try:
-        if path.stat().st_size > _LARGEST:
-            return Notes()
-        document = json_text.load(path.read_text(encoding="utf-8"))
+        document = json_text.load(read_text(path, _LARGEST))
     except (OSError, ValueError):
         return Notes()
     title, note = document.get("title"), document.get("note")

@@ -16,6 +16,7 @@ import numpy as np
 
 from precgui.config import ConfigError, RunConfig, build
 from precgui.events import Status
+from precgui.regular_files import open_regular
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.reader import ENDED
@@ -116,7 +117,7 @@ class _Reading:
         from google.protobuf.message import DecodeError
 
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 for message in event_file.read_records(file, path.stat().st_size):
                     self._take_event(self._event_type.FromString(message), part)
         except OSError as error:

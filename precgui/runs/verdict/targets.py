@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from pathlib import Path
 from typing import Annotated
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from precgui.config.reading import read_toml
 from precgui.runs.verdict.judge import Goal
 
 SENSOR_ERROR = 0.05  # of an energy reading; it is the same in every run and does not shrink with more of them
@@ -49,14 +49,14 @@ DEFAULT_TARGETS = Targets()
 def load_targets(path: Path) -> Targets:
     """The targets of a TOML file; `false` in place of a number switches a target off. Raises TargetError."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        tree = read_toml(path)
         return Targets.model_validate({key: None if value is False else value for key, value in tree.items()})
     except (OSError, UnicodeDecodeError) as error:
         raise TargetError(f"{path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise TargetError(f"{path} is not valid TOML: {error}") from None
     except ValidationError as error:
         raise TargetError(f"{path}: {_sentence(error)}") from None
+    except ValueError as error:
+        raise TargetError(f"{path} is not valid TOML: {error}") from None
 
 
 def _sentence(error: ValidationError) -> str:
