@@ -46,6 +46,7 @@ class Job:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.ended: RunEnded | None = None
+        self._ending = self._interrupted = False  # see `interrupt`
         self._step, self._started = 0, False
         self._start = 0.0
         self._sampler: PowerSampler | None = None
@@ -64,6 +65,25 @@ class Job:
     def stop(self) -> None:
         """Ask the run to end after the present step."""
         self._stop.set()
+
+    def interrupt(self) -> None:
+        """End the run inside its step: raises KeyboardInterrupt in the main thread, for signal handlers.
+
+        While an event is being kept it waits for the end of that, and while the run is being ended it does nothing, so
+        that the file is closed well.
+        """
+        if self._ending:
+            return
+        if self._lock.locked():
+            self._interrupted = True
+            return
+        self._ending = True
+        raise KeyboardInterrupt
+
+    @property
+    def fault(self) -> str:
+        """Why the file does not hold the whole run, as a sentence; empty when it does."""
+        return self._writer.fault()
 
     def abandon(self) -> None:
         """End the record while the training thread is still inside a step. The process must exit next."""
@@ -100,8 +120,13 @@ class Job:
 
     def _emit(self, event: Event) -> None:
         """Hand an event to the writer and the listeners. Nothing follows the end; the last energy comes before it."""
-        if isinstance(event, RunEnded) and self._sampler is not None:
-            self._sampler.read_now()
+        if isinstance(event, RunEnded):
+            self._ending = True
+            if self._sampler is not None:
+                self._sampler.read_now()
+            self._writer.flush()
+            if event.status == "completed" and (fault := self._writer.fault()):
+                event = replace(event, status="failed", message=fault)
         with self._lock:
             if self.ended is not None:
                 return
@@ -114,6 +139,9 @@ class Job:
             self._emit_all(event)
             if isinstance(event, RunEnded):
                 self.ended = event
+        if self._interrupted and not self._ending and threading.current_thread() is threading.main_thread():
+            self._ending = True
+            raise KeyboardInterrupt
 
     @staticmethod
     def _emit_to(targets: Sequence[Emit]) -> Emit:

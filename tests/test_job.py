@@ -18,7 +18,10 @@ from precgui.engine import tasks
 from precgui.engine.tasks import Batch, Digits
 from precgui.events import TENSOR_KINDS, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.errors import RunFileError
+from precgui.runs.file import disk
 from precgui.runs.file.reader import open_run
+
+SHORT = ["device=cpu", "threads=1", "train.max_steps=6", "record.tensors=false"]
 
 
 def run_job(path: Path, *settings: str) -> tuple[RunEnded, list[Event]]:
@@ -136,3 +139,61 @@ def test_that_a_file_has_room_for_every_tensor_and_no_more_than_in_proportion(tm
         assert set(kinds) == set(TENSOR_KINDS)
         assert counted < len(kinds["gradient"].names) < longest < 20 * counted
         assert [event.message for event in run.events() if "room" in event.message] == []
+
+
+# A record that is not whole, and a second Ctrl+C ------------------------------------------------------------------
+
+
+def test_that_a_run_whose_disk_is_full_does_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listen(event: Event) -> None:
+        if isinstance(event, StepDone) and event.step == 3:
+            monkeypatch.setattr(disk, "free_bytes", lambda _: 3 << 20)
+
+    one = job.Job(config.load("digits-quick", SHORT), tmp_path / "a.h5", [listen])
+    ended = one.run()
+    assert ended.status == "failed"
+    assert "3 MB are left on the disk" in ended.message
+    assert one.fault == ended.message
+    with open_run(tmp_path / "a.h5") as saved:
+        assert (saved.status, saved.message) == ("failed", ended.message)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_that_a_run_whose_file_was_removed_does_not_complete(tmp_path: Path, replaced: bool) -> None:
+    path = tmp_path / "a.h5"
+
+    def listen(event: Event) -> None:
+        if isinstance(event, StepDone) and event.step == 3:
+            path.unlink()
+            if replaced:
+                path.write_text("another file")
+
+    one = job.Job(config.load("digits-quick", SHORT), path, [listen])
+    ended = one.run()
+    assert ended.status == "failed"
+    assert ("another file took its place" if replaced else "was removed or renamed") in ended.message
+    assert path.exists() == replaced
+
+
+def test_that_an_interrupt_while_an_event_is_kept_ends_the_run_after_it(tmp_path: Path) -> None:
+    def listen(event: Event) -> None:
+        if isinstance(event, StepDone) and event.step == 2:
+            one.interrupt()
+
+    one = job.Job(config.load("digits-quick", SHORT), tmp_path / "a.h5", [listen])
+    assert one.run().status == "stopped"
+    with open_run(tmp_path / "a.h5") as saved:
+        assert (saved.status, saved.steps) == ("stopped", 2)
+
+
+def test_that_an_interrupt_while_the_run_is_ended_leaves_the_end_whole(tmp_path: Path) -> None:
+    def listen(event: Event) -> None:
+        if isinstance(event, RunEnded):
+            one.interrupt()
+
+    one = job.Job(config.load("digits-quick", SHORT), tmp_path / "a.h5", [listen])
+    assert one.run().status == "completed"
+    one.interrupt()  # after it, too
+    with open_run(tmp_path / "a.h5") as saved:
+        assert (saved.status, saved.notes) == ("completed", [])
+        assert saved.summary

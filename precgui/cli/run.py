@@ -7,8 +7,8 @@ import json
 import math
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,6 +24,14 @@ from precgui.events import NO_METRIC, Evaluated, Event, Incident, RunStarted, St
 from precgui.runs.metric import ACCURACY, in_text, metric_of, value_text
 
 _STYLE = {"info": "dim", "warning": "yellow", "error": "red"}
+_NOTHING_KEPT = {
+    "status": "failed",
+    "steps": 0,
+    "final": {"train_loss": None, "val_loss": None, "val_accuracy": None},
+    **dict.fromkeys(("time_s", "step_s_median", "samples_per_s", "memory_peak_bytes", "energy_j")),
+    "skipped_steps": 0,
+    "nonfinite_events": 0,
+}
 _SHOWN_PER_KIND = 3  # a run that is NaN for 10 000 steps says so three times
 
 
@@ -69,27 +77,33 @@ def run(args: argparse.Namespace) -> int:
         job = Job(wanted, path, [view.show] if view else [])
     except RunFileError as error:
         raise UserError(str(error)) from None
-    with _stop_on_signals(job.stop), view or nullcontext():
+    with _stop_on_signals(job.stop, job.interrupt), view or nullcontext():
         ended = job.run()
-    report = _report(path)
+    status, message = ended.status, ended.message
+    if fault := job.fault:  # of its last moment, too
+        status, message = "failed", fault
+    report = _report(path, wanted.precision) | {"status": status}
     if view is None:
         print(json.dumps(report, allow_nan=False))
     else:
         view.print_report(report)
-    if ended.status == "completed":
+    if status == "completed":
         return 0
-    print(f"precgui: {ended.status}: {ended.message}", file=sys.stderr)
+    print(f"precgui: {status}: {message}", file=sys.stderr)
     if ended.details:
         print(ended.details, file=sys.stderr)
-    return 1 if ended.status == "failed" else 0
+    return 1 if status == "failed" else 0
 
 
-def _report(path: Path) -> dict[str, Any]:
-    """The summary as the file tells it: what is reported is what was kept."""
+def _report(path: Path, precision: str) -> dict[str, Any]:
+    """The summary as the file tells it: what is reported is what was kept. Of a file that is gone, nothing was."""
+    from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
 
-    with open_run(path) as saved:
-        return {"run": str(path), **saved.summary}
+    kept: Mapping[str, Any] = {}
+    with suppress(RunFileError), open_run(path) as saved:
+        kept = saved.summary
+    return {"run": str(path), "precision": precision, **_NOTHING_KEPT, **kept}
 
 
 class _Terminal:
@@ -174,12 +188,12 @@ def _unit(value: float | None, size: float, unit: str) -> str:
 
 
 @contextmanager
-def _stop_on_signals(stop: Any) -> Iterator[None]:
+def _stop_on_signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C and a polite kill end the run after the present step; a second Ctrl-C ends it at once."""
 
     def on_signal(number: int, _: FrameType | None) -> None:
         stop()
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, lambda *_: interrupt())
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

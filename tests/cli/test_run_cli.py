@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from precgui.cli.main import main
+from precgui.events import RunEnded
+from precgui.job import Job
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 
@@ -110,6 +112,25 @@ def test_that_an_interrupt_stops_cleanly_and_keeps_the_steps(tmp_path: Path) -> 
     assert process.returncode == 0
     assert (report["status"], report["steps"] > 0) == ("stopped", True)
     assert "stopped after step" in err
+
+
+def test_that_a_file_that_was_removed_is_one_sentence_and_exit_code_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.h5"
+
+    class Removing(Job):
+        def run(self) -> RunEnded:
+            path.unlink()
+            return super().run()
+
+    monkeypatch.setattr("precgui.job.Job", Removing)
+    assert main(["run", "-o", str(path), *SHORT, "--json"]) == 1
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    assert (report["status"], report["steps"], report["final"]["train_loss"]) == ("failed", 0, None)
+    assert "was removed" in shown.err
+    assert "Traceback" not in shown.err
 
 
 def _wait_for_steps(path: Path) -> None:

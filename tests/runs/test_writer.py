@@ -89,7 +89,8 @@ def test_that_recording_stops_below_the_reserve_and_the_run_goes_on(
     assert [incident.kind for incident in told] == ["recording_stopped"]
     kept = sum(isinstance(event, StepDone) for event in events[:60])
     with precgui.open_run(tmp_path / "run.h5") as run:
-        assert (run.steps, run.status, run.notes) == (kept, "completed", [])
+        assert (run.steps, run.status, run.notes) == (kept, "failed", [])
+        assert run.message == told[0].message
         assert run.events("recording_stopped") == told
         assert run.summary["steps"] == kept
 
@@ -125,7 +126,7 @@ def test_that_a_disk_that_refuses_rows_costs_at_most_those(
     assert "No space left on device" in told[0].message
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert run.series("loss")[0].tolist() == list(range(1, kept + 1))
-        assert (run.status, run.message) == ("completed", "fine")
+        assert (run.status, run.message) == ("failed", told[0].message)
 
 
 def emit_all(emit: Callable[[Event], None], events: list[StepDone]) -> None:

@@ -190,7 +190,7 @@ _PACKED = {
     table.dataset_path(path, name)
     for path, table in TABLES.items()
     for name, column in table.columns.items()
-    if column.packing
+    if column.packing or column.row  # early files had the strides compressed, too
 }
 
 

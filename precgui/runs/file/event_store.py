@@ -6,7 +6,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -72,6 +72,8 @@ class EventStore:
         self._started: dict[str, Any] = {}
         self._last_time_s, self._last_step = 0.0, 0
         self._recording, self._ended = True, False
+        self.fault = ""  # why the recording stopped
+        self.identity = file_identity(path)
 
     def keep(self, events: Sequence[Event]) -> list[Incident]:
         """Store events, oldest first; returns what the recording itself has to tell of it."""
@@ -132,6 +134,7 @@ class EventStore:
                 new.discard()
             return
         self.file, self._names, self._dtypes = new, Names(new.tensor_room), Dtypes()
+        self.identity = file_identity(new.path)
         old.close()
 
     def _left_out(self) -> list[Incident]:
@@ -150,7 +153,7 @@ class EventStore:
         """Make room with the ballast, write what is at hand and record nothing more."""
         message = f"Recording stopped after step {self._last_step}: {reason}; the training goes on."
         incident = Incident(self._last_time_s, self._last_step, "recording_stopped", "error", message)
-        self._recording = False
+        self._recording, self.fault = False, message
         self._ballast.drop()
         try:
             self.file.append(batch)
@@ -161,6 +164,8 @@ class EventStore:
 
     def _end(self, event: RunEnded) -> None:
         self._ended = True
+        if self.fault and event.status == "completed":  # the training did, its record did not
+            event = replace(event, status="failed", message=self.fault)
         end = asdict(event) | {"ended": datetime.now(UTC).isoformat(timespec="seconds")}
         self.file.write_text("end", end)
         if not self.file.abandoned:
@@ -215,6 +220,15 @@ class EventStore:
             columns = {name: np.array(values, kinds[name].dtype) for name, values in rows.items()}
             tables["tensors/dtypes"] = columns
         return tables
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Device and number of the file, None when it is gone."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
 
 
 def _indices(

@@ -12,7 +12,7 @@ from typing import Any
 from precgui.config import RunConfig
 from precgui.events import Event, Incident, RunEnded, RunStarted
 from precgui.runs.file import disk, json_text, process
-from precgui.runs.file.event_store import EventStore
+from precgui.runs.file.event_store import EventStore, file_identity
 
 FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
 
@@ -73,6 +73,17 @@ class RunWriter:
     def flushed_steps(self) -> int:
         """Steps that the operating system has: they survive the end of this process."""
         return self._recording.file.rows["steps"]
+
+    def fault(self) -> str:
+        """Why the file does not hold the whole run, as a sentence; empty when it does."""
+        if self._recording.fault:
+            return self._recording.fault
+        now = file_identity(self.path)
+        if now == self._recording.identity:
+            return ""
+        if now is None:
+            return f"The run was not kept as {self.path}: the file was removed or renamed while it was written."
+        return f"The run was not kept as {self.path}: another file took its place while it was written."
 
     def flush(self) -> None:
         """Hand everything emitted so far to the operating system."""
