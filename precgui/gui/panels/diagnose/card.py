@@ -79,7 +79,7 @@ class FindingCard(QFrame):
     def _recolour(self) -> None:
         colour = severity_colour(self.finding.severity)
         self._mark.setPixmap(pixmap(self.finding.severity, colour, 18, self.devicePixelRatioF()))
-        self._mark.setToolTip(_WORDS[self.finding.severity])
+        self._mark.setToolTip(plain_tip(_WORDS[self.finding.severity]))
 
 
 def meta(finding: Finding) -> str:
