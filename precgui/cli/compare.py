@@ -34,26 +34,52 @@ def add_parsers(subparsers: Any) -> None:
     """Add `compare` to the command line."""
     parser = subparsers.add_parser("compare", help="put the figures of runs beside those of a baseline")
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN.h5", help="run files, or TensorBoard event files and their folders"
+        "runs",
+        nargs="*",
+        type=Path,
+        metavar="RUN.h5|DIR",
+        help="run files, TensorBoard event files and their folders, or the folder of a sweep",
     )
     parser.add_argument(
-        "--baseline", metavar="NAME", help="file name, title or precision of the baseline (default: the first fp32 run)"
+        "--baseline",
+        metavar="NAME",
+        help="file name, title or precision of the baseline, of a sweep a group (default: the first fp32 run)",
     )
     parser.add_argument(
         "--tag", action="append", default=[], metavar="SIGNAL=NAME",
         help="which scalar of an event file is which signal, such as loss=objective",
     )  # fmt: skip
+    parser.add_argument("--targets", type=Path, metavar="FILE.toml", help="targets to judge by")
+    parser.add_argument("--targets-template", action="store_true", help="print the default targets as TOML, to edit")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     form.add_argument("--csv", type=Path, metavar="FILE", help="write the table to a new CSV file")
+    form.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML file")
+    form.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare and report. Raises UserError for a file that is no run and a baseline that is none of them."""
-    comparison = _compared(args.runs, args.baseline, _tags(args.tag))
+    if args.targets_template:
+        from precgui.runs.verdict.targets import targets_toml
+
+        print(targets_toml(), end="")
+        return 0
+    if not args.runs:
+        raise UserError("RUN.h5 is missing: name run files or the folder of a sweep; see precgui compare --help")
+    from precgui.cli.compare_groups import StudyForm, groups_of, is_study, print_study, sweep_study
+
+    form = StudyForm(args.json, args.csv, args.html, args.markdown)
+    if is_study(args.runs):
+        return print_study(sweep_study(args.runs[0], args.baseline or "", args.targets), form)
+    tags = _tags(args.tag)
+    if args.html or args.markdown:
+        return print_study(groups_of(args.runs, args.baseline or "", args.targets, tags), form)
+    comparison = _compared(args.runs, args.baseline, tags)
     if args.json:
-        print(json.dumps(asdict(comparison), allow_nan=False))
+        grouped = groups_of(args.runs, comparison.baseline, args.targets, tags).document()
+        print(json.dumps({**grouped, **asdict(comparison)}, allow_nan=False))
     elif args.csv:
         _write_csv(comparison, args.csv)
     else:

@@ -86,4 +86,74 @@ CLAIMS: tuple[Claim, ...] = (
         "A newer GPU supports every format of an older one.",
         "INT4 tensor cores end with Ada, and B300 has almost no INT8.",
     ),
+    Claim(
+        "3.7 in FP16 can only be rounded to 3.0 or 4.0.",
+        "Between 2 and 4 the numbers of FP16 are 2^-9 = 0.00195 apart.",
+        "3.7", ("fp16", "bf16"),
+    ),
+    Claim(
+        "FP16 reaches from 10^-4 to 10^4.",
+        "It reaches from 2^-24 = 6e-8 to 65504, and what it flushes to zero is not the vanishing-gradient problem.",
+        "65504", ("fp16",),
+    ),
+    Claim(
+        "FP32 becomes BF16 by keeping its last 16 bits.",
+        "The first 16 bits are kept, rounded to the nearest: sign, exponent and 7 bits of the mantissa.",
+        "3.14159265", ("fp32", "bf16"),
+    ),
+    Claim(
+        "In BF16 weights fewer than 0.1 % of all updates are lost, so pure BF16 is the best choice.",
+        "An update below half an ulp of its weight changes nothing: below 0.002 of a weight of 1.",
+        "1 + 0.0019", ("bf16", "fp32"),
+    ),
+    Claim(
+        "On NaN the loss scale should be raised.",
+        "A gradient that overflowed wants a smaller scale; a larger one helps against zeros.",
+        "3 * 32768", ("fp16",),
+    ),
+    Claim(
+        "TF32 needs less memory and bandwidth than FP32.",
+        "It is stored in 32 bits; only products are computed with 10 bits of mantissa.",
+        "0.1", ("fp32", "tf32"),
+    ),
+    Claim(
+        "BF16 uses TF32 for its inner operations.",
+        "TF32 concerns products of FP32 operands; products of BF16 are exact in FP32 and are summed in it.",
+    ),
+    Claim(
+        "Batch norm runs in FP32 under autocast.",
+        "It is in no list of autocast: it takes the 16-bit input as it comes, and keeps its statistics in FP32.",
+    ),
+    Claim(
+        "Sizes that are no multiple of 8 run without tensor cores.",
+        "Since cuBLAS 11 they use them, too, only slower.",
+    ),
+    Claim(
+        "nvidia-smi dmon -s u shows the use of the tensor cores.",
+        "It has no such column; the counters of GPM (Hopper and later) and of DCGM have it.",
+    ),
+    Claim(
+        "LLaMA-7B is fine-tuned in 6.5 GB in BF16.",
+        "Its weights alone are 14 GB in BF16 and 28 GB in FP32; with Adam a parameter takes 16 bytes.",
+    ),
+    Claim(
+        "Distributed training in BF16 sends BF16 gradients.",
+        "It sends gradients in the format of the parameters: FP32 under autocast.",
+    ),
+    Claim(
+        "CPUs and AMD GPUs have no mixed precision.",
+        "AMD MI200 and later have matrix cores for BF16; CPUs have AVX-512 BF16 and AMX.",
+    ),
+    Claim(
+        "The H100 reaches 1000 TFLOPS in FP8 and 500 in BF16.",
+        "Dense products reach 1979 in FP8 and 989 in BF16.",
+    ),
+    Claim(
+        "FP64 is two to four times slower than FP32.",
+        "On a GeForce it is 32 to 64 times slower, on data-centre GPUs twice.",
+    ),
+    Claim(
+        "FP16 wants a learning rate 1.2 times as large.",
+        "No reason is given for it anywhere; a sweep over optimizer.lr tells.",
+    ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from precgui.runs.caveats import Arithmetic, arithmetic_of
-from precgui.runs.comparable import why_not_comparable
+from precgui.runs.identity import identity_of, other_result, other_work
 from precgui.runs.ratio_interval import SEPARATE_RUNS, Interval, Variation, ratio_interval, variation
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
@@ -30,7 +30,8 @@ class Compared:
     the baseline has another metric. `emulated`: the arithmetic was imitated, so its speed and memory say
     nothing about hardware that has the format. `arithmetic` is `native`, `emulated`, or `slow` where the device
     computes the format more slowly than FP32, and `caveat` says why. `withheld` says why there are no ratios and no
-    difference: the work is another one than the baseline's; empty where it is the same.
+    difference: the work is another one than the baseline's; empty where it is the same. `accuracy_withheld` says why
+    there is no difference alone: other steps or start weights.
     """
 
     run: str
@@ -61,6 +62,7 @@ class Compared:
     arithmetic: Arithmetic
     caveat: str
     withheld: str
+    accuracy_withheld: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,9 @@ def _variation(run: Run) -> Variation | None:
 
 def _compared(name: str, run: Run, own: dict[str, Any], base_run: Run, base: dict[str, Any]) -> Compared:
     figures = {key: value for key, value in own.items() if key not in ("rate", "variation")}
-    how, withheld = arithmetic_of(run), why_not_comparable(run.config, base_run.config)
+    how, work, base_work = arithmetic_of(run), identity_of(run), identity_of(base_run)
+    withheld = other_work(work, base_work)
+    no_difference = other_result(work, base_work)
     varied = (None, None) if own is base else (own["variation"], base["variation"])
     base = dict.fromkeys(base, None) | {"metric": base["metric"], "steps": 0} if withheld else base
     speedup = _ratio(own["rate"], base["rate"])
@@ -166,17 +170,14 @@ def _compared(name: str, run: Run, own: dict[str, Any], base_run: Run, base: dic
         memory_ratio=_ratio(own["memory_peak_bytes"], base["memory_peak_bytes"]),
         energy_ratio=energy_ratio,
         energy_ratio_interval=ratio_interval(energy_ratio, *varied, of_energy=True),
-        accuracy_delta=_difference(own["val_accuracy"], base["val_accuracy"]) if _alike(own, base) else None,
+        accuracy_delta=None if no_difference else _difference(own["val_accuracy"], base["val_accuracy"]),
         emulated=how.arithmetic == "emulated",
         arithmetic=how.arithmetic,
         caveat=how.caveat,
         withheld=withheld,
+        accuracy_withheld="" if withheld else no_difference,
         **figures,
     )
-
-
-def _alike(own: dict[str, Any], base: dict[str, Any]) -> bool:
-    return all(own["metric"][key] == base["metric"][key] for key in ("name", "unit"))
 
 
 def _per_step(figures: dict[str, Any], key: str) -> float | None:

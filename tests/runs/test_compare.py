@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from precgui.config import RunConfig
-from precgui.events import Evaluated, Incident, PowerRead, RunEnded, StepDone
+from precgui.events import Evaluated, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs.baseline import LOSS_GAP, BaselineComparison
 from precgui.runs.compare import UnknownBaseline, compare, names
 from precgui.runs.live import LiveRun
@@ -60,9 +60,35 @@ def test_that_equal_titles_get_different_names() -> None:
     assert names([live_run([])] * 3) == ["digits cnn fp16-amp", "digits cnn fp16-amp (2)", "digits cnn fp16-amp (3)"]
 
 
-def test_that_a_larger_batch_is_not_mistaken_for_a_slower_run() -> None:
+def test_that_a_larger_batch_is_not_compared_but_told() -> None:
     large = live_run([StepDone(1, 0.2, 1.0, 1.0, False, 0.1, 1.0, 0.2, 0.0, 40, 1.0)])
-    assert compare([run("fp32", 0.1, 0.9, 1.0, 1.0), large]).runs[1].speedup == pytest.approx(2)
+    row = compare([run("fp32", 0.1, 0.9, 1.0, 1.0), large]).runs[1]
+    assert (row.speedup, row.memory_ratio) == (None, None)
+    assert row.withheld == "another batch: 40 samples a step, not 10"
+    assert row.samples_per_s == pytest.approx(200)
+
+
+@pytest.mark.parametrize(
+    ("engine", "withheld", "accuracy_withheld"),
+    [
+        ({}, "", ""),
+        ({"data": {"files": 3}}, "other data: files", ""),
+        ({"initial_weights_sha256": "cafe"}, "", "other start weights: cafe, not f00d"),
+    ],
+)
+def test_that_what_the_record_tells_of_other_work_withholds_figures(
+    engine: dict[str, object], withheld: str, accuracy_withheld: str
+) -> None:
+    base = {"data": {"files": 1}, "initial_weights_sha256": "f00d"}
+    steps = [StepDone(n, n * 0.1, 1.0, 1.0, False, 0.1, 1.0, 0.1, 0.0, 10, 1.0) for n in range(1, 11)]
+    runs = [
+        live_run([RunStarted(0.0, 10, 10, "cpu", facts), *steps, Evaluated(10, 1, 1.0, 0.5, 0.9)], RunConfig())
+        for facts in (base, {**base, **engine})
+    ]
+    row = compare(runs).runs[1]
+    assert (row.withheld, row.accuracy_withheld) == (withheld, accuracy_withheld)
+    assert (row.accuracy_delta is None) == bool(withheld or accuracy_withheld)
+    assert (row.speedup is None) == bool(withheld)
 
 
 def test_that_emulated_arithmetic_is_marked() -> None:

@@ -1,0 +1,76 @@
+"""The identity of a training: its task, data, metric, batch, steps and start weights; and what must not be compared.
+
+Two runs whose figures are set against each other must have done the same work. Where they did not, the figure is
+withheld and the reason stands in its place. Settings are compared in `runs.comparable`, the record here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from precgui.config import RunConfig
+from precgui.events import Metric
+from precgui.runs.comparable import why_not_comparable
+from precgui.runs.metric import metric_of
+from precgui.runs.run import Run
+
+_HEX_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class TrainingIdentity:
+    """The work of one run; empty or 0 stands for "not recorded", which is held against no run."""
+
+    config: RunConfig
+    data: Mapping[str, Any]
+    metric: Metric
+    samples_per_step: int
+    steps: int
+    weights_sha256: str
+
+
+def identity_of(run: Run) -> TrainingIdentity:
+    """The work of a run, live or saved."""
+    samples = run.series("samples")[1]
+    samples = samples[np.isfinite(samples)]
+    data, weights = run.environment.get("data"), run.environment.get("initial_weights_sha256")
+    return TrainingIdentity(
+        config=run.config,
+        data=data if isinstance(data, Mapping) else {},
+        metric=metric_of(run.environment),
+        samples_per_step=int(np.median(samples)) if len(samples) else 0,
+        steps=len(run.series("loss")[1]),
+        weights_sha256=weights if isinstance(weights, str) else "",
+    )
+
+
+def other_work(run: TrainingIdentity, baseline: TrainingIdentity) -> str:
+    """The reason for which not even times and memory may be compared, as "another task: text, not digits"; or empty."""
+    if why := why_not_comparable(run.config, baseline.config):
+        return why
+    if run.data and baseline.data and dict(run.data) != dict(baseline.data):
+        keys = sorted({*run.data, *baseline.data})
+        return f"other data: {', '.join(key for key in keys if run.data.get(key) != baseline.data.get(key))}"
+    one, other = run.samples_per_step, baseline.samples_per_step
+    if one and other and one != other:
+        return f"another batch: {one} samples a step, not {other}"
+    return ""
+
+
+def other_result(run: TrainingIdentity, baseline: TrainingIdentity) -> str:
+    """The reason for which what was learned may not be compared; empty when there is none."""
+    if why := other_work(run, baseline):
+        return why
+    if (run.metric.name, run.metric.unit) != (baseline.metric.name, baseline.metric.unit):
+        return f"another metric: {run.metric.title}, not {baseline.metric.title}"
+    if run.steps != baseline.steps:
+        return f"other steps: {run.steps}, not {baseline.steps}"
+    one, other = run.weights_sha256, baseline.weights_sha256
+    is_twin = run.config.train.rounding_twin or baseline.config.train.rounding_twin  # differ on purpose
+    if not one or not other or one == other or is_twin:
+        return ""
+    return f"other start weights: {one[:_HEX_SHOWN]}, not {other[:_HEX_SHOWN]}"

@@ -1,0 +1,212 @@
+"""The content of a report, in whole sentences and finished cells: HTML, Markdown and the terminal only lay it out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from precgui import __version__
+from precgui.events import Metric
+from precgui.runs.study.answer import answer
+from precgui.runs.study.claims import ClaimResult, judge_claims
+from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.groups import Group, GroupMetric, Study
+from precgui.runs.study.pairs import NOT_MEASURED
+from precgui.runs.verdict.judge import Verdict
+
+Cell = str
+Row = tuple[str, tuple[Cell, ...]]
+TITLES = {
+    "speedup": "Speed-up", "memory_saved": "Memory saved", "accuracy_lost": "Loss of the metric",
+    "tensor_use": "Tensor cores busy", "energy_saved": "Energy saved", "curve_distance": "Curve like the baseline's",
+    "failures": "Failures",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VerdictLine:
+    """One verdict with its rule, for the table of verdicts."""
+
+    group: str
+    target: str
+    verdict: str
+    word: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class ReportContent:
+    """Everything that a report says. `columns` are the groups; `rows` have a cell for each."""
+
+    title: str
+    answer: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    verdicts: tuple[VerdictLine, ...]
+    notes: tuple[str, ...]
+    claims: tuple[ClaimResult, ...]
+    facts: tuple[tuple[str, str], ...]
+    rules: tuple[str, ...]
+    command: str
+    study: Study
+    runs: tuple[RunFigures, ...]
+
+
+def report_content(study: Study, runs: Sequence[RunFigures], *, title: str, command: str) -> ReportContent:
+    """The content of the report of a study."""
+    groups = study.groups
+    metric = Metric(**study.metric)
+    return ReportContent(
+        title=title,
+        answer=answer(study),
+        columns=tuple(group.group for group in groups),
+        rows=tuple(_rows(groups, metric)),
+        verdicts=tuple(_line(group, verdict, metric) for group in groups for verdict in group.verdicts.values()),
+        notes=(*study.notes, study.twin.text[:1].upper() + study.twin.text[1:] + "."),
+        claims=tuple(judge_claims(study, runs)),
+        facts=tuple(_facts(runs)),
+        rules=_rules(study),
+        command=command,
+        study=study,
+        runs=tuple(runs),
+    )
+
+
+def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
+    factor, unit = (100, " %") if metric.unit == "%" else (1, f" {metric.unit}".rstrip())
+    points = " pp" if metric.unit == "%" else unit
+
+    def row(label: str, cell: Callable[[Group], str]) -> Row:
+        return label, tuple(cell(group) for group in groups)
+
+    found = [
+        row("runs that came through", lambda g: f"{g.n} of {g.n + g.failed}"),
+        row(metric.title, lambda g: _mean(g.metrics["metric"], factor, unit, 2)),
+        row(f"{metric.title} against the baseline", lambda g: _difference(g, "metric", factor, points, 2)),
+        row("validation loss", lambda g: _mean(g.metrics["val_loss"], 1, "", 4)),
+        row("validation loss against it", lambda g: _difference(g, "val_loss", 1, "", 4)),
+        row("step by the clock", lambda g: _mean(g.metrics["step_s"], 1e3, " ms", 2)),
+        row("step by the clock against it", lambda g: _ratio(g, "step_s")),
+        row("step in CPU time", lambda g: _mean(g.metrics["cpu_s"], 1e3, " ms", 2)),
+        row("CPU time against it", lambda g: _ratio(g, "cpu_s")),
+        row("wait for data", lambda g: _mean(g.metrics["data_share"], 100, " %", 1)),
+        row("memory peak", lambda g: _mean(g.metrics["memory_bytes"], 2**-20, " MiB", 2)),
+        row("memory against it", lambda g: _ratio(g, "memory_bytes")),
+        row("energy of a sample", lambda g: _mean(g.metrics["joules_per_sample"], 1e3, " mJ", 3)),
+        row("energy against it", lambda g: _ratio(g, "joules_per_sample")),
+        row("whole run", lambda g: _mean(g.metrics["time_s"], 1, " s", 1)),
+    ]
+    targets = dict.fromkeys(target for group in groups for target in group.verdicts)
+    return found + [
+        (f"{TITLES[target]}: verdict", tuple(_verdict_cell(group, target) for group in groups)) for target in targets
+    ]
+
+
+def _mean(figure: GroupMetric, factor: float, unit: str, digits: int) -> str:
+    if figure.mean is None:
+        return "not measured"
+    spread = f" ± {factor * figure.sd:.{digits}f}" if figure.sd is not None else ""
+    return f"{factor * figure.mean:.{digits}f}{spread}{unit} (n = {figure.n})"
+
+
+def _difference(group: Group, name: str, factor: float, unit: str, digits: int) -> str:
+    figure = group.metrics[name]
+    if group.baseline == group.group:
+        return "baseline"
+    if figure.difference is None:
+        return "not measured" if figure.withheld in ("", NOT_MEASURED) else f"withheld: {figure.withheld}"
+    ci = figure.difference_ci95
+    interval = f" [{_signed(factor * ci[0], digits)}, {_signed(factor * ci[1], digits)}]" if ci else ", no interval"
+    floor = ", not more than rounding" if figure.within_rounding else ""
+    return f"{_signed(factor * figure.difference, digits)}{unit}{interval}{floor}"
+
+
+def _signed(value: float, digits: int) -> str:
+    """With its sign, but for a zero."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text
+
+
+def _ratio(group: Group, name: str) -> str:
+    figure = group.metrics[name]
+    if group.baseline == group.group:
+        return "baseline"
+    if figure.ratio is None:
+        return "not measured" if figure.withheld in ("", NOT_MEASURED) else f"withheld: {figure.withheld}"
+    interval = f" [{figure.ratio_ci95[0]:.2f}, {figure.ratio_ci95[1]:.2f}]" if figure.ratio_ci95 else ""
+    return f"{figure.ratio:.2f}x{interval}"
+
+
+def _verdict_cell(group: Group, target: str) -> str:
+    verdict = group.verdicts.get(target)
+    return "baseline" if verdict is None else verdict.text
+
+
+def _line(group: Group, verdict: Verdict, metric: Metric) -> VerdictLine:
+    return VerdictLine(group.group, TITLES[verdict.target], verdict.text, verdict.verdict, _detail(verdict, metric))
+
+
+def _detail(verdict: Verdict, metric: Metric) -> str:
+    """The value, its interval, the target and the reason, in the unit of the target."""
+    if verdict.value is None or verdict.target == "failures":
+        return verdict.why
+    share = verdict.target in ("tensor_use", "curve_distance") or (
+        verdict.target == "accuracy_lost" and metric.unit == "%"
+    )
+    ratio = verdict.target in ("speedup", "memory_saved", "energy_saved")
+    factor, unit, digits = (100, " %", 2) if share else (1, "x" if ratio else "", 3)
+    if verdict.target == "accuracy_lost" and share:
+        unit = " points"
+    ci = f" [{factor * verdict.ci[0]:.{digits}f}, {factor * verdict.ci[1]:.{digits}f}]" if verdict.ci else ""
+    side = "at least" if verdict.target in ("speedup", "tensor_use") else "at most"
+    margin = f"; target {side} {factor * (verdict.margin or 0):g}{unit}"
+    what = f"{factor * verdict.value:.{digits}f}{unit}{ci}{margin}"
+    return f"{what}; {verdict.n} pairs; {verdict.why}" if verdict.why else f"{what}; {verdict.n} pairs"
+
+
+def _rules(study: Study) -> tuple[str, ...]:
+    looks = ", ".join(str(n) for n in study.looks)
+    return (
+        "Runs are compared in pairs of one seed, which decides the split of the data, the start weights and the order "
+        "of the batches; intervals are Student's t.",
+        f"Verdicts are made at {looks} seeds and nowhere else, so that adding seeds does not add false verdicts; arms "
+        "share the level of error (Holm).",
+        "met: the interval lies wholly inside the target; missed: wholly outside; undecided: it holds the border.",
+        "Runs that failed enter no mean. Arithmetic that is emulated has no speed, memory or energy of its own.",
+    )
+
+
+def _facts(runs: Sequence[RunFigures]) -> list[tuple[str, str]]:
+    """Machine, versions and settings; where runs differ, each value."""
+
+    def told(label: str, value: Callable[[RunFigures], Any]) -> tuple[str, str]:
+        values = dict.fromkeys(str(value(run)) for run in runs if value(run) not in (None, ""))
+        return label, ", ".join(values) or "not recorded"
+
+    first = runs[0]
+    cpu = first.machine.get("cpu")
+    cores = cpu.get("usable_cores") if isinstance(cpu, dict) else None
+    return [
+        told("machine", lambda run: run.host),
+        told("device", lambda run: run.device),
+        ("processor cores", str(cores or "not recorded")),
+        told("system", lambda run: str(run.machine.get("os") or "").partition(",")[0]),
+        told("CPU threads", lambda run: run.threads),
+        told("task", lambda run: run.work.config.task),
+        told("steps", lambda run: run.work.steps if run.kind == "run" else None),
+        told("samples a step", lambda run: run.work.samples_per_step),
+        told("precgui", lambda run: run.versions.get("precgui")),
+        told("torch", lambda run: run.versions.get("torch")),
+        told("Python", lambda run: run.versions.get("python")),
+        ("CPU busy with other programs", _pressure(runs)),
+        ("report made by", f"precgui {__version__}"),
+    ]
+
+
+def _pressure(runs: Sequence[RunFigures]) -> str:
+    known = [run.pressure for run in runs if run.pressure is not None and math.isfinite(run.pressure)]
+    if not known:
+        return "not recorded"
+    return f"in {100 * min(known):.0f} to {100 * max(known):.0f} % of the time of a run some process waited for a CPU"

@@ -1,0 +1,123 @@
+"""The report as one HTML file: no script, nothing from elsewhere, light and dark, and for printing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from precgui.runs.report.content import ReportContent
+from precgui.runs.report.pictures import interval_picture, loss_picture, pareto_picture
+
+_STYLE = """
+:root { color-scheme: light dark; --fg: #1c2430; --bg: #ffffff; --line: #d8dde4; --muted: #596473; --good: #1b7837;
+  --bad: #b2182b; --open: #8a6100; --c0: #0b6b7d; --c1: #b35806; --c2: #5e3c99; --c3: #1b7837; --c4: #b2182b;
+  --c5: #2166ac; --c6: #7f6000; --c7: #c51b7d; }
+@media (prefers-color-scheme: dark) { :root { --fg: #e3e8ef; --bg: #14181e; --line: #323a46; --muted: #9aa5b4;
+  --good: #6fcf8a; --bad: #f4818f; --open: #e3b341; --c0: #4fbccf; --c1: #f0a35e; --c2: #b9a1ea; --c3: #6fcf8a;
+  --c4: #f4818f; --c5: #7fb8ef; --c6: #d8b94a; --c7: #f08bc0; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg); max-width: 62rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } .answer { font-size: 1.15rem;
+  border-left: 4px solid var(--c0); padding-left: 1rem; } .muted, figcaption { color: var(--muted); }
+.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; } th, td { text-align: left;
+  vertical-align: top; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--line); }
+th { font-weight: 600; } td:first-child { color: var(--muted); } .met { color: var(--good); }
+.missed { color: var(--bad); } .undecided { color: var(--open);
+}
+code { font-family: ui-monospace, monospace;
+  overflow-wrap: anywhere; }
+figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif;
+  fill: var(--fg); } .axis { stroke: var(--muted); } .grid { stroke: var(--line); } .floor { fill: var(--line); }
+.ci { stroke: var(--c0); stroke-width: 2; } .dot { fill: var(--c0); } polyline { fill: none; stroke-width: 1.6; }
+.band { stroke: none; opacity: .15; }
+@media print { :root { color-scheme: light; --fg: #000; --bg: #fff; --line: #bbb; --muted: #444; --good: #1b7837;
+  --bad: #b2182b; --open: #8a6100; --c0: #0b6b7d; --c1: #b35806; --c2: #5e3c99; --c3: #1b7837; --c4: #b2182b;
+  --c5: #2166ac; --c6: #7f6000; --c7: #c51b7d; } body { max-width: none; margin: 0; }
+  figure, tr { break-inside: avoid; } }
+"""
+_COLOURS = "\n".join(
+    f".c{n} {{ stroke: var(--c{n}); }} .c{n} circle, .c{n} text, polygon.c{n} {{ fill: var(--c{n}); stroke: none; }}"
+    for n in range(8)
+)
+_WORDS = {
+    "met": "met", "missed": "missed", "undecided": "undecided",
+    "holds here": "met", "does not hold here": "missed", "not decided here": "undecided",
+}  # fmt: skip
+
+
+def html_report(content: ReportContent) -> str:
+    """The whole page; every text of a file is escaped."""
+    share = content.study.metric.get("unit") == "%"
+    factor, unit = (100, "points") if share else (1, str(content.study.metric.get("unit") or ""))
+    metric_title = str(content.study.metric.get("title") or "Metric")
+    pictures = [
+        interval_picture(content.study, "metric", factor, unit, f"{metric_title} less the baseline's, 95 % intervals; "
+                         "the grey band is the rounding twin's"),
+        interval_picture(content.study, "val_loss", 1, "", "Validation loss less the baseline's, 95 % intervals"),
+        pareto_picture(content.study, "cpu_s", "CPU time of a step", 1e3, "ms"),
+        pareto_picture(content.study, "memory_bytes", "memory peak", 2**-20, "MiB"),
+        loss_picture(content.study, content.runs),
+    ]  # fmt: skip
+    body = [
+        f"<h1>{escape(content.title)}</h1>",
+        f'<p class="answer">{escape(content.answer)}</p>',
+        *(f"<p>{escape(note)}</p>" for note in content.notes),
+        "<h2>Groups</h2>", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
+        "<h2>Verdicts</h2>", _verdicts(content), _list(content.rules),
+        "<h2>Pictures</h2>", *pictures,
+        "<h2>Claims of guides and papers</h2>", _claims(content),
+        "<h2>Machine and settings</h2>", _table(("", ""), content.facts),
+        "<h2>To repeat it</h2>", f"<p><code>{escape(content.command)}</code></p>",
+        "<h2>Runs</h2>", _runs(content),
+    ]  # fmt: skip
+    return _page(content.title, "".join(body))
+
+
+def _page(title: str, body: str) -> str:
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(title)}</title><style>{_STYLE}{_COLOURS}</style></head><body>{body}</body></html>\n"
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    lines = ("".join(_cell(cell) for cell in row) for row in rows)
+    return f'<div class="wide"><table><tr>{cells}</tr>{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
+
+
+def _cell(text: str) -> str:
+    word = next((name for start, name in _WORDS.items() if text.startswith(start)), "")
+    return f'<td class="{word}">{escape(text)}</td>' if word else f"<td>{escape(text)}</td>"
+
+
+def _verdicts(content: ReportContent) -> str:
+    rows = [(line.group, line.target, line.verdict, line.detail) for line in content.verdicts]
+    return _table(("group", "target", "verdict", "measured"), rows)
+
+
+def _claims(content: ReportContent) -> str:
+    rows = [
+        (claim.sentence, claim.source, claim.verdict, claim.measured or claim.why, claim.group)
+        for claim in content.claims
+    ]
+    return _table(("claim", "source", "here", "measured, or why not", "group"), rows)
+
+
+def _runs(content: ReportContent) -> str:
+    rows = [
+        (run.name, run.group, run.kind, str(run.seed), run.status, _number(run.metric_value), _number(run.val_loss),
+         _number(run.cpu_s, 1e3))
+        for run in content.runs
+    ]  # fmt: skip
+    return _table(("run", "group", "kind", "seed", "status", "metric", "validation loss", "CPU ms a step"), rows)
+
+
+def _number(value: float | None, factor: float = 1.0) -> str:
+    return "not measured" if value is None else f"{factor * value:.5g}"
+
+
+def _list(sentences: Iterable[str]) -> str:
+    return f'<ul class="muted">{"".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)}</ul>'

@@ -1,0 +1,42 @@
+"""The report as Markdown (GitHub's dialect), without pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from precgui.runs.report.content import ReportContent
+
+
+def markdown_report(content: ReportContent) -> str:
+    """The whole text; what comes from files cannot make markup."""
+    claims = [
+        (claim.sentence, claim.source, claim.verdict, claim.measured or claim.why, claim.group)
+        for claim in content.claims
+    ]
+    verdicts = [(line.group, line.target, line.verdict, line.detail) for line in content.verdicts]
+    parts = [
+        f"# {_plain(content.title)}", f"**{_plain(content.answer)}**", *map(_plain, content.notes),
+        "## Groups", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
+        "## Verdicts", _table(("group", "target", "verdict", "measured"), verdicts),
+        "\n".join(f"- {_plain(rule)}" for rule in content.rules),
+        "## Claims of guides and papers",
+        _table(("claim", "source", "here", "measured, or why not", "group"), claims),
+        "## Machine and settings", _table(("", ""), content.facts),
+        "## To repeat it", f"`{content.command.replace('`', '')}`",
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [_line(head), "|" + "---|" * len(head), *(_line(row) for row in rows)]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+
+
+def _plain(text: str) -> str:
+    """On one line, with what Markdown or HTML would read as markup escaped."""
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))

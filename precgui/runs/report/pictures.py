@@ -1,0 +1,190 @@
+"""Pictures of a study as inline SVG, without script and with the colours of the page: intervals, Pareto, loss bands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.groups import Group, GroupMetric, Study
+
+WIDTH, LEFT, RIGHT, ROW = 760, 190, 20, 26
+_PLOT_HEIGHT, _BOTTOM, _TOP = 280, 40, 14
+COLOURS = 8  # classes c0 to c7 in the style of the page
+
+
+def interval_picture(study: Study, name: str, factor: float, unit: str, title: str) -> str:
+    """Differences from the baseline with their intervals, a row a group, zero and the floor of the twin behind them."""
+    rows = [(g.group, m) for g in study.groups if (m := g.metrics[name]).difference is not None and m.difference_ci95]
+    if not rows:
+        return ""
+    floor = factor * study.twin.largest.get(name, 0.0)
+    bounds = [factor * bound for _, m in rows for bound in m.difference_ci95 or ()]
+    scale = PictureScale(min(*bounds, -floor, 0.0), max(*bounds, floor, 0.0), LEFT, WIDTH - RIGHT)
+    height = ROW * len(rows) + 44
+    band = f'<rect class="floor" x="{scale(-floor):.1f}" y="4" width="{max(scale(floor) - scale(-floor), 1):.1f}" '
+    parts = [f'{band}height="{ROW * len(rows)}"/>', _vertical(scale(0), 4, ROW * len(rows) + 4, "axis")]
+    for place, (group, figure) in enumerate(rows):
+        parts.append(_interval_row(place, group, figure, factor, scale))
+    parts += _ticks(scale, ROW * len(rows) + 4, unit)
+    return _svg(height, title, parts)
+
+
+def _interval_row(place: int, group: str, figure: GroupMetric, factor: float, scale: PictureScale) -> str:
+    y = 4 + ROW * place + ROW / 2
+    low, high = (scale(factor * bound) for bound in figure.difference_ci95 or (0, 0))
+    at = scale(factor * (figure.difference or 0.0))
+    return (
+        f'<text x="{LEFT - 10}" y="{y + 4:.1f}" text-anchor="end">{escape(_short(group))}</text>'
+        f'<line class="ci" x1="{low:.1f}" x2="{high:.1f}" y1="{y}" y2="{y}"/>'
+        f'<circle class="dot" cx="{at:.1f}" cy="{y}" r="4"/>'
+    )
+
+
+def pareto_picture(study: Study, cost: str, cost_title: str, factor: float, unit: str) -> str:
+    """The metric against a cost: a cross of intervals for each group; emulated arms are left out of the costs."""
+    points = [(g, g.metrics["metric"], g.metrics[cost]) for g in study.groups if not g.emulated]
+    points = [(g, m, c) for g, m, c in points if m.mean is not None and c.mean is not None]
+    if len(points) < 2:
+        return ""
+    share = 100 if study.metric.get("unit") == "%" else 1
+    x = PictureScale(*_bounds([c for _, _, c in points], factor), LEFT - 100, WIDTH - 150)
+    y = PictureScale(*_bounds([m for _, m, _ in points], share), _PLOT_HEIGHT - _BOTTOM, _TOP)
+    parts = []
+    for place, (group, metric, figure) in enumerate(points):
+        parts.append(_cross(place, group.group, _ends(x, figure, factor), _ends(y, metric, share)))
+    parts += [*_ticks(x, _PLOT_HEIGHT - _BOTTOM, unit), *_side_ticks(y, LEFT - 100)]
+    return _svg(_PLOT_HEIGHT, f"{study.metric.get('title')} against {cost_title}", parts)
+
+
+Ends = tuple[float, float, float]
+
+
+def _ends(scale: PictureScale, figure: GroupMetric, factor: float) -> Ends:
+    """The mean and both ends of its interval, as places."""
+    mean = figure.mean or 0.0
+    low, high = figure.ci95 or (mean, mean)
+    return scale(factor * mean), scale(factor * low), scale(factor * high)
+
+
+def _cross(place: int, group: str, x: Ends, y: Ends) -> str:
+    return (
+        f'<g class="c{place % COLOURS}"><line x1="{x[1]:.1f}" x2="{x[2]:.1f}" y1="{y[0]:.1f}" y2="{y[0]:.1f}"/>'
+        f'<line x1="{x[0]:.1f}" x2="{x[0]:.1f}" y1="{y[1]:.1f}" y2="{y[2]:.1f}"/>'
+        f'<circle cx="{x[0]:.1f}" cy="{y[0]:.1f}" r="4"/>'
+        f'<text x="{x[0] + 8:.1f}" y="{y[0] - 6:.1f}">{escape(_short(group))}</text></g>'
+    )
+
+
+def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
+    """The smoothed training loss of each group: the mean over the seeds and the range of all of them."""
+    bands = [(g.group, band) for g in study.groups if (band := _band(g, runs)) is not None]
+    if not bands:
+        return ""
+    values = np.concatenate([np.concatenate(band[1:]) for _, band in bands])
+    positive = values[np.isfinite(values) & (values > 0)]
+    if not len(positive):
+        return ""
+    x = PictureScale(0.0, max(float(band[0][-1]) for _, band in bands), LEFT - 100, WIDTH - 150)
+    y = PictureScale(math.log10(positive.min()), math.log10(positive.max()), _PLOT_HEIGHT - _BOTTOM, _TOP)
+    parts = []
+    for place, (group, (steps, mean, low, high)) in enumerate(bands):
+        colour = f"c{place % COLOURS}"
+        outline = [*_points(x, y, steps, high), *reversed(_points(x, y, steps, low))]
+        parts.append(f'<polygon class="{colour} band" points="{" ".join(outline)}"/>')
+        parts.append(f'<polyline class="{colour}" points="{" ".join(_points(x, y, steps, mean))}"/>')
+        label = f'x="{WIDTH - 140}" y="{_TOP + 10 + 18 * place}"'
+        parts.append(f'<g class="{colour}"><text {label}>{escape(_short(group))}</text></g>')
+    title = "Training loss, mean and range over the seeds"
+    return _svg(_PLOT_HEIGHT, title, [*_decades(y), *parts, *_ticks(x, _PLOT_HEIGHT - _BOTTOM, "steps")])
+
+
+def _decades(y: PictureScale) -> list[str]:
+    return [
+        f'<text x="{LEFT - 106}" y="{y(d) + 4:.1f}" text-anchor="end">1e{d}</text>'
+        f'<line class="grid" x1="{LEFT - 100}" x2="{WIDTH - 150}" y1="{y(d):.1f}" y2="{y(d):.1f}"/>'
+        for d in range(math.ceil(y.low), math.floor(y.high) + 1)
+    ]
+
+
+Band = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
+
+def _band(group: Group, runs: Sequence[RunFigures]) -> Band | None:
+    """Steps, mean, least and largest loss of the runs of a group with the same steps."""
+    own = [run.curve for run in runs if run.group == group.group and run.kind == "run" and len(run.curve[0])]
+    own = [curve for curve in own if np.array_equal(curve[0], own[0][0])]
+    if not own:
+        return None
+    losses = np.vstack([loss for _, loss in own])
+    finite = np.where(np.isfinite(losses) & (losses > 0), losses, np.nan)
+    there = ~np.isnan(finite).any(0)
+    if not there.any():
+        return None
+    kept = finite[:, there]
+    return own[0][0][there], np.exp(np.log(kept).mean(0)), kept.min(0), kept.max(0)
+
+
+class PictureScale:
+    """A value to a place in the picture."""
+
+    def __init__(self, low: float, high: float, first: float, last: float) -> None:
+        room = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+        self.low, self.high, self._first = low - room, high + room, first
+        self._factor = (last - first) / (self.high - self.low)
+
+    def __call__(self, value: float) -> float:
+        return self._first + (value - self.low) * self._factor
+
+
+def _bounds(figures: Sequence[GroupMetric], factor: float) -> tuple[float, float]:
+    ends = [factor * end for figure in figures for end in (*(figure.ci95 or ()), figure.mean or 0.0)]
+    return min(ends), max(ends)
+
+
+def _points(x: PictureScale, y: PictureScale, steps: NDArray[np.float64], values: NDArray[np.float64]) -> list[str]:
+    return [f"{x(step):.1f},{y(math.log10(value)):.1f}" for step, value in zip(steps, values, strict=True)]
+
+
+def _steps(scale: PictureScale) -> list[float]:
+    """Round numbers inside the scale, about five."""
+    span = scale.high - scale.low
+    size = 10.0 ** math.floor(math.log10(span / 5))
+    size *= next(factor for factor in (1, 2, 5, 10) if span / (size * factor) <= 6)
+    return [size * n for n in range(math.ceil(scale.low / size), math.floor(scale.high / size) + 1)]
+
+
+def _ticks(scale: PictureScale, y: float, unit: str) -> list[str]:
+    labels = [_tick(scale(value), y, f"{value:g}") for value in _steps(scale)]
+    return [*labels, f'<text x="{WIDTH - RIGHT}" y="{y + 34:.1f}" text-anchor="end">{escape(unit)}</text>']
+
+
+def _tick(x: float, y: float, text: str) -> str:
+    label = f'<text x="{x:.1f}" y="{y + 18:.1f}" text-anchor="middle">{text}</text>'
+    return f"{label}{_vertical(x, y, y + 5, 'axis')}"
+
+
+def _side_ticks(scale: PictureScale, x: float) -> list[str]:
+    return [
+        f'<text x="{x - 6:.1f}" y="{scale(value) + 4:.1f}" text-anchor="end">{value:g}</text>'
+        for value in _steps(scale)
+    ]
+
+
+def _vertical(x: float, top: float, bottom: float, name: str) -> str:
+    return f'<line class="{name}" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
+
+
+def _svg(height: float, title: str, parts: Sequence[str]) -> str:
+    return (
+        f'<figure><figcaption>{escape(title)}</figcaption><svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
+        f'aria-label="{escape(title)}">{"".join(parts)}</svg></figure>'
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 26 else f"{text[:25]}…"

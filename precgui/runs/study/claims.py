@@ -1,0 +1,174 @@
+"""Claims of guides and papers beside what a study measured here: holds, does not hold, not decided, not tested."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+from precgui.paths import resources
+from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.groups import Group, Study
+from precgui.runs.verdict.paired import paired_difference
+from precgui.runs.verdict.quantiles import share_interval
+
+ClaimVerdict = Literal["holds here", "does not hold here", "not decided here", "not tested here"]
+Quantity = Literal["speedup", "memory_saved", "energy_saved", "points_lost", "skipped_share", "failed_share"]
+FEWEST = 3  # seeds
+_FIGURES = {"speedup": "step_s", "memory_saved": "memory_bytes", "energy_saved": "joules_per_sample"}
+
+
+@dataclass(frozen=True)
+class GuideClaim:
+    """A claim as a range of a quantity, `low` to `high`, None for no bound; `conditions` name its device."""
+
+    id: str
+    sentence: str
+    source: str
+    quantity: Quantity
+    precisions: tuple[str, ...]
+    low: float | None
+    high: float | None
+    conditions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim with what was measured here; `value` and `ci` are in the unit of the claim, None where not tested."""
+
+    id: str
+    sentence: str
+    source: str
+    group: str
+    verdict: ClaimVerdict
+    value: float | None
+    ci: tuple[float, float] | None
+    measured: str
+    why: str
+
+
+@lru_cache(maxsize=1)
+def guide_claims() -> tuple[GuideClaim, ...]:
+    """The claims of `resources/facts/guide_claims.json`."""
+    tree = json.loads((resources() / "facts" / "guide_claims.json").read_text(encoding="utf-8"))
+    return tuple(GuideClaim(**{**claim, "precisions": tuple(claim["precisions"])}) for claim in tree["claims"])
+
+
+def judge_claims(study: Study, runs: Sequence[RunFigures]) -> list[ClaimResult]:
+    """Every claim, tested ones first: on the first group of its precision where there is one."""
+    found = [_judged(claim, study, runs) for claim in guide_claims()]
+    return sorted(found, key=lambda result: result.verdict == "not tested here")
+
+
+def _judged(claim: GuideClaim, study: Study, runs: Sequence[RunFigures]) -> ClaimResult:
+    groups = [g for g in study.groups if g.precision in claim.precisions and g.baseline != g.group]
+    if not groups:
+        return _untested(claim, f"no runs in {' or '.join(claim.precisions)}")
+    results = [_on_group(claim, group, study, [run for run in runs if run.group == group.group]) for group in groups]
+    return next((result for result in results if result.verdict != "not tested here"), results[0])
+
+
+def _on_group(claim: GuideClaim, group: Group, study: Study, runs: Sequence[RunFigures]) -> ClaimResult:
+    base = next((g for g in study.groups if g.group == group.baseline), None)
+    if base is None or base.precision != "fp32":
+        return _untested(claim, "the claim is about FP32 as baseline, and the baseline is another", group.group)
+    if why := _other_device(claim, runs):
+        return _untested(claim, why, group.group)
+    value, ci, why = _measured(claim.quantity, group, study, runs)
+    if value is None or ci is None:
+        return _untested(claim, why, group.group)
+    low, high = -math.inf if claim.low is None else claim.low, math.inf if claim.high is None else claim.high
+    verdict: ClaimVerdict = "not decided here"
+    if low <= ci[0] and ci[1] <= high:
+        verdict = "holds here"
+    elif ci[1] < low or ci[0] > high:
+        verdict = "does not hold here"
+    return ClaimResult(
+        claim.id, claim.sentence, claim.source, group.group, verdict, value, ci, _text(claim.quantity, value, ci), ""
+    )
+
+
+def _untested(claim: GuideClaim, why: str, group: str = "") -> ClaimResult:
+    return ClaimResult(claim.id, claim.sentence, claim.source, group, "not tested here", None, None, "", why)
+
+
+def _other_device(claim: GuideClaim, runs: Sequence[RunFigures]) -> str:
+    wanted, name = claim.conditions.get("device"), claim.conditions.get("device_name", "")
+    devices = {run.device for run in runs}
+    kinds = {"cuda" if run.device_kind.startswith("cuda") else run.device_kind for run in runs}
+    if wanted and kinds != {wanted}:
+        return f"the claim is about {'a GPU' if wanted == 'cuda' else wanted}, this was {', '.join(sorted(devices))}"
+    if name and not all(name in device for device in devices):
+        return f"the claim is about {name}, this was {', '.join(sorted(devices))}"
+    return ""
+
+
+Measured = tuple[float | None, tuple[float, float] | None, str]
+
+
+def _measured(quantity: Quantity, group: Group, study: Study, runs: Sequence[RunFigures]) -> Measured:
+    if quantity == "failed_share":
+        ended = group.n + group.failed
+        if not ended:
+            return None, None, "no run has ended"
+        low, high = share_interval(group.failed, ended)
+        return group.failed / ended, (low, high), ""
+    if quantity == "skipped_share":
+        return _skipped(runs)
+    if quantity == "points_lost":
+        return _points(group, study)
+    return _saved(quantity, group)
+
+
+def _saved(quantity: Quantity, group: Group) -> Measured:
+    """From the ratio to the baseline: the speed-up is one over it, a saving one less it."""
+    busy = group.verdicts.get("speedup")
+    if quantity == "speedup" and busy is not None:
+        return busy.value, busy.ci, busy.why or "one pair"
+    figure = group.metrics[
+        {"memory_saved": "memory_bytes", "energy_saved": "joules_per_sample"}.get(quantity, "step_s")
+    ]
+    if figure.ratio is None or figure.ratio_ci95 is None:
+        return None, None, figure.withheld or f"{FEWEST} seeds at least are needed"
+    low, high = figure.ratio_ci95
+    if quantity == "speedup":
+        return 1 / figure.ratio, (1 / high, 1 / low), ""
+    return 1 - figure.ratio, (1 - high, 1 - low), ""
+
+
+def _points(group: Group, study: Study) -> Measured:
+    if study.metric.get("unit") != "%":
+        return None, None, f"the claim is about accuracy, and the metric here is {study.metric.get('title')}"
+    figure = group.metrics["metric"]
+    if figure.difference is None or figure.difference_ci95 is None:
+        return None, None, figure.withheld or f"{FEWEST} seeds at least are needed"
+    way = -1 if study.metric.get("higher_is_better", True) else 1
+    low, high = sorted(way * bound for bound in figure.difference_ci95)
+    return way * figure.difference, (low, high), ""
+
+
+def _skipped(runs: Sequence[RunFigures]) -> Measured:
+    shares = [
+        run.skipped_steps / run.work.steps
+        for run in runs
+        if run.kind == "run" and run.skipped_steps is not None and run.work.steps
+    ]
+    if len(shares) < FEWEST:
+        return None, None, f"{FEWEST} seeds at least are needed"
+    spread = paired_difference(shares)
+    return spread.mean, spread.interval(0.95), ""
+
+
+def _text(quantity: Quantity, value: float, ci: tuple[float, float]) -> str:
+    if quantity == "speedup":
+        return f"{value:.2f}x [{ci[0]:.2f}, {ci[1]:.2f}]"
+    unit = " points" if quantity == "points_lost" else " %"
+    return f"{100 * value:.2f}{unit} [{100 * ci[0]:.2f}, {100 * ci[1]:.2f}]"
+
+
+def claims_of(precision: str) -> list[GuideClaim]:
+    """The claims about one precision, for the place where it is chosen."""
+    return [claim for claim in guide_claims() if precision in claim.precisions]

@@ -1,0 +1,157 @@
+"""The figures of one run that a study needs, read once from its file into plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.events import Metric
+from precgui.runs.baseline import trailing_mean, window_of
+from precgui.runs.caveats import arithmetic_of
+from precgui.runs.identity import TrainingIdentity, identity_of
+from precgui.runs.metric import metric_of
+from precgui.runs.run import Run
+from precgui.runs.summary import summarise
+
+RunKind = Literal["run", "twin", "timing"]
+CURVE_POINTS = 240
+BUSY_PRESSURE = 0.1  # share of the time in which some process waited for a CPU
+_SETTINGS_LEFT_OUT = ("title", "seed", "precision")
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """One run as a study sees it; None stands for "not measured".
+
+    `settings` is the config without title, seed and precision, flat. `curve` is the smoothed training loss, as steps
+    and values. Times are medians over the steps.
+    """
+
+    name: str
+    path: Path | None
+    group: str
+    precision: str
+    seed: int
+    kind: RunKind
+    order: int
+    status: str
+    came_through: bool
+    metric: Metric
+    metric_value: float | None
+    val_loss: float | None
+    train_loss: float | None
+    work: TrainingIdentity
+    settings: Mapping[str, Any]
+    host: str
+    device: str
+    device_kind: str
+    threads: int | None
+    versions: Mapping[str, Any]
+    step_s: float | None
+    cpu_s: float | None
+    data_share: float | None
+    memory_bytes: float | None
+    joules_per_sample: float | None
+    tensor_use: float | None
+    time_s: float | None
+    skipped_steps: int | None
+    emulated: str
+    busy: bool
+    pressure: float | None
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    curve: tuple[NDArray[np.float64], NDArray[np.float64]] = field(default_factory=lambda: (np.empty(0), np.empty(0)))
+
+    @property
+    def grain(self) -> float:
+        """The smallest step of the metric: one sample of the validation set, for a share; 0 where it has none."""
+        samples = self.work.data.get("validation_samples")
+        counts = self.metric.unit == "%" and self.metric.of_outputs
+        return 1 / samples if counts and isinstance(samples, int) and samples > 0 else 0.0
+
+
+@np.errstate(all="ignore")  # a damaged file holds any bits
+def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", order: int = 0) -> RunFigures:
+    """The figures of a run; without a group it is named by its precision."""
+    summary, environment, config = summarise(run), run.environment, run.config
+    final = summary["final"]
+    samples = run.series("samples")[1]
+    nonfinite = bool(run.events("nonfinite_loss"))
+    loss = final["val_loss"] if final["val_loss"] is not None else final["train_loss"]
+    arithmetic = arithmetic_of(run)
+    pressure = _mean(run.series("cpu_pressure")[1])
+    return RunFigures(
+        name=name, path=run.path, group=group or config.precision, precision=config.precision, seed=config.seed,
+        kind=kind, order=order, status=run.status, came_through=run.status == "completed" and loss is not None
+        and not nonfinite, metric=metric_of(environment), metric_value=final["val_accuracy"],
+        val_loss=final["val_loss"], train_loss=final["train_loss"], work=identity_of(run),
+        settings=_settings(config.model_dump()),
+        host=_text(run.machine.get("host")), device=_text(environment.get("device_name")),
+        device_kind=_text(environment.get("device")).partition(":")[0],
+        threads=environment.get("threads") if isinstance(environment.get("threads"), int) else None,
+        versions=_versions(environment), step_s=_timed(run, "step_s"), cpu_s=_timed(run, "cpu_s"),
+        data_share=_data_share(run), memory_bytes=summary["memory_peak_bytes"],
+        joules_per_sample=_joules(summary["energy_j"], samples), tensor_use=summary["tensor_use"],
+        time_s=summary["time_s"], skipped_steps=summary["skipped_steps"],
+        emulated=arithmetic.caveat if arithmetic.arithmetic == "emulated" else "",
+        busy=pressure is not None and pressure > BUSY_PRESSURE, pressure=pressure, machine=dict(run.machine),
+        curve=_curve(run),
+    )  # fmt: skip
+
+
+def _settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _settings(value, f"{prefix}{key}.")
+        elif prefix or key not in _SETTINGS_LEFT_OUT:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _versions(environment: Mapping[str, Any]) -> dict[str, Any]:
+    libraries = environment.get("libraries")
+    found = dict(libraries) if isinstance(libraries, Mapping) else {}
+    return {"precgui": environment.get("precgui"), "python": environment.get("python"), **found}
+
+
+def _timed(run: Run, signal: str) -> float | None:
+    """The median over the steps but the first tenth, in which caches fill."""
+    values = run.series(signal)[1]
+    values = values[len(values) // 10 :]
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else None
+
+
+def _data_share(run: Run) -> float | None:
+    waited, worked = run.series("data_s")[1].sum(), run.series("step_s")[1].sum()
+    share = float(waited / (waited + worked)) if waited + worked > 0 else math.nan
+    return share if math.isfinite(share) else None
+
+
+def _joules(energy_j: float | None, samples: NDArray[np.float64]) -> float | None:
+    total = float(samples.sum()) if len(samples) else 0.0
+    return energy_j / total if energy_j is not None and total > 0 and math.isfinite(total) else None
+
+
+def _curve(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    step, loss = run.series("loss")
+    if not len(loss):
+        return step, loss
+    smooth = trailing_mean(loss, window_of(run))
+    places = np.unique(np.linspace(0, len(loss) - 1, CURVE_POINTS).astype(int))
+    return step[places], smooth[places]
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

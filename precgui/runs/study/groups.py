@@ -1,0 +1,302 @@
+"""A study: groups of runs with statistics and verdicts against their baselines, as plain data for JSON and windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.pairs import (
+    PairedArm,
+    Value,
+    curve_distance,
+    curve_distances,
+    differences,
+    is_busy,
+    log_ratios,
+    own_values,
+)
+from precgui.runs.verdict.judge import Sample, Verdict, judge
+from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
+from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference
+from precgui.runs.verdict.success import judge_failures, success_text
+from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, goals
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class GroupMetric:
+    """One figure of a group. `mean`, `sd` and `ci95` are over the runs that came through, `n` of them.
+
+    `difference` is to the baseline, paired by seed; `ratio` in its place for times, memory and energy. `p_holm` is
+    that of "no difference", adjusted for the number of arms. `withheld` says why there is neither.
+    """
+
+    n: int
+    mean: float | None
+    sd: float | None = None
+    ci95: tuple[float, float] | None = None
+    difference: float | None = None
+    difference_ci95: tuple[float, float] | None = None
+    ratio: float | None = None
+    ratio_ci95: tuple[float, float] | None = None
+    p_holm: float | None = None
+    within_rounding: bool | None = None
+    withheld: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One arm. `seeds` are those of runs that came through; `success` is the share of failures in words."""
+
+    group: str
+    precision: str
+    baseline: str
+    n: int
+    seeds: list[int]
+    runs: list[str]
+    failed: int
+    success: str
+    emulated: str
+    metrics: dict[str, GroupMetric]
+    verdicts: dict[str, Verdict]
+
+
+@dataclass(frozen=True)
+class TwinFloor:
+    """How far runs are from themselves when their start weights move by one ulp: `largest` over `n` twins."""
+
+    n: int
+    largest: dict[str, float]
+    text: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """Groups in the order of the plan, the baselines among them; `notes` say how times were taken, and such."""
+
+    groups: list[Group]
+    twin: TwinFloor
+    looks: tuple[int, ...]
+    metric: Mapping[str, Any]
+    notes: list[str]
+    answer: str = ""
+
+
+_METRICS: tuple[tuple[str, Value], ...] = (
+    ("metric", lambda run: run.metric_value),
+    ("val_loss", lambda run: run.val_loss),
+    ("train_loss", lambda run: run.train_loss),
+)
+_COSTS: tuple[tuple[str, Value], ...] = (
+    ("step_s", lambda run: run.step_s),
+    ("cpu_s", lambda run: run.cpu_s),
+    ("memory_bytes", lambda run: run.memory_bytes),
+    ("joules_per_sample", lambda run: run.joules_per_sample),
+)
+_OWN: tuple[tuple[str, Value], ...] = (
+    ("data_share", lambda run: run.data_share),
+    ("tensor_use", lambda run: run.tensor_use),
+    ("time_s", lambda run: run.time_s),
+)
+
+
+def make_study(
+    runs: Sequence[RunFigures],
+    *,
+    baseline: str = "",
+    targets: Targets = DEFAULT_TARGETS,
+    looks: Looks = DEFAULT_LOOKS,
+    baseline_of: Mapping[str, str] | None = None,
+) -> Study:
+    """Judge groups of runs. `baseline` names a group or a precision, by default fp32, else the first one.
+
+    `baseline_of` gives each group a baseline of its own where fields were varied. Raises ValueError for a baseline
+    that is no group, and when there are no runs.
+    """
+    names = list(dict.fromkeys(run.group for run in runs))
+    if not names:
+        raise ValueError("there is no run to compare")
+    default = _baseline(runs, names, baseline)
+    own = {name: (baseline_of or {}).get(name, default) if not baseline else default for name in names}
+    members = {name: tuple(run for run in runs if run.group == name) for name in names}
+    arms = [PairedArm(name, members[name], members.get(own[name], ())) for name in names]
+    floor = _twin_floor([PairedArm("", _twins(members[name]), members[name]) for name in dict.fromkeys(own.values())])
+    judged = [arm for arm in arms if own[arm.name] != arm.name]
+    speed, note = _speed(judged)
+    verdicts = _verdicts(judged, targets, looks, speed, floor)
+    metrics = _metrics(arms, {arm.name for arm in judged}, floor)
+    groups = [_group(arm, own[arm.name], metrics[arm.name], verdicts.get(arm.name, {})) for arm in arms]
+    metric = vars(runs[0].metric)
+    return Study(groups, floor, looks.seeds, metric, [note] if note else [])
+
+
+def _baseline(runs: Sequence[RunFigures], names: list[str], wanted: str) -> str:
+    precisions = {run.precision: run.group for run in reversed(runs)}
+    if wanted:
+        if wanted not in names and wanted not in precisions:
+            raise ValueError(f"no group is called {wanted}; the groups are {', '.join(names)}")
+        return wanted if wanted in names else precisions[wanted]
+    return precisions.get("fp32", names[0])
+
+
+def _twins(runs: Sequence[RunFigures]) -> tuple[RunFigures, ...]:
+    """The twins as if they were runs of an arm of their own."""
+    return tuple(replace(run, kind="run") for run in runs if run.kind == "twin")
+
+
+def _twin_floor(arms: Sequence[PairedArm]) -> TwinFloor:
+    found: dict[str, list[float]] = {}
+    count = 0
+    for arm in arms:
+        base = {run.seed: run for run in arm.baseline if run.kind == "run" and run.came_through}
+        for twin in arm.runs:
+            if twin.seed in base and twin.came_through:
+                count += 1
+                for name, distance in _distances(twin, base[twin.seed]).items():
+                    found.setdefault(name, []).append(distance)
+    largest = {name: max(values) for name, values in found.items()}
+    return TwinFloor(count, largest, _twin_text(count, largest))
+
+
+def _distances(twin: RunFigures, base: RunFigures) -> dict[str, float]:
+    pairs = {name: (value(twin), value(base)) for name, value in _METRICS}
+    found = {name: abs(a - b) for name, (a, b) in pairs.items() if a is not None and b is not None}
+    curve = curve_distance(twin, base)
+    return found | ({"curve_distance": curve} if curve is not None else {})
+
+
+def _twin_text(count: int, largest: Mapping[str, float]) -> str:
+    if not count:
+        return "no rounding twin was run: it is not known which differences are rounding alone"
+    parts = ", ".join(f"{name} {value:.4g}" for name, value in largest.items())
+    return f"runs whose start weights moved by one ulp differ by up to {parts} ({count} twins): less is rounding alone"
+
+
+def _speed(arms: Sequence[PairedArm]) -> tuple[Value, str]:
+    """The time that is compared: of the clock, or of the CPU where other programs kept it busy."""
+    runs = [run for arm in arms for run in (*arm.runs, *arm.baseline)]
+    on_cpu = all(not run.device.startswith(("NVIDIA", "cuda")) for run in runs)
+    threads = {run.threads for run in runs}
+    if runs and is_busy(runs) and on_cpu and len(threads) == 1 and all(run.cpu_s for run in runs if run.came_through):
+        pressure = max(run.pressure or 0.0 for run in runs)
+        note = (
+            f"Times are CPU times of the process: other programs kept the CPU busy in up to {100 * pressure:.0f} % "
+            "of a run, so the clock would say more of them than of the precision."
+        )
+        return (lambda run: run.cpu_s), note
+    return (lambda run: run.step_s), ""
+
+
+def _verdicts(
+    arms: Sequence[PairedArm], targets: Targets, looks: Looks, speed: Value, floor: TwinFloor
+) -> dict[str, dict[str, Verdict]]:
+    base = [run for arm in arms for run in arm.baseline if run.kind == "run"]
+    values = [run.metric_value for run in base if run.metric_value is not None]
+    metric = base[0].metric if base else None
+    grain = max((run.grain for run in base), default=0.0)
+    way = -1 if metric is None or metric.higher_is_better else 1
+    samples: dict[str, Callable[[PairedArm], Sample]] = {
+        "speedup": lambda arm: _negative(log_ratios(arm, speed, times=True)),
+        "memory_saved": lambda arm: log_ratios(arm, lambda run: run.memory_bytes),
+        "accuracy_lost": lambda arm: differences(arm, lambda run: run.metric_value, worse_is_positive=way),
+        "tensor_use": lambda arm: own_values(arm, lambda run: run.tensor_use),
+        "energy_saved": lambda arm: log_ratios(arm, lambda run: run.joules_per_sample),
+        "curve_distance": curve_distances,
+    }
+    found: dict[str, dict[str, Verdict]] = {arm.name: {} for arm in arms}
+    mean = float(np.mean(values)) if values else None
+    for goal in goals(targets, metric_is_share=metric is None or metric.unit == "%", baseline_value=mean):
+        made = {arm.name: samples[goal.name](arm) for arm in arms}
+        own_looks = _looks_of_rounds(arms, looks) if goal.name == "speedup" else looks
+        judged = judge(goal, made, own_looks, grain if goal.name == "accuracy_lost" else 0.0)
+        for name, verdict in judged.items():
+            found[name][goal.name] = _beside_twin(verdict, floor) if goal.name == "curve_distance" else verdict
+    if targets.failures is not None:
+        for arm in arms:
+            found[arm.name]["failures"] = judge_failures(arm.failed, len(arm.ended), targets.failures)
+    return found
+
+
+def _looks_of_rounds(arms: Sequence[PairedArm], looks: Looks) -> Looks:
+    """Rounds of timing are planned as a whole and looked at once."""
+    rounds = max((sum(run.kind == "timing" for run in arm.runs) for arm in arms), default=0)
+    return Looks((rounds,)) if rounds >= 3 else looks
+
+
+def _beside_twin(verdict: Verdict, floor: TwinFloor) -> Verdict:
+    """A curve no farther away than that of a twin is as like the baseline's as one can be."""
+    largest = floor.largest.get("curve_distance")
+    if largest is None or verdict.value is None or verdict.value > largest or verdict.verdict == "met":
+        return verdict
+    why = f"no farther from the baseline than runs that differ by rounding alone ({100 * largest:.1f} %)"
+    return replace(verdict, verdict="met", seeds_needed=None, why=why)
+
+
+def _negative(sample: Sample) -> Sample:
+    return Sample(tuple(-value for value in sample.values), sample.why)
+
+
+def _metrics(arms: Sequence[PairedArm], judged: set[str], floor: TwinFloor) -> dict[str, dict[str, GroupMetric]]:
+    found: dict[str, dict[str, GroupMetric]] = {arm.name: {} for arm in arms}
+    for name, value in (*_METRICS, *_COSTS, *_OWN):
+        for arm in arms:
+            found[arm.name][name] = _own(arm, value)
+    for name, value in (*_METRICS, *_COSTS):
+        is_cost = (name, value) in _COSTS
+        compared = [arm for arm in arms if arm.name in judged]
+        samples = {
+            arm.name: log_ratios(arm, value, times=name in ("step_s", "cpu_s")) if is_cost else differences(arm, value)
+            for arm in compared
+        }
+        grains = {arm.name: max((r.grain for r in arm.baseline), default=0.0) * (name == "metric") for arm in compared}
+        for arm_name, change in _compared(samples, grains, floor.largest.get(name), is_cost=is_cost).items():
+            found[arm_name][name] = replace(found[arm_name][name], **change)
+    return found
+
+
+def _own(arm: PairedArm, value: Value) -> GroupMetric:
+    values = [found for run in arm.of_seeds if run.came_through and (found := value(run)) is not None]
+    if len(values) < 2:
+        return GroupMetric(len(values), values[0] if values else None)
+    spread = paired_difference(values)
+    return GroupMetric(len(values), spread.mean, spread.sd, spread.interval(LEVEL))
+
+
+def _compared(
+    samples: Mapping[str, Sample], grains: Mapping[str, float], floor: float | None, *, is_cost: bool
+) -> dict[str, dict[str, Any]]:
+    """What a comparison adds to the figures of each arm."""
+    changes: dict[str, dict[str, Any]] = {}
+    tested: dict[str, PairedDifference] = {}
+    for arm, sample in samples.items():
+        key = "ratio" if is_cost else "difference"
+        mean = math.fsum(sample.values) / len(sample.values) if sample.values else None
+        shown = math.exp(mean) if is_cost and mean is not None else mean
+        changes[arm] = {"withheld": sample.why, key: None if sample.why else shown}
+        if len(sample.values) >= 3 and not sample.why:
+            tested[arm] = paired_difference(sample.values, grains[arm])
+            low, high = tested[arm].interval(LEVEL)
+            changes[arm][f"{key}_ci95"] = (math.exp(low), math.exp(high)) if is_cost else (low, high)
+        if floor is not None and mean is not None and not is_cost:
+            changes[arm]["within_rounding"] = abs(mean) <= floor
+    adjusted = holm([difference.p_different() for difference in tested.values()])
+    for arm, p_holm in zip(tested, adjusted, strict=True):
+        changes[arm]["p_holm"] = p_holm
+    return changes
+
+
+def _group(arm: PairedArm, baseline: str, metrics: dict[str, GroupMetric], verdicts: dict[str, Verdict]) -> Group:
+    through = [run for run in arm.of_seeds if run.came_through]
+    runs = len(arm.ended)
+    return Group(
+        group=arm.name, precision=arm.runs[0].precision, baseline=baseline, n=len(through),
+        seeds=[run.seed for run in through], runs=[run.name for run in arm.runs], failed=arm.failed,
+        success=success_text(arm.failed, runs) if runs else "no run has ended",
+        emulated=next((run.emulated for run in arm.runs if run.emulated), ""), metrics=metrics, verdicts=verdicts,
+    )  # fmt: skip

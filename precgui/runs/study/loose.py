@@ -1,0 +1,48 @@
+"""Runs that belong to no sweep, grouped by all that they were asked to do but the seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from precgui.runs.compare import names
+from precgui.runs.run import Run
+from precgui.runs.study.figures import RunFigures, figures_of
+
+_MOST_SHOWN = 3  # differing fields in a name; more are a number
+_IN_NO_NAME = ("train.rounding_twin",)
+
+
+def loose_figures(runs: Sequence[Run]) -> list[RunFigures]:
+    """The figures of runs in groups named by precision and by what else differs between the runs."""
+    found = [figures_of(run, name) for run, name in zip(runs, names(runs), strict=True)]
+    differing = _differing([run.settings for run in found])
+    made = [
+        replace(
+            run,
+            group=_group(run, differing),
+            kind="twin" if run.settings.get("train.rounding_twin") is True else "run",
+        )
+        for run in found
+    ]
+    return sorted(made, key=lambda run: run.seed)
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for each in settings for key in each if key not in _IN_NO_NAME)
+    return [key for key in keys if len({repr(each.get(key)) for each in settings}) > 1]
+
+
+def _group(run: RunFigures, differing: Sequence[str]) -> str:
+    shown = [f"{key}={run.settings.get(key)}" for key in differing[:_MOST_SHOWN]]
+    rest = differing[_MOST_SHOWN:]
+    if rest:  # the values are in the files; a name only has to tell groups apart
+        values = tuple(repr(run.settings.get(key)) for key in rest)
+        shown.append(f"and {len(rest)} other settings ({_short(values)})")
+    return " ".join([run.precision, *shown])
+
+
+def _short(values: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(values).encode()).hexdigest()[:6]

@@ -1,0 +1,112 @@
+"""The values of an arm beside those of its baseline, paired by seed, with the reason where there is no pair."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from precgui.runs.identity import other_result
+from precgui.runs.study.comparable import why_no_time
+from precgui.runs.study.figures import RunFigures
+from precgui.runs.verdict.judge import Sample
+
+Value = Callable[[RunFigures], float | None]
+NOT_MEASURED = "no value was measured"
+Pair = tuple[RunFigures, RunFigures]
+
+
+@dataclass(frozen=True)
+class PairedArm:
+    """The runs of one group in the order of the plan, and those of its baseline."""
+
+    name: str
+    runs: tuple[RunFigures, ...]
+    baseline: tuple[RunFigures, ...]
+
+    @property
+    def of_seeds(self) -> list[RunFigures]:
+        return [run for run in self.runs if run.kind == "run"]
+
+    @property
+    def ended(self) -> list[RunFigures]:
+        """Runs that came to an end of their own; one that was stopped says nothing about its arm."""
+        return [run for run in self.of_seeds if run.status in ("completed", "failed")]
+
+    @property
+    def failed(self) -> int:
+        return sum(not run.came_through for run in self.ended)
+
+    def pairs(self) -> list[Pair]:
+        """Runs of the arm and of the baseline with the same seed that both came through."""
+        base = {run.seed: run for run in self.baseline if run.kind == "run" and run.came_through}
+        return [(run, base[run.seed]) for run in self.of_seeds if run.came_through and run.seed in base]
+
+    def time_pairs(self) -> list[Pair]:
+        """Rounds of timing where there are some, else the pairs of seeds."""
+        base = {run.order: run for run in self.baseline if run.kind == "timing"}
+        rounds = [(run, base[run.order]) for run in self.runs if run.kind == "timing" and run.order in base]
+        return rounds or self.pairs()
+
+    @property
+    def withheld(self) -> str:
+        """The reason for which the arm cannot be compared with its baseline; empty when it can."""
+        return next((why for pair in self.pairs() if (why := other_result(pair[0].work, pair[1].work))), "")
+
+
+def differences(arm: PairedArm, value: Value, *, worse_is_positive: int = 1) -> Sample:
+    """Value less the baseline's for each seed."""
+    if arm.withheld:
+        return Sample(why=arm.withheld)
+    pairs = [(value(run), value(base)) for run, base in arm.pairs()]
+    if arm.failed:
+        return Sample(why=f"{arm.failed} of {len(arm.ended)} runs failed: a mean of the others would flatter the arm")
+    known = [worse_is_positive * (a - b) for a, b in pairs if a is not None and b is not None]
+    return Sample(tuple(known), "" if known else NOT_MEASURED)
+
+
+def log_ratios(arm: PairedArm, value: Value, *, times: bool = False) -> Sample:
+    """Logarithms of value over the baseline's, of timing rounds where the value is a time and there are some."""
+    if arm.withheld:
+        return Sample(why=arm.withheld)
+    pairs = arm.time_pairs() if times else arm.pairs()
+    if why := next((why for pair in pairs if (why := why_no_time(*pair))), ""):
+        return Sample(why=why)
+    values = [(value(run), value(base)) for run, base in pairs]
+    known = [math.log(a / b) for a, b in values if a and b and a > 0 and b > 0]
+    return Sample(tuple(known), "" if known else NOT_MEASURED)
+
+
+def own_values(arm: PairedArm, value: Value) -> Sample:
+    """The arm's own values, not compared with any other."""
+    known = [found for run in arm.of_seeds if run.came_through and (found := value(run)) is not None]
+    return Sample(tuple(known), "" if known else "the hardware does not tell")
+
+
+def curve_distances(arm: PairedArm) -> Sample:
+    """Of each seed the mean distance of the training loss from the baseline's, as a share of it, after the first
+    quarter of the steps."""
+    if arm.withheld:
+        return Sample(why=arm.withheld)
+    if arm.failed:
+        return Sample(why=f"{arm.failed} of {len(arm.ended)} runs failed")
+    found = [distance for pair in arm.pairs() if (distance := curve_distance(*pair)) is not None]
+    return Sample(tuple(found), "" if found else "not measured")
+
+
+def curve_distance(run: RunFigures, base: RunFigures) -> float | None:
+    """The mean of |loss - baseline's| over the mean of the baseline's, from a quarter of the steps on."""
+    (x, own), (base_x, other) = run.curve, base.curve
+    if not len(x) or len(x) != len(base_x) or not np.array_equal(x, base_x):
+        return None
+    late = slice(len(x) // 4, None)
+    with np.errstate(all="ignore"):
+        distance = float(np.abs(own[late] - other[late]).mean() / np.abs(other[late]).mean())
+    return distance if math.isfinite(distance) else None
+
+
+def is_busy(runs: Sequence[RunFigures]) -> bool:
+    """Whether other programs took the CPU from some of the runs, so that their wall time is not theirs."""
+    return any(run.busy for run in runs)

@@ -1,0 +1,74 @@
+"""A sweep as a study: its run files read into figures, with the arms, looks and baselines of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import open_run
+from precgui.runs.study.figures import RunFigures, RunKind, figures_of
+from precgui.runs.study.groups import Study, make_study
+from precgui.runs.verdict.looks import Looks
+from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
+from precgui.sweeps.errors import SweepError
+from precgui.sweeps.folder import SweepFolder
+from precgui.sweeps.plan import Kind, Member
+from precgui.sweeps.state import ENDED
+
+_KINDS: dict[Kind, RunKind] = {"run": "run", "twin": "twin", "timing": "timing"}
+
+
+@dataclass
+class SweepReader:
+    """Reads each run of a sweep once, also when it is asked again while the sweep goes on."""
+
+    folder: SweepFolder
+    _known: dict[Path, RunFigures] = field(default_factory=dict)
+
+    def figures(self, on_note: Callable[[str], None] = lambda note: None) -> list[RunFigures]:
+        """The figures of the runs that have ended, in the order of the plan; the warm-up is left out."""
+        found = []
+        for state in self.folder.states():
+            if state.member.kind == "warm-up" or state.status not in ENDED:
+                continue
+            if state.path not in self._known:
+                try:
+                    self._known[state.path] = _read(state.path, state.member)
+                except RunFileError as error:
+                    on_note(str(error))
+                    continue
+            found.append(self._known[state.path])
+        return found
+
+    def study(self, *, baseline: str = "", targets: Targets = DEFAULT_TARGETS) -> Study:
+        """The judged study of what has ended so far. Raises SweepError."""
+        figures = self.figures()
+        if not figures:
+            raise SweepError(
+                f"no run of {self.folder.path} has ended yet; precgui sweep {self.folder.path} goes on with it"
+            )
+        try:
+            return make_study(
+                sorted(figures, key=lambda run: (self._place(run.group), run.order)),
+                baseline=baseline,
+                targets=targets,
+                looks=Looks(tuple(self.folder.spec.looks)),
+                baseline_of=self._baselines(),
+            )
+        except ValueError as error:
+            raise SweepError(str(error)) from None
+
+    def _place(self, group: str) -> int:
+        return [arm.name for arm in self.folder.spec.arms()].index(group)
+
+    def _baselines(self) -> dict[str, str]:
+        """Of each arm the arm with the same values of the varied fields in the baseline's precision."""
+        own = {arm.settings: arm.name for arm in self.folder.spec.baselines()}
+        return {arm.name: own[arm.settings] for arm in self.folder.spec.arms()}
+
+
+def _read(path: Path, member: Member) -> RunFigures:
+    with open_run(path) as run:
+        return figures_of(run, member.name, group=member.arm, kind=_KINDS[member.kind], order=member.block)
