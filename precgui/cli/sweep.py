@@ -118,14 +118,14 @@ def _refuse_new_options(args: argparse.Namespace) -> None:
 
 
 def _change(folder: SweepFolder, args: argparse.Namespace) -> None:
+    if args.add_seeds is not None:
+        folder.add_seeds(args.add_seeds)
     for name in args.skip:
         folder.skip(name)
     for name in args.take:
         folder.skip(name, skipped=False)
     if args.first:
         folder.put_first(args.first)
-    if args.add_seeds is not None:
-        folder.add_seeds(args.add_seeds)
     if args.pause:
         folder.pause()
     elif not args.plan:

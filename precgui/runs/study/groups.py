@@ -114,7 +114,7 @@ def make_study(
     looks: Looks = DEFAULT_LOOKS,
     baseline_of: Mapping[str, str] | None = None,
 ) -> Study:
-    """Judge groups of runs. `baseline` names a group or a precision, by default fp32, else the first one.
+    """Judge groups of runs, the baseline first where there is one for all. `baseline` names a group or a precision, by default fp32, else the first one.
 
     `baseline_of` gives each group a baseline of its own where fields were varied. Raises ValueError for a baseline
     that is no group, and when there are no runs.
@@ -123,6 +123,8 @@ def make_study(
     if not names:
         raise ValueError("there is no run to compare")
     default = _baseline(runs, names, baseline)
+    if baseline_of is None:
+        names.sort(key=lambda name: name != default)
     own = {name: (baseline_of or {}).get(name, default) if not baseline else default for name in names}
     members = {name: tuple(run for run in runs if run.group == name) for name in names}
     arms = [PairedArm(name, members[name], members.get(own[name], ())) for name in names]
