@@ -157,6 +157,12 @@ _ROWS: _Rows = (
 )
 
 
+def _why_withheld(run: Compared) -> str:
+    """The text in place of a difference that is not given."""
+    why = run.withheld or run.accuracy_withheld
+    return f"withheld: {why}" if why else _NOT_MEASURABLE
+
+
 def _table(comparison: RunComparison) -> Table:
     """Runs as columns, so that the figures to compare stand side by side."""
     table = Table("", *(_heading(run, comparison.baseline) for run in comparison.runs))
@@ -180,7 +186,7 @@ def _metric_rows(comparison: RunComparison) -> _Rows:
 
     return (
         (name, value),
-        (against, lambda run: difference_text(of[run.run], run.accuracy_delta, _NOT_MEASURABLE)),
+        (against, lambda run: difference_text(of[run.run], run.accuracy_delta, _why_withheld(run))),
     )
 
 

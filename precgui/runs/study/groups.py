@@ -114,10 +114,11 @@ def make_study(
     looks: Looks = DEFAULT_LOOKS,
     baseline_of: Mapping[str, str] | None = None,
 ) -> Study:
-    """Judge groups of runs, the baseline first where there is one for all. `baseline` names a group or a precision, by default fp32, else the first one.
+    """Judge groups of runs, the baseline first where there is one for all.
 
-    `baseline_of` gives each group a baseline of its own where fields were varied. Raises ValueError for a baseline
-    that is no group, and when there are no runs.
+    `baseline` names a group or a precision, by default fp32, else the first one. `baseline_of` gives each group a
+    baseline of its own where fields were varied. Raises ValueError for a baseline that is no group, and when there are
+    no runs.
     """
     names = list(dict.fromkeys(run.group for run in runs))
     if not names:
@@ -273,7 +274,7 @@ def _own(arm: PairedArm, value: Value) -> GroupMetric:
 def _compared(
     samples: Mapping[str, Sample], grains: Mapping[str, float], floor: float | None, *, is_cost: bool
 ) -> dict[str, dict[str, Any]]:
-    """What a comparison adds to the figures of each arm."""
+    """The changes that a comparison makes to the figures of each arm."""
     changes: dict[str, dict[str, Any]] = {}
     tested: dict[str, PairedDifference] = {}
     for arm, sample in samples.items():

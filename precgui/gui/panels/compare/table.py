@@ -153,6 +153,7 @@ class CompareTable(QTableWidget):
 
 def _why(column: Figure, found: Compared) -> str:
     """Why a cell holds what it holds, where that is not plain."""
-    if column.title in ("Difference", "Speed-up") and found.withheld:
-        return f"Not comparable with the baseline: {found.withheld}."
+    why = found.withheld or (found.accuracy_withheld if column.title == "Difference" else "")
+    if column.title in ("Difference", "Speed-up") and why:
+        return f"Not comparable with the baseline: {why}."
     return found.caveat if column.title in ("Step time", "Speed-up", "Time", "Peak memory") else ""
