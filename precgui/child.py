@@ -21,8 +21,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 BATCH_S = 0.03  # the window draws 30 times a second: more messages would only cost
 GRACE_S = 0.6  # a step may take this long after Stop before the process ends without it
+NICE = 5
 MAX_WAITING = 500_000  # events, when the window does not read
 
 
@@ -109,6 +112,7 @@ class EventPipe:
 def main(connection: Connection, last_words: str) -> None:
     """Entry point of the process. `last_words` is the file that takes what the process prints."""
     _redirect_output(Path(last_words))
+    _give_way()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the window, which then asks to stop
     importlib.import_module("torch")
     try:
@@ -145,6 +149,12 @@ def _obey(connection: Connection, control: StopToken, outbox: EventPipe, done: t
     outbox.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _give_way() -> None:
+    """Run at a lower priority than the window, which must answer at once; on an idle machine it changes no speed."""
+    with contextlib.suppress(psutil.Error, OSError):
+        psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS if sys.platform == "win32" else NICE)
 
 
 def _redirect_output(path: Path) -> None:

@@ -63,7 +63,9 @@ class Session(QObject):
         self._follower = QTimer(self, interval=FOLLOW_MS)
         self._follower.timeout.connect(self._follow)
         self._when_shut: Callable[[], None] | None = None
+        self.baseline_file = ""  # of Compare, chosen by hand; it is chosen again after a restart
         self._closed = False
+        self._measuring = False
 
     # The folder of new runs
 
@@ -165,7 +167,10 @@ class Session(QObject):
     def start(self, config: RunConfig) -> None:
         """Run now, or after the runs that are before it."""
         self.queue.append(config)
-        self.queue_changed.emit()
+        if self._measuring:
+            self.notice.emit(Problem("The run starts when the measurement in Hardware has ended.", severity="info"))
+        if self._thread is not None or self._measuring:
+            self.queue_changed.emit()
         self._next()
 
     def unqueue(self, index: int) -> None:
@@ -177,6 +182,12 @@ class Session(QObject):
         """Stop the active run (or `key`, if that is the one)."""
         if self._thread is not None and key in (None, self.active_key):
             self._thread.stop()
+
+    def set_measuring(self, measuring: bool) -> None:
+        """Let no run begin while a measurement goes on: each would spoil the figures of the other."""
+        self._measuring = measuring
+        if not measuring:
+            self._next()
 
     def stop_all(self) -> None:
         """Stop the active run and forget the queue."""
@@ -239,7 +250,7 @@ class Session(QObject):
         return next((pair for pair in ring if pair not in pairs), ring[0])
 
     def _next(self) -> None:
-        if self._thread is not None or not self.queue:
+        if self._thread is not None or not self.queue or self._measuring:
             return
         config = self.queue.pop(0)
         path = new_run_path(self._folder, config)

@@ -33,7 +33,7 @@ def _mode(value: object) -> str:
 
 
 def _texts(value: object) -> list[str]:
-    entries = [value] if isinstance(value, str) else value
+    entries = [value] if isinstance(value, str) else value or []  # Qt keeps an empty list as nothing
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
         raise ValueError("not a list of texts")
     return [entry for entry in entries if entry]
@@ -53,6 +53,8 @@ FIELDS: dict[str, tuple[Callable[[object], Any], Any]] = {
     "files/recent": (_texts, []),
     "files/runs_folder": (_text, ""),
     "files/last_folder": (_text, ""),
+    "session/files": (_texts, []),
+    "session/baseline": (_text, ""),
     "setup/config": (_text, ""),
 }
 

@@ -95,6 +95,13 @@ def number_text(value: float | None) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def rate_text(tops: float) -> str:
+    """A rate given in 10^12 operations a second, in the unit that leaves one to three digits before the point."""
+    units = (("Top/s", 1.0), ("Gop/s", 1e3), ("Mop/s", 1e6))
+    unit, factor = next((each for each in units if tops * each[1] >= 1), units[-1])
+    return f"{number_text(tops * factor)} {unit}"
+
+
 def threads_text(threads: int) -> str:
     """For example `1 CPU thread`."""
     return f"{threads} CPU thread{'' if threads == 1 else 's'}"

@@ -97,7 +97,7 @@ def test_that_a_run_is_queued_while_another_trains(panel: SetupPanel, qtbot: QtB
     orders(panel).queue.append(RunConfig(title="the next one"))
     orders(panel).queue_changed.emit()
     assert panel.start_button.text() == "Queue run"
-    assert panel.queue_button.isVisible() and panel.queue_button.text() == "1 in the queue"
+    assert panel.queue_button.isVisible() and panel.queue_button.text() == "1 waiting"
     with qtbot.assertNotEmitted(panel._session.panel_wanted):
         panel.start_button.click()
     panel.queue_button.menu().actions()[0].trigger()

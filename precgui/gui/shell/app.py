@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from precgui.gui.shell.system_libraries import cure, missing_libraries
+
 NO_DISPLAY = (
     "precgui: there is no display to open a window on; train with `precgui run`, connect with `ssh -X`, "
     "or start it as `xvfb-run precgui`"
@@ -19,6 +21,9 @@ def run_app(files: list[Path], *, fresh: bool = False) -> int:
     """
     if not has_display():
         sys.stderr.write(NO_DISPLAY + "\n")
+        return 2
+    if missing := missing_libraries():
+        sys.stderr.write(cure(missing) + "\n")
         return 2
     from precgui.gui.shell.startup import open_window
 

@@ -29,6 +29,7 @@ from precgui.gui.workers import unfinished
 from precgui.paths import state_dir
 
 COLLECT_MS = 250
+MOST_REOPENED = 20  # runs of the last session
 IDLE_MS = 50  # between two panels that nobody asked for yet: time to paint and to answer the user
 TRACE, EXIT_AFTER_PLOTS = "PRECGUI_TRACE_STARTUP", "PRECGUI_EXIT_AFTER_PLOTS"
 
@@ -103,9 +104,15 @@ class Start(QObject):
             self._window.show_panel("live")
         QTimer.singleShot(IDLE_MS, self._load_next)  # asked for first: a panel that fails must not hinder the others
         self._window.attach(session)
-        self._window.files.open(self._files)
+        if not self._files:
+            session.baseline_file = self._window.settings["session/baseline"]
+        self._window.files.open(self._files or self._last_session())
         if self._tracing:
             self._watch_plots()
+
+    def _last_session(self) -> list[Path]:
+        """The files that were open when the window was closed, as far as they are still there."""
+        return [path for path in map(Path, self._window.settings["session/files"]) if path.is_file()][:MOST_REOPENED]
 
     def _load_next(self) -> None:
         if self._window.host.waiting():

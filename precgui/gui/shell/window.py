@@ -111,6 +111,12 @@ class Window(QMainWindow):
     def _remember(self) -> None:
         self.settings["window/geometry"] = bytes(self.saveGeometry().data())
         self.settings["window/panel"] = self.host.current
+        if self.session is not None:
+            paths = [opened.run.path for opened in self.session.runs.values()]
+            self.settings["session/files"] = [
+                str(path.absolute()) for path in paths if path is not None and path.exists()
+            ]
+            self.settings["session/baseline"] = self.session.baseline_file
         self.settings.save()
 
     def reset_layout(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from PySide6.QtCore import QByteArray, QRectF, QSize, Qt
-from PySide6.QtGui import QIcon, QPainter, QPixmap
+from PySide6.QtGui import QIcon, QPainter, QPixmap, QPixmapCache
 from PySide6.QtSvg import QSvgRenderer
 
 from precgui.gui.theme import themes
@@ -20,6 +20,9 @@ def _drawing(name: str) -> str:
 def pixmap(name: str, colour: str, size: int = 20, ratio: float = 1.0) -> QPixmap:
     """The drawing `name` in one colour, `size` logical pixels wide, for a screen of that pixel ratio."""
     side = round(size * ratio)
+    key = f"precgui {name} {colour} {side} {ratio}"
+    if QPixmapCache.find(key, found := QPixmap()):
+        return found
     image = QPixmap(QSize(side, side))
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)
@@ -28,6 +31,7 @@ def pixmap(name: str, colour: str, size: int = 20, ratio: float = 1.0) -> QPixma
     )
     painter.end()
     image.setDevicePixelRatio(ratio)
+    QPixmapCache.insert(key, image)
     return image
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
@@ -56,7 +58,7 @@ class ComparePanel(Pages):
     def _connect(self) -> None:
         session = self._session
         self._timer.timeout.connect(self.refresh)
-        self.baseline.activated.connect(lambda _: self.refresh())
+        self.baseline.activated.connect(lambda _: self._choose_baseline())
         self.table.itemSelectionChanged.connect(self.refresh)
         self.table.cellDoubleClicked.connect(lambda row, _: session.inspect(list(session.runs)[row]))
         self.table.verticalHeader().sectionDoubleClicked.connect(lambda row: session.inspect(list(session.runs)[row]))
@@ -84,7 +86,7 @@ class ComparePanel(Pages):
         self.show_content(bool(opened))
         if not self.isVisible() or not opened:
             return
-        wanted = self.baseline.currentData() if self.baseline.currentIndex() > 0 else None
+        wanted = self._baseline_key()
         keys, runs = list(opened), [opened[key].run for key in opened]
         found = compare(runs, names(runs)[keys.index(wanted)] if wanted in opened else None)
         self._fill_baseline(keys, wanted)
@@ -94,6 +96,19 @@ class ComparePanel(Pages):
         self.table.show_comparison(shown, found)
         base = shown[[row.run for row in found.runs].index(found.baseline)]
         self.curves.show_runs(shown, base, [shown[row] for row in self.table.chosen()])
+
+    def _choose_baseline(self) -> None:
+        opened = self._session.runs.get(self.baseline.currentData() or "")
+        path = opened.run.path if opened is not None else None
+        self._session.baseline_file = str(path.absolute()) if path is not None else ""
+        self.refresh()
+
+    def _baseline_key(self) -> str | None:
+        """The run that was chosen as the baseline, in this session or in the last one."""
+        if self.baseline.currentIndex() > 0:
+            key: str | None = self.baseline.currentData()
+            return key
+        return self._session.key_of(Path(self._session.baseline_file)) if self._session.baseline_file else None
 
     def _fill_baseline(self, keys: list[str], wanted: str | None) -> None:
         entries = [("first FP32 run", None), *((self._session.runs[key].name, key) for key in keys)]

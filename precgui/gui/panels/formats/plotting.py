@@ -13,10 +13,9 @@ class Plot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     """An empty plot that follows the theme."""
 
     def __init__(self, bottom: str = "", left: str = "") -> None:
-        super().__init__()
+        super().__init__(enableMenu=False)
         item = self.getPlotItem()
         item.hideButtons()
-        item.setMenuEnabled(False)
         item.setLabels(bottom=bottom, left=left)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         for side in ("bottom", "left"):

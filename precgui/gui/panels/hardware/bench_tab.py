@@ -95,6 +95,7 @@ class MeasuredTab(QWidget):
         super().__init__()
         self._model = model
         self._task: EngineTask | None = None
+        self._waits = False
         self._growing: dict[str, Any] | None = None
         self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
         self.measure, self.stop = QPushButton("Measure"), QPushButton("Stop")
@@ -108,6 +109,7 @@ class MeasuredTab(QWidget):
         self.results.currentIndexChanged.connect(self._show_chosen)
         model.machine_changed.connect(self._fill_devices)
         model.results_changed.connect(self._fill_results)
+        model.idle.connect(self._on_idle)
         self._fill_devices()
         self._fill_results()
 
@@ -168,10 +170,14 @@ class MeasuredTab(QWidget):
     # Measuring
 
     def start(self) -> None:
-        """Measure the chosen device in a process of its own."""
+        """Measure the chosen device in a process of its own; while a run trains, wait until it has ended."""
         device = self.device.currentData()
         if device is None or self._task is not None:
             return
+        self._set_waiting(self._model.is_busy)
+        if self._waits:
+            return
+        self._model.measuring.emit(True)
         name = self.device.currentText()
         self._growing = {part: [] for part in _LISTS} | {"copy": None, "device": {"name": name, "id": device}}
         self._task = EngineTask("precgui.engine.bench.run:serve", {"device": device})
@@ -185,7 +191,22 @@ class MeasuredTab(QWidget):
         self.progress.show()
         self.told.setText("Starting the engine…")
 
+    def _set_waiting(self, waits: bool) -> None:
+        self._waits = waits
+        self.measure.setEnabled(not waits)
+        self.stop.setEnabled(waits)
+        if waits:
+            self.told.setText("A run is active: the measurement starts when it has ended. Stop takes it back.")
+
+    def _on_idle(self) -> None:
+        if self._waits:
+            self._set_waiting(False)
+            self.start()
+
     def _ask_to_stop(self) -> None:
+        if self._waits:
+            self._set_waiting(False)
+            self.told.setText("The measurement was taken back.")
         if self._task is not None:
             self.told.setText("Stopping…")
             self._task.stop()
@@ -222,6 +243,7 @@ class MeasuredTab(QWidget):
         self._show(self._growing)
         complete = self.progress.maximum() > 0 and self.progress.value() >= self.progress.maximum() - 1
         self._task, self._growing = None, None
+        self._model.measuring.emit(False)
         self.progress.hide()
         self.measure.setEnabled(True)
         self.stop.setEnabled(False)

@@ -11,7 +11,7 @@ from precgui.gui.panels.hardware.cards import Cards, DeviceCard, label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device
-from precgui.hardware.measured import best_tops, copy_gb_s, number_text
+from precgui.hardware.measured import NOISY, best_tops, copy_gb_s, noise_of, rate_text
 from precgui.hardware.power import SensorReport
 from precgui.hardware.readings import Absent, Maybe
 from precgui.hardware.support import LEVELS
@@ -58,9 +58,16 @@ def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Devi
         ("Formats", ", ".join(count for count in counts if not count.startswith("0 "))),
     ]
     if result:
-        best = ", ".join(f"{name} {number_text(tops)}" for name, tops in best_tops(result).items())
-        rows.append(("Measured, 10¹²/s", f"{best} ({result['started'][:10]})"))
+        best = ", ".join(_rate(result, name, tops) for name, tops in best_tops(result).items())
+        rows.append(("Measured rates", f"{best} ({result['started'][:10]})"))
     return DeviceCard(device.name, what, rows, warning=device.problem)
+
+
+def _rate(result: Mapping[str, Any], name: str, tops: float) -> str:
+    """A rate with its unit and its spread, without which it would look surer than it is."""
+    spread = noise_of(result, name)
+    noisy = ", noisy" if spread > NOISY else ""
+    return f"{name} {rate_text(tops)} ± {spread:.0%}{noisy}"
 
 
 def software_card(machine: Machine, torch_problem: str) -> DeviceCard:
@@ -119,4 +126,8 @@ def _bandwidth(rate: Maybe[float], result: Mapping[str, Any] | None) -> str:
     if not isinstance(rate, Absent):
         return f"{rate:.0f} GB/s"
     copied = copy_gb_s(result)
-    return str(rate) if copied is None else f"{copied:.0f} GB/s, measured by copying"
+    if copied is None or result is None:
+        return str(rate)
+    spread = (result["copy"] or {}).get("spread")
+    sure = "" if spread is None else f" ± {spread:.0%}"
+    return f"{copied:.0f} GB/s{sure}, measured by copying"

@@ -25,6 +25,8 @@ class HardwareModel(QObject):
 
     machine_changed = Signal()
     results_changed = Signal()
+    measuring = Signal(bool)  # a measurement has begun or ended
+    idle = Signal()  # no run trains any more
 
     def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:
         """`busy` tells whether a run trains now: then torch is asked later."""
@@ -49,6 +51,11 @@ class HardwareModel(QObject):
             return  # the answer with torch was faster
         self.machine = machine
         self.machine_changed.emit()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run trains now."""
+        return self._busy()
 
     def read_results(self) -> None:
         """Read the kept measurements again."""

@@ -33,6 +33,9 @@ class HardwarePanel(QWidget):
         super().__init__(parent)
         self.session = session
         self.model = HardwareModel(lambda: session is not None and session.is_training, self)
+        if session is not None:
+            self.model.measuring.connect(session.set_measuring)
+            session.idle.connect(self.model.idle)
         self.tabs = QTabWidget(self)
         self.tabs.setDocumentMode(True)
         self._pages: list[QVBoxLayout] = []

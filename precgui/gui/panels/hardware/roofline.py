@@ -55,11 +55,10 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     """Log-log picture; a format keeps its colour and symbol from one result to the next."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(enableMenu=False)
         self._result: Mapping[str, Any] | None = None
         self._roofs = {fmt: _Roof(fmt) for fmt in BYTES}
         self._decades = (0, 0)
-        self.setMenuEnabled(False)
         self.setMouseEnabled(x=False, y=False)
         self.hideButtons()
         self.getViewBox().disableAutoRange()

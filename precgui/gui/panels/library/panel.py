@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +22,11 @@ from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import Library, LibraryEntry, annotate, delete, rename
+from precgui.runs.live import LiveRun
 
 DEBOUNCE_MS = 300
+FOLLOW_MS = 2000  # between looks at runs that are being written
+READING = "Reading the folder..."
 
 
 class RunsFolder(QObject):
@@ -107,11 +111,12 @@ class LibraryPanel(QWidget):
         self.search = QLineEdit(self)
         self.folder = PlainLabel(self)
         self.told = PlainLabel(self)
-        self.pages = Pages(EmptyState("library", "No runs yet", "", "Set up a run"), self)
+        self.pages = Pages(EmptyState("library", READING, "", "Set up a run"), self)
+        self._follow = QTimer(self, interval=FOLLOW_MS)
         self._lay_out()
         self._connect()
         self._recolour()
-        self.told.setText("Reading the folder...")
+        self.pages.empty.button.hide()
         self._use_folder()
 
     def _make_actions(self) -> dict[str, QAction]:
@@ -171,6 +176,7 @@ class LibraryPanel(QWidget):
         self.choose.clicked.connect(self.ask_for_folder)
         self.pages.empty.button.clicked.connect(lambda: self._session.panel_wanted.emit("setup"))
         self._folder.changed.connect(self.refresh)
+        self._follow.timeout.connect(self._follow_running)
         self._folder.read.connect(self._show)
         self._folder.failed.connect(lambda text: self._session.notice.emit(Problem(text)))
         self._session.folder_changed.connect(self._use_folder)
@@ -205,12 +211,30 @@ class LibraryPanel(QWidget):
 
     def _show(self, entries: list[LibraryEntry]) -> None:
         chosen = {entry.path for entry in self.selected()}
-        self.table.show_entries(entries)
+        self.table.show_entries([self._as_it_stands(entry) for entry in entries])
         self._select(chosen)
+        if any(entry.status == "running" for entry in entries):
+            self._follow.start()
+        else:
+            self._follow.stop()
+        self.pages.empty.heading.setText("No runs yet")
+        self.pages.empty.button.show()
         self.pages.empty.set_text(
             f"Every run is kept as a file in {self._session.folder}. Start one, or choose a folder that holds runs."
         )
         self.pages.show_content(bool(entries))
+
+    def _as_it_stands(self, entry: LibraryEntry) -> LibraryEntry:
+        """A run that trains in this window as the window knows it: its file is a moment behind."""
+        for opened in self._session.runs.values():
+            run = opened.run
+            if isinstance(run, LiveRun) and run.path is not None and run.path.absolute() == entry.path.absolute():
+                return replace(entry, steps=max(run.steps, entry.steps), status=run.status)
+        return entry
+
+    def _follow_running(self) -> None:
+        if self.isVisible():
+            self.refresh()
 
     # The selection -----------------------------------------------------------------------------------------
 

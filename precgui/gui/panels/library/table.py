@@ -68,7 +68,7 @@ COLUMNS = (
     RunColumn("Title", lambda e: e.title, lambda e: e.title.casefold()),
     RunColumn("Precision", lambda e: e.precision or UNKNOWN, lambda e: e.precision),
     RunColumn("Status", status_text, status_text),
-    RunColumn("Final loss", lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
+    RunColumn("Loss, last epoch", lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
            "Mean training loss of the last epoch"),
     RunColumn("Metric", metric_text, lambda e: _number(e.val_accuracy), RIGHT,
            "On the validation set at the end; the accuracy where nothing else is said"),

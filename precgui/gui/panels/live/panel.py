@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.live.queue_list import QueueList
 from precgui.gui.panels.live.run_list import RunList
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
@@ -83,7 +84,7 @@ class LivePanel(Pages):
         bar.addWidget(self.view_text, 1)
         bar.addWidget(self.keys_button)
         self._splitter.addWidget(self.plots)
-        self._splitter.addWidget(self.run_list)
+        self._splitter.addWidget(self._side())
         self._splitter.setStretchFactor(0, 1)
         self._splitter.setChildrenCollapsible(True)
         self._splitter.setSizes([900, 300])
@@ -92,6 +93,16 @@ class LivePanel(Pages):
         layout.addLayout(bar)
         layout.addWidget(self.caveat)
         layout.addWidget(self._splitter, 1)
+
+    def _side(self) -> QWidget:
+        """The open runs, and below them those that wait."""
+        side = QWidget(self)
+        column = QVBoxLayout(side)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.run_list, 1)
+        column.addWidget(QueueList(self._session, side))
+        return side
 
     def _connect(self) -> None:
         session = self._session

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,14 @@ def command(source: str, base: RunConfig, config: RunConfig) -> str:
     return shlex.join(words)
 
 
+def set_at(tree: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a dotted path of a tree."""
+    *sections, name = path.split(".")
+    for section in sections:
+        tree = tree[section]
+    tree[name] = value
+
+
 TOML_FILES = "Configurations (*.toml);;All files (*)"
 
 
@@ -115,7 +124,7 @@ class SetupPanel(QWidget):
             "open": self._tool("open", "Load a configuration from a TOML file", self.ask_to_load),
             "save": self._tool("save", "Save this configuration as a TOML file", self.ask_to_save),
             "copy": self._tool("copy", "Copy as a command for the terminal", self.copy_command),
-            "reset": self._tool("reset", "Put everything back as in the recipe", self.new_run),
+            "reset": self._tool("reset", "Reset to recipe", self.new_run),
         }
         self._lay_out()
         self._connect()
@@ -201,8 +210,32 @@ class SetupPanel(QWidget):
     # What to run -------------------------------------------------------------------------------------------
 
     def use_recipe(self, name: str) -> None:
-        """Start from a recipe by name."""
+        """Start from a recipe by name; what was changed by hand stays, and is named."""
+        own = self.form.value()
+        changed = dict(changes(self.base.model_dump(), own.model_dump())) if own is not None else {}
         self._use(name, RECIPES[name][1])
+        kept = self._keep(changed)
+        if kept:
+            self.recipe_told.setText(
+                f"{RECIPES[name][0]} Kept from before: {', '.join(kept)}; the arrow at the right resets them."
+            )
+
+    def _keep(self, changed: Mapping[str, Any]) -> list[str]:
+        """Put values back into the form as far as they are valid there; returns them as text."""
+        tree, kept = self.base.model_dump(), []
+        for path, value in changed.items():
+            candidate = deepcopy(tree)
+            set_at(candidate, path, value)
+            try:
+                config = build(candidate)
+            except ConfigError:
+                continue
+            if dict(changes(self.base.model_dump(), config.model_dump())).get(path) == value:
+                tree = candidate
+                kept.append(f"{path} = {value_text(value)}")
+        if kept:
+            self.form.set_value(build(tree))
+        return kept
 
     def _use(self, source: str, config: RunConfig) -> None:
         self.source, self.base = source, config
@@ -309,11 +342,11 @@ class SetupPanel(QWidget):
         else:
             self.message.setText(f"{config.display_title}, from {Path(self.source).name}")
         self.queue_button.setVisible(bool(waiting))
-        self.queue_button.setText(f"{len(waiting)} in the queue")
+        self.queue_button.setText(f"{len(waiting)} waiting")
         menu = self.queue_button.menu()
         menu.clear()
         for n, queued in enumerate(waiting):
-            action = QAction(f"Take out: {queued.display_title}", menu)
+            action = QAction(f"Remove from queue: {queued.display_title}", menu)
             action.triggered.connect(partial(self._session.unqueue, n))
             menu.addAction(action)
 

@@ -64,13 +64,12 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     def __init__(self) -> None:
         self.view = PlotView()
         axes = {"left": ValueAxis("left", "log2"), "bottom": ValueAxis("bottom", "step")}
-        super().__init__(viewBox=self.view, axisItems=axes)
+        super().__init__(viewBox=self.view, axisItems=axes, enableMenu=False)
         self.setAccessibleName("Exponents over the steps")
         self.setAccessibleDescription(_ABOUT)
         self.setMinimumHeight(200)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.plotItem.hideButtons()
-        self.plotItem.setMenuEnabled(False)
         self.plotItem.setContentsMargins(0, 6, 24, 0)
         self.image = pg.ImageItem(axisOrder="col-major")
         self.image.setZValue(-2)

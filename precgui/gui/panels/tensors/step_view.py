@@ -30,12 +30,13 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
     exponent_chosen = Signal(int)
 
     def __init__(self) -> None:
-        super().__init__(axisItems={"bottom": ValueAxis("bottom", "linear"), "left": ValueAxis("left", "linear")})
+        super().__init__(
+            axisItems={"bottom": ValueAxis("bottom", "linear"), "left": ValueAxis("left", "linear")}, enableMenu=False
+        )
         self.setAccessibleName("Exponents in one step")
         self.setMinimumHeight(120)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.plotItem.hideButtons()
-        self.plotItem.setMenuEnabled(False)
         self.plotItem.setMouseEnabled(False, False)
         self.plotItem.setContentsMargins(0, 0, 24, 0)  # as in the picture above it
         self.bars = pg.BarGraphItem(x=[], height=[], width=0.9)

@@ -1,0 +1,86 @@
+"""The runs that wait, below the list of open runs: their order can be changed, and each can be removed."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QHBoxLayout, QToolButton, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
+
+from precgui.gui.session import Session
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+
+_ROWS = 5  # that are seen without scrolling
+
+
+class QueueList(QWidget):
+    """Hidden while nothing waits."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self.heading = PlainLabel(self)
+        self.heading.setProperty("kind", "heading")
+        self.list = QTreeWidget(self)
+        self.list.setHeaderHidden(True)
+        self.list.setRootIsDecorated(False)
+        self.list.setAccessibleName("Runs that wait")
+        self.list.setMaximumHeight(_ROWS * (self.fontMetrics().height() + 10))
+        buttons = QHBoxLayout()
+        buttons.setSpacing(2)
+        for text, tip, act in (
+            ("Up", "Start this run earlier (Alt+Up)", lambda: self._move(-1)),
+            ("Down", "Start this run later (Alt+Down)", lambda: self._move(1)),
+            ("Remove", "Remove this run from the queue (Delete)", self._remove),
+            ("Stop all", "Stop the active run and clear the queue", session.stop_all),
+        ):
+            button = QToolButton(self)
+            button.setText(text)
+            button.setToolTip(plain_tip(tip))
+            button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+            button.clicked.connect(act)
+            buttons.addWidget(button)
+        buttons.addStretch(1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addWidget(self.heading)
+        layout.addWidget(self.list)
+        layout.addLayout(buttons)
+        for key, by in (("Alt+Up", -1), ("Alt+Down", 1)):
+            QShortcut(
+                QKeySequence(key), self.list, lambda by=by: self._move(by), context=Qt.ShortcutContext.WidgetShortcut
+            )
+        QShortcut(QKeySequence("Del"), self.list, self._remove, context=Qt.ShortcutContext.WidgetShortcut)
+        session.queue_changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the queue as it stands; the chosen row stays chosen."""
+        row, waiting = self.row, self._session.queue
+        self.list.clear()
+        for place, config in enumerate(waiting, 1):
+            QTreeWidgetItem(self.list, [f"{place}. {config.display_title}"])
+        self.choose(min(max(row, 0), len(waiting) - 1))
+        self.heading.setText("1 run waits" if len(waiting) == 1 else f"{len(waiting)} runs wait")
+        self.setVisible(bool(waiting))
+
+    @property
+    def row(self) -> int:
+        """The chosen row, -1 for none."""
+        return self.list.currentIndex().row()
+
+    def choose(self, row: int) -> None:
+        """Choose a row; one that is not there chooses none."""
+        if (item := self.list.topLevelItem(row)) is not None:
+            self.list.setCurrentItem(item)
+
+    def _move(self, by: int) -> None:
+        row = self.row
+        to = row + by
+        if row >= 0 and 0 <= to < len(self._session.queue):
+            self._session.move_in_queue(row, to)
+            self.choose(to)
+
+    def _remove(self) -> None:
+        row = self.row
+        if 0 <= row < len(self._session.queue):
+            self._session.unqueue(row)

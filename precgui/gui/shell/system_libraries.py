@@ -1,0 +1,50 @@
+"""The system libraries that a window on X11 needs and pip does not bring, named before Qt gives up without a cure."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+
+# Library, package of Debian and Ubuntu, of Fedora, of Arch; the same table as packaging/system-libraries.sh has.
+_X11 = (
+    ("libX11-xcb.so.1", "libx11-xcb1", "libX11-xcb", "libx11"),
+    ("libxkbcommon-x11.so.0", "libxkbcommon-x11-0", "libxkbcommon-x11", "libxkbcommon-x11"),
+    ("libxcb-cursor.so.0", "libxcb-cursor0", "xcb-util-cursor", "xcb-util-cursor"),
+    ("libxcb-icccm.so.4", "libxcb-icccm4", "xcb-util-wm", "xcb-util-wm"),
+    ("libxcb-image.so.0", "libxcb-image0", "xcb-util-image", "xcb-util-image"),
+    ("libxcb-keysyms.so.1", "libxcb-keysyms1", "xcb-util-keysyms", "xcb-util-keysyms"),
+    ("libxcb-randr.so.0", "libxcb-randr0", "libxcb", "libxcb"),
+    ("libxcb-render-util.so.0", "libxcb-render-util0", "xcb-util-renderutil", "xcb-util-renderutil"),
+    ("libxcb-shape.so.0", "libxcb-shape0", "libxcb", "libxcb"),
+    ("libxcb-xkb.so.1", "libxcb-xkb1", "libxcb", "libxcb"),
+)
+_INSTALLERS = (("apt-get", "apt install", 1), ("dnf", "dnf install", 2), ("pacman", "pacman -S", 3))
+
+
+def missing_libraries() -> list[tuple[str, ...]]:
+    """The rows of the table whose library cannot be loaded; none where Qt will not open a window on X11."""
+    platform = os.environ.get("QT_QPA_PLATFORM", "")
+    on_x11 = platform.startswith("xcb") or (not platform and os.environ.get("DISPLAY"))
+    if not sys.platform.startswith("linux") or not on_x11:
+        return []
+    return [row for row in _X11 if not _loads(row[0])]
+
+
+def cure(missing: list[tuple[str, ...]]) -> str:
+    """One sentence that names the packages to install, or the libraries where no installer is known."""
+    for program, command, column in _INSTALLERS:
+        if shutil.which(program):
+            packages = " ".join(dict.fromkeys(row[column] for row in missing))
+            return f"precgui: Qt cannot open a window without system libraries; install them: {command} {packages}"
+    names = ", ".join(row[0] for row in missing)
+    return f"precgui: Qt cannot open a window without these system libraries, install them: {names}"
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

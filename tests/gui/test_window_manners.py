@@ -1,0 +1,161 @@
+"""Small things that a person trips over: what is kept, what waits, what is named, what comes back after a restart."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from PySide6.QtGui import QPixmapCache
+from pytestqt.qtbot import QtBot
+
+from precgui.config import RunConfig
+from precgui.gui.notices import Notices
+from precgui.gui.panels.hardware.bench_tab import MeasuredTab
+from precgui.gui.panels.hardware.model import HardwareModel
+from precgui.gui.panels.library import panel as library
+from precgui.gui.panels.library.panel import LibraryPanel
+from precgui.gui.panels.live.queue_list import QueueList
+from precgui.gui.panels.setup.panel import SetupPanel
+from precgui.gui.session import Session
+from precgui.gui.settings import Settings
+from precgui.gui.shell import app, system_libraries
+from precgui.gui.shell.startup import Start
+from precgui.gui.shell.window import Window
+from precgui.gui.widgets import icons
+from precgui.hardware.measured import rate_text
+from tests.gui.conftest import close_window, write_run
+
+
+def test_that_choosing_a_recipe_keeps_what_was_changed_by_hand(qtbot: QtBot) -> None:
+    panel = SetupPanel(Session())
+    qtbot.addWidget(panel)
+    panel.form.set_value(RunConfig(precision="bf16-amp", seed=7))
+    panel.use_recipe("gpt-quick")
+    config = panel.form.value()
+    assert config is not None
+    assert (config.task, config.precision, config.seed) == ("text", "bf16-amp", 7)
+    assert "Kept from before: precision = bf16-amp, seed = 7" in panel.recipe_told.text()
+    panel.new_run()
+    config = panel.form.value()
+    assert config is not None
+    assert (config.precision, config.seed) == ("fp32", 0)
+    assert "Kept" not in panel.recipe_told.text()
+
+
+def test_that_a_value_that_does_not_fit_the_recipe_is_not_kept(qtbot: QtBot) -> None:
+    panel = SetupPanel(Session())
+    qtbot.addWidget(panel)
+    panel.form.set_value(RunConfig.model_validate({"model": {"name": "resnet"}, "seed": 3}))
+    panel.use_recipe("gpt-quick")
+    config = panel.form.value()
+    assert config is not None
+    assert (config.model.name, config.seed) == ("auto", 3)
+
+
+def test_that_a_measurement_waits_for_the_run_and_can_be_taken_back(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = [True]
+    tab = MeasuredTab(HardwareModel(lambda: busy[0]))
+    qtbot.addWidget(tab)
+    tab.device.addItem("a device", "cpu")
+    tab.start()
+    assert tab._task is None
+    assert tab.told.text().startswith("A run is active: the measurement starts when it has ended.")
+    tab.stop.click()
+    assert (tab.measure.isEnabled(), tab.stop.isEnabled()) == (True, False)
+    started: list[bool] = []
+    monkeypatch.setattr(tab, "start", lambda: started.append(True))
+    tab._model.idle.emit()
+    assert not started
+    tab._set_waiting(True)
+    busy[0] = False
+    tab._model.idle.emit()
+    assert started == [True]
+
+
+def test_that_a_run_waits_for_the_measurement(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    begun: list[str] = []
+    monkeypatch.setattr(session, "_new_thread", lambda: begun.append("thread") or pytest.fail("it must wait"))
+    session.set_measuring(True)
+    with qtbot.waitSignal(session.notice) as told:
+        session.start(RunConfig())
+    assert "when the measurement" in told.args[0].message
+    assert (len(session.queue), begun) == (1, [])
+
+
+def test_that_rates_have_a_unit_that_suits_them() -> None:
+    assert [rate_text(tops) for tops in (989.4, 1.25, 0.00355, 2e-6)] == [
+        "989 Top/s", "1.25 Top/s", "3.55 Gop/s", "2 Mop/s",
+    ]  # fmt: skip
+
+
+def test_that_the_queue_is_a_list_whose_order_changes(qtbot: QtBot) -> None:
+    session = Session()
+    queue = QueueList(session)
+    qtbot.addWidget(queue)
+    assert queue.isHidden()
+    session.queue = [RunConfig(title=title) for title in "abc"]
+    session.queue_changed.emit()
+    assert (queue.isHidden(), queue.heading.text()) == (False, "3 runs wait")
+    queue.choose(2)
+    queue._move(-1)
+    assert [config.title for config in session.queue] == ["a", "c", "b"]
+    assert queue.row == 1
+    queue._remove()
+    assert [config.title for config in session.queue] == ["a", "b"]
+
+
+def test_that_runs_says_that_it_reads_before_it_says_that_there_is_none(qtbot: QtBot) -> None:
+    panel = LibraryPanel(Session())
+    qtbot.addWidget(panel)
+    assert panel.pages.empty.heading.text() == library.READING
+    qtbot.waitUntil(lambda: not panel._folder.is_reading)
+    assert panel.pages.empty.heading.text() == "No runs yet"
+
+
+def test_that_a_drawing_is_rendered_once_for_each_colour(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    QPixmapCache.clear()
+    drawn: list[object] = []
+    real = icons.QSvgRenderer
+    monkeypatch.setattr(icons, "QSvgRenderer", lambda data: drawn.append(data) or real(data))
+    for _ in range(3):
+        icons.pixmap("bell", "#123456")
+    assert len(drawn) == 1
+    icons.pixmap("bell", "#654321")
+    assert len(drawn) == 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has them")
+def test_that_missing_system_libraries_are_named_with_their_packages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
+    monkeypatch.setattr(system_libraries, "_loads", lambda library: "icccm" not in library)
+    monkeypatch.setattr(system_libraries.shutil, "which", lambda program: program == "apt-get" or None)
+    assert app.run_app([]) == 2
+    assert capsys.readouterr().err == (
+        "precgui: Qt cannot open a window without system libraries; install them: apt install libxcb-icccm4\n"
+    )
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    assert system_libraries.missing_libraries() == []
+
+
+def test_that_open_runs_come_back_after_a_restart(qtbot: QtBot, tmp_path: Path) -> None:
+    paths = [write_run(tmp_path / f"{name}.h5", name) for name in ("one", "two")]
+    for files in (paths, []):
+        window = Window(Settings(), Notices())
+        start = Start(window, files)
+        window.show()
+        qtbot.waitUntil(lambda window=window: window.session is not None and len(window.session.runs) == 2)
+        assert window.session is not None
+        if files:
+            window.session.baseline_file = str(paths[1])
+        else:
+            assert window.session.baseline_file == str(paths[1])
+        qtbot.waitUntil(lambda window=window: not window.host.waiting())
+        close_window(qtbot, window)
+        start.deleteLater()
+    assert Settings().repaired == []
