@@ -14,6 +14,7 @@ _LAZY = {  # looked up on first use, so that importing precgui stays light
     "open_run": "precgui.runs.file.reader",
     "quantize": "precgui.engine.quantize.elements",
     "quantize_blocks": "precgui.engine.quantize.blocks",
+    "shadow": "precgui.engine.shadow.step",
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.quantize.as_operation import as_operation
 from precgui.engine.quantize.block_kernels import fused_blocks, fused_nvfp4, largest_magnitude, serves
 from precgui.engine.quantize.elements import quantize
 from precgui.formats.blocks import HIGHEST_SCALE, LOWEST_SCALE, SCALE_RULES, ScaleRule, block_format
@@ -30,7 +31,8 @@ def quantize_blocks(
         raise ValueError(f"{rule!r} is no scale rule; there are {', '.join(SCALE_RULES)}")
     with torch.no_grad():
         moved = tensor.movedim(axis, -1) if tensor.dim() else tensor.view(1)
-        rounded = _rounded(moved, chosen, rule, rounding, seed)
+        key = ("blocks", chosen, rule, rounding, seed)
+        rounded = as_operation(moved, key, lambda source: _rounded(source, chosen, rule, rounding, seed))
         result = rounded.movedim(-1, axis) if tensor.dim() else rounded.view(())
     if tensor.requires_grad and torch.is_grad_enabled():
         return _Replaced.apply(tensor, result)  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from precgui.engine.quantize.as_operation import as_operation
 from precgui.engine.quantize.cpu import round_into
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import get
@@ -67,6 +68,12 @@ class StraightThrough(torch.autograd.Function):
 
 
 def _quantized(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
+    key = ("elements", fmt, convention, seed, nan)
+    return as_operation(tensor, key, lambda source: _any_order(source, fmt, convention, seed, nan))
+
+
+def _any_order(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
+    """Rounded, in whatever order the elements lie in memory."""
     source = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
     if source.is_contiguous():
         return _rounded(source, fmt, convention, seed, nan).to(tensor.dtype)

@@ -1,0 +1,50 @@
+"""A rounding as one torch operation, for those who follow a step operation by operation.
+
+The loops that round write into memory past torch, and tricks with bits have no counterpart in FP64. While somebody
+follows, each rounding is called as `precgui::rounded`, whose counterpart in exact arithmetic is its input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterator
+
+import torch
+from torch import Tensor
+
+_Compute = Callable[[Tensor], Tensor]
+_LIBRARY = torch.library.Library("precgui", "DEF")
+_LIBRARY.define("rounded(Tensor source, int call) -> Tensor")
+_numbers: dict[Hashable, int] = {}
+_calls: list[_Compute] = []
+_followers = 0
+
+
+def _rounded(source: Tensor, call: int) -> Tensor:
+    return _calls[call](source)
+
+
+_LIBRARY.impl("rounded", _rounded, "CompositeExplicitAutograd")
+ROUNDED = torch.ops.precgui.rounded.default
+
+
+@contextlib.contextmanager
+def following() -> Iterator[None]:
+    """Inside, roundings are operations that a dispatch mode sees."""
+    global _followers
+    _followers += 1
+    try:
+        yield
+    finally:
+        _followers -= 1
+
+
+def as_operation(source: Tensor, key: Hashable, compute: _Compute) -> Tensor:
+    """`compute(source)`; `key` says which rounding it is, so that equal ones are kept once."""
+    if not _followers:
+        return compute(source)
+    if key not in _numbers:
+        _numbers[key] = len(_calls)
+        _calls.append(compute)
+    result: Tensor = ROUNDED(source, _numbers[key])
+    return result

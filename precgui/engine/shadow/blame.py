@@ -1,0 +1,160 @@
+"""The share of each operation in the error of a result, to first order.
+
+One adjoint pass of phi = <v, result>, v the unit vector of the error that was measured, gives for each operation i with
+local error d_i its contribution <d_i, d phi / d out_i>; they add up to |error| where the step is smooth around the low
+run (the idea of ADAPT, Menon et al. 2018, with the errors that were really made, for tensors, backward pass included).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from precgui.engine.shadow.replay import F64, replay_graph
+from precgui.engine.shadow.semantics import NARROW, aten
+from precgui.engine.shadow.tape import Tape, TapeOp
+
+_DERIVATIVES_GIVEN_UP = 8  # kinds of operations
+_BITS_LOST = 2.0**3  # how far below the normal numbers a number counts as flushed
+
+
+@dataclass
+class ErrorShares:
+    """Signed shares of operations in one error, by the place of the operation on the tape; `explained` is their sum.
+
+    `flush`: the part of numbers so far below the normal ones of the format that three bits or more are gone.
+    `saturated`: the part of numbers above its largest.
+    """
+
+    error: float
+    by_operation: dict[int, float] = field(default_factory=dict)
+    flush: dict[int, float] = field(default_factory=dict)
+    saturated: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def explained(self) -> float:
+        return math.fsum(self.by_operation.values())
+
+
+class Balance:
+    """The wide replay of a tape as a graph, and what the operations add to the errors of the values `wanted`.
+
+    FP32 serves where the errors are those of 16 bits and fewer: its own is 2^13 times smaller, and it takes half the
+    time and memory of FP64.
+    """
+
+    def __init__(self, tape: Tape, wanted: Sequence[int], wide: torch.dtype = F64) -> None:
+        self._tape, self._wanted, self._wide = tape, list(wanted), wide
+        self._collected: ErrorShares | None = None
+        self._replay()
+
+    def _replay(self) -> None:
+        self._leaves: list[Tensor] = []
+        table = replay_graph(self._tape, self._wanted, self._wide, self._hook)
+        self._leaves += [t for id, t in table.items() if id in self._tape.leaves and t.requires_grad]
+        self._values = {id: table[id] for id in self._wanted}
+
+    def _hook(self, operation: TapeOp, outputs: Sequence[object]) -> None:
+        for place, output in enumerate(outputs):
+            if not isinstance(output, Tensor) or not output.requires_grad:
+                continue
+            if output.is_leaf:
+                self._leaves.append(output)
+            if place < len(operation.local_errors) and operation.local_errors[place] is not None:
+                output.register_hook(_Collect(self, operation, place, output.detach()))
+
+    def shares(self, errors: Mapping[int, Tensor]) -> ErrorShares:
+        """The shares in the error of values, taken together; `errors` are the low values minus the exact ones."""
+        size = norm(list(errors.values()))
+        if size == 0.0:
+            return ErrorShares(0.0)
+        for _ in range(_DERIVATIVES_GIVEN_UP):
+            self._collected = ErrorShares(size)
+            try:
+                phi = self._towards({id: (error / size).to(self._wide) for id, error in errors.items()})
+                if phi.requires_grad and self._leaves:
+                    torch.autograd.grad(phi, self._leaves, allow_unused=True, retain_graph=True)
+                break
+            except RuntimeError as fault:
+                self._give_up_derivative_of(fault)
+                self._replay()
+        collected, self._collected = self._collected, None
+        return collected or ErrorShares(size)
+
+    def _towards(self, directions: Mapping[int, Tensor]) -> Tensor:
+        return torch.stack([(direction * self._values[id]).sum() for id, direction in directions.items()]).sum()
+
+    def _give_up_derivative_of(self, fault: RuntimeError) -> None:
+        """Mark the operations that torch cannot differentiate, so that a replay passes them by."""
+        match = re.search(r"derivative for '?(?:aten::)?(\w+)'? is not implemented", str(fault))
+        if match is None:
+            raise fault
+        for operation in self._tape.operations:
+            if operation.name.partition(".")[0] == match[1]:
+                operation.undifferentiable = True
+        self._tape.notes.append(f"torch has no derivative of {match[1]}; errors that pass through it have no share")
+
+    def take(self, operation: TapeOp, place: int, exact: Tensor, adjoint: Tensor) -> None:
+        """Add the contribution of one output; called by its hook."""
+        shares, error = self._collected, operation.local_errors[place]
+        if shares is None or error is None:
+            return
+        if operation.nonfinite:  # an adjoint of NaN or Inf says nothing where the operation made no error
+            adjoint = adjoint.where(error != 0, torch.zeros((), dtype=adjoint.dtype, device=adjoint.device))
+        total = float(torch.linalg.vecdot(error.to(adjoint.dtype).reshape(-1), adjoint.reshape(-1)))
+        if total == 0.0:
+            return
+        index = operation.index
+        shares.by_operation[index] = shares.by_operation.get(index, 0.0) + total / shares.error
+        id = operation.outputs[place]
+        dtype = self._tape.dtypes[id] if id is not None else F64
+        if dtype in NARROW and self._reaches_below(id, dtype):
+            small = exact.abs() < torch.finfo(dtype).tiny / _BITS_LOST
+            shares.flush[index] = shares.flush.get(index, 0.0) + _of(small, error, adjoint) / shares.error
+        if dtype in NARROW and self._tape.magnitudes.get(id if id is not None else -1, 0.0) >= torch.finfo(dtype).max:
+            large = exact.abs() > torch.finfo(dtype).max
+            shares.saturated[index] = shares.saturated.get(index, 0.0) + _of(large, error, adjoint) / shares.error
+
+    def _reaches_below(self, id: int | None, dtype: torch.dtype) -> bool:
+        """Whether looking for numbers below the normal ones is worth a pass: FP32 and BF16 have them at 1e-38."""
+        return dtype is torch.float16 or dtype.itemsize == 1 or self._tape.magnitudes.get(id or 0, 1.0) < 1e-30
+
+
+def _of(chosen: Tensor, error: Tensor, adjoint: Tensor) -> float:
+    """The contribution of some elements."""
+    return float((error[chosen].to(F64) * adjoint[chosen]).sum())
+
+
+@dataclass(frozen=True)
+class _Collect:
+    """The hook of one output."""
+
+    balance: Balance
+    operation: TapeOp
+    place: int
+    exact: Tensor
+
+    def __call__(self, adjoint: Tensor | None) -> None:
+        if adjoint is not None:
+            self.balance.take(self.operation, self.place, self.exact, adjoint)
+
+
+def is_cast(operation: TapeOp) -> bool:
+    return operation.function is aten._to_copy.default
+
+
+def norm(tensors: Sequence[Tensor]) -> float:
+    """The L2 norm of all elements of all tensors together."""
+    return math.sqrt(math.fsum(float(torch.linalg.vector_norm(t.detach().to(F64))) ** 2 for t in tensors))
+
+
+def distance(low: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
+    """The relative L2 distance of tensors from exact ones; 0 when both are zero."""
+    size = norm(exact)
+    gap = norm([a.to(F64) - b for a, b in zip(low, exact, strict=True)])
+    return gap / size if size else (math.inf if gap else 0.0)

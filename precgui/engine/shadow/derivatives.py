@@ -1,0 +1,114 @@
+"""Operations of the tape that torch cannot differentiate, written with those that it can.
+
+Statistics that a normalisation saves for its backward pass are results of their own here (hence the clones): where they
+are kept in a low format, their rounding reaches the gradient, but not the normalised values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+_Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def _silu_backward(grad: Tensor, x: Tensor) -> Tensor:
+    on = torch.sigmoid(x)
+    return grad * on * (1 + x * (1 - on))
+
+
+def _mish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    bent, on = torch.tanh(torch.nn.functional.softplus(x)), torch.sigmoid(x)
+    return grad * (bent + x * on * (1 - bent * bent))
+
+
+def _hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
+    return grad * ((x > -3) & (x < 3)) / 6
+
+
+def _affine(normal: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Weight and bias for each channel of [samples, channels, ...]."""
+    shape = (1, -1, *(1,) * (normal.dim() - 2))
+    scaled = normal if weight is None else normal * weight.view(shape)
+    return scaled if bias is None else scaled + bias.view(shape)
+
+
+def _group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    samples: int,
+    channels: int,
+    pixels: int,
+    groups: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    values = x.reshape(samples, groups, -1)
+    mean = values.mean(-1)
+    rstd = (values.var(-1, correction=0) + eps).rsqrt()
+    normal = ((values - mean.unsqueeze(-1)) * rstd.unsqueeze(-1)).reshape(samples, channels, pixels)
+    return _affine(normal, weight, bias).reshape(x.shape), mean.clone(), rstd.clone()
+
+
+def _group_norm_backward(
+    grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None,
+    samples: int, channels: int, pixels: int, groups: int, wanted: Sequence[bool],
+) -> _Gradients:  # fmt: skip
+    values, scale = grad.reshape(samples, channels, pixels), rstd.reshape(samples, groups, 1)
+    grouped = (x.reshape(samples, groups, -1) - mean.reshape(samples, groups, 1)) * scale
+    normal = grouped.reshape(samples, channels, pixels)
+    inner = _affine(values, weight, None).reshape(samples, groups, -1)
+    correction = inner.mean(-1, keepdim=True) + grouped * (inner * grouped).mean(-1, keepdim=True)
+    return (
+        (scale * (inner - correction)).reshape(x.shape) if wanted[0] else None,
+        (values * normal).sum((0, 2)) if wanted[1] else None,
+        values.sum((0, 2)) if wanted[2] else None,
+    )
+
+
+def _batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_variance: Tensor | None,
+    training: bool, momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    shape, axes = (1, -1, *(1,) * (x.dim() - 2)), (0, *range(2, x.dim()))
+    if training or running_mean is None or running_variance is None:
+        mean, rstd = x.mean(axes), (x.var(axes, correction=0) + eps).rsqrt()
+        return _affine((x - mean.view(shape)) * rstd.view(shape), weight, bias), mean.clone(), rstd.clone()
+    normal = (x - running_mean.view(shape)) * (running_variance.view(shape) + eps).rsqrt()
+    return _affine(normal, weight, bias), x.new_empty(0), x.new_empty(0)
+
+
+def _batch_norm_backward(
+    grad: Tensor, x: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_variance: Tensor | None,
+    mean: Tensor | None, rstd: Tensor | None, training: bool, eps: float, wanted: Sequence[bool],
+) -> _Gradients:  # fmt: skip
+    shape, axes = (1, -1, *(1,) * (x.dim() - 2)), (0, *range(2, x.dim()))
+    if not training and running_mean is not None and running_variance is not None:
+        mean, rstd = running_mean, (running_variance + eps).rsqrt()
+    assert mean is not None and rstd is not None
+    scale = rstd.view(shape)
+    normal = (x - mean.view(shape)) * scale
+    inner = _affine(grad, weight, None)
+    correction = torch.zeros_like(inner)
+    if training:
+        correction = inner.mean(axes, keepdim=True) + normal * (inner * normal).mean(axes, keepdim=True)
+    return (
+        scale * (inner - correction) if wanted[0] else None,
+        (grad * normal).sum(axes) if wanted[1] else None,
+        grad.sum(axes) if wanted[2] else None,
+    )
+
+
+DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
+    aten.silu_backward.default: _silu_backward,
+    aten.mish_backward.default: _mish_backward,
+    aten.hardsigmoid_backward.default: _hardsigmoid_backward,
+    aten.native_group_norm.default: _group_norm,
+    aten.native_group_norm_backward.default: _group_norm_backward,
+    aten.native_batch_norm.default: _batch_norm,
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
+}

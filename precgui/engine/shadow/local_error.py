@@ -1,0 +1,111 @@
+"""The error that an operation makes itself: its result minus the result of wider arithmetic on the same inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from precgui.engine.shadow.semantics import is_float, run_wide, widened
+from precgui.engine.shadow.tape import TapeOp
+
+aten = torch.ops.aten
+# These move numbers about, or choose among them: they round nothing.
+_MOVES = frozenset(
+    {aten.clone.default, aten.cat.default, aten.stack.default, aten.embedding.default, aten._unsafe_view.default,
+     aten.index_select.default, aten.gather.default, aten.constant_pad_nd.default, aten.neg.default, aten.relu.default,
+     aten.relu_.default, aten.threshold_backward.default, aten.max_pool2d_with_indices.default, aten.zeros_like.default,
+     aten.ones_like.default, aten.repeat.default}
+)  # fmt: skip
+_SAMPLED = 1 << 16
+
+
+def local_errors(operation: TapeOp, args: Any, kwargs: Any, outputs: Sequence[Any]) -> None:
+    """Fill in the local errors of an operation from its low arguments and outputs.
+
+    Results of 16 bits and fewer are compared with FP32, whose own error is 2^13 times smaller; results of FP32, and all
+    that are not finite, with FP64.
+    """
+    if operation.function in _MOVES or _widens(operation, outputs):
+        return
+    floats = [o for o in outputs if is_float(o)]
+    wide = torch.float32 if all(o.dtype.itemsize <= 2 for o in floats) else torch.float64
+    if operation.nonfinite:
+        wide = torch.float64
+    try:
+        exact = _again(operation, args, kwargs, wide)
+    except RuntimeError as fault:
+        operation.opaque = f"no FP64 form: {str(fault).splitlines()[0][:120]}"
+        return
+    if operation.nonfinite == "producer":
+        operation.exact_is_finite = all(bool(e.isfinite().all()) for e in exact if is_float(e))
+    lost = made = would = 0.0
+    errors: list[Tensor | None] = []
+    for output, reference in zip(outputs, exact, strict=False):
+        if not is_float(output) or not is_float(reference) or output.shape != reference.shape:
+            errors.append(None)
+            continue
+        error, squares = _compare(output.detach(), reference.detach(), finite=not operation.nonfinite)
+        errors.append(error)
+        lost, made, would = lost + squares[0], made + squares[1], would + squares[2]
+    operation.local_errors = tuple(errors)
+    if made > 0 and math.isfinite(made):
+        operation.local_error, operation.rounding_error = math.sqrt(lost / made), math.sqrt(would / made)
+
+
+def _widens(operation: TapeOp, outputs: Sequence[Any]) -> bool:
+    """Whether this is a cast of floats to a type that holds all of them."""
+    if operation.function is not aten._to_copy.default or not operation.input_dtypes:
+        return False
+    source, target = operation.input_dtypes[0], outputs[0].dtype
+    return source.is_floating_point and target in (torch.float32, torch.float64) and target.itemsize >= source.itemsize
+
+
+def _again(operation: TapeOp, args: Any, kwargs: Any, wide: torch.dtype) -> list[Any]:
+    """The outputs in the wide type, those that are written in place last, as on the tape."""
+    if operation.function is aten._to_copy.default and is_float(args[0]):
+        return [widened(args[0], wide)]
+    copies = bool(operation.writes)
+    arguments, keywords = tree_map(
+        lambda v: (widened(v, wide).clone() if copies else widened(v, wide)) if isinstance(v, Tensor) else v,
+        (args, kwargs),
+    )
+    result = tree_leaves(run_wide(operation.function, arguments, keywords, wide))
+    tensors = [v for v in tree_leaves((arguments, keywords)) if isinstance(v, Tensor)]
+    written = [tensors[i] for i in operation.writes]
+    return [*result, *(w for w in written if not any(w is r for r in result))]
+
+
+def _compare(low: Tensor, exact: Tensor, *, finite: bool) -> tuple[Tensor | None, tuple[float, float, float]]:
+    """The error of a result as FP32, None for none, and three sums of squares: error, result, one rounding."""
+    if low.dtype == exact.dtype:
+        return None, (0.0, _square(exact), 0.0)
+    error = low.to(exact.dtype).sub_(exact)
+    if finite and low.numel() > _SAMPLED:
+        return _compare_sampled(error, low, exact)
+    rounding = exact.to(low.dtype).to(exact.dtype).sub_(exact)
+    if not finite:  # the -Inf of a mask is no error; an overflow is told apart
+        keep = error.isfinite() & exact.isfinite()
+        zero = torch.zeros((), dtype=exact.dtype, device=exact.device)
+        error, exact, rounding = error.where(keep, zero), exact.where(keep, zero), rounding.where(keep, zero)
+    lost = _square(error)
+    if lost == 0.0:
+        return None, (0.0, _square(exact), _square(rounding))
+    return error.float(), (lost, _square(exact), _square(rounding))
+
+
+def _compare_sampled(error: Tensor, low: Tensor, exact: Tensor) -> tuple[Tensor | None, tuple[float, float, float]]:
+    """As `_compare` for a large result: one rounding is taken from every so many elements."""
+    stride = low.numel() // _SAMPLED
+    some = exact.reshape(-1)[::stride]
+    rounding = _square(some.to(low.dtype).to(exact.dtype).sub_(some)) * low.numel() / some.numel()
+    lost = _square(error)
+    return (error.float() if lost else None), (lost, _square(exact), rounding)
+
+
+def _square(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor)) ** 2 if tensor.numel() else 0.0

@@ -1,0 +1,184 @@
+"""Which tensor is which value: autograd hands saved tensors back as new Python objects, so places in memory decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from precgui.engine.errors import EngineError
+from precgui.engine.shadow.tape import Tape
+
+
+class MemoryLayout(NamedTuple):
+    """How a tensor lies in its storage."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+
+def geometry_of(tensor: Tensor) -> MemoryLayout:
+    return MemoryLayout(tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), tensor.dtype)
+
+
+def flatten(base: Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    """The elements of a dense tensor in the order in which the recorded one, of `stride`, had them in memory."""
+    order = sorted(range(len(shape)), key=lambda axis: (-stride[axis], -shape[axis]))
+    return base.permute(order).reshape(-1)
+
+
+def write_through(flat: Tensor, part: Tensor, where: MemoryLayout) -> Tensor:
+    """A flat storage after `part` was written at its place. By indices: torch's scatter has a wrong derivative here."""
+    return flat.index_copy(0, _indices(flat, where), part.reshape(-1))
+
+
+def read_through(flat: Tensor, where: MemoryLayout) -> Tensor:
+    """The part of a flat storage that lies at a place."""
+    return flat.index_select(0, _indices(flat, where)).view(where.shape)
+
+
+def _indices(flat: Tensor, where: MemoryLayout) -> Tensor:
+    """The places of the elements of a tensor in its storage, in the order of the tensor."""
+    places = torch.arange(flat.numel(), device=flat.device)
+    return places.as_strided(where.shape, where.stride, where.offset).reshape(-1)
+
+
+def overlap(a: MemoryLayout, b: MemoryLayout) -> bool:
+    """Whether two tensors of one dtype in one storage share an element; of different dtypes: True."""
+    if a.dtype != b.dtype:
+        return True
+    last_a, last_b = _last(a), _last(b)
+    if last_a < b.offset or last_b < a.offset:
+        return False
+    marks = torch.zeros(max(last_a, last_b) + 1, dtype=torch.bool)
+    marks.as_strided(a.shape, a.stride, a.offset).fill_(True)
+    return bool(marks.as_strided(b.shape, b.stride, b.offset).any())
+
+
+def _last(where: MemoryLayout) -> int:
+    """The place of the last element; one before the first for an empty tensor."""
+    if 0 in where.shape:
+        return where.offset - 1
+    return where.offset + sum((size - 1) * stride for size, stride in zip(where.shape, where.stride, strict=True))
+
+
+class _Memory:
+    """One storage: the values that lie in it and what was written into it since it was last put together."""
+
+    def __init__(self) -> None:
+        self.ids: dict[MemoryLayout, int] = {}
+        self.stale: set[MemoryLayout] = set()
+        self.writes: list[tuple[int, MemoryLayout]] = []
+        self.flat: int | None = None
+        self.base: tuple[int, MemoryLayout] | None = None  # a value that covers the storage, before the writes
+
+
+class ValueNumbering:
+    """Gives each tensor value a number; a tensor that is written to gets a new one, and so does what overlaps it.
+
+    `emit` puts an operation on the tape that torch did not run: (function, arguments, the tensor that it makes).
+    """
+
+    def __init__(self, tape: Tape, emit: Callable[[Callable[..., Any], tuple[Any, ...], int, torch.dtype], None]):
+        self._tape, self._emit = tape, emit
+        self._memories: dict[int, _Memory] = {}
+        self._alive: list[Tensor] = []  # so that no storage is given to another tensor meanwhile
+        self._count = 0
+
+    def id_of(self, tensor: Tensor) -> int:
+        """The number of a value; one that is seen for the first time existed before the step."""
+        memory, where = self._memory(tensor), geometry_of(tensor)
+        known = memory.ids.get(where)
+        if known is not None and where not in memory.stale:
+            return known
+        if memory.base is not None or memory.flat is not None:
+            return self._read(memory, where, tensor)
+        id = self._number(tensor, memory, where)
+        self._tape.leaves[id] = tensor.detach().clone()
+        return id
+
+    def new(self, tensor: Tensor) -> int:
+        """The number of a value that an operation just made, or changed in place."""
+        memory, where = self._memory(tensor), geometry_of(tensor)
+        return self._number(tensor, memory, where)
+
+    def written(self, tensor: Tensor) -> int:
+        """The number of a tensor after it was written to; what overlaps it is put together anew when it is read."""
+        memory, where = self._memory(tensor), geometry_of(tensor)
+        self._tape.overwritten.update(id for other, id in memory.ids.items() if overlap(other, where))
+        memory.stale |= {other for other in memory.ids if other != where and overlap(other, where)}
+        id = self._number(tensor, memory, where)
+        if not _covers(tensor, where):
+            if memory.base is None and memory.flat is None:
+                self._adopt(memory, tensor)
+            memory.writes.append((id, where))
+        return id
+
+    def _adopt(self, memory: _Memory, tensor: Tensor) -> None:
+        """Take a storage of which only parts are known as it is now: what was not computed in this step."""
+        whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+        id = self._next(whole)
+        self._tape.leaves[id] = whole.detach().clone()
+        memory.flat = id
+
+    def _read(self, memory: _Memory, where: MemoryLayout, tensor: Tensor) -> int:
+        """Put the storage together and read the tensor from it."""
+        if memory.flat is None and memory.base is not None:
+            base, geometry = memory.base
+            memory.flat = self._synthetic(flatten, (base, geometry.shape, geometry.stride), geometry.dtype)
+        assert memory.flat is not None
+        dtype = self._tape.dtypes[memory.flat]
+        if dtype != where.dtype:
+            self._tape.notes.append(
+                f"a tensor of {dtype} was read as {where.dtype}; the error that came with it is not followed"
+            )
+            id = self._number(tensor, memory, where)
+            self._tape.leaves[id] = tensor.detach().clone()
+            return id
+        for part, place in memory.writes:
+            memory.flat = self._synthetic(write_through, (memory.flat, part, place), dtype)
+        memory.writes.clear()
+        flat = memory.flat
+        id = self._number(tensor, memory, where)
+        self._emit(read_through, (flat, where), id, dtype)
+        return id
+
+    def _synthetic(self, function: Callable[..., Any], arguments: tuple[Any, ...], dtype: torch.dtype) -> int:
+        id = self._count
+        self._count += 1
+        self._tape.dtypes[id] = dtype
+        self._tape.overwritten.add(id)  # there is no low value to read
+        self._emit(function, arguments, id, dtype)
+        return id
+
+    def _number(self, tensor: Tensor, memory: _Memory, where: MemoryLayout) -> int:
+        id = self._next(tensor)
+        memory.ids[where] = id
+        memory.stale.discard(where)
+        if _covers(tensor, where):
+            memory.base, memory.flat = (id, where), None
+            memory.writes.clear()
+        return id
+
+    def _next(self, tensor: Tensor) -> int:
+        id = self._count
+        self._count += 1
+        self._tape.dtypes[id] = tensor.dtype
+        held = tensor.detach()
+        self._tape.values[id] = held
+        self._alive.append(held)
+        return id
+
+    def _memory(self, tensor: Tensor) -> _Memory:
+        if tensor.layout is not torch.strided:
+            raise EngineError("the shadow cannot follow sparse tensors; use dense ones, e.g. Embedding(sparse=False)")
+        return self._memories.setdefault(tensor.untyped_storage()._cdata, _Memory())
+
+
+def _covers(tensor: Tensor, where: MemoryLayout) -> bool:
+    """Whether a tensor takes up its whole storage."""
+    return where.offset == 0 and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()

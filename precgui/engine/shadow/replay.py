@@ -1,0 +1,249 @@
+"""Runs a tape again: as one FP64 program, or with the real low kernels and some of its lines in FP64."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from precgui.engine.shadow.origin import onednn
+from precgui.engine.shadow.semantics import (
+    NARROW,
+    apply_decision,
+    aten,
+    is_float,
+    native_dropout,
+    run_differentiable,
+    widened,
+)
+from precgui.engine.shadow.tape import Tape, TapeOp, ValueRef
+
+F64 = torch.float64
+Table = dict[int, Tensor]
+Visit = Callable[[TapeOp, list[Any]], None]
+
+
+@contextlib.contextmanager
+def _plain() -> Iterator[None]:
+    """No autocast and no mode of the caller's around a replay."""
+    with torch.autocast("cpu", enabled=False), contextlib.ExitStack() as stack:
+        if torch.cuda.is_available():
+            stack.enter_context(torch.autocast("cuda", enabled=False))
+        yield
+
+
+def replay_exact(tape: Tape, wanted: Collection[int], *, free: bool = False, visit: Visit | None = None) -> Table:
+    """The values `wanted`, of the tape as one FP64 program on the same leaves.
+
+    With `free` kinks decide for themselves, else as in the low run. `visit` is called with each operation and its FP64
+    outputs.
+    """
+    with torch.no_grad():
+        return _replay(tape, wanted, F64, free=free, graph=False, visit=visit)
+
+
+def replay_graph(tape: Tape, wanted: Collection[int], wide: torch.dtype, visit: Visit) -> Table:
+    """As `replay_exact` in the type `wide`, but the result can be differentiated and everything is kept.
+
+    Leaves of the tape and tables made of integers are the leaves of the graph.
+    """
+    with torch.enable_grad():
+        return _replay(tape, wanted, wide, free=False, graph=True, visit=visit)
+
+
+def _replay(
+    tape: Tape, wanted: Collection[int], wide: torch.dtype, *, free: bool, graph: bool, visit: Visit | None
+) -> Table:
+    table: Table = {}
+    ends = None if graph else tape.last_uses(set(wanted))
+    with _plain():
+        for operation in tape.operations:
+            for id in operation.inputs:
+                if id not in table:
+                    table[id] = _leaf(tape.leaves[id], wide, graph)
+            outputs = _wide_outputs(tape, operation, table, wide, free=free, graph=graph)
+            made = zip(operation.outputs, outputs, strict=True)
+            table.update({id: output for id, output in made if id is not None})
+            if visit is not None:
+                visit(operation, outputs)
+            for id in ends[operation.index] if ends is not None else ():
+                table.pop(id, None)
+        for id in wanted:
+            if id not in table:
+                table[id] = _leaf(tape.leaves[id], wide, graph)
+    return table
+
+
+def _leaf(tensor: Tensor, wide: torch.dtype, graph: bool) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    value = tensor.detach().to(wide)
+    return value.requires_grad_(True) if graph else value
+
+
+def _wide_outputs(
+    tape: Tape, operation: TapeOp, table: Table, wide: torch.dtype, *, free: bool, graph: bool
+) -> list[Any]:
+    take = lambda ref: table[ref.id] if isinstance(ref, ValueRef) else ref  # noqa: E731
+    args, kwargs = tree_map(take, (operation.arguments, operation.keywords), is_leaf=_is_ref)
+    outputs = _fixed(tape, operation, args, wide) if not free or operation.is_random else None
+    if outputs is None:
+        outputs = _computed(operation, args, kwargs, wide)
+        if not free:
+            outputs = _with_low_integers(operation, outputs)
+    if operation.undifferentiable:
+        outputs = [o.detach() if isinstance(o, Tensor) else o for o in outputs]
+    return [_joined(operation, o, args, kwargs) for o in outputs] if graph else outputs
+
+
+def _joined(operation: TapeOp, output: Any, args: Any, kwargs: Any) -> Any:
+    """A float made of integers alone (a table of positions) begins the graph: its error is followed, too."""
+    if not is_float(output) or output.requires_grad:
+        return output
+    if not operation.undifferentiable and any(
+        isinstance(a, Tensor) and a.requires_grad for a in tree_leaves((args, kwargs))
+    ):
+        return output
+    return output.detach().requires_grad_(True)
+
+
+def _fixed(tape: Tape, operation: TapeOp, args: tuple[Any, ...], wide: torch.dtype) -> list[Any] | None:
+    """The draws and decisions of the low run applied to wide values; None where there are none."""
+    if operation.opaque:
+        return [widened(_low(tape, id), wide) for id in operation.outputs]
+    if operation.is_random:
+        if operation.function is aten.native_dropout.default:
+            return native_dropout(args, operation.decision[1])
+        return [widened(o, wide) for o in operation.decision]
+    if operation.decision is None or isinstance(operation.decision, list):
+        return None
+    return apply_decision(operation.function, args, operation.decision)
+
+
+def _low(tape: Tape, id: int | None) -> Any:
+    return None if id is None else tape.values[id]
+
+
+def _computed(operation: TapeOp, args: tuple[Any, ...], kwargs: dict[str, Any], wide: torch.dtype) -> list[Any]:
+    function = operation.function
+    if function is aten.detach.default:  # an error passes through a detach
+        return [aten.alias.default(args[0])]
+    if function is aten._to_copy.default and is_float(args[0]) and kwargs.get("dtype") in NARROW:
+        return [aten.alias.default(args[0]) if kwargs.get("device") is None else args[0].to(kwargs["device"])]
+    if operation.writes:
+        args, kwargs = tree_map(lambda v: v.clone() if isinstance(v, Tensor) else v, (args, kwargs))
+    result = tree_leaves(run_differentiable(function, args, kwargs, wide))
+    return _with_written(operation, result, args, kwargs)
+
+
+def _with_written(operation: TapeOp, result: list[Any], args: Any, kwargs: Any) -> list[Any]:
+    """The outputs, and after them the arguments that the operation wrote to without returning them."""
+    tensors = [v for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor)]
+    written = [tensors[i] for i in operation.writes]
+    return [*result, *(w for w in written if not any(w is r for r in result))]
+
+
+def _with_low_integers(operation: TapeOp, outputs: list[Any]) -> list[Any]:
+    """Integers and booleans as the low run computed them."""
+    if not isinstance(operation.decision, list):
+        return outputs
+    return [o if low is None else low for o, low in zip(outputs, operation.decision, strict=True)]
+
+
+def _is_ref(value: Any) -> bool:
+    return isinstance(value, ValueRef)
+
+
+class Counterfactual:
+    """The tape with the real low kernels and some operations in FP64.
+
+    Values that no promoted operation reaches are those of the recorded step, and so are all decisions. An operation
+    whose FP64 input does not fit its format is promoted, too (a person who moves `(x - m) ** 2` to FP32 moves the sum
+    over it as well), and a widening cast hands a promoted value on.
+    """
+
+    def __init__(self, tape: Tape, promoted: Collection[int], *, everything_again: bool = False) -> None:
+        self._tape, self._promoted, self._again = tape, set(promoted), everything_again
+        self._table: Table = {}
+        self._changed: set[int] = set()
+        self.grown: set[int] = set()  # operations that were promoted because their input did not fit
+
+    def run(self, wanted: Collection[int]) -> Table:
+        """The values `wanted`; those of promoted operations are FP64."""
+        ends = self._tape.last_uses(set(wanted))
+        with _plain(), torch.no_grad():
+            for operation in self._tape.operations:
+                self._visit(operation)
+                for id in ends[operation.index]:
+                    self._table.pop(id, None)
+            return {id: self._value(id) for id in wanted}
+
+    def _value(self, id: int) -> Tensor:
+        if id in self._table:
+            return self._table[id]
+        low = self._tape.value(id)
+        assert low is not None
+        return low
+
+    def _visit(self, operation: TapeOp) -> None:
+        wide = operation.index in self._promoted
+        touched = wide or self._again or any(id in self._changed for id in operation.inputs)
+        if not touched and all(id is None or self._tape.value(id) is not None for id in operation.outputs):
+            return
+        inputs = [self._value(id) for id in operation.inputs]
+        if not wide and any(_overflows(t, d) for t, d in zip(inputs, operation.input_dtypes, strict=True)):
+            wide = True
+            self.grown.add(operation.index)
+        outputs = self._wide(operation, inputs) if wide else self._low(operation, inputs)
+        for id, output in zip(operation.outputs, outputs, strict=True):
+            if id is not None:
+                self._table[id] = output
+                if touched:
+                    self._changed.add(id)
+
+    def _wide(self, operation: TapeOp, inputs: list[Tensor]) -> list[Any]:
+        table = {id: widened(t, F64) for id, t in zip(operation.inputs, inputs, strict=True)}
+        return _wide_outputs(self._tape, operation, table, F64, free=False, graph=False)
+
+    def _low(self, operation: TapeOp, inputs: list[Tensor]) -> list[Any]:
+        if operation.is_random:
+            if operation.function is aten.native_dropout.default:
+                return native_dropout((inputs[0], *operation.arguments[1:]), operation.decision[1])
+            return list(operation.decision)
+        kept = [t if _widens(operation, t) else t.to(d) for t, d in zip(inputs, operation.input_dtypes, strict=True)]
+        if kept and _widens(operation, kept[0]) and kept[0].dtype == F64:
+            return [kept[0]]
+        if operation.writes:
+            kept = [t.clone() for t in kept]
+        values = iter(kept)
+        args, kwargs = tree_map(
+            lambda v: next(values) if _is_ref(v) else v, (operation.arguments, operation.keywords), is_leaf=_is_ref
+        )
+        if operation.decision is not None and not isinstance(operation.decision, list):
+            return apply_decision(operation.function, args, operation.decision)
+        with onednn(allowed=operation.onednn):
+            result = tree_leaves(operation.function(*args, **kwargs))
+        return _with_low_integers(operation, _with_written(operation, result, args, kwargs))
+
+
+def _widens(operation: TapeOp, tensor: Tensor) -> bool:
+    """Whether this is a cast to a wider float, which rounds nothing, of a value that is wider than it was."""
+    if operation.function is not aten._to_copy.default or tensor.dtype != F64:
+        return False
+    target = operation.keywords.get("dtype")
+    return target in NARROW and target.itemsize > operation.input_dtypes[0].itemsize
+
+
+def _overflows(tensor: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a finite FP64 value becomes infinite in the format that the operation had it in."""
+    if tensor.dtype != F64 or dtype not in NARROW or not tensor.numel():
+        return False
+    largest = tensor.abs().amax()
+    return bool(largest > torch.finfo(dtype).max) and bool(largest.isfinite())
+
+
+__all__ = ["F64", "Counterfactual", "Table", "replay_exact"]

@@ -1,0 +1,231 @@
+"""How an operation of the tape is repeated in a wider float type, and which decisions it takes.
+
+A decision is what a kink makes of a value: which units of a ReLU are on, which element a maximum takes. The replay with
+the decisions of the low run is smooth around it, so that first-order shares hold; the free replay decides for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from precgui.engine.quantize.as_operation import ROUNDED
+from precgui.engine.shadow.derivatives import DIFFERENTIABLE
+
+aten = torch.ops.aten
+NARROW = frozenset(
+    {torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz,
+     torch.float8_e5m2fnuz}
+)  # fmt: skip
+RANDOM = torch.Tag.nondeterministic_seeded
+_Decide = Callable[[Sequence[Any], Sequence[Any]], Any]
+_Apply = Callable[[Sequence[Any], Any], list[Any]]
+
+# Softmax of half inputs with a float result, a CUDA form: FP64 has no wider type to return.
+_HALF_TO_FLOAT: dict[Any, int] = {aten._softmax.default: 2, aten._log_softmax.default: 2}
+# The result is the decision: their derivative is zero.
+_STEPS = frozenset(
+    {aten.sign.default, aten.sgn.default, aten.floor.default, aten.ceil.default, aten.round.default,
+     aten.trunc.default, aten.round.decimals, aten.sign_.default, aten.sgn_.default, aten.floor_.default,
+     aten.ceil_.default, aten.round_.default, aten.trunc_.default}
+)  # fmt: skip
+
+
+def is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def widened(value: Any, dtype: torch.dtype) -> Any:
+    """A float tensor in `dtype`, everything else as it is."""
+    return value.to(dtype) if is_float(value) and value.dtype != dtype else value
+
+
+def run_wide(
+    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], wide: torch.dtype
+) -> Any:
+    """Call an operation whose tensors are wide already: dtypes among its arguments become wide, too."""
+    own = _WIDE.get(function)
+    if own is not None:
+        return own(*arguments, **keywords)
+    arguments, keywords = tree_map(
+        lambda v: wide if isinstance(v, torch.dtype) and v in NARROW else v, (arguments, keywords)
+    )
+    place = _HALF_TO_FLOAT.get(function)
+    if place is not None:
+        arguments = (*arguments[:place], False)
+    return function(*arguments, **keywords)
+
+
+def run_differentiable(
+    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], wide: torch.dtype
+) -> Any:
+    """As `run_wide`, under autograd; arguments that torch cannot differentiate by are detached."""
+    smooth = DIFFERENTIABLE.get(function) if torch.is_grad_enabled() else None
+    if smooth is not None:
+        return smooth(*arguments, **keywords)
+    for _ in range(4):
+        try:
+            return run_wide(function, arguments, keywords, wide)
+        except RuntimeError as error:
+            match = re.search(r"not differentiable with respect to argument '(\w+)'", str(error))
+            if match is None:
+                raise
+            place = [a.name for a in function._schema.arguments].index(match[1])  # type: ignore[attr-defined]
+            arguments = tuple(a.detach() if i == place else a for i, a in enumerate(arguments))
+    return run_wide(function, tree_map(lambda a: a.detach() if isinstance(a, Tensor) else a, arguments), keywords, wide)
+
+
+def _on(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return outputs[0] > 0
+
+
+def _gate(arguments: Sequence[Any], on: Tensor) -> list[Any]:
+    return [arguments[0] * on]
+
+
+def _between(low: Any, high: Any, value: Tensor) -> tuple[Tensor, Tensor]:
+    below = value <= low if low is not None else torch.zeros_like(value, dtype=torch.bool)
+    above = value >= high if high is not None else torch.zeros_like(value, dtype=torch.bool)
+    return below, above
+
+
+def _limits(arguments: Sequence[Any]) -> tuple[Any, Any]:
+    return (arguments[1] if len(arguments) > 1 else None), (arguments[2] if len(arguments) > 2 else None)
+
+
+def _decide_clamp(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return _between(*_limits(arguments), arguments[0])
+
+
+def _apply_clamp(arguments: Sequence[Any], decision: Any) -> list[Any]:
+    result = arguments[0]
+    for limit, mask in zip(_limits(arguments), decision, strict=True):
+        if limit is not None:
+            result = torch.where(mask, torch.as_tensor(limit, dtype=result.dtype, device=result.device), result)
+    return [result]
+
+
+def _decide_hardtanh_backward(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return (arguments[1] > arguments[2]) & (arguments[1] < arguments[3])
+
+
+def _leaky(slope: float, value: Tensor, on: Tensor) -> list[Any]:
+    return [torch.where(on, value, value * slope)]
+
+
+def _slope(arguments: Sequence[Any]) -> float:
+    return float(arguments[1]) if len(arguments) > 1 else 0.01
+
+
+def _apply_max_pool(arguments: Sequence[Any], indices: Tensor) -> list[Any]:
+    flat = arguments[0].flatten(-2).gather(-1, indices.flatten(-2))
+    return [flat.view(indices.shape), indices]
+
+
+def _apply_gather(arguments: Sequence[Any], decision: Any) -> list[Any]:
+    indices, dim, keep = decision
+    source = arguments[0]
+    taken = source.gather(dim, indices if keep else indices.unsqueeze(dim))
+    return [taken if keep else taken.squeeze(dim), indices]
+
+
+def _decide_extreme(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return outputs[1], arguments[1], bool(len(arguments) > 2 and arguments[2])
+
+
+def _decide_sort(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return outputs[1], (arguments[1] if len(arguments) > 1 else -1), True
+
+
+def _decide_topk(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return outputs[1], (arguments[2] if len(arguments) > 2 else -1), True
+
+
+def _decide_larger(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return arguments[0] >= arguments[1]
+
+
+def _decide_smaller(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return arguments[0] <= arguments[1]
+
+
+def _choose(arguments: Sequence[Any], decision: Any) -> list[Any]:
+    return [torch.where(decision, arguments[0], arguments[1])]
+
+
+# For each kinked operation: what it decided, from its low arguments and outputs, and its value with that decision.
+DECISIONS: dict[Any, tuple[_Decide, _Apply]] = {
+    aten.relu.default: (_on, _gate),
+    aten.relu_.default: (_on, _gate),
+    aten.threshold_backward.default: (lambda a, o: a[1] > a[2], _gate),
+    aten.abs.default: (lambda a, o: torch.sign(a[0]), lambda a, d: [a[0] * d]),
+    aten.clamp.default: (_decide_clamp, _apply_clamp),
+    aten.clamp_.default: (_decide_clamp, _apply_clamp),
+    aten.clamp_min.default: (_decide_clamp, _apply_clamp),
+    aten.clamp_min_.default: (_decide_clamp, _apply_clamp),
+    aten.hardtanh.default: (_decide_clamp, _apply_clamp),
+    aten.hardtanh_.default: (_decide_clamp, _apply_clamp),
+    aten.hardtanh_backward.default: (_decide_hardtanh_backward, _gate),
+    aten.hardsigmoid_backward.default: (lambda a, o: (a[1] > -3) & (a[1] < 3), lambda a, d: [a[0] * d / 6]),
+    aten.leaky_relu.default: (_on, lambda a, d: _leaky(_slope(a), a[0], d)),
+    aten.leaky_relu_.default: (_on, lambda a, d: _leaky(_slope(a), a[0], d)),
+    aten.leaky_relu_backward.default: (lambda a, o: a[1] > 0, lambda a, d: _leaky(float(a[2]), a[0], d)),
+    aten.max_pool2d_with_indices.default: (lambda a, o: o[1], _apply_max_pool),
+    aten.max.dim: (_decide_extreme, _apply_gather),
+    aten.min.dim: (_decide_extreme, _apply_gather),
+    aten.sort.default: (_decide_sort, _apply_gather),
+    aten.sort.stable: (lambda a, o: (o[1], -1, True), _apply_gather),
+    aten.topk.default: (_decide_topk, _apply_gather),
+    aten.maximum.default: (_decide_larger, _choose),
+    aten.minimum.default: (_decide_smaller, _choose),
+}
+
+
+def decide(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: Sequence[Any]) -> Any:
+    """The decision that a low operation took, or None where it has no kink or is called in a form not known here.
+
+    Called before an operation writes over its arguments, except that `outputs` are there already.
+    """
+    if function in _STEPS:
+        return outputs[0].detach().clone()
+    known = DECISIONS.get(function)
+    if known is None or (keywords and function is not aten.sort.stable) or not is_float(arguments[0]):
+        return None
+    return known[0](arguments, outputs)
+
+
+def apply_decision(function: Any, arguments: tuple[Any, ...], decision: Any) -> list[Any]:
+    """The outputs of a kinked operation on wide arguments with the decision of the low run."""
+    if function in _STEPS:
+        return [widened(decision, arguments[0].dtype)]
+    return DECISIONS[function][1](arguments, decision)
+
+
+def _scaled_mm(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, *rest: Any, **keywords: Any
+) -> Tensor:
+    """The product that FP8 hardware scales: torch's `_scaled_mm` has no FP64 form."""
+    product = (a * scale_a) @ (b * scale_b)
+    return product if bias is None else product + bias
+
+
+def native_dropout(arguments: Sequence[Any], mask: Tensor) -> list[Any]:
+    """Dropout with the mask that was drawn. Arguments: input, probability, train."""
+    value, probability = arguments[0], arguments[1]
+    if len(arguments) > 2 and arguments[2] is False:
+        return [value, mask]
+    return [value * mask.to(value.dtype) / (1 - probability), mask]
+
+
+def _unrounded(source: Tensor, call: int) -> Tensor:
+    """The exact counterpart of a rounding to an emulated format: the number as it was."""
+    return source.clone()
+
+
+# What torch cannot run in FP64, or what is something else in exact arithmetic.
+_WIDE: dict[Any, Callable[..., Any]] = {aten._scaled_mm.default: _scaled_mm, ROUNDED: _unrounded}

@@ -1,0 +1,310 @@
+"""`precgui.shadow`: one training step with FP64 beside it, the share of each line in its error, and what to change."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from precgui.engine.errors import EngineError
+from precgui.engine.shadow.blame import Balance, ErrorShares, distance, is_cast
+from precgui.engine.shadow.nonfinite import NonFiniteOrigin, first_origin, producers
+from precgui.engine.shadow.record import RecordedStep, record_step
+from precgui.engine.shadow.replay import F64, Counterfactual, replay_exact
+from precgui.engine.shadow.tape import SourceLine, TapeOp
+from precgui.engine.shadow.verdict import LOSS_ROUNDINGS, SMOOTH, judge
+from precgui.engine.shadow.yardstick import Flow, by_line, unavoidable
+
+_FP32_SERVES = 1e-4  # of the gradient's relative error
+_CLOSED = 0.05
+Verdict = Literal["healthy", "problems", "not explained"]
+
+
+def shadow(step_fn: Callable[[], Any], parameters: Iterable[Tensor]) -> Shadow:
+    """Run one step with FP64 beside it.
+
+    `step_fn` does forward and backward and returns the loss; it runs once, on clear gradients. `parameters` are those
+    whose gradients are looked at. Raises EngineError when the step leaves no loss or no gradient.
+    """
+    return Shadow(record_step(step_fn, parameters))
+
+
+@dataclass(frozen=True)
+class ShadowLine:
+    """The part of a source line in the error of the gradient.
+
+    `share` of the squared error, `avoidable` the part of it that better arithmetic in this line saves; `left_predicted`
+    the error left when the line runs in FP64, 0 to 1, None where the shares do not add up; `left_measured` the same
+    computed, None where it was not.
+    """
+
+    line: str
+    source: str
+    module: str
+    share: float
+    avoidable: float
+    left_predicted: float | None
+    left_measured: float | None
+    flush: float
+    casts: float
+
+
+@dataclass(frozen=True)
+class NonFinitePlace:
+    """An operation that made NaN or Inf."""
+
+    operation: str
+    module: str
+    line: str
+    backward: bool
+
+
+class Shadow:
+    """One step and its FP64 shadow; see docs/shadow.md."""
+
+    def __init__(self, step: RecordedStep) -> None:
+        self.step = step
+        self.loss = step.low_loss
+        self.is_finite = step.is_finite
+        self._lines: dict[str, SourceLine] = {o.origin.line.label: o.origin.line for o in step.tape.operations}
+        self._measured: dict[frozenset[SourceLine], float] = {}
+        self._balance()
+        self._judgement = judge(self)
+
+    def _balance(self) -> None:
+        step = self.step
+        wanted = [*step.gradients, step.loss]
+        self.origin: NonFiniteOrigin | None = None
+        self.shares, self.loss_shares, self.flow = ErrorShares(0.0), ErrorShares(0.0), Flow(step.tape)
+        self.unavoidable: dict[int, float] = {}
+        table = replay_exact(step.tape, wanted)
+        self.exact_gradients = [table[id] for id in step.gradients]
+        self.loss_fp64 = float(table[step.loss])
+        if self.is_finite:
+            self.gradient_error = distance(step.low_gradients, self.exact_gradients)
+            self._share_out(wanted)
+            self.unavoidable = unavoidable(step.tape, self.shares, self.gradient_error, self.flow)
+        else:
+            self.gradient_error = math.nan
+            self.origin = first_origin(step)
+        self.exact_is_finite = math.isfinite(self.loss_fp64) and all(
+            bool(g.isfinite().all()) for g in self.exact_gradients
+        )
+
+    def _share_out(self, wanted: Sequence[int]) -> None:
+        """Compute the shares; in FP32 where that is exact enough, and again in FP64 where they do not add up."""
+        step = self.step
+        pairs = zip(step.gradients, step.low_gradients, self.exact_gradients, strict=True)
+        errors = {id: low.to(F64) - exact for id, low, exact in pairs}
+        wide = torch.float32 if self.gradient_error > _FP32_SERVES else F64
+        balance = Balance(step.tape, wanted, wide)
+        self.shares = balance.shares(errors)
+        if wide is not F64 and not abs(self.shares.explained - 1) < _CLOSED:
+            balance = Balance(step.tape, wanted)
+            self.shares = balance.shares(errors)
+        error = step.low_loss - self.loss_fp64
+        if abs(error) > LOSS_ROUNDINGS * abs(self.loss_fp64):
+            self.loss_shares = balance.shares({step.loss: torch.full((), error, dtype=F64)})
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on operations that ran otherwise than usual or were not followed."""
+        opaque = sorted({o.name for o in self.step.tape.operations if o.opaque})
+        told = [f"{name} has no FP64 form: its low result was used on both sides" for name in opaque]
+        return [*self.step.tape.notes, *told]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self._judgement.verdict
+
+    @property
+    def message(self) -> str:
+        """The verdict in a sentence."""
+        return self._judgement.message
+
+    @property
+    def precision_is_to_blame(self) -> bool | None:
+        """True: FP64 would have none of it. False: FP64 breaks, too, or nothing is wrong. None: not told."""
+        return self._judgement.precision_is_to_blame
+
+    @property
+    def blamed(self) -> list[str]:
+        """The lines that the verdict names, worst first."""
+        return [line.label for line in self._judgement.lines]
+
+    @property
+    def explained(self) -> float:
+        """The sum of all shares: 1 where the step is smooth around itself, nan where it is not finite."""
+        return self.shares.explained if self.is_finite else math.nan
+
+    @property
+    def ideal_error(self) -> float:
+        """The relative error of the gradient that the products and casts of this precision cost alone."""
+        if not self.is_finite:
+            return math.nan
+        part = math.fsum(self.unavoidable.values()) / (self.explained or 1.0)
+        return self.gradient_error * math.sqrt(min(1.0, max(0.0, part)))
+
+    @cached_property
+    def flips(self) -> float:
+        """How far other decisions (units of a ReLU on or off) move the gradient, relative to it."""
+        if not any(o.decision is not None and not o.is_random for o in self.step.tape.operations):
+            return 0.0
+        free = replay_exact(self.step.tape, self.step.gradients, free=True)
+        return distance([free[id] for id in self.step.gradients], self.exact_gradients)
+
+    @property
+    def mechanisms(self) -> dict[str, float]:
+        """ErrorShares of the error by how it came about.
+
+        flush, casts, overflow and rounding add up to `explained`; flips is |gradient moved by other decisions| squared
+        over the sum of both errors squared.
+        """
+        if not self.is_finite:
+            overflow = 1.0 if self.origin is not None and self.origin.precision_is_to_blame else 0.0
+            return {"flush": 0.0, "rounding": 0.0, "casts": 0.0, "flips": 0.0, "overflow": overflow}
+        shares, operations = self.shares, self.step.tape.operations
+        flush, overflow = math.fsum(shares.flush.values()), math.fsum(shares.saturated.values())
+        lost = {i: shares.flush.get(i, 0.0) + shares.saturated.get(i, 0.0) for i in shares.by_operation}
+        casts = math.fsum(s - lost[i] for i, s in shares.by_operation.items() if is_cast(operations[i]))
+        both = self.flips**2 + self.gradient_error**2
+        return {
+            "flush": flush, "rounding": self.explained - flush - overflow - casts, "casts": casts,
+            "flips": self.flips**2 / both if both else 0.0, "overflow": overflow,
+        }  # fmt: skip
+
+    def lines(self) -> list[ShadowLine]:
+        """The source lines by their share in the error of the gradient, largest first."""
+        operations = self.step.tape.operations
+        shares = by_line(self.step.tape, self.shares.by_operation)
+        usual, flush = by_line(self.step.tape, self.unavoidable), by_line(self.step.tape, self.shares.flush)
+        casts = by_line(self.step.tape, {i: s for i, s in self.shares.by_operation.items() if is_cast(operations[i])})
+        ordered = sorted(shares, key=lambda line: -shares[line])
+        return [
+            ShadowLine(
+                line.label, linecache.getline(line.file, line.number).strip(), self._module(line), shares[line],
+                shares[line] - usual.get(line, 0.0), self.predicted([line]), self._measured.get(frozenset([line])),
+                flush.get(line, 0.0), casts.get(line, 0.0),
+            )
+            for line in ordered
+        ]  # fmt: skip
+
+    def _module(self, line: SourceLine) -> str:
+        """The module of a line; `blocks.*.up` where several that differ by number run it."""
+        names = Counter(o.origin.module for o in self.step.tape.operations if o.origin.line == line)
+        if len(names) <= 1:
+            return next(iter(names), "")
+        patterns = Counter[str]()
+        for name, count in names.items():
+            patterns[re.sub(r"\b\d+\b", "*", name)] += count
+        return patterns.most_common(1)[0][0]
+
+    def operations_of(self, lines: Iterable[SourceLine]) -> set[int]:
+        """The operations of lines, forward and backward."""
+        chosen = set(lines)
+        return {o.index for o in self.step.tape.operations if o.origin.line in chosen}
+
+    def predicted(self, lines: Sequence[SourceLine]) -> float | None:
+        """The error left, 0 to 1, when lines run in FP64, from the shares: errors are taken as independent.
+
+        A result that other lines take in the low format is rounded once all the same. None where the shares do not add
+        up to the error.
+        """
+        if not SMOOTH[0] <= self.explained <= SMOOTH[1]:
+            return None
+        chosen = self.operations_of(lines)
+        saved = 0.0
+        for index in chosen & self.shares.by_operation.keys():
+            operation, share = self.step.tape.operations[index], self.shares.by_operation[index]
+            once = (operation.rounding_error / operation.local_error) ** 2 if operation.local_error else 0.0
+            stays = min(1.0, once) if self.flow.leaves_set(operation, chosen) else 0.0
+            saved += share * (1 - stays)
+        return math.sqrt(max(0.0, 1.0 - saved / (self.explained or 1.0)))
+
+    def with_fp64(self, lines: str | ShadowLine | Iterable[str | ShadowLine]) -> float:
+        """The error of the gradient that is left when lines run in FP64, computed with the low kernels elsewhere.
+
+        Relative to the error as it is: 1 is no help, 0 is exact. Where the step itself is not finite, the relative
+        error of the gradient. Raises EngineError for a line that is not in the step.
+        """
+        several = [lines] if isinstance(lines, str | ShadowLine) else list(lines)
+        return self.measured([self._find(one) for one in several])
+
+    def _find(self, line: str | ShadowLine) -> SourceLine:
+        name = line.line if isinstance(line, ShadowLine) else line
+        if name in self._lines:
+            return self._lines[name]
+        ends = [known for text, known in self._lines.items() if text.endswith(f"/{name}")]
+        if len(ends) != 1:
+            raise EngineError(f"{name} is no line of this step; lines() gives them, as file.py:12")
+        return ends[0]
+
+    def measured(self, lines: Iterable[SourceLine]) -> float:
+        """As `with_fp64`, remembered."""
+        key = frozenset(lines)
+        if key not in self._measured:
+            self._measured[key] = self.error_left(self.operations_of(key))
+        return self._measured[key]
+
+    def error_left(self, promoted: set[int]) -> float:
+        """The error left when operations run in FP64; see `with_fp64`."""
+        error = self._relative_error(promoted)
+        return error / self.gradient_error if self.is_finite and self.gradient_error else error
+
+    def _relative_error(self, promoted: set[int]) -> float:
+        table = Counterfactual(self.step.tape, promoted).run(self.step.gradients)
+        return distance([table[id].to(F64) for id in self.step.gradients], self.exact_gradients)
+
+    def loss_left(self, lines: Iterable[SourceLine]) -> float:
+        """The error of the loss that is left when lines run in FP64, relative to it."""
+        table = Counterfactual(self.step.tape, self.operations_of(lines)).run([self.step.loss])
+        return abs((float(table[self.step.loss]) - self.loss_fp64) / (self.loss - self.loss_fp64))
+
+    @property
+    def hidden_producers(self) -> list[TapeOp]:
+        """Operations that made NaN or Inf which never reached the loss or a gradient."""
+        return producers(self.step.tape) if self.is_finite else []
+
+    @property
+    def first_nonfinite(self) -> NonFinitePlace | None:
+        """The operation that made the NaN or Inf of the step."""
+        if self.origin is None:
+            return None
+        made = self.origin.operation
+        return NonFinitePlace(made.name, made.origin.module, made.origin.line.label, made.origin.backward)
+
+    def to_json(self, lines: int = 20) -> dict[str, Any]:
+        """The keys of `precgui replay --json`, numbers that are not finite as None."""
+        place = self.first_nonfinite
+        return {
+            "precision_is_to_blame": self.precision_is_to_blame,
+            "gradient_error": _number(self.gradient_error),
+            "ideal_error": _number(self.ideal_error),
+            "explained": _number(self.explained),
+            "mechanisms": self.mechanisms,
+            "lines": [
+                {"line": one.line, "module": one.module, "share": one.share, "left_predicted": one.left_predicted,
+                 "left_measured": one.left_measured, "avoidable": one.avoidable, "source": one.source}
+                for one in self.lines()[:lines]
+            ],
+            "first_nonfinite": None if place is None else vars(place),
+            "verdict": self.verdict,
+            "message": self.message,
+            "blamed": self.blamed,
+            "notes": self.notes,
+        }  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+__all__ = ["NonFinitePlace", "Shadow", "ShadowLine", "shadow"]

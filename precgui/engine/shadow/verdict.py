@@ -1,0 +1,215 @@
+"""The verdict on a step: nothing is named without a share and a counterfactual that agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from precgui.engine.shadow.tape import SourceLine
+from precgui.engine.shadow.yardstick import by_line, is_product
+
+if TYPE_CHECKING:
+    from precgui.engine.shadow.step import Shadow
+
+_SHARE = 0.3  # of the error, that a line could have avoided
+_LEFT = 0.7  # of the error, when it runs in FP64
+_TOGETHER = 0.1  # a line that is named with others
+_CANDIDATES = 3
+LOSS_ROUNDINGS = 3 * 2**-9  # three roundings to BF16: what a loss may be off without a word
+_GROWTH = 4  # how many times a region takes in the lines that follow it
+_NEGLIGIBLE = 1e-5  # a gradient with five right digits is no problem, whoever made the rest
+SMOOTH = (0.7, 1.3)  # explained, where first order can be trusted
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict with the lines that it names, worst first."""
+
+    verdict: Literal["healthy", "problems", "not explained"]
+    message: str
+    precision_is_to_blame: bool | None
+    lines: list[SourceLine] = field(default_factory=list)
+
+
+def judge(shadow: Shadow) -> Judgement:
+    """The verdict on a step."""
+    if not shadow.is_finite:
+        return _nonfinite(shadow)
+    if shadow.gradient_error < _NEGLIGIBLE:
+        return _healthy(shadow)
+    for rule in (_hidden_overflow, _out_of_range, _one_line, _loss):
+        judgement = rule(shadow)
+        if judgement is not None:
+            return judgement
+    low, high = SMOOTH
+    if shadow.gradient_error and not low <= shadow.explained <= high:
+        return Judgement(
+            "not explained",
+            f"The shares of the operations add up to {shadow.explained:.2f} of the error, not to 1: the step is not "
+            "smooth around itself, and no single line was found that leaves less error in FP64.",
+            None,
+        )
+    return _healthy(shadow)
+
+
+def _healthy(shadow: Shadow) -> Judgement:
+    return Judgement(
+        "healthy",
+        f"The gradient is off by {shadow.gradient_error:.2e}, which is {_over(shadow)} the error that the products and "
+        "casts of this precision cost alone; no line adds an error of its own.",
+        False,
+    )
+
+
+def _over(shadow: Shadow) -> str:
+    return (
+        f"{shadow.gradient_error / shadow.ideal_error:.1f} times" if shadow.ideal_error else "not to be compared with"
+    )
+
+
+def _nonfinite(shadow: Shadow) -> Judgement:
+    origin = shadow.origin
+    if origin is None:
+        return Judgement("problems", "The step is not finite, and so are its inputs or its weights.", False)
+    made, culprit = origin.operation, origin.culprit
+    way = "backward" if made.origin.backward else "forward"
+    where = f"{made.name} at {made.origin.line.label} ({way})"
+    if not origin.precision_is_to_blame:
+        return Judgement(
+            "problems",
+            f"{where} gave NaN or Inf, and gives it in FP64 as well: precision is not to blame.",
+            False,
+            [made.origin.line],
+        )
+    if culprit is made:
+        message = f"{where} gave NaN or Inf because its result does not fit its format; in FP64 it is finite."
+        return Judgement("problems", message, True, [made.origin.line])
+    return Judgement(
+        "problems",
+        f"{where} gave NaN or Inf because of what was lost before it, by {culprit.name} at "
+        f"{culprit.origin.line.label}; in FP64 it is finite.",
+        True,
+        list(dict.fromkeys((culprit.origin.line, made.origin.line))),
+    )
+
+
+def _hidden_overflow(shadow: Shadow) -> Judgement | None:
+    """Inf that never reaches the loss: x / inf is 0."""
+    for line in dict.fromkeys(o.origin.line for o in shadow.hidden_producers):
+        left = shadow.measured([line])
+        if line.number and left < _LEFT:
+            return Judgement(
+                "problems",
+                f"A number at {line.label} does not fit its format; the Inf vanishes later, but {left:.0%} of the "
+                "gradient's error is left when the line runs in FP64.",
+                True,
+                [line],
+            )
+    return None
+
+
+def _out_of_range(shadow: Shadow) -> Judgement | None:
+    """Numbers below the normal ones of their format or above its largest: a matter of scale, not of digits."""
+    for shares, sentence in (
+        (shadow.shares.flush, "is made by numbers too small for the format: raise the loss scale"),
+        (shadow.shares.saturated, "is made by numbers too large for the format: lower the scale"),
+    ):
+        total = math.fsum(shares.values()) / (shadow.explained or 1.0)
+        if total < _SHARE:
+            continue
+        operations = shadow.step.tape.operations
+        lost = {i for i, share in shares.items() if share}
+        if any(operations[i].origin.backward for i in lost):  # the next operation would lose the same numbers again
+            lost |= {operation.index for operation in operations if operation.origin.backward}
+        left = shadow.error_left(lost)
+        if left < _LEFT:
+            lines = by_line(shadow.step.tape, shares)
+            worst = sorted((line for line in lines if line.number), key=lambda line: -lines[line])
+            return Judgement(
+                "problems",
+                f"{total:.0%} of the gradient's error {sentence}; {left:.0%} of the error is left when the "
+                "operations that lose them run in FP64.",
+                True,
+                worst[:_CANDIDATES],
+            )
+    return None
+
+
+def _one_line(shadow: Shadow) -> Judgement | None:
+    """A line that could have avoided a good part of the error, or a few that stand together."""
+    avoidable = _avoidable(shadow)
+    ordered = sorted((line for line in avoidable if line.number), key=lambda line: -avoidable[line])
+    worst = [line for line in ordered[:_CANDIDATES] if avoidable[line] >= _SHARE]
+    for line in worst:
+        region = _grown(shadow, line)
+        if shadow.measured(region) < _LEFT:
+            return _named(shadow, region, avoidable[line])
+    together = [line for line in ordered[:6] if avoidable[line] >= _TOGETHER]
+    total = math.fsum(avoidable[line] for line in together)
+    if len(together) > 1 and total >= _SHARE and shadow.measured(together) < _LEFT:
+        return _named(shadow, together, total)
+    return None
+
+
+def _grown(shadow: Shadow, line: SourceLine) -> list[SourceLine]:
+    """A line, with those of its function that take its results as long as it does not help alone.
+
+    An exact result that the next line takes in the low format is rounded there all the same.
+    """
+    region = [line]
+    for _ in range(_GROWTH):
+        if shadow.measured(region) < _LEFT:
+            break
+        more = shadow.flow.next_lines(region)
+        if not more:
+            break
+        region += sorted(more)
+    return region
+
+
+def _avoidable(shadow: Shadow) -> dict[SourceLine, float]:
+    """For each line the part of the error that is its own; of the sum of all sizes where first order fails."""
+    own = {i: share - shadow.unavoidable.get(i, 0.0) for i, share in shadow.shares.by_operation.items()}
+    lines = by_line(shadow.step.tape, own)
+    if SMOOTH[0] <= shadow.explained <= SMOOTH[1]:
+        return {line: value / shadow.explained for line, value in lines.items()}
+    size = math.fsum(abs(value) for value in by_line(shadow.step.tape, shadow.shares.by_operation).values()) or 1.0
+    return {line: abs(value) / size for line, value in lines.items()}
+
+
+def _named(shadow: Shadow, lines: Sequence[SourceLine], share: float) -> Judgement:
+    names = " and ".join(line.label for line in lines[:_CANDIDATES])
+    left = shadow.measured(lines)
+    return Judgement(
+        "problems",
+        f"{names} makes {min(share, 1.0):.0%} of the gradient's error; {left:.0%} of it is left when it runs in FP64.",
+        True,
+        list(lines),
+    )
+
+
+def _loss(shadow: Shadow) -> Judgement | None:
+    """A line that spoils the value of the loss, whose gradient may be right."""
+    error = shadow.loss - shadow.loss_fp64
+    if not error or not shadow.loss_shares.by_operation:
+        return None
+    operations = shadow.step.tape.operations
+    own = {i: s for i, s in shadow.loss_shares.by_operation.items() if not is_product(operations[i])}
+    usual = {i: s for i, s in shadow.loss_shares.by_operation.items() if is_product(operations[i])}
+    noise = math.sqrt(math.fsum(v * v for v in by_line(shadow.step.tape, usual).values()))
+    lines = by_line(shadow.step.tape, own)
+    line = max((one for one in lines if one.number), key=lambda one: abs(lines[one]), default=None)
+    if line is None or abs(lines[line]) < max(0.5, 4 * noise) or abs(error) <= LOSS_ROUNDINGS * abs(shadow.loss_fp64):
+        return None
+    left = shadow.loss_left([line])
+    if left >= 0.5:
+        return None
+    return Judgement(
+        "problems",
+        f"The loss is {shadow.loss:.6g} and {shadow.loss_fp64:.6g} in FP64; {left:.0%} of the difference is left when "
+        f"{line.label} runs in FP64. The gradient is not affected as much.",
+        True,
+        [line],
+    )

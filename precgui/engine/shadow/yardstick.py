@@ -1,0 +1,137 @@
+"""Which part of an error any step in these formats has, and which part a line could have avoided.
+
+Not the size of the error decides: a trained network reads many times the unit roundoff, because its gradients cancel.
+What matrix products and the casts around them round is unavoidable in mixed precision. Where the weights themselves are
+stored in 16 bits every value between two lines has to be rounded, too; a value that a line or a module hands on counts
+as unavoidable then, unless its rounding is amplified several times more than that of the products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from precgui.engine.shadow.blame import ErrorShares
+from precgui.engine.shadow.origin import EMULATED_PRODUCT
+from precgui.engine.shadow.semantics import aten
+from precgui.engine.shadow.tape import SourceLine, Tape, TapeOp
+
+_PRODUCT_FUNCTIONS = frozenset(
+    {"linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "einsum", "bilinear", "dot",
+     "tensordot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "lstm",
+     "mv", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention", "multi_head_attention_forward", "embedding"}
+)  # fmt: skip
+_PRODUCTS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm", "embedding", "rounded.")
+_EXCESS = 4.0  # a local error so many times that of one rounding is no rounding any more
+_AMPLIFIED = 3.0  # how much more than a product's a rounding may weigh and still be usual
+
+
+def is_product(operation: TapeOp) -> bool:
+    """Whether an operation is a matrix product or one of the casts and sums that come with it."""
+    if operation.origin.cause == EMULATED_PRODUCT:
+        return True
+    return operation.origin.cause in _PRODUCT_FUNCTIONS or operation.name.startswith(_PRODUCTS)
+
+
+class Flow:
+    """Who reads which value of a tape."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._readers: dict[int, list[TapeOp]] = defaultdict(list)
+        for operation in tape.operations:
+            for id in operation.inputs:
+                self._readers[id].append(operation)
+
+    def leaves_set(self, operation: TapeOp, chosen: Collection[int]) -> bool:
+        """Whether a result is rounded again by an operation outside of `chosen`: a widening cast does not."""
+        return any(
+            reader.index not in chosen and not _is_widening(reader)
+            for id in operation.outputs if id is not None for reader in self._readers[id]
+        )  # fmt: skip
+
+    def next_lines(self, lines: Collection[SourceLine]) -> set[SourceLine]:
+        """The lines of the same functions that take results of these lines, in the low format."""
+        own = {o.index for o in self._tape.operations if o.origin.line in lines}
+        scopes = {(line.file, line.function) for line in lines}
+        found: set[SourceLine] = set()
+        for index in own:
+            operation = self._tape.operations[index]
+            for id in operation.outputs:
+                for reader in self._readers[id] if id is not None else ():
+                    line = reader.origin.line
+                    if reader.index not in own and line.number and (line.file, line.function) in scopes:
+                        found.add(line)
+        return found - set(lines)
+
+    def leaves_line(self, operation: TapeOp) -> bool:
+        """Whether a result is read by another line or another module; through views, and True where nobody reads it."""
+        pending, seen = [id for id in operation.outputs if id is not None], set[int]()
+        found = False
+        while pending:
+            id = pending.pop()
+            for reader in self._readers[id]:
+                found = True
+                if reader.is_view and reader.origin.line == operation.origin.line:
+                    pending += [o for o in reader.outputs if o is not None and o not in seen]
+                    seen.update(o for o in reader.outputs if o is not None)
+                elif (reader.origin.line, reader.origin.module) != (operation.origin.line, operation.origin.module):
+                    return True
+        return not found
+
+
+def _is_widening(operation: TapeOp) -> bool:
+    target = operation.keywords.get("dtype")
+    return (
+        operation.function is aten._to_copy.default
+        and target is not None
+        and bool(target.is_floating_point)
+        and target.itemsize > operation.input_dtypes[0].itemsize
+    )
+
+
+def unavoidable(tape: Tape, shares: ErrorShares, relative_error: float, flow: Flow) -> dict[int, float]:
+    """The part of each operation's share that any step in these formats has; the rest is the line's own."""
+    stored_low = any(leaf.is_floating_point() and leaf.dtype.itemsize <= 2 for leaf in tape.leaves.values())
+    usual = _product_gain(tape, shares, relative_error)
+    parts: dict[int, float] = {}
+    for index, share in shares.by_operation.items():
+        operation = tape.operations[index]
+        if is_product(operation):
+            parts[index] = share * _once(operation)
+        elif stored_low and flow.leaves_line(operation):
+            gain = _gain(operation, share, relative_error)
+            parts[index] = share * _once(operation) * min(1.0, (_AMPLIFIED * usual / gain) ** 2 if gain else 1.0)
+    return parts
+
+
+def _once(operation: TapeOp) -> float:
+    """The part of an operation's squared error that rounding its exact result explains."""
+    if operation.rounding_error < 1e-5 or not operation.local_error:  # sums in FP32 differ from kernel to kernel
+        return 1.0
+    return min(1.0, (_EXCESS * operation.rounding_error / operation.local_error) ** 2)
+
+
+def _gain(operation: TapeOp, share: float, relative_error: float) -> float:
+    """How many times its own rounding an operation weighs in the result."""
+    if share <= 0 or not operation.rounding_error:
+        return 0.0
+    return math.sqrt(share) * relative_error / operation.rounding_error
+
+
+def _product_gain(tape: Tape, shares: ErrorShares, relative_error: float) -> float:
+    """The largest gain of a product that counts at all."""
+    return max(
+        (_gain(tape.operations[i], share, relative_error) for i, share in shares.by_operation.items()
+         if share > 1e-3 and is_product(tape.operations[i]) and tape.operations[i].rounding_error > 1e-12),
+        default=1.0,
+    )  # fmt: skip
+
+
+def by_line(tape: Tape, values: Mapping[int, float]) -> dict[SourceLine, float]:
+    """Sums over the operations of each source line."""
+    sums: dict[SourceLine, list[float]] = defaultdict(list)
+    for index, value in values.items():
+        sums[tape.operations[index].origin.line].append(value)
+    return {line: math.fsum(parts) for line, parts in sums.items()}
