@@ -25,6 +25,7 @@ COMMANDS = {
     "compare": "precgui.cli.compare",
     "plan": "precgui.cli.plan",
     "sweep": "precgui.cli.sweep",
+    "profile": "precgui.cli.profile",
     "export": "precgui.cli.export",
     "whatif": "precgui.cli.whatif",
     "evaluate": "precgui.cli.evaluate",

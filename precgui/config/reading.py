@@ -72,6 +72,14 @@ def load(source: str | Path, settings: Iterable[str] = ()) -> RunConfig:
     return build(tree)
 
 
+def change(config: RunConfig, settings: Iterable[str]) -> RunConfig:
+    """The config with `key.path=value` settings applied. Raises ConfigError."""
+    tree = config.model_dump()
+    for setting in settings:
+        _apply(tree, setting)
+    return build(tree)
+
+
 def _recipe_tree(name: str) -> dict[str, Any]:
     return RECIPES[name][1].model_dump()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +105,14 @@ def fake_parameters(model: nn.Module, mode: Any) -> None:
                 module._buffers[name] = mode.from_tensor(buffer)
 
 
-def step(parts: StepParts, tracker: MemoryTracker | None = None) -> None:
+class PhaseListener(Protocol):
+    """Is told when a phase of a step begins, and of the gradients."""
+
+    def begin(self, phase: str) -> None: ...
+    def hold(self, kind: str, named: Mapping[str, Any]) -> None: ...
+
+
+def step(parts: StepParts, tracker: PhaseListener | None = None) -> None:
     """One step as `engine.train` makes it: gradients from before are dropped first."""
     parts.optimizer.zero_grad(set_to_none=True)
     losses = []
@@ -124,7 +131,7 @@ def step(parts: StepParts, tracker: MemoryTracker | None = None) -> None:
     _begin(tracker, "end")
 
 
-def _begin(tracker: MemoryTracker | None, phase: str) -> None:
+def _begin(tracker: PhaseListener | None, phase: str) -> None:
     if tracker is not None:
         tracker.begin(phase)
 
@@ -139,7 +146,7 @@ def _loss(parts: StepParts, batch: Batch) -> Tensor:
     return parts.task.loss(parts.precision.convert_output(outputs), targets)
 
 
-def _update(parts: StepParts, tracker: MemoryTracker | None) -> None:
+def _update(parts: StepParts, tracker: PhaseListener | None) -> None:
     precision, train = parts.precision, parts.config.train
     masters = getattr(precision, "masters", None)
     if parts.fake is None:

@@ -134,7 +134,7 @@ class MemoryTracker(TorchDispatchMode):
     def _module(self) -> str:
         """The module in whose forward pass, or in the backward pass of whose operations, this is."""
         if self._running:
-            self._made_in[_autograd._get_sequence_nr() - 1] = self._running[-1]
+            self._made_in.setdefault(_autograd._get_sequence_nr() - 1, self._running[-1])
             return self._running[-1]
         node = torch._C._current_autograd_node() if self._phase == "backward" else None
         return "" if node is None else self._made_in.get(node._sequence_nr(), "")

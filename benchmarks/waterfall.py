@@ -1,0 +1,59 @@
+"""The account of the speed-up of BF16 on four planted causes, and on the medium GPT and ResNet as they are.
+
+    python benchmarks/waterfall.py [--cases tiny_batch,vocabulary] [--threads 1] [--keep DIR]
+
+Target: the planted cause comes first, and the factors multiply to the observed speed-up within 5 %.
+A planted cause may lose nothing on a given device (a vocabulary of 50257 on most CPUs); then the account says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from precgui.config import RunConfig, load
+from precgui.engine.profile.document import profile_config
+from precgui.runs.payoff.profile_file import write_profile
+from precgui.runs.payoff.waterfall import verdict, waterfall
+
+HERE = Path(__file__).parent
+PLANTED = {"tiny_batch": "gaps", "vocabulary": "alignment", "slow_loader": "data", "casts_in_a_loop": "casts"}
+AS_THEY_ARE = {
+    "gpt": ("gpt-quick", ("model.size=medium", "data.batch_size=8")),
+    "resnet": ("digits-quick", ("model.name=resnet", "model.size=medium")),
+}
+
+
+def config_of(case: str, threads: int) -> RunConfig:
+    settings = ["precision=bf16-amp", f"threads={threads}", "record.tensors=false"]
+    if case in PLANTED:
+        return load("digits-quick", [*settings, f"task={HERE / 'planted_causes.py'}:{case}"])
+    recipe, own = AS_THEY_ARE[case]
+    return load(recipe, [*settings, *own])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default=",".join([*PLANTED, *AS_THEY_ARE]))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--keep", type=Path)
+    args = parser.parse_args()
+    for case in args.cases.split(","):
+        document = profile_config(config_of(case, args.threads))
+        account = waterfall(document)
+        factors = "  ".join(f"{factor.key} {factor.value:.3f}" for factor in account.factors)
+        first = next((factor.key for factor in account.causes()), "none")
+        judged = f"expected {PLANTED[case]}, first is {first}" if case in PLANTED else f"first is {first}"
+        print(f"{case}: {judged}; closes to {account.unexplained:+.1%}, spread {account.spread:.0%}\n  {factors}")
+        print(f"  {verdict(account, 'bf16-amp')}")
+        for row in document["padding"]:
+            print(f"  padded {row['module']} {row['phase']} {row['sizes']} to {row['padded']}: {row['gain']:+.1%}")
+        for note in document["notes"]:
+            print(f"  {note}", flush=True)
+        if args.keep is not None:
+            args.keep.mkdir(parents=True, exist_ok=True)
+            write_profile(args.keep / f"{case}.profile.json", document)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""`precgui profile`: time and memory of a step taken apart, and why a precision did not pay off."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from precgui import config as configs
+from precgui.cli.parser import UserError
+from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
+
+if TYPE_CHECKING:
+    from precgui.runs.payoff.waterfall import Waterfall
+
+_SHOWN = 12
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `profile` to the command line."""
+    parser = subparsers.add_parser(
+        "profile",
+        help="time and memory of a step taken apart, FP32 beside it",
+        description="Runs some steps of the config in FP32 and in its precision, in turns, under torch.profiler.",
+    )
+    parser.add_argument(
+        "config", nargs="?", default=configs.DEFAULT_RECIPE, metavar="CONFIG.toml|RECIPE|RUN.h5",
+        help="what to run; of a run file its config, and the profile is kept beside it as RUN.h5.profile.json",
+    )  # fmt: skip
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+                        help="change one value of the config, e.g. --set precision=bf16-amp")  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="keep the profile in this file")
+    parser.add_argument("--kept", action="store_true", help="show the profile beside RUN.h5 instead of measuring")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Profile and print. Returns 0."""
+    from precgui.runs.errors import RunFileError
+    from precgui.runs.payoff.profile_file import profile_path, read_profile, write_profile
+    from precgui.runs.payoff.waterfall import rows, verdict, waterfall
+
+    of_run = Path(args.config) if args.config.endswith(".h5") else None
+    if args.kept and of_run is None:
+        raise UserError("--kept shows the profile of a run file; name one that ends in .h5")
+    try:
+        if args.kept and of_run is not None:
+            document = read_profile(profile_path(of_run))
+        else:
+            document = _measure(_config(of_run, args), quiet=args.json)
+            target = args.output or (profile_path(of_run) if of_run else None)
+            if target is not None:
+                write_profile(target, document)
+    except RunFileError as error:
+        raise UserError(str(error)) from None
+    account = waterfall(document)
+    if args.json:
+        told = {"speedup": account.observed, "unexplained": account.unexplained, "closes": account.closes,
+                "causes": [factor.key for factor in account.causes()], "waterfall": rows(account),
+                "verdict": verdict(account, document["precision"])}  # fmt: skip
+        print(json.dumps({**document, **told}, allow_nan=False))
+    else:
+        _print(Console(), document, account, verdict(account, document["precision"]))
+    return 0
+
+
+def _config(of_run: Path | None, args: argparse.Namespace) -> configs.RunConfig:
+    from precgui.runs.file.reader import open_run
+
+    try:
+        if of_run is None:
+            return configs.load(args.config, args.settings)
+        with open_run(of_run) as saved:
+            found = saved.config
+        if found.task == configs.OWN_LOOP or configs.is_own_task(found.task):
+            told = f"{of_run} trained code of its own ({found.task}), which is not started from a run file"
+            raise UserError(f"{told}; profile a config that names it")
+        return configs.change(found, args.settings)
+    except configs.ConfigError as error:
+        raise UserError(str(error)) from None
+
+
+def _measure(config: configs.RunConfig, *, quiet: bool) -> dict[str, Any]:
+    from precgui.engine.errors import EngineError
+    from precgui.engine.profile.document import profile_config
+
+    console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
+    try:
+        with console.status("starting the engine") as status:
+            return profile_config(config, lambda text: status.update(escape(text)))
+    except (EngineError, MemoryError) as error:
+        raise UserError(str(error)) from None
+
+
+def _print(console: Console, document: dict[str, Any], account: Waterfall, sentence: str) -> None:
+    console.print(f"[bold]{escape(document['title'])}[/] on {escape(document['device']['name'])}", highlight=False)
+    console.print(escape(sentence), highlight=False)
+    table = Table("", "Factor", "Speed-up", "Cost", box=None, header_style="bold")
+    for factor in account.factors:
+        table.add_row(
+            factor.title, f"{factor.value:.3f}", f"{factor.after:.2f}", f"{factor.cost:.0%}" if factor.cost else ""
+        )
+    console.print(table)
+    for factor in account.causes():
+        console.print(f"[bold]{factor.title}[/]: {escape(factor.detail)} {escape(factor.fix)}", highlight=False)
+    word = "closes" if account.closes else "does not close: profile again on a quiet machine"
+    spread = f"the middle half of the rounds lies within {account.spread:.0%}"
+    console.print(f"Unexplained {account.unexplained:+.1%}, so the account {word}; {spread}.", highlight=False)
+    console.print(_operations(document))
+    _print_memory(console, document["memory"])
+    for note in document["notes"]:
+        console.print(f"[dim]{escape(note)}", highlight=False)
+
+
+def _operations(document: dict[str, Any]) -> Table:
+    table = Table("Operation", "Module", "Kind", "Format", "ms", "GFLOP/s", box=None, header_style="bold")
+    for row in document["operations"][:_SHOWN]:
+        rate = row["flops"] / row["seconds"] * 1e-9 if row["flops"] and row["seconds"] else None
+        module = f"{row['module']} {row['phase']}".strip()
+        table.add_row(
+            escape(row["operation"][:34]), escape(module), row["kind"], row["executed"],
+            f"{row['seconds'] * 1e3:.3g}", "" if rate is None else f"{rate:.3g}",
+        )  # fmt: skip
+    return table
+
+
+def _print_memory(console: Console, memory: dict[str, Any]) -> None:
+    columns = {name: memory[name] for name in ("fp32", "predicted", "measured") if name in memory}
+    titles = {"fp32": "FP32, foretold", "predicted": "Foretold", "measured": "Measured"}
+    table = Table("Memory at the peak", *(titles[name] for name in columns), box=None, header_style="bold")
+    for part, title in PARTS.items():
+        sizes = [ledger["parts"][f"{part}_bytes"] for ledger in columns.values()]
+        if any(sizes):
+            table.add_row(title, *(mib(size) for size in sizes))
+    table.add_row("[bold]Peak", *(f"[bold]{mib(ledger['total_bytes'])}" for ledger in columns.values()))
+    console.print(table)
+    if memory.get("difference"):
+        console.print(escape(memory["difference"]), highlight=False)
+    if abs(memory["residual"]) > RESIDUAL_LIMIT:
+        console.print(f"The prediction misses {memory['residual']:+.0%} of the measured peak.", highlight=False)

@@ -1,0 +1,60 @@
+"""FLOPs, bytes and executed format of every operation of a step, counted by the census."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from precgui.engine.census import Census
+
+_autograd: Any = torch._C._autograd
+
+
+@dataclass(slots=True)
+class Count:
+    """Sums over the calls of one operation in one module; `formats` are calls by executed format."""
+
+    calls: int = 0
+    flops: int = 0
+    bytes: int = 0
+    formats: dict[str, int] = field(default_factory=dict)
+
+
+class OperationCounts(Census):
+    """The census, told apart by operation and module. Bytes are those of operands and results, each read or written
+    once, which is the least that an operation moves."""
+
+    def __init__(self, model: nn.Module, labels: Mapping[str, str], fp32: str = "fp32") -> None:
+        super().__init__(model, labels, fp32)
+        self.counts: dict[tuple[str, str], Count] = {}
+        self._made_in: dict[int, str] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        tensors = [t for t in tree_leaves((args, kwargs or {}, out)) if isinstance(t, Tensor)]
+        if not tensors or func.is_view:
+            return out
+        module, name = self._module(), str(func.overloadpacket).removeprefix("aten.")
+        count = self.counts.setdefault((name, module), Count())
+        count.calls += 1
+        count.bytes += sum(t.numel() * t.element_size() for t in tensors)
+        operands = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_floating_point()]
+        if operands and (flops := flop_registry.get(func.overloadpacket)) is not None:
+            count.flops += int(flops(*args, **(kwargs or {}), out_val=out))
+            executed = self._executed(module, operands)
+            count.formats[executed] = count.formats.get(executed, 0) + 1
+        return out
+
+    def _module(self) -> str:
+        """By the autograd node, which knows the module in the backward pass, too."""
+        if self._running:
+            self._made_in.setdefault(_autograd._get_sequence_nr() - 1, self._running[-1])
+            return self._running[-1]
+        node = torch._C._current_autograd_node()
+        return "" if node is None else self._made_in.get(node._sequence_nr(), "")

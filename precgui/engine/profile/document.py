@@ -1,0 +1,249 @@
+"""The profile of a config as one document of plain values: both sides, operations, layers, memory."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from precgui.config import RunConfig
+from precgui.engine import device as devices
+from precgui.engine.backend_flags import restored
+from precgui.engine.certificate import executed_fp32, gemm_error
+from precgui.engine.errors import EngineError
+from precgui.engine.profile import floors, kinds
+from precgui.engine.profile.counts import Count, OperationCounts
+from precgui.engine.profile.measure import measured_ledger
+from precgui.engine.profile.one_step import step
+from precgui.engine.profile.operations import OperationRow, Profiled
+from precgui.engine.profile.paired import LEAST_ROUNDS, EventCost, Side, one_thread, paired, typical
+from precgui.engine.profile.predict import predicted_ledger
+from precgui.planner.ledger import difference_sentence, residual
+
+SCHEMA = 1
+_MOST_ROWS = 80
+_MOST_PADDED = 3
+_QUIET = 0.9  # of the time of a step that its thread has the CPU when nobody else wants it
+
+Say = Callable[[str], None]
+Stopped = Callable[[], bool]
+
+
+def profile_config(
+    config: RunConfig, say: Say = lambda _: None, stopped: Stopped = lambda: False, rounds: int = LEAST_ROUNDS
+) -> dict[str, Any]:
+    """Measure in so many rounds and take apart. Takes some 20 s for a small model. Raises EngineError, MemoryError."""
+    with restored():
+        threads = devices.pin_threads(config.threads)
+        device = devices.choose(config.device)
+        memory = _memory(config, say)
+        fp32, other, cost = paired(config, say, stopped, rounds)
+        say("this device's peaks")
+        emulated = bool(other.parts.precision.labels)
+        peak = floors.peak_ratio(config.precision, device, emulated=emulated, stopped=stopped)
+        call_floors = floors.call_floors(floors.product_format(config.precision), device)
+        other.parts.precision.prepare()
+        counted = _counts(other)
+        profiled = typical(other.profiles)
+        twin = profiled if fp32 is other else typical(fp32.profiles)
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "title": config.display_title,
+            "precision": config.precision,
+            "settings": {"batch_size": config.data.batch_size, "workers": config.data.workers,
+                         "compile": config.train.compile, "channels_last": config.train.channels_last},
+            "device": {"type": device.type, "name": devices.name(device), "threads": threads,
+                       "torch": str(torch.__version__)},
+            "fp32": side_times(fp32, twin, cost, call_floors),
+            "run": side_times(other, profiled, cost, call_floors),
+            "rounds": _ratios(fp32, other),
+            "peak": asdict(peak),
+            "profiler": asdict(cost),
+            "clock": "CPU time of the thread" if one_thread(device) else "wall time",
+            "operations": _operations(profiled, counted, cost),
+            "layers": _layers(twin, profiled, cost),
+            "padding": _padding(profiled, cost, device, stopped),
+            "memory": memory,
+            "notes": _notes(config, device, other, memory),
+        }  # fmt: skip
+    return document
+
+
+def _ratios(fp32: Side, other: Side) -> list[float]:
+    return [a / b for a, b in zip(fp32.block_s, other.block_s, strict=True)]
+
+
+def _notes(config: RunConfig, device: torch.device, other: Side, memory: dict[str, Any]) -> list[str]:
+    notes = [*other.parts.precision.notes, *memory.get("notes", ())]
+    if device.type == "cpu":
+        if (share := statistics.median(other.cpu_shares)) < _QUIET:
+            notes.append(f"other programs were busy: this one had the CPU for {share:.0%} of the time of its steps")
+        notes.append("these are figures of a CPU: they say nothing about a GPU")
+    if config.train.compile:
+        notes.append("compiled: a fused kernel is one operation and holds those that its name lists")
+    return notes
+
+
+def side_times(side: Side, profiled: Profiled, cost: EventCost, call_floors: dict[str, float]) -> dict[str, Any]:
+    """Seconds of one step by what they were spent on. They add up to `profiled_s`, the profiled step without what the
+    profiler adds; `step_s` and `data_s` are medians of steps without it."""
+    kind_s: dict[str, float] = {}
+    launches_s = 0.0
+    for row in profiled.rows:
+        own_s = _own_s(row, profiled, cost)
+        floor_s = min(own_s, floors.floor_of(row, call_floors) * row.calls / profiled.steps)
+        launches_s += floor_s
+        kind_s[row.kind] = kind_s.get(row.kind, 0.0) + own_s - floor_s
+    added_s = cost.marker_s * profiled.markers + cost.operation_s * (profiled.gap_events - profiled.markers)
+    gap_s = max(0.0, profiled.gap_s - added_s) / profiled.steps
+    if profiled.on_device:  # kernels run beside the CPU: what they leave of the wall time is idle
+        busy_s, wall_s = sum(kind_s.values()), profiled.wall_s / profiled.steps
+        gap_s, launches_s = max(0.0, wall_s - busy_s - profiled.data_s / profiled.steps), 0.0
+    return {
+        "step_s": statistics.median(side.step_s),
+        "data_s": statistics.median(side.data_s),
+        "step_spread": _spread(side.step_s),
+        "kinds": kind_s,
+        "products_s": sum(kind_s.get(kind, 0.0) for kind in kinds.MULTIPLIED),
+        "casts_s": kind_s.get(kinds.CAST, 0.0),
+        "others_s": sum(s for kind, s in kind_s.items() if kind not in (*kinds.MULTIPLIED, kinds.CAST)),
+        "gaps_s": gap_s + launches_s,
+        "calls": round(sum(row.calls for row in profiled.rows) / profiled.steps),
+        "profiled_s": sum(kind_s.values()) + gap_s + launches_s,
+    }
+
+
+def _spread(values: list[float]) -> float | None:
+    if len(values) < 4:
+        return None
+    quarters = statistics.quantiles(values, n=4)
+    return (quarters[2] - quarters[0]) / statistics.median(values)
+
+
+def _own_s(row: OperationRow, profiled: Profiled, cost: EventCost) -> float:
+    """Seconds of a row in one step, without what the profiler adds to each event."""
+    if profiled.on_device:
+        return row.device_s / profiled.steps
+    return max(0.0, row.cpu_s - cost.operation_s * row.events) / profiled.steps
+
+
+def _counts(side: Side) -> dict[tuple[str, str], Count]:
+    error = gemm_error(side.parts.device)
+    counts = OperationCounts(side.parts.model, side.parts.precision.labels, executed_fp32(error))
+    with counts:
+        step(side.parts)
+    return counts.counts
+
+
+def _operations(profiled: Profiled, counted: dict[tuple[str, str], Count], cost: EventCost) -> list[dict[str, Any]]:
+    """The rows of a step, largest first, joined with the census; the rest is summed up by kind."""
+    calls: dict[tuple[str, str], float] = {}
+    for row in profiled.rows:
+        calls[row.operation, row.module] = calls.get((row.operation, row.module), 0) + row.calls
+    told = []
+    for row in sorted(profiled.rows, key=lambda r: -_own_s(r, profiled, cost)):
+        count = counted.get((row.operation, row.module), Count())
+        share = row.calls / max(calls[row.operation, row.module], 1)
+        executed = max(count.formats, key=lambda name: count.formats[name], default=row.format)
+        told.append(
+            {
+                "operation": row.operation, "kind": row.kind, "module": row.module, "phase": row.phase,
+                "format": row.format, "executed": executed, "shapes": [list(shape) for shape in row.shapes],
+                "calls": row.calls / profiled.steps, "seconds": _own_s(row, profiled, cost),
+                "flops": _flops(row, count, share, profiled.steps), "bytes": round(count.bytes * share),
+                "tensor_cores": row.tensor_cores,
+            }
+        )  # fmt: skip
+    return [*told[:_MOST_ROWS], *_rest(told[_MOST_ROWS:])]
+
+
+def _flops(row: OperationRow, count: Count, share: float, steps: int) -> int:
+    sizes = floors.matrix_sizes(row)
+    if sizes is None:
+        return round(count.flops * share)
+    batch, m, k, n = sizes
+    return round(2 * batch * m * k * n * row.calls / steps)
+
+
+def _rest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    sums: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        known = sums.setdefault(row["kind"], {**row, "operation": "(others)", "module": "", "shapes": [], "phase": "",
+                                              "format": "", "executed": "", "calls": 0, "seconds": 0.0, "flops": 0,
+                                              "bytes": 0, "tensor_cores": None})  # fmt: skip
+        for name in ("calls", "seconds", "flops", "bytes"):
+            known[name] += row[name]
+    return list(sums.values())
+
+
+def _layers(fp32: Profiled, run: Profiled, cost: EventCost) -> list[dict[str, Any]]:
+    """Seconds of the products of each module and phase, in FP32 and in the precision of the run, largest first."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, profiled in (("fp32_s", fp32), ("run_s", run)):
+        for row in profiled.rows:
+            if row.kind not in kinds.MULTIPLIED:
+                continue
+            known = rows.setdefault(
+                (row.module, row.phase),
+                {"module": row.module, "phase": row.phase, "kind": row.kind, "fp32_s": 0.0, "run_s": 0.0, "sizes": []},
+            )
+            known[name] += _own_s(row, profiled, cost)
+            sizes = floors.matrix_sizes(row)
+            if sizes is not None and list(sizes) not in known["sizes"]:
+                known["sizes"].append(list(sizes))
+    ordered = sorted(rows.values(), key=lambda row: -max(row["fp32_s"], row["run_s"]))
+    return ordered[:_MOST_ROWS]
+
+
+def _padding(profiled: Profiled, cost: EventCost, device: torch.device, stopped: Stopped) -> list[dict[str, Any]]:
+    """The largest products with sizes that are no multiple of 8, and what padding them would save, tried here."""
+    odd = [row for row in profiled.rows if (sizes := floors.matrix_sizes(row)) and any(floors.odd_sizes(sizes)["8"])]
+    found = []
+    for row in sorted(odd, key=lambda r: -_own_s(r, profiled, cost))[: 2 * _MOST_PADDED]:
+        gain = floors.padding_gain(row, device, stopped)
+        if gain is None:
+            continue
+        sizes = floors.matrix_sizes(row)
+        seconds = _own_s(row, profiled, cost)
+        found.append({"module": row.module, "phase": row.phase, "sizes": list(sizes or ()), "padded": list(gain[0]),
+                      "seconds": seconds, "gain": gain[1], "gain_s": max(0.0, gain[1]) * seconds})  # fmt: skip
+    return found
+
+
+def _memory(config: RunConfig, say: Say) -> dict[str, Any]:
+    """The ledgers before and in the step, of the run and of FP32, and the sentence between them."""
+    say("the ledger of memory from shapes")
+    predicted = predicted_ledger(config)
+    say("the ledger of memory of a real step")
+    measured = measured_ledger(config)
+    found: dict[str, Any] = {
+        "predicted": predicted.to_json(),
+        "measured": measured.to_json(),
+        "residual": residual(predicted, measured),
+        "notes": [],
+    }
+    if config.precision != "fp32":
+        try:
+            fp32 = predicted_ledger(config.model_copy(update={"precision": "fp32"}))
+        except EngineError as error:
+            found["notes"].append(f"the ledger of FP32 could not be made: {error}")
+            return found
+        found |= {"fp32": fp32.to_json(), "difference": difference_sentence(fp32, predicted, config.precision)}
+    return found
+
+
+def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any]) -> None:
+    """Task of a child process: emits what it does, then the document, or the sentence of what is wrong."""
+    try:
+        found = profile_config(
+            RunConfig.model_validate(config), lambda text: emit({"kind": "progress", "text": text}), control.stopped
+        )
+    except (EngineError, MemoryError) as error:
+        emit({"kind": "fault", "message": str(error)})
+    else:
+        emit({"kind": "profile", "profile": found})

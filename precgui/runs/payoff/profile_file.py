@@ -1,0 +1,73 @@
+"""The profile of a run in a side file, RUN.h5.profile.json, since run files are never opened for writing again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from precgui.runs.errors import RunFileError
+from precgui.runs.file import json_text
+from precgui.runs.file.user_notes import replace_file
+from precgui.runs.payoff.waterfall import Waterfall, waterfall
+
+SCHEMA = 1
+_LARGEST = 8 << 20
+_SIDES = ("step_s", "data_s", "kinds", "products_s", "casts_s", "others_s", "gaps_s", "calls", "profiled_s")
+
+
+def profile_path(run: Path) -> Path:
+    """The side file of a run file."""
+    return run.with_name(f"{run.name}.profile.json")
+
+
+def write_profile(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a profile in one piece, in the place of an earlier one. Raises RunFileError."""
+    try:
+        replace_file(path, json_text.dump(document).encode())
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be written: {error.strerror}; check the folder.") from None
+
+
+def read_profile(path: Path) -> dict[str, Any]:
+    """A profile that was written before. Raises RunFileError with a sentence for what is none."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST >> 20} MB")
+        document = json_text.load(path.read_text(encoding="utf-8"))
+        check(document)
+    except FileNotFoundError:
+        raise RunFileError(f"{path} is not there; make it with precgui profile.") from None
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunFileError(
+            f"{path} is not a profile of precgui ({error}); make it anew with precgui profile."
+        ) from None
+    return document
+
+
+def profile_of(run: Path | None) -> dict[str, Any] | None:
+    """The profile beside a run; None where there is none that can be read."""
+    if run is None:
+        return None
+    try:
+        return read_profile(profile_path(run))
+    except RunFileError:
+        return None
+
+
+def check(document: Mapping[str, Any]) -> Waterfall:
+    """The account of a document. Raises ValueError, KeyError, TypeError or AttributeError where it is no profile."""
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {document['schema']!r}, this precgui reads {SCHEMA}")
+    for side in (document["fp32"], document["run"]):
+        for name in _SIDES:
+            if name != "kinds":
+                float(side[name])
+        for kind, seconds in side["kinds"].items():
+            str(kind), float(seconds)
+    for row in document["operations"]:
+        float(row["seconds"]), str(row["kind"]), str(row["module"]), str(row["operation"]), list(row["shapes"])
+    str(document["title"]), str(document["precision"]), str(document["device"]["name"]), dict(document["memory"])
+    return waterfall(document)

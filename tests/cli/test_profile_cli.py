@@ -1,0 +1,82 @@
+"""`precgui profile` on the command line, with a profile that was made before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precgui.cli import profile as command
+from precgui.cli.main import main
+from precgui.runs.payoff.profile_file import write_profile
+
+
+def _side(products: float, data: float = 0.0) -> dict[str, Any]:
+    return {
+        "step_s": products + 2, "data_s": data, "products_s": products, "others_s": 2.0, "casts_s": 0.0, "gaps_s": 0.0,
+        "kinds": {"product": products, "element-wise": 2.0}, "calls": 9, "profiled_s": products + 2,
+    }  # fmt: skip
+
+
+def _ledger(total: int) -> dict[str, Any]:
+    parts = ("weights", "gradients", "optimizer", "master", "activations", "cast_cache", "temporary", "batch")
+    plain = {f"{part}_bytes": 0 for part in (*parts, "fragmentation")} | {"weights_bytes": total}
+    return {"parts": plain, "total_bytes": total, "phase": "backward", "method": "test"}
+
+
+def document() -> dict[str, Any]:
+    return {
+        "schema": 1, "title": "planted", "precision": "bf16-amp", "fp32": _side(10, 60.0), "run": _side(2.5, 60.0),
+        "rounds": [1.1, 1.1, 1.1], "peak": {"format": "bf16", "ratio": 4.0, "size": 1024, "note": ""},
+        "settings": {"batch_size": 8, "workers": 0, "compile": False, "channels_last": False},
+        "device": {"type": "cpu", "name": "CPU", "threads": 1}, "layers": [], "padding": [], "notes": ["on a CPU"],
+        "operations": [{"operation": "mm", "kind": "product", "module": "head", "phase": "forward", "format": "bf16",
+                        "executed": "bf16", "shapes": [[2, 3], [3, 4]], "calls": 1, "seconds": 0.5, "flops": 10**9,
+                        "bytes": 9, "tensor_cores": None}],
+        "memory": {"fp32": _ledger(4 << 20), "predicted": _ledger(2 << 20), "measured": _ledger(3 << 20),
+                   "residual": 1 / 3, "difference": "bf16-amp needs half.", "notes": []},
+    }  # fmt: skip
+
+
+def test_that_a_kept_profile_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run.h5"
+    write_profile(run.with_name("run.h5.profile.json"), document())
+    assert main(["profile", str(run), "--kept"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "most is lost to: waiting for data" in out
+    assert "bf16-amp needs half." in out
+    assert "The prediction misses +33% of the measured peak." in out
+    assert "on a CPU" in out
+
+
+def test_that_json_is_one_document_with_the_account(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_measure", lambda config, quiet: document())
+    target = tmp_path / "kept.json"
+    assert main(["profile", "digits-quick", "--set", "precision=bf16-amp", "-o", str(target), "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["causes"][0] == "data"
+    assert plain["waterfall"][0]["factor"] == "peak"
+    assert json.loads(target.read_text(encoding="utf-8"))["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["digits-quick", "--kept"], "name one that ends in .h5"),
+        (["nowhere.h5", "--kept"], "make it with precgui profile"),
+        (["nowhere.h5"], "nowhere.h5"),
+        (["nothing.toml"], "neither a file nor a recipe"),
+        (["--set", "precision=fp17"], "fp17"),
+    ],
+)
+def test_that_bad_input_is_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert len(error.splitlines()) == 1

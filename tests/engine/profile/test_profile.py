@@ -1,0 +1,172 @@
+"""The profile of a step: operations by kind, module and format, whose own times add up to the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from precgui.config import load
+from precgui.engine.profile import floors, kinds
+from precgui.engine.profile.counts import OperationCounts
+from precgui.engine.profile.document import profile_config
+from precgui.engine.profile.one_step import build_step, step
+from precgui.engine.profile.operations import OperationRow, Profiled, ProfilerPhases, profile_steps
+from precgui.engine.profile.paired import typical
+from precgui.runs.payoff.waterfall import waterfall
+
+QUICK = ("record.tensors=false", "data.batch_size=16", "threads=1", "device=cpu")
+
+
+def _profiled(*settings: str) -> tuple[Any, Profiled]:
+    parts = build_step(load("digits-quick", [*QUICK, *settings]))
+    step(parts)
+
+    def work(phases: ProfilerPhases) -> None:
+        phases.begin("data")
+        step(parts, phases)
+
+    return parts, profile_steps(parts.model, parts.device, work, 1)
+
+
+def test_that_own_times_add_up_to_the_step() -> None:
+    _, profiled = _profiled()
+    total = sum(row.cpu_s for row in profiled.rows) + profiled.gap_s + profiled.data_s
+    assert total == pytest.approx(profiled.wall_s, rel=1e-6)
+
+
+def test_that_operations_know_module_phase_kind_and_format() -> None:
+    _, profiled = _profiled("precision=bf16-amp")
+    found = {(row.module, row.phase, row.kind, row.format) for row in profiled.rows}
+    assert ("head", "forward", "product", "bf16") in found
+    assert ("head", "backward", "product", "bf16") in found
+    assert ("features.0", "backward", "convolution", "bf16") in found
+    assert ("features.0", "forward", "cast", "fp32 to bf16") in found
+    assert all(row.kind == "optimizer" for row in profiled.rows if row.phase == "update")
+    assert {row.phase for row in profiled.rows} <= {"forward", "backward", "update"}
+
+
+def test_that_fp32_has_no_casts() -> None:
+    _, profiled = _profiled()
+    assert "cast" not in {row.kind for row in profiled.rows}
+
+
+def test_that_profile_and_census_name_the_same_products() -> None:
+    parts, profiled = _profiled("precision=bf16-amp")
+    with OperationCounts(parts.model, parts.precision.labels) as counts:
+        step(parts)
+    profiled_names = {(row.operation, row.module) for row in profiled.rows if row.kind in kinds.MULTIPLIED}
+    counted = {key: count for key, count in counts.counts.items() if count.flops}
+    assert profiled_names == set(counted)
+    mm = counted["mm", "head"]
+    rows, width, classes = 16, parts.model.head.in_features, parts.model.head.out_features
+    assert mm.flops == mm.calls * 2 * rows * width * classes
+    assert mm.formats == {"bf16": mm.calls}
+
+
+@pytest.mark.parametrize(
+    ("name", "converts", "kind"),
+    [
+        ("addmm", False, kinds.PRODUCT),
+        ("bmm", False, kinds.PRODUCT),
+        ("convolution_backward", False, kinds.CONVOLUTION),
+        ("_scaled_dot_product_flash_attention_for_cpu", False, kinds.ATTENTION),
+        ("mkldnn_rnn_layer", False, kinds.RECURRENT),
+        ("native_layer_norm_backward", False, kinds.NORMALISATION),
+        ("native_batch_norm", False, kinds.NORMALISATION),
+        ("copy_", True, kinds.CAST),
+        ("copy_", False, kinds.COPY),
+        ("gelu_backward", False, kinds.ELEMENTWISE),
+        ("_log_softmax", False, kinds.ELEMENTWISE),
+        ("transpose", False, None),
+        ("linear", False, None),
+        ("_to_copy", False, None),
+    ],
+)
+def test_that_an_operation_has_its_kind(name: str, converts: bool, kind: str | None) -> None:
+    assert kinds.kind_of(name, converts=converts) == kind
+
+
+@pytest.mark.parametrize(
+    ("kernel", "used"),
+    [
+        ("ampere_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", True),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1", True),
+        ("cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4", True),
+        ("ampere_sgemm_128x64_tn", False),
+        ("void at::native::vectorized_elementwise_kernel<4, ...>", None),
+    ],
+)
+def test_that_kernel_names_tell_of_tensor_cores(kernel: str, used: bool | None) -> None:
+    assert kinds.uses_tensor_cores(kernel) is used
+
+
+def _row(kind: str, *shapes: tuple[int, ...], **values: float) -> OperationRow:
+    row = OperationRow("mm", kind, "head", "forward", "fp32", shapes)
+    for name, value in values.items():
+        setattr(row, name, value)
+    return row
+
+
+def test_that_sizes_of_products_are_read_from_their_operands() -> None:
+    assert floors.matrix_sizes(_row("product", (3, 4), (4, 5))) == (1, 3, 4, 5)
+    assert floors.matrix_sizes(_row("product", (5,), (3, 4), (4, 5))) == (1, 3, 4, 5)
+    assert floors.matrix_sizes(_row("product", (2, 3, 4), (2, 4, 5))) == (2, 3, 4, 5)
+    assert floors.matrix_sizes(_row("product", (3, 4), (3, 5))) is None
+    assert floors.matrix_sizes(_row("convolution", (3, 4), (4, 5))) is None
+    assert floors.odd_sizes((1, 512, 768, 50257)) == {"8": [50257], "16": [50257], "128": [50257]}
+
+
+def test_that_only_large_sizes_that_are_no_multiple_of_8_are_padded() -> None:
+    device = torch.device("cpu")
+    assert floors.padding_gain(_row("product", (64, 64), (64, 128)), device, lambda: False) is None
+    assert floors.padding_gain(_row("product", (3, 5), (5, 7)), device, lambda: False) is None
+    found = floors.padding_gain(_row("product", (64, 64), (64, 257)), device, lambda: False)
+    assert found is not None
+    assert found[0] == (1, 64, 64, 320)
+    assert found[1] < 1
+
+
+def test_that_emulated_products_have_no_ratio_of_peaks() -> None:
+    found = floors.peak_ratio("int4-qat", torch.device("cpu"), emulated=False, stopped=lambda: False)
+    assert found.ratio is None
+    assert "emulated" in found.note
+    assert floors.peak_ratio("fp32", torch.device("cpu"), emulated=False, stopped=lambda: False).ratio == 1
+
+
+def _measured(seconds: float, cpu_s: float | None = None) -> Profiled:
+    row = _row("product", (2, 2), (2, 2), cpu_s=seconds, calls=2)
+    return Profiled([row], 2, seconds + 2.0, 2.0, 0.0, 3, cpu_s=cpu_s)
+
+
+def test_that_the_typical_step_leaves_out_what_interrupted_a_few() -> None:
+    found = typical([_measured(4.0), _measured(90.0), _measured(4.0)])
+    assert (found.rows[0].cpu_s, found.rows[0].calls, found.gap_s) == (2.0, 1.0, 1.0)
+
+
+def test_that_the_typical_step_is_brought_to_its_cpu_time() -> None:
+    found = typical([_measured(4.0, cpu_s=3.0)] * 3)
+    assert (found.rows[0].cpu_s, found.gap_s) == (1.0, 0.5)
+
+
+def test_that_a_config_is_profiled_beside_fp32() -> None:
+    said: list[str] = []
+    document = profile_config(load("digits-quick", [*QUICK, "precision=bf16-amp"]), said.append, rounds=1)
+    account = waterfall(document)
+    assert account.observed > 0
+    assert document["memory"]["measured"]["total_bytes"] > 0
+    assert abs(document["memory"]["residual"]) < 0.05
+    assert any(row["kind"] == "cast" for row in document["operations"])
+    assert all(row["flops"] > 0 for row in document["operations"] if row["kind"] in ("product", "convolution"))
+    assert {row["executed"] for row in document["operations"] if row["kind"] == "convolution"} == {"bf16"}
+    assert any("round 1" in text for text in said)
+    assert document["peak"]["format"] == "bf16"
+
+
+def test_that_profiling_leaves_no_hook_behind() -> None:
+    before = len(nn.modules.module._global_forward_hooks), len(nn.modules.module._global_forward_pre_hooks)
+    _profiled()
+    after = len(nn.modules.module._global_forward_hooks), len(nn.modules.module._global_forward_pre_hooks)
+    assert after == before

@@ -1,0 +1,151 @@
+"""The account of a speed-up: arithmetic on plain profiles, and the side file in which they are kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precgui.runs.errors import RunFileError
+from precgui.runs.payoff.profile_file import profile_of, profile_path, read_profile, write_profile
+from precgui.runs.payoff.waterfall import rows, verdict, waterfall
+
+
+def side(products: float, others: float, casts: float = 0.0, gaps: float = 0.0, data: float = 0.0) -> dict[str, Any]:
+    """Seconds of a step that is what its parts add up to."""
+    step_s = products + others + casts + gaps
+    return {
+        "step_s": step_s, "data_s": data, "products_s": products, "others_s": others, "casts_s": casts, "gaps_s": gaps,
+        "kinds": {"product": products, "element-wise": others, "cast": casts}, "calls": 100, "profiled_s": step_s,
+    }  # fmt: skip
+
+
+def profile(fp32: dict[str, Any], run: dict[str, Any], ratio: float | None = 4.0, **more: Any) -> dict[str, Any]:
+    observed = (fp32["step_s"] + fp32["data_s"]) / (run["step_s"] + run["data_s"])
+    return {
+        "schema": 1, "title": "planted", "precision": "bf16-amp", "fp32": fp32, "run": run, "rounds": [observed] * 5,
+        "peak": {"format": "bf16", "ratio": ratio, "size": 1024, "note": "emulated" if ratio is None else ""},
+        "settings": {"batch_size": 8, "workers": 0, "compile": False, "channels_last": False},
+        "device": {"type": "cpu", "name": "CPU", "threads": 1}, "operations": [], "layers": [], "padding": [],
+        "memory": {}, "notes": [], **more,
+    }  # fmt: skip
+
+
+IDEAL = side(10, 2), side(2.5, 2)
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "small products": ("products", profile(side(10, 2), side(9, 2))),
+    "odd sizes": (
+        "alignment",
+        profile(
+            side(10, 2), side(6, 2),
+            padding=[{"module": "head", "phase": "forward", "sizes": [1, 512, 768, 50257],
+                      "padded": [1, 512, 768, 50304], "seconds": 4.0, "gain": 0.85, "gain_s": 3.4}],
+        ),
+    ),
+    "casts": ("casts", profile(side(10, 2), side(2.5, 2, casts=5))),
+    "launches": ("gaps", profile(side(10, 2, gaps=60), side(2.5, 2, gaps=60))),
+    "slow loader": ("data", profile(side(10, 2, data=60), side(2.5, 2, data=60))),
+    "slow operations": ("others", profile(side(10, 2), side(2.5, 8))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_that_the_planted_cause_comes_first(name: str) -> None:
+    expected, document = CASES[name]
+    account = waterfall(document)
+    first = account.causes()[0]
+    assert first.key == expected
+    assert first.fix
+    assert first.title.lower() in verdict(account, "bf16-amp")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_that_the_factors_multiply_to_the_observed_speedup(name: str) -> None:
+    account = waterfall(CASES[name][1])
+    assert math.prod(factor.value for factor in account.factors) == pytest.approx(account.observed)
+    assert account.factors[-1].after == pytest.approx(account.observed)
+    assert account.closes
+
+
+def test_that_amdahl_bounds_what_products_can_gain() -> None:
+    """12 / (10 / 4 + 2) = 2.67 times with four times faster products (Amdahl 1967)."""
+    account = waterfall(profile(*IDEAL))
+    after = {factor.key: factor.after for factor in account.factors}
+    assert after["peak"] == 4
+    assert after["amdahl"] == pytest.approx(12 / (10 / 4 + 2)) == account.observed
+    assert [cause.key for cause in account.causes()] == ["amdahl"]
+    assert "nothing else loses more" in verdict(account, "bf16-amp")
+
+
+def test_that_what_the_profile_does_not_hold_is_unexplained() -> None:
+    run = side(2.5, 2)
+    document = profile(side(10, 2), {**run, "step_s": 9.0})
+    account = waterfall(document)
+    assert account.unexplained == pytest.approx(-0.5)
+    assert not account.closes
+    assert account.factors[-1].key == "unexplained"
+
+
+def test_that_without_a_ratio_of_peaks_one_is_taken_and_told() -> None:
+    account = waterfall(profile(*IDEAL, ratio=None))
+    assert account.factors[0].value == 1
+    assert any("not measured: emulated" in note for note in account.notes)
+
+
+def test_that_a_layer_with_an_odd_size_is_named_with_its_padding() -> None:
+    factor = next(f for f in waterfall(CASES["odd sizes"][1]).factors if f.key == "alignment")
+    assert "head forward: 50257 to 50304 saves 85%" in factor.detail
+    assert factor.fix.startswith("Pad head: 50257 to 50304")
+
+
+def test_that_a_fix_names_settings_of_the_config() -> None:
+    account = waterfall(CASES["launches"][1])
+    gaps = next(f for f in account.factors if f.key == "gaps")
+    assert gaps.settings == {"data.batch_size": "32"}
+    assert next(f for f in account.factors if f.key == "data").settings == {"data.workers": "2"}
+
+
+def test_that_rows_are_plain() -> None:
+    assert json.loads(json.dumps(rows(waterfall(profile(*IDEAL)))))[0]["factor"] == "peak"
+
+
+def test_that_a_profile_beside_a_run_is_read_again(tmp_path: Path) -> None:
+    run = tmp_path / "run.h5"
+    assert profile_of(run) is None
+    assert profile_of(None) is None
+    write_profile(profile_path(run), profile(*IDEAL))
+    assert profile_of(run) == json.loads(json.dumps(profile(*IDEAL)))
+    assert profile_path(run).name == "run.h5.profile.json"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{", "is not a profile"),
+        ("[]", "is not a profile"),
+        ("{}", "is not a profile"),
+        (json.dumps(profile(*IDEAL, schema=2)), "its schema is 2"),
+        (json.dumps(profile(*IDEAL, rounds=["fast"])), "is not a profile"),
+        (json.dumps(profile(*IDEAL) | {"fp32": {"step_s": 1}}), "is not a profile"),
+        (json.dumps(profile(*IDEAL, operations=[{"kind": "product"}])), "is not a profile"),
+        ("[" * 100_000, "is not a profile"),
+    ],
+)
+def test_that_what_is_no_profile_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    path = tmp_path / "run.h5.profile.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RunFileError, match=sentence):
+        read_profile(path)
+
+
+def test_that_a_missing_profile_is_told_with_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(RunFileError, match="make it with precgui profile"):
+        read_profile(tmp_path / "none.json")
+
+
+def test_that_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RunFileError, match="cannot be written"):
+        write_profile(tmp_path / "nowhere" / "run.json", {})
