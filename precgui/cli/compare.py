@@ -139,7 +139,7 @@ def _worded(row: dict[str, Any]) -> dict[str, Any]:
 _BEFORE_METRIC = 5  # rows that stand above those of the metric
 _ROWS: _Rows = (
     ("precision", lambda run: run.precision),
-    ("status", lambda run: run.status),
+    ("status", lambda run: run.outcome or run.status),
     ("steps", lambda run: f"{run.steps}"),
     ("train loss", lambda run: "not finite" if run.train_loss is None and run.steps else _number(run.train_loss)),
     ("validation loss", lambda run: _number(run.val_loss)),

@@ -84,6 +84,20 @@ class TrainConfig(Section):
         description="Compile the model; needs a C++ compiler.",
         json_schema_extra={"rare": True},
     )
+    stop_at_nonfinite: bool = Field(
+        False,
+        title="Stop at NaN",
+        description="End the run after a step that was taken with a loss or gradients of NaN or Inf.",
+        json_schema_extra={"rare": True},
+    )
+    stop_after_skipped: int | None = Field(
+        None,
+        ge=1,
+        le=10**9,
+        title="Stop after skipped steps",
+        description="End the run after so many skipped steps in a row; empty: never. A search for the scale takes 20.",
+        json_schema_extra={"rare": True, "unit": "steps"},
+    )
     deterministic: bool = Field(
         False,
         title="Deterministic",

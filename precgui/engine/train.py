@@ -15,6 +15,7 @@ from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution
 from precgui.engine import device as devices
 from precgui.engine.callbacks import build_callbacks
+from precgui.engine.early_end import EarlyEnd
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
 from precgui.engine.setup import build_run
@@ -48,7 +49,9 @@ class _Training:
     """The loop and its state."""
 
     def __init__(self, config: RunConfig, journal: Journal, stopped: Callable[[], bool]) -> None:
-        self.config, self.journal, self.stopped = config, journal, stopped
+        self.config, self.journal = config, journal
+        self.early_end = EarlyEnd(config.train)
+        self._asked_to_stop = stopped
         parts = build_run(config, self._tell)
         self.device, self.task, self.precision = parts.device, parts.task, parts.precision
         self.model, self.optimizer, self.average = parts.model, parts.optimizer, parts.average
@@ -59,6 +62,10 @@ class _Training:
         self.total_steps = config.train.epochs * self.steps_per_epoch
         if config.train.max_steps is not None:
             self.total_steps = min(self.total_steps, config.train.max_steps)
+
+    def stopped(self) -> bool:
+        """Whether somebody wants it to end, or its own settings."""
+        return bool(self.early_end.reason) or self._asked_to_stop()
 
     def _tell(self, message: str) -> None:
         """Say what takes long before the first step. Raises Stopped when nobody waits any more."""
@@ -81,6 +88,8 @@ class _Training:
             self._finish()
         complete = self.step >= self.total_steps
         message = "" if complete else f"stopped after step {self.step} of {self.total_steps}"
+        if self.early_end.reason and not complete:
+            message = f"{message}: {self.early_end.reason}"
         self.journal.emit(RunEnded(self.journal.now(), "completed" if complete else "stopped", message))
 
     def _begin(self) -> None:
@@ -124,6 +133,7 @@ class _Training:
         )  # fmt: skip
         self.journal.emit(done)
         self.callbacks.end_step(done)
+        self.early_end.after(done)
 
     def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
         """Gradients of the mean loss over all samples of the step; returns that loss."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from precgui.runs.caveats import Arithmetic, arithmetic_of
 from precgui.runs.identity import identity_of, other_result, other_work
+from precgui.runs.outcome import outcome
 from precgui.runs.ratio_interval import SEPARATE_RUNS, Interval, Variation, ratio_interval, variation
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
@@ -52,6 +53,7 @@ class Compared:
     tensor_use: float | None
     skipped_steps: int | None
     nonfinite_events: int
+    nonfinite_since_step: int | None
     speedup: float | None
     speedup_interval: Interval | None
     memory_ratio: float | None
@@ -63,6 +65,7 @@ class Compared:
     caveat: str
     withheld: str
     accuracy_withheld: str = ""
+    outcome: str = ""  # the status, and what it hides; see `runs.outcome`
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,7 @@ def _compared(name: str, run: Run, own: dict[str, Any], base_run: Run, base: dic
         caveat=how.caveat,
         withheld=withheld,
         accuracy_withheld="" if withheld else no_difference,
+        outcome=outcome(own["status"], own),
         **figures,
     )
 

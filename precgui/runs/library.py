@@ -17,6 +17,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.file.user_notes import Notes, notes_path, read_notes, write_notes
 from precgui.runs.metric import ACCURACY, metric_of
+from precgui.runs.outcome import outcome
 
 _SUFFIX = ".h5"
 
@@ -39,6 +40,7 @@ class LibraryEntry:
     steps: int = 0
     note: str = ""
     error: str = ""
+    outcome: str = ""  # the status, and what it hides; see `runs.outcome`
 
 
 class Library:
@@ -129,6 +131,7 @@ def _entry(path: Path, run: SavedRun) -> LibraryEntry:
         created=run.created,
         steps=steps,
         note=read_notes(path).note,
+        outcome=outcome(run.status, run.summary),
     )
 
 

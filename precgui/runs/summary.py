@@ -12,6 +12,7 @@ from precgui.events import Status
 from precgui.hardware.energy import window_energy
 from precgui.hardware.readings import Absent
 from precgui.runs.metric import metric_of
+from precgui.runs.outcome import nonfinite_since
 from precgui.runs.run import Run
 
 NONFINITE_KINDS = ("nonfinite_loss", "nonfinite_gradient")
@@ -43,6 +44,7 @@ def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
         "tensor_use": tensor_use(run),
         "skipped_steps": _skipped(run.series("skipped")[1]),
         "nonfinite_events": sum(len(run.events(kind)) for kind in NONFINITE_KINDS),
+        "nonfinite_since_step": nonfinite_since(*run.series("loss")),
     }
 
 

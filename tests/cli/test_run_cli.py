@@ -35,7 +35,7 @@ def test_that_json_has_the_promised_keys_and_nothing_else_is_printed(
     assert code == 0
     assert set(report) == {
         "run", "status", "precision", "steps", "final", "metric", "time_s", "step_s_median", "samples_per_s",
-        "memory_peak_bytes", "energy_j", "tensor_use", "skipped_steps", "nonfinite_events",
+        "memory_peak_bytes", "energy_j", "tensor_use", "skipped_steps", "nonfinite_events", "nonfinite_since_step",
     }  # fmt: skip
     assert (report["run"], report["status"], report["precision"], report["steps"]) == (
         str(path), "completed", "bf16-amp", 10,

@@ -51,7 +51,7 @@ class Figure:
 
 FIGURES = (
     Figure("Precision", lambda r: r.precision, "How the run uses number formats"),
-    Figure("Status", lambda r: r.status, "How the run ended, or that it goes on; event files do not tell"),
+    Figure("Status", lambda r: r.outcome or r.status, "How the run ended, or that it goes on; event files do not tell"),
     Figure("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
     Figure("Difference", lambda r: difference_text(Metric(**r.metric), r.accuracy_delta, UNKNOWN), "To the baseline"),
     Figure("Loss, last epoch", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss over the last epoch"),

@@ -45,7 +45,7 @@ def date_text(created: str) -> str:
 
 
 def status_text(entry: LibraryEntry) -> str:
-    return "unreadable" if entry.error else entry.status or UNKNOWN
+    return "unreadable" if entry.error else entry.outcome or entry.status or UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class RunTable(QAbstractTableModel):
         if role == kind.ToolTipRole:
             return plain_tip(f"{entry.error or entry.note or entry.title}\n{entry.path}")
         if role == kind.DecorationRole and index.column() == STATUS:
-            return self._icons.get(status_text(entry))
+            return self._icons.get("unreadable" if entry.error else status_text(entry).partition(",")[0])
         if role == kind.ForegroundRole and (entry.error or index.column() > STATUS):
             return QColor(themes().theme.muted)
         return None
