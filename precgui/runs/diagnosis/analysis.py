@@ -76,8 +76,9 @@ def growth(m: Measurements, end: int) -> Growth | None:
     width = int(np.clip(len(loss) // 20, 1, 25))
     smooth = rolling_median(loss, width)
     edge = max(min(3, len(norm) // 2), 1)
+    first = float(np.median(loss[:width]))
     return Growth(
-        float(np.median(loss[:width])),
+        float(loss[0]) if first > 3 * loss[0] > 0 else first,  # the explosion may have begun at once
         float(np.min(smooth)),
         float(np.median(loss[-width:])),
         float(np.median(norm[:edge])) if len(norm) else np.nan,

@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
 _EXPLAINS: dict[str, tuple[str, ...]] = {
     "gradients-not-unscaled": ("divergence", "scale-collapse", "undefined-operation", "dead-units"),
     "skipped-but-changed": ("divergence", "nonfinite-update", "undefined-operation", "scale-collapse"),
-    "divergence": ("dead-units", "forward-overflow"),
+    "divergence": ("dead-units", "forward-overflow", "repeated-skips"),
     "foreign-parameters": ("weights-unchanged", "no-progress", "no-gradients", "zero-gradients"),
     "zero-gradients": (
         "weights-unchanged",

@@ -114,8 +114,9 @@ def skipped_but_changed(m: Measurements) -> Answer:
     partly = {each.step for each in m.of_kind("skipped_step") if each.message.startswith("some ")}
     rows = np.isin(table.steps, [step for step in m.steps[m.skipped] if step not in partly])
     with np.errstate(all="ignore"):
-        changed = np.nan_to_num(table.stat("changed")).max(1, initial=0)
-    broken = rows & ((changed > 0) | table.bad.any(1))
+        changed = np.where(table.bad, 0.0, np.nan_to_num(table.stat("changed"))).max(1, initial=0)
+    first_bad = np.arange(len(rows)) == (np.argmax(table.bad.any(1)) if table.bad.any() else -1)  # later ones follow
+    broken = rows & ((changed > 0) | first_bad)
     if not broken.any():
         return RuledOut(
             "skipped-but-changed",
@@ -123,10 +124,12 @@ def skipped_but_changed(m: Measurements) -> Answer:
         )
     row = int(np.flatnonzero(broken)[0])
     name = table.names[int(np.argmax(np.where(table.bad[row], 2.0, np.nan_to_num(table.stat("changed")[row]))))]
+    bad = bool(table.bad[row, table.names.index(name)])
+    what = "became NaN or Inf" if bad else f"changed by {percent(float(changed[row]))} of its elements"
     proof = Evidence(
         "skipped = 1 and changed > 0", {"step": int(table.steps[row]), "changed": float(changed[row]),
         "count": int(broken.sum())},
-        f"The scaler skipped step {table.steps[row]}, yet {percent(float(changed[row]))} of {name} changed in it.",
+        f"The scaler skipped step {table.steps[row]}, yet {name} {what} in it.",
         "skipped", m.series_of(m.skipped.astype(float)),
     )  # fmt: skip
     return [

@@ -23,7 +23,8 @@ def scale_collapse(m: Measurements) -> Answer:
     if longest is None:
         return RuledOut("scale-collapse", f"because none of {m.n} steps was skipped")
     low, high = float(m.scale[longest.last]), float(m.scale[longest.first])
-    endless = longest.last == m.n - 1 and longest.length >= LONG
+    enough = 24 if m.run.status == "running" else LONG
+    endless = longest.last == m.n - 1 and longest.length >= enough
     if not endless and low >= 1:
         told = "recovered" if longest.last < m.n - 1 else f"is {longest.length} long only"
         return RuledOut(
@@ -33,7 +34,7 @@ def scale_collapse(m: Measurements) -> Answer:
         )
     if not endless:
         return RuledOut("scale-collapse", f"because steps were taken after the {longest.length} skipped ones")
-    if low == high:
+    if low > 0.99 * high:
         return None  # a static scale, see scale_too_high
     return [_collapse(m, longest)]
 
@@ -107,14 +108,14 @@ def scale_too_high(m: Measurements) -> Answer:
         return None
     skipped = int(m.skipped.sum())
     high, low = float(m.scale.max()), float(m.scale.min())
-    if skipped < m.n or m.n < 2 or (high > low and low < 1):
+    if skipped < m.n or m.n < (24 if m.run.status == "running" else 2) or (high > low and low < 1):
         return (
             None if skipped == m.n else RuledOut("scale-too-high", f"because {m.n - skipped} of {m.n} steps were taken")
         )
     cause = non_finite_cause(m, 0)
     if cause.rule != "scale":
         return None  # see scale_collapse
-    static = high == low
+    static = low > 0.99 * high
     proof = Evidence(
         "skipped steps = steps",
         {"skipped": skipped, "steps": m.n, "scale_first": float(m.scale[0]), "scale_last": float(m.scale[-1])},

@@ -154,13 +154,13 @@ class View:
         """How many elements of each entry were looked at in samples, and for how many they stand; (entries, 2)."""
         return np.array([self.rows.sampled[own].sum(0) for own in self.members])
 
-    def first_bad(self) -> tuple[int, str] | None:
-        """The first step with NaN or Inf, and a tensor that has it."""
+    def first_bad(self) -> tuple[int, list[str]] | None:
+        """The first step with NaN or Inf, and the tensors that have it in that step."""
         found = self.rows.bad_step
         if not np.isfinite(found).any():
             return None
         step = np.nanmin(found)
-        return int(step), self.rows.names[int(np.flatnonzero((found == step).any(0))[0])]
+        return int(step), [self.rows.names[place] for place in np.flatnonzero((found == step).any(0)).tolist()]
 
     @cached_property
     def what_if(self) -> WhatIf:

@@ -231,14 +231,18 @@ class TensorsPanel(Pages):
 
     def _tell(self) -> None:
         """Updates the sentences: the effect of the format, NaN and Inf, and the share of a long record read so far."""
-        view, reading, basis = self.view, self._reading, self._basis
-        if self._told is None or view is None or reading is None or basis is None:
+        view, reading, basis, key = self.view, self._reading, self._basis, self._key()
+        if self._told is None or view is None or reading is None or basis is None or key is None:
             return
         scale = self.bar.log2_scale
         self.bar.show_certainty(basis.word(scale), basis.reasons(scale))
         question = self.bar.format, scale, self.bar.kind_choice.currentText().lower()
         answered = verdict.answer(self._told, view, basis, question)
-        self.verdict.setText(answered + verdict.what_broke(view) + verdict.how_much(reading.done, reading.total))
+        self.verdict.setText(
+            answered
+            + verdict.what_broke(view, self._session.runs[key].run)
+            + verdict.how_much(reading.done, reading.total)
+        )
 
     def _draw(self) -> None:
         """The picture of the chosen tensor."""

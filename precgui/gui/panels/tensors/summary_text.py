@@ -6,7 +6,9 @@ from math import isnan
 
 from precgui.gui.panels.tensors.model import snr_text
 from precgui.gui.plots.signals import power_label
+from precgui.runs.run import Run
 from precgui.runs.tensors.confidence import Provenance, spread, spread_text
+from precgui.runs.tensors.first_broken import first_broken
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import Prediction
 
@@ -34,13 +36,16 @@ def answer(told: Prediction, view: View, basis: Provenance, question: tuple[str,
     return " ".join([text, *basis.reasons(log2_scale)[:_MOST_REASONS]])
 
 
-def what_broke(view: View) -> str:
-    """Where NaN or Inf came first, and how often."""
+def what_broke(view: View, run: Run) -> str:
+    """Where NaN or Inf came first, and how often; of several tensors the one that was computed first."""
     first, rows = view.first_bad(), view.rows.bad_rows
     if not first:
         return ""
+    step, names = first
     often = f"{rows} recorded steps, first in " if rows > 1 else ""
-    return f" NaN or Inf in {often}step {first[0]} in {first[1]}."
+    name = first_broken(run, view.rows.kind, step, names)
+    others = f", then in {len(names) - 1} more" if len(names) > 1 else ""
+    return f" NaN or Inf in {often}step {step} in {name}{others}."
 
 
 def how_much(done: int, total: int) -> str:
