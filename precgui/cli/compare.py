@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     comparison = _compared(args.runs, args.baseline, tags)
     if args.json:
         grouped = groups_of(args.runs, comparison.baseline, args.targets, tags).document()
-        print(json.dumps({**grouped, **asdict(comparison)}, allow_nan=False))
+        print(dump({**grouped, **asdict(comparison)}))
     elif args.csv:
         _write_csv(comparison, args.csv)
     else:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS, Incident
+from precgui.runs.csv_cells import write_table
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.json_text import plain
 from precgui.runs.file.reader import SavedRun
@@ -139,13 +140,12 @@ def _about(run: SavedRun, path: Path) -> Path:
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Iterable[Any]]) -> Path:
     with path.open("x", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
+        write_table(file, header, rows)
     return path
 
 
 def _texts(name: str, values: NDArray[np.float64]) -> list[str]:
     """Shortest texts that read back to the same numbers."""
     numbers = values.tolist()
-    return [str(int(number)) for number in numbers] if name in _WHOLE else [repr(number) for number in numbers]
+    whole = name in _WHOLE
+    return [str(int(number)) if whole and math.isfinite(number) else repr(number) for number in numbers]

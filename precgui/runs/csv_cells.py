@@ -1,0 +1,31 @@
+"""CSV that a spreadsheet takes for data: no text of a run is a formula of it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_table(file: TextIO, header: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a header and rows. A text that a spreadsheet would compute gets an apostrophe before it; numbers stay."""
+    writer = csv.writer(file)
+    writer.writerow([cell(name) for name in header])
+    writer.writerows([cell(value) for value in row] for row in rows)
+
+
+def cell(value: Any) -> Any:
+    """The value of a cell, harmless in Excel and LibreOffice (OWASP, "CSV injection")."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _is_number(value):
+        return f"'{value}"
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.strip() == text
