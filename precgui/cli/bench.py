@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.hardware import measured
 from precgui.hardware.figures import Figure, csv_text, figures
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(result, indent=1))
     else:
-        _print(Console(), result, earlier)
+        _print(HarmlessConsole(), result, earlier)
     return 0
 
 
@@ -113,7 +114,7 @@ def _measure(plan: Any, quiet: bool) -> dict[str, Any]:
         TextColumn("{task.percentage:.0f} %"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress, stop:
+    with Progress(*columns, console=HarmlessConsole(stderr=True), disable=quiet, transient=True) as progress, stop:
         task = progress.add_task("starting", total=None)
 
         def emit(event: dict[str, Any]) -> None:
@@ -173,7 +174,7 @@ def _list(as_json: bool) -> int:
         table.add_row(
             result["started"], escape(result["device"]["name"]), str(result["threads"]), result["torch"], best
         )
-    Console().print(table if results else f"No results in {measured.folder()} yet; precgui bench makes one.")
+    HarmlessConsole().print(table if results else f"No results in {measured.folder()} yet; precgui bench makes one.")
     return 0
 
 

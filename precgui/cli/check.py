@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         documents = [{"script": str(path), "findings": [asdict(each) for each in found]} for path, found in told]
         print(json.dumps(documents[0] if len(documents) == 1 else {"scripts": documents}, ensure_ascii=False))
     else:
-        console = Console(highlight=False, soft_wrap=True)
+        console = HarmlessConsole(highlight=False, soft_wrap=True)
         for path, found in told:
             if not found:
                 console.print(f"{escape(str(path))}: nothing found")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,11 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
 from precgui.events import Metric
 from precgui.runs.caveats import marked
 
@@ -78,14 +77,16 @@ def run(args: argparse.Namespace) -> int:
         return print_study(groups_of(args.runs, args.baseline or "", args.targets, tags), form)
     comparison = _compared(args.runs, args.baseline, tags)
     if args.json:
+        from precgui.runs.file.json_text import dump
+
         grouped = groups_of(args.runs, comparison.baseline, args.targets, tags).document()
         print(dump({**grouped, **asdict(comparison)}))
     elif args.csv:
         _write_csv(comparison, args.csv)
     else:
-        Console().print(_table(comparison))
+        HarmlessConsole().print(_table(comparison))
         for note in comparison.notes:
-            print(note)
+            say(note)
     return 0
 
 
@@ -101,7 +102,7 @@ def _compared(paths: list[Path], baseline: str | None, tags: dict[str, str]) -> 
                 runs.append(open_run_or_events(path, tags))
                 stack.callback(runs[-1].close)
                 for note in runs[-1].notes:
-                    print(f"precgui: {path}: {note}", file=sys.stderr)
+                    say(f"precgui: {path}: {note}", file=sys.stderr)
             return compare(runs, baseline)
         except (RunFileError, UnknownBaseline) as error:
             raise UserError(str(error)) from None
@@ -118,11 +119,11 @@ def _tags(given: list[str]) -> dict[str, str]:
 
 def _write_csv(comparison: RunComparison, path: Path) -> None:
     rows = [_worded(asdict(compared)) for compared in comparison.runs]
+    from precgui.runs.csv_cells import write_table
+
     try:
         with path.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, ["baseline", *rows[0]])
-            writer.writeheader()
-            writer.writerows({"baseline": comparison.baseline, **row} for row in rows)
+            write_table(file, ["baseline", *rows[0]], ([comparison.baseline, *row.values()] for row in rows))
     except FileExistsError:
         raise UserError(f"{path} already exists; choose another name or delete it first.") from None
     except OSError as error:
@@ -167,7 +168,7 @@ def _table(comparison: RunComparison) -> Table:
     """Runs as columns, so that the figures to compare stand side by side."""
     table = Table("", *(_heading(run, comparison.baseline) for run in comparison.runs))
     for name, shown in (*_ROWS[:_BEFORE_METRIC], *_metric_rows(comparison), *_ROWS[_BEFORE_METRIC:]):
-        table.add_row(name, *(escape(shown(run)) for run in comparison.runs))
+        table.add_row(escape(name), *(escape(shown(run)) for run in comparison.runs))
     return table
 
 

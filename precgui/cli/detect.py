@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.hardware import measured
 from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(document(machine, advices, problem), indent=1))
     else:
-        _print(Console(), machine, advices, problem, f"{args.size} {args.task}")
+        _print(HarmlessConsole(), machine, advices, problem, f"{args.size} {args.task}")
     return 0
 
 

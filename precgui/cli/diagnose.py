@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
 
 if TYPE_CHECKING:
     from precgui.runs.diagnosis import Diagnosis, Finding
@@ -48,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     else:
-        console = Console(highlight=False, soft_wrap=True)
+        console = HarmlessConsole(highlight=False, soft_wrap=True)
         for path, found in told:
             _print(console, path, found, ruled_out=args.ruled_out)
     return 0 if all(found.verdict == "healthy" for _, found in told) else 1
@@ -62,7 +64,7 @@ def _diagnosis(path: Path) -> Diagnosis:
     try:
         with open_run_or_events(path) as opened:
             for note in opened.notes:
-                print(f"precgui: {path}: {note}", file=sys.stderr)
+                say(f"precgui: {path}: {note}", file=sys.stderr)
             return examine(opened)
     except RunFileError as error:
         raise UserError(str(error)) from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"model": str(args.file), **told}, indent=2))
     else:
-        print("\n".join(_lines(told)))
+        say("\n".join(_lines(told)))
     return 0
 
 

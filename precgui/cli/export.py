@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     except RunFileError as error:
         raise UserError(str(error)) from None
     for path in written:
-        print(path)
+        say(path)
     return 0
 
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from precgui.cli.console import HarmlessConsole
+from precgui.cli.terminal import say
 from precgui.formats import text
 from precgui.formats.model import FloatFormat, IntFormat
 from precgui.formats.report import Report
@@ -25,11 +27,11 @@ Line = tuple[str, str | Text]
 
 def print_json(document: object) -> None:
     json.dump(document, sys.stdout, indent=1, allow_nan=False)
-    print()
+    say()
 
 
 def console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    return HarmlessConsole() if sys.stdout.isatty() else HarmlessConsole(width=PIPE_WIDTH)
 
 
 def table(title: str, headings: Sequence[str], right: Sequence[str]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from precgui import __version__
 from precgui.cli.parser import Parser, UserError
+from precgui.cli.terminal import say, with_streams
 
 # Modules with `add_parsers(subparsers)`; each sub-parser sets `run`, a function from the arguments to the exit code.
 COMMANDS = {
@@ -34,22 +36,34 @@ COMMANDS = {
 }
 
 
+_UNWRITTEN = (errno.ENOSPC, errno.EIO, errno.EDQUOT)  # of a stream, which has no file name
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit code: 0 well, 1 a run failed, 2 bad input, 130 Ctrl+C."""
     multiprocessing.freeze_support()
+    with_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments and (arguments[0] in COMMANDS or arguments[0] in ("-h", "--help", "--version")):
-            return _command(arguments)
+            code = _command(arguments)
+            sys.stdout.flush()
+            return code
         return _window(arguments)
     except UserError as error:
-        print(f"precgui: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        say(f"precgui: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `precgui formats | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITTEN:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say(f"precgui: the output cannot be written: {error.strerror}; free some space.", file=sys.stderr)
+        return 2
 
 
 def _command(arguments: list[str]) -> int:

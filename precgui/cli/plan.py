@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from precgui import config as configs
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(plain, allow_nan=False))
     else:
-        _print(Console(), plain)
+        _print(HarmlessConsole(), plain)
     return 0
 
 

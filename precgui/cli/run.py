@@ -13,13 +13,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from precgui import config, paths
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
 from precgui.events import NO_METRIC, Evaluated, Event, Incident, RunStarted, StepDone
 from precgui.runs.metric import ACCURACY, in_text, metric_of, value_text
 
@@ -89,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
         view.print_report(report)
     if status == "completed":
         return 0
-    print(f"precgui: {status}: {message}", file=sys.stderr)
+    say(f"precgui: {status}: {message}", file=sys.stderr)
     if ended.details:
-        print(ended.details, file=sys.stderr)
+        say(ended.details, file=sys.stderr)
     return 1 if status == "failed" else 0
 
 
@@ -110,7 +111,7 @@ class _Terminal:
     """A progress bar, incidents as they come, a table at the end; all on stderr."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
+        self._console = HarmlessConsole(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -207,5 +208,5 @@ def _print_keys() -> int:
     table = Table("key", "default", "meaning", box=None)
     for path, description, default in config.key_table():
         table.add_row(path, escape(repr(default)), escape(description))
-    Console().print(table)
+    HarmlessConsole().print(table)
     return 0

@@ -10,12 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from precgui import config, paths
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
 
 if TYPE_CHECKING:
     from precgui.sweeps.estimate import SweepEstimate
@@ -164,7 +165,7 @@ def _show_new(spec: SweepSpec, as_json: bool) -> int:
         }  # fmt: skip
         print(json.dumps(document, allow_nan=False))
         return 0
-    console = Console()
+    console = HarmlessConsole()
     console.print(_members_table(members))
     for line in _estimate_lines(estimate):
         console.print(line, highlight=False)
@@ -187,14 +188,14 @@ def _show(folder: SweepFolder, as_json: bool) -> int:
     if as_json:
         print(json.dumps(asdict(document), allow_nan=False))
         return 0
-    console = Console()
+    console = HarmlessConsole()
     console.print(_members_table([asdict(member) for member in document.members]))
     left = "" if document.left_s is None else f", about {_duration(document.left_s)}"
     console.print(f"{document.done} runs done, {document.left} left{left}", highlight=False)
     if document.left == 0:
         console.print(f"precgui compare {escape(str(folder.path))} shows what came out", highlight=False)
     elif document.paused:
-        print(f"precgui: the sweep is paused; precgui sweep {folder.path} goes on with it", file=sys.stderr)
+        say(f"precgui: the sweep is paused; precgui sweep {folder.path} goes on with it", file=sys.stderr)
     return 0
 
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from precgui.cli.console import HarmlessConsole
 from precgui.events import RunStarted, StepDone
 from precgui.sweeps.events import MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.runner import SweepBusy, run_sweep
@@ -28,7 +28,7 @@ class SweepProgress:
     """A bar for the sweep and one for the present run, on stderr; nothing when quiet."""
 
     def __init__(self, folder: SweepFolder, *, quiet: bool) -> None:
-        console = Console(stderr=True, quiet=quiet)
+        console = HarmlessConsole(stderr=True, quiet=quiet)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         self._console = console
         self._progress = Progress(*columns, console=console, transient=True, disable=quiet)

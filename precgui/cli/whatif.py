@@ -17,7 +17,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
 from precgui.events import TENSOR_KINDS
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.csv is not None:
         _write_csv(args.csv, told)
     else:
-        _print(Console(), told, args, log2_scale)
+        _print(HarmlessConsole(), told, args, log2_scale)
     return 0
 
 
@@ -72,7 +74,7 @@ def _foretold(
     try:
         with open_run(args.file) as saved:
             for note in saved.notes:
-                print(f"precgui: {args.file}: {note}", file=sys.stderr)
+                say(f"precgui: {args.file}: {note}", file=sys.stderr)
             recorded = list(saved.tensors())
             if args.tensors and recorded and args.tensors not in recorded:
                 raise UserError(f"{args.file} has no {args.tensors}: choose from {', '.join(recorded)}.")

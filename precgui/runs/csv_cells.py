@@ -11,9 +11,13 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def write_table(file: TextIO, header: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
     """Write a header and rows. A text that a spreadsheet would compute gets an apostrophe before it; numbers stay."""
-    writer = csv.writer(file)
-    writer.writerow([cell(name) for name in header])
-    writer.writerows([cell(value) for value in row] for row in rows)
+    csv.writer(file).writerow([cell(name) for name in header])
+    write_rows(file, rows)
+
+
+def write_rows(file: TextIO, rows: Iterable[Iterable[Any]]) -> None:
+    """Write more rows, as `write_table` does."""
+    csv.writer(file).writerows([cell(value) for value in row] for row in rows)
 
 
 def cell(value: Any) -> Any:

@@ -56,6 +56,7 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> tuple[str, tupl
     """The text of the script and the files that belong beside it. Raises EngineError for a rounding twin."""
     if config.train.rounding_twin:
         raise EngineError("a rounding twin has no script of its own: export the run that it is the twin of")
+    environment = _usable(environment)
     source = ScriptSource()
     device = str(environment.get("device") or "cpu")
     source.take("backend_flags", "set_fp32_arithmetic")
@@ -70,10 +71,23 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> tuple[str, tupl
     body = "\n\n\n".join([source.text(), *functions, f"def main() -> None:\n{main}"])
     constants = _constants(config, environment, task, body)
     imports = import_lines([*_IMPORTS, *source.imports], constants + body)
-    title = config.display_title.replace("\\", "/").replace('"', "'")
+    title = "".join(c if c.isprintable() else " " for c in config.display_title)
+    title = title.replace("\\", "/").replace('"', "'")
     head = f'"""{title}: a run of precgui {__version__} as a plain PyTorch script."""'
     top = "\n\n".join([head, "from __future__ import annotations", imports, constants])
     return f'{top}\n\n\n{body}\n\n\nif __name__ == "__main__":\n    main()\n', task.files
+
+
+def _usable(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What the script needs of the environment, without values of types that a run file of precgui does not have."""
+    threads, data = environment.get("threads"), environment.get("data")
+    lists = {name: environment.get(name) for name in ("notes", "kept_in_fp32")}
+    return {
+        **environment,
+        "threads": threads if isinstance(threads, int) and 0 < threads < 1 << 16 else None,
+        "data": data if isinstance(data, Mapping) else {},
+        **{name: [str(each) for each in value] if isinstance(value, list) else [] for name, value in lists.items()},
+    }
 
 
 def _constants(config: RunConfig, environment: Mapping[str, Any], task: ScriptedTask, body: str) -> str:

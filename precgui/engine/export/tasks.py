@@ -97,8 +97,11 @@ def _constant(name: str, values: dict[str, Any]) -> str:
 
 def _own_task(task: str, facts: Mapping[str, Any]) -> str:
     """The task with the whole path of its file, so that the script finds it from anywhere."""
-    _, _, function = task.rpartition(":")
-    return f"{facts['file']}:{function}" if "file" in facts and task.rpartition(":")[0].endswith(".py") else task
+    place, _, function = task.rpartition(":")
+    kept = Path(str(facts.get("file", "")))
+    named = Path(place).expanduser().parts
+    same = kept.is_absolute() and kept.parts[-len(named) :] == named  # a file of others may name any
+    return f"{kept}:{function}" if same and place.endswith(".py") else task
 
 
 def _data_path(config: RunConfig, facts: Mapping[str, Any]) -> str:

@@ -25,7 +25,8 @@ from precgui.engine.qat.measure import evaluate, some_batches
 from precgui.engine.tasks import Batch
 
 _SCHEMA = 1
-_UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError)
+_UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError,
+               IndexError, OverflowError, RecursionError)  # fmt: skip
 _BITS = (1, 2, 4, 8)
 
 
@@ -87,6 +88,8 @@ def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
     evaluation = json.loads(document["evaluation"])
     if not isinstance(evaluation, dict):
         raise ValueError("its evaluation is no table")
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in evaluation.values()):
+        raise ValueError("its evaluation is no table of numbers")
     return {"layers": layers, "state": state, "evaluation": evaluation}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -27,6 +26,7 @@ from PySide6.QtSvg import QSvgGenerator
 from precgui.gui.plots.chart import Chart, CsvRow, colour_of, dash_of
 from precgui.gui.plots.signals import EVENTS
 from precgui.gui.theme import themes
+from precgui.runs.csv_cells import write_rows, write_table
 
 if TYPE_CHECKING:
     from precgui.gui.open_runs import OpenRun
@@ -157,11 +157,10 @@ def write_csv(chart: Chart, path: Path) -> Iterator[int]:
     rows, written = chart.rows(), 0
     try:
         with partial.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
             what = "event" if chart.signal.key == EVENTS else "value"
-            writer.writerow(("run", "signal", "step", "time_s", what))
+            write_table(file, ("run", "signal", "step", "time_s", what), ())
             while chunk := list(islice(rows, CSV_CHUNK)):
-                writer.writerows(_fields(row) for row in chunk)
+                write_rows(file, (_fields(row) for row in chunk))
                 written += len(chunk)
                 yield written
         partial.replace(path)

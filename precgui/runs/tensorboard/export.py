@@ -66,10 +66,15 @@ class _Out:
         event_file.write_record(self._file, event.SerializeToString())
 
     def text(self, step: int, time_s: float, tag: str, text: str) -> None:
+        said = text.encode(errors="replace")
         value = {
             "tag": tag,
             "metadata": {"plugin_data": {"plugin_name": "text"}},
-            "tensor": {"dtype": _STRING, "tensor_shape": {"dim": [{"size": 1}]}, "string_val": [text.encode(errors="replace")]},
+            "tensor": {
+                "dtype": _STRING,
+                "tensor_shape": {"dim": [{"size": 1}]},
+                "string_val": [said],
+            },
         }
         self.write(step, time_s, summary={"value": [value]})
 
