@@ -4,67 +4,79 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from math import nan
 from pathlib import Path
 from typing import Any
 
 from precgui.config import RunConfig
-from precgui.events import Metric, Status
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.file.user_notes import Notes, notes_path, read_notes, write_notes
-from precgui.runs.metric import ACCURACY, metric_of
+from precgui.runs.library_index import LEAST_RUNS, LibraryEntry, Stamp, read_index, write_index
+from precgui.runs.metric import metric_of
 from precgui.runs.outcome import outcome
 
 _SUFFIX = ".h5"
-
-
-@dataclass(frozen=True)
-class LibraryEntry:
-    """One run of a list. `error` is the sentence for a file that cannot be read; all else is then unknown.
-
-    `final_loss` is NaN when the run ended on a loss that is not finite, None while the run has no end.
-    """
-
-    path: Path
-    title: str
-    precision: str = ""
-    status: Status | None = None
-    final_loss: float | None = None
-    val_accuracy: float | None = None
-    metric: Metric = ACCURACY
-    created: str = ""
-    steps: int = 0
-    note: str = ""
-    error: str = ""
-    outcome: str = ""  # the status, and what it hides; see `runs.outcome`
+_FIRST, _PAUSE_S = 16, 0.25  # files opened before the first rows are told; then each time that they have doubled
 
 
 class Library:
-    """The runs of one folder; files that have not changed since the last look are not opened again."""
+    """The runs of one folder; files that have not changed since the last look are not opened again.
+
+    Of a folder with many runs an index is kept in it, so that this holds for the next session, too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._known: dict[Path, tuple[tuple[int, ...], LibraryEntry]] = {}
+        self.total = 0  # files that the last look has found
+        self._known: dict[Path, tuple[Stamp, LibraryEntry]] = {}
+        self._has_index = False
 
     def entries(self) -> list[LibraryEntry]:
         """All runs, newest first; none when the folder does not exist. Raises RunFileError when it cannot be read."""
+        return list(self.scan())[-1]
+
+    def scan(self) -> Iterator[list[LibraryEntry]]:
+        """The runs read so far, newest first: soon some, then ever more, at last all. Raises RunFileError."""
+        known, paths = self._earlier(), self._paths()
+        self.total, self._known, opened = len(paths), {}, 0
+        next_at, next_s = _FIRST, time.monotonic() + _PAUSE_S
+        for path in paths:
+            stamp = _state(path) + _state(notes_path(path))
+            earlier = known.get(path)
+            if earlier is not None and earlier[0] == stamp and earlier[1].status != "running":
+                self._known[path] = earlier
+                continue
+            self._known[path] = stamp, read_entry(path)
+            opened += 1
+            if opened >= next_at or time.monotonic() > next_s:
+                yield self._sorted()
+                next_at, next_s = 2 * opened, time.monotonic() + _PAUSE_S
+        if opened and len(paths) >= LEAST_RUNS:
+            write_index(self.folder, self._known)
+        yield self._sorted()
+
+    def _paths(self) -> list[Path]:
+        """The files, those that were written last first."""
         try:
-            paths = sorted(self.folder.glob(f"*{_SUFFIX}")) if self.folder.is_dir() else []
+            found = self.folder.glob(f"*{_SUFFIX}") if self.folder.is_dir() else ()
+            paths = [path for path in found if not path.name.startswith(".")]
         except OSError as error:
             raise RunFileError(f"{self.folder} cannot be read: {error.strerror}; check its permissions.") from None
-        self._known = {path: self._look(path) for path in paths if not path.name.startswith(".")}
-        return sorted((entry for _, entry in self._known.values()), key=_age, reverse=True)
+        return sorted(paths, key=lambda path: (_state(path)[1], path.name), reverse=True)
 
-    def _look(self, path: Path) -> tuple[tuple[int, ...], LibraryEntry]:
-        state = _state(path) + _state(notes_path(path))
-        known = self._known.get(path)
-        if known is not None and known[0] == state and known[1].status != "running":
-            return known
-        return state, read_entry(path)
+    def _earlier(self) -> dict[Path, tuple[Stamp, LibraryEntry]]:
+        """What is known of the files, from the index at the first look."""
+        if not self._has_index:
+            self._has_index = True
+            self._known = read_index(self.folder) | self._known
+        return self._known
+
+    def _sorted(self) -> list[LibraryEntry]:
+        return sorted((entry for _, entry in self._known.values()), key=_age, reverse=True)
 
 
 def read_entry(path: Path) -> LibraryEntry:

@@ -26,7 +26,8 @@ from precgui.gui.panels.library.table import (
 )
 from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
-from precgui.runs.library import LibraryEntry, read_entry
+from precgui.runs.library import read_entry
+from precgui.runs.library_index import LibraryEntry
 from tests.gui.conftest import write_run
 
 

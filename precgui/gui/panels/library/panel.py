@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,8 @@ from precgui.gui.widgets.icons import icon
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
-from precgui.runs.library import Library, LibraryEntry, annotate, delete, rename
+from precgui.runs.library import Library, annotate, delete, rename
+from precgui.runs.library_index import LibraryEntry
 from precgui.runs.live import LiveRun
 
 DEBOUNCE_MS = 300
@@ -34,6 +36,7 @@ class RunsFolder(QObject):
 
     changed = Signal()
     read = Signal(list)
+    read_so_far = Signal(list, int)  # and how many files there are
     failed = Signal(str)
 
     def __init__(self, folder: Path, parent: QObject | None = None) -> None:
@@ -68,7 +71,7 @@ class RunsFolder(QObject):
             return
         if self._library.folder.is_dir() and not self._watcher.directories():
             self._watcher.addPath(str(self._library.folder))
-        self._scan = Background(partial(_read, self._library))
+        self._scan = Background(partial(_read, self._library, self.read_so_far.emit))
         self._scan.answered.connect(self._on_read)
         self._scan.begin()
 
@@ -82,11 +85,16 @@ class RunsFolder(QObject):
             self.refresh()
 
 
-def _read(library: Library) -> list[LibraryEntry] | RunFileError:
+def _read(library: Library, tell: Callable[[list[LibraryEntry], int], None]) -> list[LibraryEntry] | RunFileError:
+    """All runs. In the thread that reads, `tell` gets those read so far, and the number of files."""
+    entries: list[LibraryEntry] = []
     try:
-        return library.entries()
+        for entries in library.scan():
+            if len(entries) < library.total:
+                tell(entries, library.total)
     except RunFileError as error:
         return error
+    return entries
 
 
 ALL_FROM_WIDTH = 900
@@ -178,6 +186,7 @@ class LibraryPanel(QWidget):
         self._folder.changed.connect(self.refresh)
         self._follow.timeout.connect(self._follow_running)
         self._folder.read.connect(self._show)
+        self._folder.read_so_far.connect(self._show_part)
         self._folder.failed.connect(lambda text: self._session.notice.emit(Problem(text)))
         self._session.folder_changed.connect(self._use_folder)
         self._session.run_added.connect(lambda _: self._folder.look_soon())
@@ -208,6 +217,14 @@ class LibraryPanel(QWidget):
             self._folder.look_soon()
         else:
             self._folder.refresh()
+
+    def _show_part(self, entries: list[LibraryEntry], total: int) -> None:
+        """The runs that have been read, while the rest is: only more of them than are shown already."""
+        if len(entries) <= self.table.rowCount() or self.view.is_editing():
+            return
+        self._show(entries)
+        if not self.selected():
+            self.told.setText(f"Reading the folder... {len(entries)} of {total} runs")
 
     def _show(self, entries: list[LibraryEntry]) -> None:
         chosen = {entry.path for entry in self.selected()}

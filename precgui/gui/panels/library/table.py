@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QIcon
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon
 from precgui.gui.widgets.plain_text import plain_tip
-from precgui.runs.library import LibraryEntry
+from precgui.runs.library_index import LibraryEntry
 from precgui.runs.metric import ACCURACY, in_text, value_text
 
 Index = QModelIndex | QPersistentModelIndex
