@@ -29,7 +29,7 @@ from precgui.cli.parser import Parser
         ("run -o", "--output needs a value after it"),
         ("compare", "RUN.h5 is missing; see precgui compare --help"),
         ("compare a b --json --csv c", "--csv and --json exclude each other: leave one out"),
-        ("export a.h5", "one of --csv, --tensorboard, --json, --script is missing"),
+        ("export a.h5", "one of --csv, --tensorboard, --html, --json, --script is missing"),
         ("evaluate", "MODEL.pt is missing; see precgui evaluate --help"),
         ("detct", "detct is neither a run file nor a command; perhaps detect is meant; the commands are"),
         ("nothing.h5", "nothing.h5 is neither a run file nor a command; the commands are detect, bench"),
