@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if args.targets_template:
         from precgui.runs.verdict.targets import targets_toml
 
-        print(targets_toml(), end="")
+        say(targets_toml(), end="")
         return 0
     if not args.runs:
         raise UserError("RUN.h5 is missing: name run files or the folder of a sweep; see precgui compare --help")

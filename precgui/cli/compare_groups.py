@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import sys
@@ -12,11 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
 from precgui.config import DEFAULT_RECIPE, build
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
         folder = SweepFolder(path)
         reader = SweepReader(folder)
         study = reader.study(baseline=baseline, targets=_targets(targets))
-        runs = reader.figures(lambda note: print(f"precgui: {note}", file=sys.stderr))
+        runs = reader.figures(lambda note: say(f"precgui: {note}", file=sys.stderr))
     except SweepError as error:
         raise UserError(str(error)) from None
     spec = folder.spec
@@ -171,7 +171,7 @@ def _report_text(judged: JudgedRuns, *, html: bool) -> str:
 
 
 def _print_tables(judged: JudgedRuns) -> None:
-    content, console = judged.content(), Console()
+    content, console = judged.content(), HarmlessConsole()
     console.print(f"[bold]{escape(content.answer)}[/]\n", highlight=False)
     table = Table("", *(escape(name) for name in content.columns))
     for label, cells in content.rows:
@@ -185,12 +185,12 @@ def _csv_text(study: Study) -> str:
     """One row for each group and figure, with the verdicts below; nothing rounded."""
     from io import StringIO
 
+    from precgui.runs.csv_cells import write_table
+
     text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["group", "precision", "baseline", "n", "failed", "figure", "mean", "sd", "ci_low", "ci_high",
-                     "difference", "ratio", "change_low", "change_high", "p_holm", "verdict", "why"])  # fmt: skip
-    for group in study.groups:
-        writer.writerows(_csv_rows(group))
+    header = ["group", "precision", "baseline", "n", "failed", "figure", "mean", "sd", "ci_low", "ci_high",
+                     "difference", "ratio", "change_low", "change_high", "p_holm", "verdict", "why"]  # fmt: skip
+    write_table(text, header, (row for group in study.groups for row in _csv_rows(group)))
     return text.getvalue()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import re
 import sys
@@ -211,14 +210,13 @@ def _columns(lines: list[WhatIfRow], *, listed: bool) -> list[tuple[str, Callabl
 
 
 def _write_csv(path: Path, told: list[WhatIfTable]) -> None:
+    from precgui.runs.csv_cells import write_table
     from precgui.runs.tensors.what_if_table import as_json
 
     rows = [{"kind": kind.kind, **as_json(line), "certainty": kind.certainty} for kind in told for line in kind.tensors]
     try:
         with path.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+            write_table(file, list(rows[0]), (row.values() for row in rows))
     except FileExistsError:
         raise UserError(f"{path} already exists; choose another name or delete it first.") from None
     except OSError as error:

@@ -27,7 +27,7 @@ from precgui.cli.parser import Parser
         ("arithmetic sum 1 --order bogus", "--order bogus: choose from one by one, pairwise, kahan"),
         ("run --set", "--set needs a value after it; see precgui run --help"),
         ("run -o", "--output needs a value after it"),
-        ("compare", "RUN.h5 is missing; see precgui compare --help"),
+        ("compare", "RUN.h5 is missing: name run files or the folder of a sweep; see precgui compare --help"),
         ("compare a b --json --csv c", "--csv and --json exclude each other: leave one out"),
         ("export a.h5", "one of --csv, --tensorboard, --html, --json, --script is missing"),
         ("evaluate", "MODEL.pt is missing; see precgui evaluate --help"),
