@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from precgui import config as configs
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
 
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
                 "verdict": verdict(account, document["precision"])}  # fmt: skip
         print(json.dumps({**document, **told}, allow_nan=False))
     else:
-        _print(Console(), document, account, verdict(account, document["precision"]))
+        _print(HarmlessConsole(), document, account, verdict(account, document["precision"]))
     return 0
 
 
@@ -91,7 +92,7 @@ def _measure(config: configs.RunConfig, *, quiet: bool) -> dict[str, Any]:
     from precgui.engine.errors import EngineError
     from precgui.engine.profile.document import profile_config
 
-    console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
+    console = HarmlessConsole(stderr=True, quiet=quiet or not sys.stderr.isatty())
     try:
         with console.status("starting the engine") as status:
             return profile_config(config, lambda text: status.update(escape(text)))
