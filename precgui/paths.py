@@ -13,6 +13,12 @@ def resources() -> Path:
     return inside if inside.is_dir() else Path(__file__).parent.parent / "resources"
 
 
+def docs() -> Path | None:
+    """The folder of the documentation; None in an installation that does not have it."""
+    found = Path(__file__).parent.parent / "docs"
+    return found if found.is_dir() else None
+
+
 def runs_dir() -> Path:
     """Where new runs go: $PRECGUI_RUNS, else ~/precgui-runs. Not created here."""
     return Path(os.environ.get("PRECGUI_RUNS") or Path.home() / "precgui-runs")

@@ -237,6 +237,7 @@ QLineEdit:disabled, QComboBox:disabled { background: @window@; color: @faint@; b
 QLineEdit[faulty="true"] { border-color: @error@; }
 QComboBox::drop-down { border: none; width: 24px; }
 QComboBox::down-arrow { image: url("@icons@/chevron-down.svg"); width: 12px; height: 12px; }
+QComboBoxPrivateContainer { border: none; background: @base@; }
 QComboBox QAbstractItemView { background: @base@; border: 1px solid @line@; outline: none; padding: 2px; }
 QRadioButton, QCheckBox { spacing: 8px; }
 QRadioButton::indicator, QCheckBox::indicator {
@@ -290,6 +291,11 @@ QScrollBar::handle { background: @edge@; border-radius: 4px; margin: 2px; min-he
 QScrollBar::handle:hover { background: @muted@; }
 QScrollBar::add-line, QScrollBar::sub-line { width: 0; height: 0; }
 QScrollBar::add-page, QScrollBar::sub-page { background: none; }
+QSlider::groove:horizontal { height: 4px; border-radius: 2px; background: @edge@; }
+QSlider::sub-page:horizontal { background: @accent@; border-radius: 2px; }
+QSlider::handle:horizontal { width: 14px; margin: -6px 0; border-radius: 7px; background: @base@;
+  border: 2px solid @accent@; }
+QSlider::handle:horizontal:focus { border-color: @text@; }
 QProgressBar { background: @line@; border: none; border-radius: 3px; max-height: 6px; }
 QProgressBar::chunk { background: @accent@; border-radius: 3px; }
 QSplitter::handle { background: @line@; }

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics
 from PySide6.QtWidgets import QGraphicsSimpleTextItem
 
@@ -127,6 +127,10 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.view.moved.connect(self._on_moved)
         self.view.reset.connect(self.reset)
         self.scene().sigMouseMoved.connect(self._on_mouse)
+
+    def sizeHint(self) -> QSize:
+        """As high as is readable; pyqtgraph's 640 x 480 would make plots higher the more text stands in one of them."""
+        return QSize(480, 140)
 
     def _on_moved(self, x: bool, y: bool) -> None:
         self.auto_y = self.auto_y and not y

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from precgui.gui.open_runs import OpenRun
 
 NEAR_PX = 7
+TIP_COLUMNS = 90  # characters of a line in a tool tip
 TOLD = 4  # messages in a tool tip
 
 
@@ -136,7 +138,11 @@ class EventChart(Chart):
             QToolTip.hideText()
             return
         shown = told[:TOLD] + ([f"and {len(told) - TOLD} more here"] if len(told) > TOLD else [])
-        QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), plain_tip("\n".join(shown)), self)
+        QToolTip.showText(
+            self.mapToGlobal(self.mapFromScene(place)),
+            plain_tip("\n".join(textwrap.fill(line, TIP_COLUMNS) for line in shown)),
+            self,
+        )
 
     def messages_at(self, place: QPointF) -> list[str]:
         """The texts of the events within a few pixels of a place of the scene."""

@@ -133,6 +133,34 @@ class CommandPalette(QFrame):
         self._titles[row.data(0, Qt.ItemDataRole.UserRole)][1].trigger()
 
 
+# The keys that are no actions of the menus, by the place where they work.
+KEYS: dict[str, tuple[tuple[str, str], ...]] = {
+    "Plots": (
+        ("zoom; the value axis", "Wheel; Shift+Wheel"),
+        ("zoom into a rectangle; pan", "Drag; Shift+Drag"),
+        ("pan to both sides", "Left, Right"),
+        ("zoom in, out", "+, -"),
+        ("step through the recorded points", "Shift+Left, Shift+Right"),
+        ("the whole run", "F or double click"),
+        ("fit the value axes", "A"),
+        ("freeze the picture", "Space"),
+        ("the first NaN or Inf of the loss", "G"),
+        ("hide the cursor", "Esc"),
+    ),
+    "List of open runs": (("inspect the run", "Double click"), ("rename", "F2"), ("close", "Del")),
+    "Runs that wait": (("start earlier, later", "Alt+Up, Alt+Down"), ("remove", "Del")),
+    "Runs": (
+        ("inspect the selected runs", "Enter"),
+        ("rename", "F2"),
+        ("write a note", "Ctrl+E"),
+        ("read the folder again", "F5"),
+        ("delete the selected runs", "Del"),
+    ),
+    "Bits": (("one representable value up, down", "Page Up, Page Down"), ("toggle a bit", "Space")),
+    "Inspect": (("copy the selected facts", "Ctrl+C"),),
+}
+
+
 class KeyList(QDialog):
     """All keyboard shortcuts, made from the actions."""
 
@@ -146,8 +174,9 @@ class KeyList(QDialog):
             if not action.shortcut().isEmpty():
                 keys = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
                 table.addTopLevelItem(QTreeWidgetItem([title, keys]))
-        table.addTopLevelItem(QTreeWidgetItem(["In a table: open the selected runs", "Enter"]))
-        table.addTopLevelItem(QTreeWidgetItem(["In a table: delete the selected runs", "Del"]))
+        for place, keys_here in KEYS.items():
+            for told, key in keys_here:
+                table.addTopLevelItem(QTreeWidgetItem([f"{place}: {told}", key]))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(12, 12, 12, 12)
         layout.addWidget(table)

@@ -59,6 +59,7 @@ class Navigation(QFrame):
         button.setToolTip(plain_tip(f"{spec.title} (Ctrl+{key}): {spec.hint}"))
         button.setProperty("kind", "navigation")
         button.setCheckable(True)
+        button.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         button.setIconSize(QSize(20, 20))
         button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         button.toggled.connect(lambda checked: self._on_toggled(spec.id, checked))
@@ -67,12 +68,15 @@ class Navigation(QFrame):
 
     def _on_toggled(self, panel: str, checked: bool) -> None:
         self._recolour()
+        focus = Qt.FocusPolicy.StrongFocus if checked else Qt.FocusPolicy.ClickFocus
+        self.buttons[panel].setFocusPolicy(focus)  # Tab enters the column at the chosen panel
         if checked:
             self.chosen.emit(panel)
 
     def choose(self, panel: str) -> None:
         self.buttons[panel].setChecked(True)
-        self.buttons[panel].setFocus()
+        if any(button.hasFocus() for button in self.buttons.values()):
+            self.buttons[panel].setFocus()  # the frame of the focus goes where the selection is
 
     @property
     def narrow(self) -> bool:

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from precgui.gui.shell.navigation import PanelSpec
+from precgui.gui.widgets.loading import loading_label
 from precgui.gui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PanelHost(QStackedWidget):
-    """Shows one panel. Until `attach` hands it the state, every page is blank."""
+    """Shows one panel. Until `attach` hands it the state, every page says that it loads."""
 
     loaded = Signal(str)
 
@@ -29,7 +30,7 @@ class PanelHost(QStackedWidget):
         self.panels: dict[str, QWidget] = {}
         self._pages: dict[str, QWidget] = {}
         for spec in specs:
-            self._pages[spec.id] = QWidget(self)
+            self._pages[spec.id] = loading_label(spec.title, self)
             self.addWidget(self._pages[spec.id])
 
     @property
@@ -43,6 +44,9 @@ class PanelHost(QStackedWidget):
 
     def show_panel(self, name: str) -> None:
         self._wanted = name
+        self.setCurrentWidget(self._pages[name])
+        if name not in self.panels:
+            self._pages[name].repaint()  # the word that it loads, before what takes a while
         self.load(name)
         self.setCurrentWidget(self._pages[name])
 

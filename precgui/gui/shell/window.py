@@ -16,6 +16,7 @@ from precgui.gui.shell.banners import Banners
 from precgui.gui.shell.closing import Closing
 from precgui.gui.shell.command_palette import CommandPalette, KeyList
 from precgui.gui.shell.file_menu import Files, dropped
+from precgui.gui.shell.help_dialog import HelpDialog
 from precgui.gui.shell.navigation import Navigation, PanelSpec
 from precgui.gui.shell.panel_host import PanelHost
 from precgui.gui.shell.status_bar import StatusLine
@@ -238,6 +239,9 @@ class Window(QMainWindow):
         palette.show()
         palette.raise_()
         palette.search.setFocus()
+
+    def show_docs(self) -> None:
+        HelpDialog(self).open()
 
     def show_keys(self) -> None:
         KeyList(self.actions_, self).open()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from precgui.gui.widgets.plain_text import PlainLabel
 
@@ -15,3 +18,17 @@ def loading_label(title: str, parent: QWidget | None = None) -> QLabel:
     label.setTextFormat(Qt.TextFormat.PlainText)
     label.setAlignment(Qt.AlignmentFlag.AlignCenter)
     return label
+
+
+@contextmanager
+def loading(title: str, page: QVBoxLayout) -> Iterator[None]:
+    """While the block makes the content of `page`, the page says that it loads, at once."""
+    label = loading_label(title)
+    page.addWidget(label)
+    label.show()
+    label.repaint()
+    try:
+        yield
+    finally:
+        page.removeWidget(label)
+        label.deleteLater()

@@ -10,7 +10,7 @@ from html import escape
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import Qt as GuiQt
-from PySide6.QtWidgets import QLabel, QMessageBox, QWidget
+from PySide6.QtWidgets import QLabel, QMessageBox, QTextBrowser, QWidget
 
 
 class PlainLabel(QLabel):
@@ -29,6 +29,14 @@ class RichLabel(QLabel):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setTextFormat(Qt.TextFormat.RichText)
+
+
+class OwnDocument(QTextBrowser):
+    """A view of a document that belongs to precgui, never of a file from elsewhere; links are left to the caller."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setOpenLinks(False)
 
 
 class PlainMessageBox(QMessageBox):

@@ -14,6 +14,7 @@ from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
 from precgui.gui.session import Session
+from precgui.gui.widgets.loading import loading
 
 TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
     ("Bits", "one number in many formats, bit by bit", BitsTab),
@@ -44,10 +45,16 @@ class FormatsPanel(QWidget):
         column.setContentsMargins(12, 8, 12, 8)
         column.addWidget(self.tabs)
         self._made: dict[int, QWidget] = {}
-        self.tabs.currentChanged.connect(self.tab)
+        self.tabs.currentChanged.connect(self._on_tab)
         self.tab(0)
         if isinstance(session, Session):
             session.number_wanted.connect(self.show_number)
+
+    def _on_tab(self, index: int) -> None:
+        """Make the tab; until it is there its page says that it loads."""
+        if index not in self._made:
+            with loading(TABS[index][0], self._pages[index]):
+                self.tab(index)
 
     def tab(self, index: int) -> QWidget:
         """The content of a tab, made now if it was not."""

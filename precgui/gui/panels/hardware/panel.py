@@ -13,6 +13,7 @@ from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon
+from precgui.gui.widgets.loading import loading
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.report import document, text
 
@@ -45,13 +46,19 @@ class HardwarePanel(QWidget):
             self._pages[-1].setContentsMargins(0, 0, 0, 0)
             self.tabs.setTabToolTip(self.tabs.addTab(page, title), tip)
         self._made: dict[int, QWidget] = {}
-        self.tabs.currentChanged.connect(self.tab)
+        self.tabs.currentChanged.connect(self._on_tab)
         self.copy = QToolButton(self)
         self._add_copy_menu()
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 8, 12, 8)
         column.addWidget(self.tabs)
         self.tab(0)
+
+    def _on_tab(self, index: int) -> None:
+        """Make the tab; until it is there its page says that it loads."""
+        if index not in self._made:
+            with loading(TABS[index][0], self._pages[index]):
+                self.tab(index)
 
     def tab(self, index: int) -> QWidget:
         """The content of a tab, made now if it was not."""

@@ -34,6 +34,7 @@ class ChoiceCard(QFrame):
         self.text = text
         self.button = QRadioButton(name, self)
         self.button.setAccessibleDescription(text)
+        self.button.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self.button.toggled.connect(self._on_toggled)
         self.head = QHBoxLayout(self)
         self.head.setContentsMargins(12, 6, 14, 6)
@@ -52,6 +53,8 @@ class ChoiceCard(QFrame):
         self.button.setAccessibleDescription(f"{self.text} {sentence}".strip())
 
     def _on_toggled(self, checked: bool) -> None:
+        focus = Qt.FocusPolicy.StrongFocus if checked else Qt.FocusPolicy.ClickFocus
+        self.button.setFocusPolicy(focus)  # Tab enters the precisions at the chosen one
         self.setProperty("chosen", checked)
         self.style().polish(self)
 
