@@ -6,7 +6,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.writer import RunWriter
+from precgui.runs.payoff.profile_file import profile_path, write_profile
 
 if TYPE_CHECKING:
     from precgui.child import StopToken
@@ -165,6 +166,23 @@ def serve(emit: Emit, control: StopToken, *, config: Mapping[str, Any], path: st
     control.on_stop(job.stop)
     control.on_stuck(job.abandon)
     job.run()
+
+
+def serve_profile(emit: Callable[[Any], None], control: StopToken, *, config: Mapping[str, Any], path: str) -> None:
+    """Task of a child process: profiles a config and keeps the result beside the run file at `path`.
+
+    Emits `{"kind": "progress", "text"}` as it goes, then `{"kind": "kept"}` or `{"kind": "fault", "message"}`.
+    """
+    from precgui.engine.errors import EngineError
+    from precgui.engine.profile.document import profile_config
+
+    try:
+        document = profile_config(build(config), lambda text: emit({"kind": "progress", "text": text}), control.stopped)
+        write_profile(profile_path(Path(path)), document)
+    except (EngineError, MemoryError, RunFileError) as error:
+        emit({"kind": "fault", "message": str(error)})
+    else:
+        emit({"kind": "kept"})
 
 
 def _placed(config: RunConfig, path: Path) -> RunConfig:

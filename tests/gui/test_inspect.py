@@ -114,19 +114,19 @@ def test_that_a_tab_without_anything_to_show_is_greyed_and_says_why(
     qtbot: QtBot, session: Session, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_bf16 = TabSpec(
-        "time", "Time", "inspect.overview:OverviewTab", "where the time goes",
+        "another", "Another", "inspect.overview:OverviewTab", "where the time goes",
         lambda run: run.config.precision == "bf16-amp",
         "Only for BF16.",
     )  # fmt: skip
     monkeypatch.setattr(panel_module, "TABS", (*TABS, only_bf16))
-    made = InspectPanel(session)
+    made, place = InspectPanel(session), len(TABS)
     qtbot.addWidget(made)
     session.inspect(two[0])
-    assert not made.tabs.isTabEnabled(2)
-    assert made.tabs.tabToolTip(2) == "Only for BF16."
+    assert not made.tabs.isTabEnabled(place)
+    assert made.tabs.tabToolTip(place) == "Only for BF16."
     session.inspect(two[1])
-    assert made.tabs.isTabEnabled(2)
-    assert made.tabs.tabToolTip(2) == "Where the time goes"
+    assert made.tabs.isTabEnabled(place)
+    assert made.tabs.tabToolTip(place) == "Where the time goes"
 
 
 def test_that_a_note_is_kept_beside_the_file(panel: InspectPanel, session: Session, two: tuple[str, str]) -> None:

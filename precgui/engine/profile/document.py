@@ -235,15 +235,3 @@ def _memory(config: RunConfig, say: Say) -> dict[str, Any]:
             return found
         found |= {"fp32": fp32.to_json(), "difference": difference_sentence(fp32, predicted, config.precision)}
     return found
-
-
-def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any]) -> None:
-    """Task of a child process: emits what it does, then the document, or the sentence of what is wrong."""
-    try:
-        found = profile_config(
-            RunConfig.model_validate(config), lambda text: emit({"kind": "progress", "text": text}), control.stopped
-        )
-    except (EngineError, MemoryError) as error:
-        emit({"kind": "fault", "message": str(error)})
-    else:
-        emit({"kind": "profile", "profile": found})

@@ -1,0 +1,1 @@
+"""Time and Memory of one run: tabs of Inspect on the profile that is kept beside it."""

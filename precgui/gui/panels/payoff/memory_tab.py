@@ -1,0 +1,182 @@
+"""Memory: the peak of a step by part, in FP32, as foretold and as measured; its owners, and the line over a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
+
+from precgui.gui.panels.payoff.bars import BarRow, Bars, Segment, part_colour
+from precgui.gui.panels.payoff.profile_bar import ProfileBar
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, Ledger, mib
+
+_LEDGERS = {"fp32": "FP32, foretold", "predicted": "Foretold", "measured": "Measured"}
+_COLUMNS = ("Part", "Module", "Memory", "Share", "Blocks", "Largest", "Made by")
+
+
+class MemoryTab(QWidget):
+    """Shows the ledgers of the kept profile of the run, if it has one."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.bar = ProfileBar(session, self)
+        self.sentence = PlainLabel(self)
+        self.sentence.setWordWrap(True)
+        self.chart = Bars(parent=self)
+        self.chart.setAccessibleName("Peak of a step by part")
+        self.table = QTreeWidget(self)
+        self.owners = QTreeWidget(self)
+        self.timeline = MemoryLine(self)
+        self._content = QSplitter(Qt.Orientation.Vertical, self)
+        self._lay_out()
+        self.bar.changed.connect(self._show)
+
+    def _lay_out(self) -> None:
+        upper = QWidget(self)
+        column = QVBoxLayout(upper)
+        column.setContentsMargins(0, 0, 0, 0)
+        for part in (self.sentence, self.chart, self.table):
+            column.addWidget(part)
+        column.addStretch(1)
+        for tree, name in ((self.table, "Parts of the peak"), (self.owners, "Owners of the peak, the largest first")):
+            tree.setRootIsDecorated(False)
+            tree.setUniformRowHeights(True)
+            tree.setAccessibleName(name)
+            tree.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.owners.setHeaderLabels(list(_COLUMNS))
+        lower = QSplitter(Qt.Orientation.Horizontal, self)
+        lower.addWidget(self.owners)
+        lower.addWidget(self.timeline)
+        self._content.addWidget(upper)
+        self._content.addWidget(lower)
+        self._content.setStretchFactor(1, 1)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(self.bar)
+        outer.addWidget(self._content, 1)
+
+    def show_run(self, key: str | None) -> None:
+        self.bar.show_run(key)
+
+    def _show(self) -> None:
+        ledgers = ledgers_of(self.bar.document)
+        self._content.setVisible(bool(ledgers))
+        if not ledgers or self.bar.document is None:
+            return
+        memory = self.bar.document["memory"]
+        self.sentence.setText(_sentence(memory, ledgers))
+        self.chart.set_rows([_bar(_LEDGERS[name], ledger) for name, ledger in ledgers.items()])
+        self._show_parts(ledgers)
+        shown = ledgers.get("measured") or next(iter(ledgers.values()))
+        self._show_owners(shown)
+        self.timeline.show_ledger(ledgers.get("predicted", shown) if not shown.timeline else shown)
+
+    def _show_parts(self, ledgers: Mapping[str, Ledger]) -> None:
+        self.table.clear()
+        self.table.setHeaderLabels(["Part of the peak", *(_LEDGERS[name] for name in ledgers)])
+        for number, (part, title) in enumerate(PARTS.items()):
+            sizes = [ledger.parts.get(part, 0) for ledger in ledgers.values()]
+            if not any(sizes):
+                continue
+            item = QTreeWidgetItem([title, *(mib(size) for size in sizes)])
+            item.setData(0, Qt.ItemDataRole.DecorationRole, part_colour(number))
+            self.table.addTopLevelItem(item)
+        self.table.addTopLevelItem(QTreeWidgetItem(["Peak", *(mib(ledger.total_bytes) for ledger in ledgers.values())]))
+        rows = self.table.topLevelItemCount() + 1
+        self.table.setFixedHeight(rows * (self.table.sizeHintForRow(0) or 20) + 16)
+
+    def _show_owners(self, ledger: Ledger) -> None:
+        self.owners.clear()
+        for owner in ledger.owners:
+            shape = " x ".join(str(size) for size in owner.shape)
+            texts = [
+                PARTS.get(owner.part, owner.part), owner.module or "(outside of modules)", mib(owner.size_bytes),
+                f"{owner.size_bytes / max(ledger.total_bytes, 1):.1%}", str(owner.tensors),
+                f"{shape} {owner.dtype}".strip(), owner.operation,
+            ]  # fmt: skip
+            self.owners.addTopLevelItem(QTreeWidgetItem(texts))
+
+
+class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
+    """Bytes alive after each allocation of a step, and where its phases begin."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._curve = pg.PlotCurveItem()
+        self._marks: list[Any] = []
+        self._ledger: Ledger | None = None
+        self.addItem(self._curve)
+        self.setMenuEnabled(False)
+        self.setMouseEnabled(x=False, y=False)
+        self.hideButtons()
+        self.getAxis("bottom").setLabel("blocks taken and given back in a step")
+        self.getAxis("left").setLabel("memory", units="B")
+        self.setAccessibleName("Memory over a step")
+        themes().changed.connect(self._draw)
+
+    def show_ledger(self, ledger: Ledger) -> None:
+        """Draw the line of a ledger; where it has none, nothing."""
+        self._ledger = ledger
+        self._draw()
+
+    def _draw(self) -> None:
+        theme, ledger = themes().theme, self._ledger
+        self.setBackground(theme.base)
+        for name in ("bottom", "left"):
+            self.getAxis(name).setPen(theme.muted)
+            self.getAxis(name).setTextPen(theme.muted)
+        for mark in self._marks:
+            self.removeItem(mark)
+        self._marks = []
+        points = np.array(ledger.timeline if ledger is not None else (), float).reshape(-1, 2)
+        self._curve.setData(points[:, 0], points[:, 1])
+        self._curve.setPen(pg.mkPen(theme.accent, width=1))
+        phases = ledger.phases if ledger is not None and len(points) else ()
+        for number, (name, place) in enumerate(phases):
+            if name != "end":
+                height = 0.25 - 0.1 * (number % 2)
+                options = {"position": height, "color": theme.muted, "anchors": [(0, 0), (0, 0)]}
+                line = pg.InfiniteLine(place, pen=pg.mkPen(theme.line), label=name, labelOpts=options)
+                self.addItem(line)
+                self._marks.append(line)
+        if len(points):
+            self.setXRange(0, float(points[-1, 0]), padding=0.01)
+            self.setYRange(0, float(points[:, 1].max()) * 1.05, padding=0)
+
+
+def ledgers_of(document: Mapping[str, Any] | None) -> dict[str, Ledger]:
+    """The ledgers of a profile that can be read, in the order in which they are shown."""
+    found: dict[str, Ledger] = {}
+    for name in _LEDGERS if document is not None else ():
+        try:
+            found[name] = Ledger.from_json(document["memory"][name])  # type: ignore[index]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+    return found
+
+
+def _sentence(memory: Mapping[str, Any], ledgers: Mapping[str, Ledger]) -> str:
+    told = [str(memory["difference"])] if memory.get("difference") else []
+    if {"predicted", "measured"} <= ledgers.keys():
+        total, found = ledgers["measured"].total_bytes, ledgers["predicted"].total_bytes
+        miss = (total - found) / max(total, 1)
+        judged = ", more than a tenth: see the parts" if abs(miss) > RESIDUAL_LIMIT else ""
+        told.append(f"Foretold from shapes {mib(found)}, measured {mib(total)}: {miss:+.1%}{judged}.")
+    return "\n".join(told)
+
+
+def _bar(name: str, ledger: Ledger) -> BarRow:
+    start, segments = 0, []
+    for number, part in enumerate(PARTS):
+        size = ledger.parts.get(part, 0)
+        if size:
+            segments.append(Segment(start, start + size, number))
+        start += size
+    return BarRow(name, tuple(segments), mib(ledger.total_bytes))

@@ -1,0 +1,172 @@
+"""Time: the account from the ratio of peaks to the observed speed-up, the causes with their fixes, and operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QHeaderView,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.config import ConfigError, change
+from precgui.gui.open_runs import Problem
+from precgui.gui.panels.payoff.bars import BarRow, Bars, Segment
+from precgui.gui.panels.payoff.profile_bar import ProfileBar
+from precgui.gui.session import Session
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.runs.payoff.waterfall import Factor, Waterfall, verdict, waterfall
+
+_UPPER, _LOWER = 460, 240  # pixels at the start
+_COLUMNS = ("Operation", "Module", "Phase", "Kind", "Executed in", "Calls", "ms a step", "Share", "GFLOP/s")
+
+
+class TimeTab(QWidget):
+    """Shows the kept profile of the run, if it has one."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._key: str | None = None
+        self.bar = ProfileBar(session, self)
+        self.verdict = PlainLabel(self)
+        self.verdict.setWordWrap(True)
+        self.verdict.setProperty("kind", "heading")
+        self.chart = Bars(logarithmic=True, parent=self)
+        self.chart.setAccessibleName("From the ratio of peaks to the observed speed-up")
+        self.causes = QWidget(self)
+        self.notes = PlainLabel(self)
+        self.notes.setWordWrap(True)
+        self.notes.setProperty("kind", "muted")
+        self.operations = QTreeWidget(self)
+        self._content = QSplitter(Qt.Orientation.Vertical, self)
+        self._lay_out()
+        self.bar.changed.connect(self._show)
+
+    def _lay_out(self) -> None:
+        upper = QWidget(self)
+        column = QVBoxLayout(upper)
+        column.setContentsMargins(0, 0, 8, 0)
+        for part in (self.verdict, self.chart, self.causes, self.notes):
+            column.addWidget(part)
+        column.addStretch(1)
+        self._cause_list = QVBoxLayout(self.causes)
+        self._cause_list.setContentsMargins(0, 0, 0, 0)
+        self.operations.setHeaderLabels(list(_COLUMNS))
+        self.operations.setRootIsDecorated(False)
+        self.operations.setUniformRowHeights(True)
+        self.operations.setAccessibleName("Operations of a step, the longest first")
+        self.operations.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        area = QScrollArea(self)
+        area.setWidgetResizable(True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setWidget(upper)
+        self._content.addWidget(area)
+        self._content.addWidget(self.operations)
+        self._content.setSizes([_UPPER, _LOWER])
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(self.bar)
+        outer.addWidget(self._content, 1)
+
+    def show_run(self, key: str | None) -> None:
+        self._key = key
+        self.bar.show_run(key)
+
+    def _show(self) -> None:
+        document = self.bar.document
+        self._content.setVisible(document is not None)
+        if document is None:
+            return
+        account = waterfall(document)
+        self.verdict.setText(verdict(account, document["precision"]))
+        self.chart.set_rows([_bar(account, place) for place in range(len(account.factors))])
+        self._show_causes(account)
+        self.notes.setText(_closing(account, document))
+        self._show_operations(document)
+
+    def _show_causes(self, account: Waterfall) -> None:
+        while (item := self._cause_list.takeAt(0)) is not None:
+            if (old := item.widget()) is not None:
+                old.deleteLater()
+        for factor in account.causes()[:4]:
+            label = PlainLabel(_cause(factor))
+            label.setWordWrap(True)
+            row = QHBoxLayout()
+            row.addWidget(label, 1)
+            line = QWidget(self.causes)
+            line.setLayout(row)
+            row.setContentsMargins(0, 0, 0, 0)
+            self._cause_list.addWidget(line)
+            if factor.settings and factor.fix:
+                told = ", ".join(f"{path} = {value}" for path, value in factor.settings.items())
+                button = QPushButton(f"Try {told}", line)
+                button.setToolTip("Put the settings of this run with this change into Run")
+                button.clicked.connect(lambda _=False, f=factor: self.try_fix(f))
+                row.addWidget(button, 0, Qt.AlignmentFlag.AlignTop)
+
+    def try_fix(self, factor: Factor) -> None:
+        """Put the config of the run with the change of that factor into Run."""
+        opened = self._session.runs.get(self._key or "")
+        if opened is None:
+            return
+        try:
+            changed = change(opened.run.config, [f"{path}={value}" for path, value in factor.settings.items()])
+        except ConfigError as error:
+            self._session.notice.emit(Problem(str(error)))
+        else:
+            self._session.set_up(changed, opened.name)
+
+    def _show_operations(self, document: dict[str, Any]) -> None:
+        self.operations.clear()
+        total_s = sum(float(row["seconds"]) for row in document["operations"]) or 1.0
+        for row in document["operations"]:
+            seconds, flops = float(row["seconds"]), float(row["flops"])
+            rate = f"{flops / seconds * 1e-9:.3g}" if flops and seconds else ""
+            texts = [
+                row["operation"], row["module"], row["phase"], row["kind"], row["executed"], f"{row['calls']:.3g}",
+                f"{seconds * 1e3:.3g}", f"{seconds / total_s:.1%}", rate,
+            ]  # fmt: skip
+            item = QTreeWidgetItem([str(text) for text in texts])
+            item.setToolTip(0, plain_tip(_shapes(row)))
+            for column in range(5, len(texts)):
+                item.setTextAlignment(column, Qt.AlignmentFlag.AlignRight)
+            self.operations.addTopLevelItem(item)
+
+
+def _bar(account: Waterfall, place: int) -> BarRow:
+    """From the speed-up before a factor to that after it; the last row is what was observed."""
+    factor = account.factors[place]
+    before = account.factors[place - 1].after if place else 1.0
+    colour = "ok" if factor.value >= 1 else "error" if factor.cost > 0 or factor.key == "unexplained" else "warning"
+    segment = Segment(before, factor.after, colour)
+    return BarRow(factor.title, (segment,), f"× {factor.value:.2f}  →  {factor.after:.2f}", strong=place == 0)
+
+
+def _cause(factor: Factor) -> str:
+    cost = f" ({factor.cost:.0%} of the step)" if factor.cost else ""
+    return f"{factor.title}{cost}. {factor.detail} {factor.fix}".strip()
+
+
+def _closing(account: Waterfall, document: dict[str, Any]) -> str:
+    word = "closes" if account.closes else "does not close: profile again on a quiet machine"
+    lines = [
+        f"Observed {account.observed:.2f}, the factors give {account.modelled:.2f}: {account.unexplained:+.1%} is "
+        f"unexplained, so the account {word}. The middle half of the rounds lies within {account.spread:.0%}. "
+        f"Times are {document.get('clock', 'wall time')}.",
+        *(f"{note[:1].upper()}{note[1:]}." for note in document["notes"]),
+    ]
+    return "\n".join(lines)
+
+
+def _shapes(row: dict[str, Any]) -> str:
+    return ", ".join(" x ".join(str(size) for size in shape) for shape in row["shapes"])

@@ -1,0 +1,163 @@
+"""Time and Memory: what the tabs of Inspect tell of the profile that is kept beside a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtWidgets import QLabel, QPushButton
+from pytestqt.qtbot import QtBot
+
+from precgui.config import RunConfig
+from precgui.gui.panels.inspect.panel import InspectPanel
+from precgui.gui.panels.payoff import profile_bar
+from precgui.gui.panels.payoff.memory_tab import MemoryTab
+from precgui.gui.panels.payoff.time_tab import TimeTab
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.runs.payoff.profile_file import profile_path, write_profile
+from tests.cli.test_profile_cli import document
+from tests.gui.conftest import write_run
+
+
+@pytest.fixture
+def session(qtbot: QtBot) -> Session:
+    return Session()
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, session: Session) -> InspectPanel:
+    made = InspectPanel(session)
+    qtbot.addWidget(made)
+    made.resize(1100, 700)
+    made.show()
+    qtbot.waitExposed(made)
+    return made
+
+
+@pytest.fixture
+def run(session: Session, tmp_path: Path) -> Path:
+    path = write_run(tmp_path / "kept.h5", "kept", "bf16-amp")
+    write_profile(profile_path(path), _document())
+    session.open_file(path)
+    return path
+
+
+def _document() -> dict[str, Any]:
+    plain = document() | {"created": "2026-11-22T10:00:00+00:00"}
+    measured = plain["memory"]["measured"]
+    measured |= {
+        "owners": [{"part": "activations", "module": "<b>head</b>", "size_bytes": 1 << 20, "tensors": 2,
+                    "dtype": "float32", "shape": [4, 8], "operation": "mm"}],
+        "timeline": [[0, 5], [3, 9], [7, 2]], "phases": [["forward", 0], ["backward", 4], ["end", 7]],
+    }  # fmt: skip
+    return plain
+
+
+def time_tab(panel: InspectPanel) -> TimeTab:
+    tab = panel.tab("time")
+    assert isinstance(tab, TimeTab)
+    tab.show_run(panel.key)
+    return tab
+
+
+def memory_tab(panel: InspectPanel) -> MemoryTab:
+    tab = panel.tab("memory")
+    assert isinstance(tab, MemoryTab)
+    tab.show_run(panel.key)
+    return tab
+
+
+def test_that_the_account_and_its_first_cause_are_shown(panel: InspectPanel, run: Path) -> None:
+    tab = time_tab(panel)
+    assert "most is lost to: waiting for data" in tab.verdict.text()
+    assert "Waiting for data" in tab.chart.accessibleDescription()
+    assert tab.operations.topLevelItemCount() == 1
+    assert tab.operations.topLevelItem(0).text(8) == "2"  # 10^9 operations in 0.5 s
+    told = [label.text() for label in tab.causes.findChildren(QLabel)]
+    assert told[0].startswith("Waiting for data (93% of the step)")
+    assert "Unexplained" not in told[0]
+
+
+def test_that_a_fix_goes_into_run(panel: InspectPanel, session: Session, run: Path, qtbot: QtBot) -> None:
+    tab = time_tab(panel)
+    button = tab.causes.findChildren(QPushButton)[0]
+    assert button.text() == "Try data.workers = 2"
+    with qtbot.waitSignal(session.settings_wanted) as caught:
+        button.click()
+    changed: RunConfig = caught.args[0]
+    assert (changed.data.workers, changed.precision) == (2, "bf16-amp")
+
+
+def test_that_the_ledgers_are_shown_side_by_side(panel: InspectPanel, run: Path) -> None:
+    tab = memory_tab(panel)
+    assert tab.chart.accessibleDescription() == "FP32, foretold 4 MiB; Foretold 2 MiB; Measured 3 MiB"
+    assert "+33.3%, more than a tenth" in tab.sentence.text()
+    assert [tab.table.topLevelItem(row).text(3) for row in range(tab.table.topLevelItemCount())] == ["3 MiB", "3 MiB"]
+    assert tab.owners.topLevelItem(0).text(1) == "<b>head</b>"
+    assert tab.timeline.getAxis("left").range == pytest.approx([0, 9 * 1.05])
+
+
+def test_that_a_run_without_a_profile_offers_to_make_one(panel: InspectPanel, session: Session, tmp_path: Path) -> None:
+    session.open_file(write_run(tmp_path / "bare.h5", "bare"))
+    tab = time_tab(panel)
+    assert tab.bar.text.text() == profile_bar.NONE_YET
+    assert tab.bar.button.isEnabled()
+    assert tab.verdict.isHidden() or not tab.verdict.isVisible()
+
+
+def test_that_a_damaged_profile_is_as_none(panel: InspectPanel, session: Session, run: Path) -> None:
+    profile_path(run).write_text('{"schema": 1, "fp32": []}', encoding="utf-8")
+    tab = time_tab(panel)
+    assert tab.bar.document is None
+    profile_path(run).write_text("{}", encoding="utf-8")
+    assert memory_tab(panel).bar.document is None
+
+
+def test_that_ledgers_that_cannot_be_read_are_left_out(panel: InspectPanel, run: Path) -> None:
+    plain = _document()
+    plain["memory"] = {"measured": {"parts": []}, "fp32": 3}
+    write_profile(profile_path(run), plain)
+    tab = memory_tab(panel)
+    assert tab.bar.document is not None
+    assert tab.chart.accessibleDescription() == ""
+
+
+def test_that_what_the_child_says_is_shown(
+    panel: InspectPanel, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    class Task(profile_bar.EngineTask):
+        def __init__(self, task: str, arguments: dict[str, Any]) -> None:
+            super().__init__(task, arguments)
+            asked.append((task, arguments))
+
+        def start(self) -> None:
+            self.said.emit({"kind": "progress", "text": "round 1"})
+
+    monkeypatch.setattr(profile_bar, "EngineTask", Task)
+    path = write_run(tmp_path / "bare.h5", "bare")
+    session.open_file(path)
+    tab = time_tab(panel)
+    tab.bar.button.click()
+    assert asked[0][0] == "precgui.job:serve_profile"
+    assert asked[0][1]["path"] == str(path)
+    assert tab.bar.button.text() == "Stop"
+    write_profile(profile_path(path), _document())
+    tab.bar._end("")
+    assert tab.bar.button.text() == "Profile again"
+    assert "most is lost" in tab.verdict.text()
+
+
+def test_that_both_tabs_are_drawn_in_both_themes(panel: InspectPanel, run: Path, qtbot: QtBot) -> None:
+    time, memory = time_tab(panel), memory_tab(panel)
+    pictures = []
+    for mode in ("light", "dark"):
+        themes().set_mode(mode)  # type: ignore[arg-type]
+        for tab in (time, memory):
+            tab.resize(900, 600)
+            pictures.append(tab.chart.grab().toImage())
+    assert pictures[0] != pictures[2]
+    assert pictures[1] != pictures[3]
