@@ -79,8 +79,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from precgui.runs.file.json_text import dump
 
-        grouped = groups_of(args.runs, comparison.baseline, args.targets, tags).document()
-        print(dump({**grouped, **asdict(comparison)}))
+        grouped = groups_of(args.runs, comparison.baseline, args.targets, tags)
+        document = {**grouped.document(), **asdict(comparison)}
+        verdicts = grouped.verdicts_of_runs(comparison.baseline)
+        document["runs"] = [{**row, "verdicts": verdicts[row["run"]]} for row in document["runs"]]
+        print(dump(document))
     elif args.csv:
         _write_csv(comparison, args.csv)
     else:

@@ -47,6 +47,17 @@ class JudgedRuns:
     runs: Sequence[RunFigures]
     command: str
     title: str
+    targets: Targets
+
+    def verdicts_of_runs(self, baseline: str) -> dict[str, dict[str, str]]:
+        """Of each run the words on each target, as a single pair with the baseline; none for the baseline itself."""
+        from precgui.runs.study.groups import pair_verdicts
+
+        base = next(run for run in self.runs if run.name == baseline)
+        return {
+            run.name: {} if run is base else {t: v.verdict for t, v in pair_verdicts(run, base, self.targets).items()}
+            for run in self.runs
+        }
 
     def content(self) -> ReportContent:
         from precgui.runs.report.content import report_content
@@ -82,14 +93,16 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
     from precgui.sweeps.study import SweepReader
 
     try:
-        folder = SweepFolder(path)
+        folder, wanted = SweepFolder(path), _targets(targets)
         reader = SweepReader(folder)
-        study = reader.study(baseline=baseline, targets=_targets(targets))
+        study = reader.study(baseline=baseline, targets=wanted)
         runs = reader.figures(lambda note: say(f"precgui: {note}", file=sys.stderr))
     except SweepError as error:
         raise UserError(str(error)) from None
     spec = folder.spec
-    return JudgedRuns(study, runs, _sweep_command(spec, len(folder.plan.seeds)), spec.title or path.resolve().name)
+    return JudgedRuns(
+        study, runs, _sweep_command(spec, len(folder.plan.seeds)), spec.title or path.resolve().name, wanted
+    )
 
 
 def _sweep_command(spec: SweepSpec, seeds: int) -> str:
@@ -126,10 +139,11 @@ def groups_of(paths: Sequence[Path], baseline: str, targets: Path | None, tags: 
             raise UserError(str(error)) from None
     named = {run.name: run.group for run in runs} | {str(run.path): run.group for run in runs}
     try:
-        study = make_study(runs, baseline=named.get(baseline, baseline), targets=_targets(targets))
+        wanted = _targets(targets)
+        study = make_study(runs, baseline=named.get(baseline, baseline), targets=wanted)
     except ValueError as error:
         raise UserError(str(error)) from None
-    return JudgedRuns(study, runs, f"precgui compare {' '.join(path.name for path in paths)}", "Comparison")
+    return JudgedRuns(study, runs, f"precgui compare {' '.join(path.name for path in paths)}", "Comparison", wanted)
 
 
 def _targets(path: Path | None) -> Targets:

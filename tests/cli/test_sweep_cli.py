@@ -7,7 +7,7 @@ import pytest
 
 from precgui.cli.main import main
 from precgui.sweeps.folder import SweepFolder
-from tests.sweeps.made import small_sweep, write_member
+from tests.sweeps.sample_sweep import small_sweep, write_member
 
 _NEW = ("regression-precise", "--precisions", "fp32,bf16-amp", "--set", "train.max_steps=5")
 
@@ -115,5 +115,10 @@ def test_that_run_files_are_grouped_by_their_settings(sweep: Path, capsys: pytes
     assert [(group["group"], group["n"]) for group in document["groups"]] == [("fp32", 5), ("bf16-amp", 5)]  # type: ignore[attr-defined]
     assert document["twin"]["n"] == 3  # type: ignore[index]
     assert len(document["runs"]) == 13  # type: ignore[arg-type]
+    verdicts = {run["run"]: run["verdicts"] for run in document["runs"]}  # type: ignore[attr-defined]
+    base = document["baseline"]
+    assert verdicts[base] == {}
+    assert verdicts["s01-bf16-amp"]["accuracy_lost"] == "not measurable"  # one pair
+    assert verdicts["s01-bf16-amp"]["failures"] == "met"
     assert main(["compare", str(sweep), files[0]]) == 2
     assert "compare it alone" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from precgui.sweeps.folder import SweepFolder, create_sweep
 from precgui.sweeps.lock import FileLock
 from precgui.sweeps.report import sweep_document
 from precgui.sweeps.runner import next_member
-from tests.sweeps.made import small_spec, small_sweep, write_member
+from tests.sweeps.sample_sweep import small_spec, small_sweep, write_member
 
 
 def _status(folder: SweepFolder) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.plan import SweepPlan, extended, make_plan, member_config, parse_plan, plan_json
-from tests.sweeps.made import small_spec
+from tests.sweeps.sample_sweep import small_spec
 
 SPEC = small_spec(seeds=5, precisions=("fp32", "bf16-amp", "tf32"), timing_rounds=2)
 

@@ -15,7 +15,7 @@ from precgui.sweeps.events import SweepEvent
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import sweep_document
 from precgui.sweeps.runner import SweepBusy, run_sweep
-from tests.sweeps.made import small_sweep
+from tests.sweeps.sample_sweep import small_sweep
 
 ROOT = Path(__file__).parents[2]
 

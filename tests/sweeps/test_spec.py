@@ -7,7 +7,7 @@ import pytest
 from precgui import config
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.spec import make_spec, parse_vary, read_spec, spec_toml
-from tests.sweeps.made import small_spec
+from tests.sweeps.sample_sweep import small_spec
 
 
 def test_that_a_spec_survives_its_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from precgui import __version__
 from precgui.events import Metric
 from precgui.runs.study.answer import answer
 from precgui.runs.study.claims import ClaimResult, judge_claims
+from precgui.runs.study.comparable import difference_of_settings
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pairs import NOT_MEASURED
@@ -64,7 +65,7 @@ def report_content(study: Study, runs: Sequence[RunFigures], *, title: str, comm
         columns=tuple(group.group for group in groups),
         rows=tuple(_rows(groups, metric)),
         verdicts=tuple(_line(group, verdict, metric) for group in groups for verdict in group.verdicts.values()),
-        notes=(*study.notes, study.twin.text[:1].upper() + study.twin.text[1:] + "."),
+        notes=(*study.notes, study.twin.text[:1].upper() + study.twin.text[1:] + ".", *_setting_notes(groups, runs)),
         claims=tuple(judge_claims(study, runs)),
         facts=tuple(_facts(runs)),
         rules=_rules(study),
@@ -72,6 +73,18 @@ def report_content(study: Study, runs: Sequence[RunFigures], *, title: str, comm
         study=study,
         runs=tuple(runs),
     )
+
+
+def _setting_notes(groups: Sequence[Group], runs: Sequence[RunFigures]) -> list[str]:
+    """In which settings each group differs from its baseline, apart from the precision."""
+    first = {run.group: run for run in reversed(runs) if run.kind == "run"}
+    notes = []
+    for group in groups:
+        if group.group in first and group.baseline in first:
+            changed = difference_of_settings(first[group.group], first[group.baseline])
+            values = ", ".join(f"{key} ({own}, not {base})" for key, (own, base) in changed.items())
+            notes += [f"{group.group} differs from {group.baseline} in {values}, too."] if values else []
+    return notes
 
 
 def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
@@ -96,12 +109,35 @@ def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
         row("memory against it", lambda g: _ratio(g, "memory_bytes")),
         row("energy of a sample", lambda g: _mean(g.metrics["joules_per_sample"], 1e3, " mJ", 3)),
         row("energy against it", lambda g: _ratio(g, "joules_per_sample")),
+        *_to_loss_rows(groups),
         row("whole run", lambda g: _mean(g.metrics["time_s"], 1, " s", 1)),
     ]
     targets = dict.fromkeys(target for group in groups for target in group.verdicts)
     return found + [
         (f"{TITLES[target]}: verdict", tuple(_verdict_cell(group, target) for group in groups)) for target in targets
     ]
+
+
+def _to_loss_rows(groups: Sequence[Group]) -> list[Row]:
+    """When the runs reached the loss that each run of the baseline has reached."""
+    losses = [group.to_loss.loss for group in groups if group.to_loss is not None]
+    if not losses:
+        return []
+    title = f"until a validation loss of {losses[0]:.4g}" if len(set(losses)) == 1 else "until the baseline's loss"
+    return [(title, tuple(_to_loss(group) for group in groups))]
+
+
+def _to_loss(group: Group) -> str:
+    reached = group.to_loss
+    if reached is None:
+        return "withheld"
+    if reached.time_s is None:
+        return f"{reached.reached} of {reached.n} runs reached it"
+    if group.emulated:
+        return f"all {reached.n} runs reached it; its time is not measurable: emulated here"
+    cpu = "" if reached.cpu_s is None else f", CPU time {reached.cpu_s:.2f} s"
+    energy = "" if reached.energy_j is None else f", {reached.energy_j:.1f} J"
+    return f"{reached.time_s:.1f} s{cpu}{energy} (median of {reached.n})"
 
 
 def _mean(figure: GroupMetric, factor: float, unit: str, digits: int) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import Group, GroupMetric, Study
+from precgui.runs.study.pareto import dominated
 
 WIDTH, LEFT, RIGHT, ROW = 760, 190, 20, 26
 _PLOT_HEIGHT, _BOTTOM, _TOP = 280, 40, 14
@@ -51,12 +52,13 @@ def pareto_picture(study: Study, cost: str, cost_title: str, factor: float, unit
     points = [(g, m, c) for g, m, c in points if m.mean is not None and c.mean is not None]
     if len(points) < 2:
         return ""
-    share = 100 if study.metric.get("unit") == "%" else 1
+    worse, share = dominated(study, cost), 100 if study.metric.get("unit") == "%" else 1
     x = PictureScale(*_bounds([c for _, _, c in points], factor), LEFT - 100, WIDTH - 150)
     y = PictureScale(*_bounds([m for _, m, _ in points], share), _PLOT_HEIGHT - _BOTTOM, _TOP)
     parts = []
     for place, (group, metric, figure) in enumerate(points):
-        parts.append(_cross(place, group.group, _ends(x, figure, factor), _ends(y, metric, share)))
+        beaten = {"no": "", "perhaps": ", perhaps dominated", "surely": ", surely dominated"}[worse[group.group]]
+        parts.append(_cross(place, _short(group.group) + beaten, _ends(x, figure, factor), _ends(y, metric, share)))
     parts += [*_ticks(x, _PLOT_HEIGHT - _BOTTOM, unit), *_side_ticks(y, LEFT - 100)]
     return _svg(_PLOT_HEIGHT, f"{study.metric.get('title')} against {cost_title}", parts)
 
@@ -76,7 +78,7 @@ def _cross(place: int, group: str, x: Ends, y: Ends) -> str:
         f'<g class="c{place % COLOURS}"><line x1="{x[1]:.1f}" x2="{x[2]:.1f}" y1="{y[0]:.1f}" y2="{y[0]:.1f}"/>'
         f'<line x1="{x[0]:.1f}" x2="{x[0]:.1f}" y1="{y[1]:.1f}" y2="{y[2]:.1f}"/>'
         f'<circle cx="{x[0]:.1f}" cy="{y[0]:.1f}" r="4"/>'
-        f'<text x="{x[0] + 8:.1f}" y="{y[0] - 6:.1f}">{escape(_short(group))}</text></g>'
+        f'<text x="{x[0] + 8:.1f}" y="{y[0] - 6:.1f}">{escape(group)}</text></g>'
     )
 
 

@@ -26,6 +26,19 @@ _SETTINGS_LEFT_OUT = ("title", "seed", "precision")
 
 
 @dataclass(frozen=True)
+class ValidationCurve:
+    """The validations of a run: step, loss, seconds since the start, CPU seconds of steps until then; shape (n,)."""
+
+    step: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    time_s: NDArray[np.float64]
+    cpu_s: NDArray[np.float64]
+
+
+_NO_VALIDATION = ValidationCurve(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
+
+
+@dataclass(frozen=True)
 class RunFigures:
     """One run as a study sees it; None stands for "not measured".
 
@@ -65,6 +78,7 @@ class RunFigures:
     busy: bool
     pressure: float | None
     machine: Mapping[str, Any] = field(default_factory=dict)
+    validation: ValidationCurve = _NO_VALIDATION
     curve: tuple[NDArray[np.float64], NDArray[np.float64]] = field(default_factory=lambda: (np.empty(0), np.empty(0)))
 
     @property
@@ -100,7 +114,7 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
         time_s=summary["time_s"], skipped_steps=summary["skipped_steps"],
         emulated=arithmetic.caveat if arithmetic.arithmetic == "emulated" else "",
         busy=pressure is not None and pressure > BUSY_PRESSURE, pressure=pressure, machine=dict(run.machine),
-        curve=_curve(run),
+        curve=_curve(run), validation=_validation(run),
     )  # fmt: skip
 
 
@@ -146,6 +160,15 @@ def _curve(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     smooth = trailing_mean(loss, window_of(run))
     places = np.unique(np.linspace(0, len(loss) - 1, CURVE_POINTS).astype(int))
     return step[places], smooth[places]
+
+
+def _validation(run: Run) -> ValidationCurve:
+    step, loss = run.series("val_loss")
+    steps, cpu_s = run.series("cpu_s")
+    spent = np.concatenate(([0.0], np.cumsum(cpu_s)))
+    return ValidationCurve(
+        step, loss, run.series("val_loss", "time_s")[0], spent[np.searchsorted(steps, step, "right")]
+    )
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

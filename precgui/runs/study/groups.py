@@ -20,6 +20,7 @@ from precgui.runs.study.pairs import (
     log_ratios,
     own_values,
 )
+from precgui.runs.study.reach import LossReached, common_loss, loss_reached
 from precgui.runs.verdict.judge import Sample, Verdict, judge
 from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference
@@ -65,6 +66,7 @@ class Group:
     emulated: str
     metrics: dict[str, GroupMetric]
     verdicts: dict[str, Verdict]
+    to_loss: LossReached | None = None
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,16 @@ def make_study(
     speed, note = _speed(judged)
     verdicts = _verdicts(judged, targets, looks, speed, floor)
     metrics = _metrics(arms, {arm.name for arm in judged}, floor)
-    groups = [_group(arm, own[arm.name], metrics[arm.name], verdicts.get(arm.name, {})) for arm in arms]
+    groups = [_group(arm, own[arm.name], metrics[arm.name], verdicts.get(arm.name, {}), runs) for arm in arms]
     metric = vars(runs[0].metric)
     return Study(groups, floor, looks.seeds, metric, [note] if note else [])
+
+
+def pair_verdicts(run: RunFigures, baseline: RunFigures, targets: Targets = DEFAULT_TARGETS) -> dict[str, Verdict]:
+    """The verdicts on a single run beside a single baseline: one pair measures neither speed nor accuracy."""
+    pair = [replace(baseline, group="baseline", kind="run"), replace(run, group="run", kind="run", seed=baseline.seed)]
+    study = make_study(pair, baseline="baseline", targets=targets)
+    return next(group.verdicts for group in study.groups if group.group == "run")
 
 
 def _baseline(runs: Sequence[RunFigures], names: list[str], wanted: str) -> str:
@@ -294,7 +303,11 @@ def _compared(
     return changes
 
 
-def _group(arm: PairedArm, baseline: str, metrics: dict[str, GroupMetric], verdicts: dict[str, Verdict]) -> Group:
+def _group(
+    arm: PairedArm, baseline: str, metrics: dict[str, GroupMetric], verdicts: dict[str, Verdict],
+    all_runs: Sequence[RunFigures],
+) -> Group:  # fmt: skip
+    loss = None if arm.withheld else common_loss(all_runs, baseline)
     through = [run for run in arm.of_seeds if run.came_through]
     runs = len(arm.ended)
     return Group(
@@ -302,4 +315,5 @@ def _group(arm: PairedArm, baseline: str, metrics: dict[str, GroupMetric], verdi
         seeds=[run.seed for run in through], runs=[run.name for run in arm.runs], failed=arm.failed,
         success=success_text(arm.failed, runs) if runs else "no run has ended",
         emulated=next((run.emulated for run in arm.runs if run.emulated), ""), metrics=metrics, verdicts=verdicts,
+        to_loss=None if loss is None else loss_reached(all_runs, arm.name, loss),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from precgui.runs.report.content import ReportContent, report_content
 from precgui.runs.report.html import html_report
 from precgui.runs.report.markdown import markdown_report
 from precgui.runs.study.groups import make_study
-from tests.runs.study.made import arm
+from tests.runs.study.sample_runs import arm
 
 SEEDS = [0.90, 0.91, 0.89, 0.92, 0.90]
 EVIL = "<script>alert(1)</script>|`x`"

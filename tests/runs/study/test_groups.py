@@ -11,7 +11,7 @@ from precgui.runs.study.answer import answer
 from precgui.runs.study.groups import Study, make_study
 from precgui.runs.verdict.looks import Looks
 from precgui.runs.verdict.targets import Targets
-from tests.runs.study.made import arm, figures
+from tests.runs.study.sample_runs import arm, figures
 
 SEEDS = [0.90, 0.91, 0.89, 0.92, 0.90]
 BASE = arm("fp32", SEEDS)
