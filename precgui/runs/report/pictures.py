@@ -106,11 +106,19 @@ def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
 
 
 def _decades(y: PictureScale) -> list[str]:
-    return [
-        f'<text x="{LEFT - 106}" y="{y(d) + 4:.1f}" text-anchor="end">1e{d}</text>'
-        f'<line class="grid" x1="{LEFT - 100}" x2="{WIDTH - 150}" y1="{y(d):.1f}" y2="{y(d):.1f}"/>'
-        for d in range(math.ceil(y.low), math.floor(y.high) + 1)
-    ]
+    """Grid lines at powers of ten, or at 1, 2 and 5 times them where there are few."""
+    powers = range(math.floor(y.low), math.floor(y.high) + 1)
+    marks = [(factor * 10.0**power) for power in powers for factor in (1, 2, 5)]
+    shown = [value for value in marks if y.low <= math.log10(value) <= y.high]
+    tens = [10.0**power for power in powers if y.low <= power <= y.high]
+    return [_grid_line(y(math.log10(value)), f"{value:g}") for value in (tens if len(tens) > 2 else shown)]
+
+
+def _grid_line(y: float, text: str) -> str:
+    return (
+        f'<text x="{LEFT - 106}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+        f'<line class="grid" x1="{LEFT - 100}" x2="{WIDTH - 150}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    )
 
 
 Band = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
