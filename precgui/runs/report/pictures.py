@@ -106,12 +106,11 @@ def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
 
 
 def _decades(y: PictureScale) -> list[str]:
-    """Grid lines at powers of ten, or at 1, 2 and 5 times them where there are few."""
-    powers = range(math.floor(y.low), math.floor(y.high) + 1)
-    marks = [(factor * 10.0**power) for power in powers for factor in (1, 2, 5)]
-    shown = [value for value in marks if y.low <= math.log10(value) <= y.high]
-    tens = [10.0**power for power in powers if y.low <= power <= y.high]
-    return [_grid_line(y(math.log10(value)), f"{value:g}") for value in (tens if len(tens) > 2 else shown)]
+    """Grid lines at powers of ten, or at round numbers where there are few."""
+    tens = [10.0**power for power in range(math.ceil(y.low), math.floor(y.high) + 1)]
+    marks = tens if len(tens) > 2 else _steps(PictureScale(10**y.low, 10**y.high, 0, 1))
+    places = [value for value in marks if value > 0 and y.low <= math.log10(value) <= y.high]
+    return [_grid_line(y(math.log10(value)), f"{value:g}") for value in places]
 
 
 def _grid_line(y: float, text: str) -> str:
