@@ -69,7 +69,7 @@ class Library:
         return sorted(paths, key=lambda path: (_state(path)[1], path.name), reverse=True)
 
     def _earlier(self) -> dict[Path, tuple[Stamp, LibraryEntry]]:
-        """What is known of the files, from the index at the first look."""
+        """The known entries of the files, read from the index at first."""
         if not self._has_index:
             self._has_index = True
             self._known = read_index(self.folder) | self._known

@@ -44,7 +44,7 @@ class LibraryEntry:
 
 
 def read_index(folder: Path) -> dict[Path, tuple[Stamp, LibraryEntry]]:
-    """What the index says of each file, with the stamp that the file had; what is damaged in it is left out."""
+    """The entry of each file in the index, with the stamp that the file had; damaged entries are left out."""
     try:
         document = json.loads(read_text(folder / INDEX, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):

@@ -79,7 +79,7 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> tuple[str, tupl
 
 
 def _usable(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What the script needs of the environment, without values of types that a run file of precgui does not have."""
+    """The part of the environment that the script needs, without values of types that no run file of ours has."""
     threads, data = environment.get("threads"), environment.get("data")
     lists = {name: environment.get(name) for name in ("notes", "kept_in_fp32")}
     return {
