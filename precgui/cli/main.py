@@ -33,6 +33,7 @@ COMMANDS = {
     "evaluate": "precgui.cli.evaluate",
     "diagnose": "precgui.cli.diagnose",
     "check": "precgui.cli.check",
+    "replay": "precgui.cli.replay",
 }
 
 

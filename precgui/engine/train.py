@@ -45,6 +45,26 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
             raise
 
 
+Look = Callable[[Callable[[], Tensor], list[nn.Parameter]], None]
+
+
+def train_up_to(config: RunConfig, step: int, stopped: Callable[[], bool], look: Look) -> list[float]:
+    """Train to the step before `step`, then call `look(forward_and_backward, parameters)` in its place.
+
+    Nothing is recorded. Returns the losses of the steps before. Raises EngineError where the run has fewer steps or
+    the config cannot be trained, Stopped when `stopped()` became true before.
+    """
+    losses: list[float] = []
+    quiet = config.model_copy(update={"record": config.record.model_copy(update={"tensors": False})})
+    with backend_flags.restored():
+        journal = Journal(lambda event: losses.append(event.loss) if isinstance(event, StepDone) else None)
+        training = _UpTo(quiet, journal, stopped, step, look)
+        training.run()
+    if not training.reached:
+        raise Stopped
+    return losses
+
+
 class _Training:
     """The loop and its state."""
 
@@ -206,6 +226,28 @@ class _Training:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         return lr
+
+
+class _UpTo(_Training):
+    """Training that ends with one step that somebody else makes."""
+
+    def __init__(self, config: RunConfig, journal: Journal, stopped: Callable[[], bool], last: int, look: Look) -> None:
+        self.reached = False
+        super().__init__(config, journal, lambda: self.reached or stopped())
+        self._last, self._look = last, look
+        if not 1 <= last <= self.total_steps:
+            raise EngineError(f"the run has no step {last}; its steps are 1 to {self.total_steps}")
+
+    def _step(self, batches: list[Batch], data_s: float) -> None:
+        if self.step < self._last:
+            super()._step(batches, data_s)
+            return
+        self._set_lr()
+        self.optimizer.zero_grad(set_to_none=True)
+        samples = sum(len(targets) for _, targets in batches)
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self._look(lambda: self._accumulate(batches, samples), parameters)
+        self.reached = True
 
 
 def single_norms(gradients: list[Tensor]) -> Sequence[Tensor]:

@@ -20,9 +20,10 @@ NO_LINE = SourceLine("", 0)
 EMULATED_PRODUCT = "emulated product"
 _TORCH = str(Path(torch.__file__).parent)
 _ENGINE = Path(__file__).parent.parent
-# Frames that no user wrote; the models and tasks that come with precgui count as the user's.
+# No user wrote the frames of torch and of this package; models and tasks that come with precgui count as the user's.
 _EMULATION = str(_ENGINE / "emulation")
-_PASSED_OVER = (_TORCH, *(str(_ENGINE / name) for name in ("shadow", "emulation", "precisions", "qat", "quantize")))
+_CALLER = str(Path(__file__).with_name("record.py"))  # calls the step
+_USERS = (str(_ENGINE / "models"), str(_ENGINE / "tasks"))
 
 
 class CauseMode(TorchFunctionMode):
@@ -124,9 +125,10 @@ def _line() -> tuple[SourceLine, bool]:
     """The line of the user's that runs, and whether it runs an emulated product of precgui's."""
     frame: Any = sys._getframe(2)
     emulated = False
-    while frame is not None:
+    while frame is not None and frame.f_code.co_filename != _CALLER:  # a user's line lies further in
         file = frame.f_code.co_filename
-        if not file.startswith(_PASSED_OVER) and not file.startswith("<"):
+        ours = file.startswith((_TORCH, str(_ENGINE), "<")) and not file.startswith(_USERS)
+        if not ours:
             return SourceLine(file, frame.f_lineno, frame.f_code.co_qualname), emulated
         emulated = emulated or file.startswith(_EMULATION)
         frame = frame.f_back

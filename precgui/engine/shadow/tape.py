@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +35,8 @@ class SourceLine(NamedTuple):
         """`file.py:12`, the path relative to the working directory where it is below it."""
         if not self.number:
             return NO_LINE_LABEL
-        relative = os.path.relpath(self.file)
+        package = Path(__file__).parents[3]  # so that a model of precgui has the same name everywhere
+        relative = os.path.relpath(self.file, package if self.file.startswith(str(package / "precgui")) else None)
         return f"{self.file if relative.startswith('..') else relative}:{self.number}"
 
 

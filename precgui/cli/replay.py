@@ -1,0 +1,141 @@
+"""`precgui replay`: one step of a recorded run again, with FP64 beside it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from precgui.cli.parser import UserError
+
+if TYPE_CHECKING:
+    from precgui.runs.file.reader import SavedRun
+    from precgui.runs.replays import StepReplay
+
+_SHOWN = 12
+_MEASURED = 3
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `replay` to the command line."""
+    parser = subparsers.add_parser(
+        "replay",
+        help="make one step of a run again with FP64 beside it: which line makes the error, is precision to blame",
+        epilog="The run is trained again from its settings up to that step. Exit code: 0 healthy, 1 problems.",
+    )
+    parser.add_argument("file", type=Path, metavar="RUN.h5", help="a run file of precgui run")
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="counted from 1; default the first that is not finite, else the last"
+    )
+    parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that the run names")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay and report; writes a side file that the window reads. Raises UserError for what cannot be replayed."""
+    from precgui.engine.errors import EngineError
+    from precgui.runs.errors import RunFileError
+    from precgui.runs.file.reader import open_run
+    from precgui.runs.replays import write_replay
+
+    try:
+        with open_run(args.file) as saved:
+            replay = _replayed(saved, args)
+            path = write_replay(args.file, replay)
+    except (RunFileError, EngineError) as error:
+        raise UserError(str(error)) from None
+    if args.json:
+        told = replay.model_dump(exclude={"format_version"})
+        print(json.dumps({"run": str(args.file), **told}, ensure_ascii=False, allow_nan=False))
+    else:
+        _print(replay, path)
+    return 0 if replay.verdict == "healthy" else 1
+
+
+def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
+    from precgui.config.names import OWN_LOOP, is_own_task
+    from precgui.engine.shadow.of_run import shadow_of_run
+    from precgui.runs.replays import StepReplay
+
+    config = saved.config
+    if config.task == OWN_LOOP:
+        raise UserError(f"{args.file} is of a loop of your own, which precgui cannot start; call precgui.shadow in it")
+    if is_own_task(config.task) and not args.own_code:
+        raise UserError(f"{args.file} was trained on a task of your own; --own-code runs the code that it names")
+    steps, losses = (values.tolist() for values in saved.series("loss"))
+    if not steps:
+        raise UserError(f"{args.file} has no recorded step to compare with; replay a run of precgui run")
+    step = args.step if args.step is not None else _default_step(saved, steps, losses)
+    if not args.json:
+        print(f"training again up to step {step} ...", flush=True)
+    repeated = shadow_of_run(config, step, lambda: False)
+    shadow = repeated.shadow
+    for line in shadow.lines()[:_MEASURED]:
+        if line.line != "(no line)":
+            shadow.with_fp64(line)
+    document = shadow.to_json()
+    document["notes"] = [*document["notes"], _comparison(losses, repeated.losses, shadow.loss, step)]
+    return StepReplay(step=step, **document)
+
+
+def _default_step(saved: SavedRun, steps: Sequence[float], losses: Sequence[float]) -> int:
+    norms = saved.series("grad_norm")[1].tolist()
+    for place, step in enumerate(steps):
+        if not math.isfinite(losses[place]) or (place < len(norms) and not math.isfinite(norms[place])):
+            return int(step)
+    return int(steps[-1])
+
+
+def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: float, step: int) -> str:
+    """Whether the repeated steps are those of the run."""
+    before = [float(value) for value in recorded[: step - 1]]
+    same = len(before) == len(repeated) and all(
+        a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(before, repeated, strict=True)
+    )
+    if same:
+        was = float(recorded[step - 1]) if step <= len(recorded) else math.nan
+        return (
+            f"the steps before have the recorded losses to the last bit; this step has {loss:.9g}, recorded {was:.9g}"
+        )
+    gap = max((abs(a - b) for a, b in zip(before, repeated, strict=False)), default=math.nan)
+    return (
+        f"the repeated steps are not those of the recorded run (losses differ by up to {gap:.2g}): other hardware or "
+        "kernels; all of this holds for the repeated step"
+    )
+
+
+def _print(replay: StepReplay, path: Path) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    colour = "green" if replay.verdict == "healthy" else "red"
+    console.print(Text(f"step {replay.step}: {replay.verdict}", style=colour))
+    console.print(Text(replay.message))
+    if replay.gradient_error is not None:
+        table = Table(box=SIMPLE_HEAD)
+        table.add_column("share", justify="right", min_width=6)
+        table.add_column("left", justify="right", min_width=9)
+        table.add_column("line", overflow="fold")
+        table.add_column("module", overflow="fold")
+        for line in replay.lines[:_SHOWN]:
+            table.add_row(f"{line.share:.1%}", _left(line.left_measured, line.left_predicted), line.line, line.module)
+        console.print(table)
+        console.print(Text("left: of the error of the gradient, when this line runs in FP64; about: from its share"))
+        parts = ", ".join(f"{name} {value:.1%}" for name, value in replay.mechanisms.model_dump().items())
+        console.print(Text(f"explained {replay.explained:.3f}; {parts}"))
+    for note in replay.notes:
+        console.print(Text(f"note: {note}"))
+    console.print(Text(f"written to {path}"))
+
+
+def _left(measured: float | None, predicted: float | None) -> str:
+    if measured is not None:
+        return f"{measured:.0%}"
+    return "not told" if predicted is None else f"about {predicted:.0%}"

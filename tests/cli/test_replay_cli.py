@@ -1,0 +1,64 @@
+"""`precgui replay` on a real run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from precgui.cli.main import main
+from precgui.runs.replays import StepReplay, read_replays, replay_path
+
+
+@pytest.fixture(scope="module")
+def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("replay") / "run.h5"
+    settings = ["precision=bf16-amp", "train.max_steps=4", "device=cpu", "threads=1", "data.batch_size=32"]
+    assert main(["run", "digits-quick", "-o", str(path), "--json", *(f"--set={s}" for s in settings)]) == 0
+    return path
+
+
+def test_that_a_step_is_replayed_and_kept_beside_the_run(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["replay", str(run_file), "--step", "3", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "healthy"
+    assert told["precision_is_to_blame"] is False
+    assert told["explained"] == pytest.approx(1, abs=0.02)
+    assert told["first_nonfinite"] is None
+    assert {"flush", "rounding", "casts", "flips", "overflow"} == told["mechanisms"].keys()
+    first = told["lines"][0]
+    assert first["line"].endswith("models/images.py:47")
+    assert 0 <= first["left_measured"] < 1
+    assert "last bit" in told["notes"][-1]
+    assert [(replay.step, replay.verdict) for replay in read_replays(run_file)] == [(3, "healthy")]
+
+
+def test_that_the_table_names_lines_and_the_side_file(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(run_file)]) == 0
+    out = capsys.readouterr().out
+    assert "step 4: healthy" in out
+    assert "images.py:47" in out
+    assert replay_path(run_file, 4).name in "".join(out.split())
+
+
+def test_that_a_step_that_is_not_there_is_one_sentence(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(run_file), "--step", "9", "--json"]) == 2
+    assert "no step 9" in capsys.readouterr().err
+
+
+def test_that_side_files_of_others_are_data(tmp_path: Path) -> None:
+    run = tmp_path / "run[1].h5"
+    replay = StepReplay.model_validate(
+        {
+            "step": 7, "verdict": "problems", "message": "m", "precision_is_to_blame": None, "gradient_error": None,
+            "ideal_error": None, "explained": None, "lines": [], "first_nonfinite": None,
+            "mechanisms": dict.fromkeys(("flush", "rounding", "casts", "flips", "overflow"), 0.0),
+        }
+    )  # fmt: skip
+    replay_path(run, 7).write_text(replay.model_dump_json())
+    replay_path(run, 8).write_text("{")
+    replay_path(run, 9).write_text('{"step": "x"}')
+    (tmp_path / "run1.h5.replay-000001.json").write_text(replay.model_dump_json())
+    assert read_replays(run) == [replay]
