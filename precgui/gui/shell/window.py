@@ -17,6 +17,7 @@ from precgui.gui.shell.closing import Closing
 from precgui.gui.shell.command_palette import CommandPalette, KeyList
 from precgui.gui.shell.file_menu import Files, dropped
 from precgui.gui.shell.help_dialog import HelpDialog
+from precgui.gui.shell.live_diagnosis import LiveDiagnosis
 from precgui.gui.shell.navigation import Navigation, PanelSpec
 from precgui.gui.shell.panel_host import PanelHost
 from precgui.gui.shell.status_bar import StatusLine
@@ -143,6 +144,7 @@ class Window(QMainWindow):
         session.run_added.connect(lambda _: self.actions_.refresh())
         session.run_changed.connect(lambda _: self.actions_.refresh())
         self.files.attach(session)
+        self.live_diagnosis = LiveDiagnosis(session, self.notices, self)
         self.line.attach(session)
         self.host.attach(session)
         self.actions_.refresh()

@@ -21,6 +21,7 @@ from precgui.runs.diagnosis.analysis import (
 )
 from precgui.runs.diagnosis.findings import Evidence
 from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.diagnosis.origin import Origin
 
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
@@ -212,6 +213,17 @@ def _of_loss_itself(m: Measurements, place: int, found: Origin) -> Cause:
         f"In step {found.step} all recorded outputs are finite, the loss is {m.loss[place]}.",
     )  # fmt: skip
     low = (narrow_range(m) and infinite) or storage(m) == "fp16"
+    before = m.loss[:place][m.finite_loss[:place]]
+    if (
+        infinite
+        and len(before) >= 3
+        and format_of(np.abs(before)) == "fp16"
+        and np.abs(before).max() > FP16_LARGEST / 64
+    ):
+        return Cause(
+            "forward-overflow", f"the loss is computed in FP16 and overflows in step {found.step}", True,
+            "Convert the outputs first (outputs.float()), or take a mean in place of a sum.", (proof,), confidence=0.9,
+        )  # fmt: skip
     return Cause(
         "undefined-operation", f"the loss function returns {m.loss[place]} in step {found.step} for finite outputs",
         None if low else False,

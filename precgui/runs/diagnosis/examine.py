@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from precgui.runs.diagnosis import (
     bookkeeping_rules,
+    depth_rules,
     digit_rules,
     loop_rules,
     model_rules,
@@ -21,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     *range_rules.RULES,
     *digit_rules.RULES,
     *training_rules.RULES,
+    *depth_rules.RULES,
     *loop_rules.RULES,
     *model_rules.RULES,
     *bookkeeping_rules.RULES,

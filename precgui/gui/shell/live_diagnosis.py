@@ -1,0 +1,68 @@
+"""Judges the run that is training and tells of each error once, in a banner that can stop the run."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QTimer
+
+from precgui.gui.notices import Notice, Notices
+
+if TYPE_CHECKING:
+    from precgui.gui.session import Session
+    from precgui.runs.diagnosis import Finding
+
+INTERVAL_MS = 3000
+_FEWEST_STEPS = 24  # before them a search for the loss scale looks like a collapse
+_SHARE = 30  # of the time of the window, at most one part in so many
+
+
+class LiveDiagnosis(QObject):
+    """Looks at the active run every few seconds, at the same rules as `precgui diagnose`.
+
+    An error is told when two judgements in a row have found it, and each rule once for a run.
+    """
+
+    def __init__(self, session: Session, notices: Notices, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._notices = session, notices
+        self._told: set[tuple[str, str]] = set()
+        self._before: set[tuple[str, str]] = set()
+        self.timer = QTimer(self, singleShot=True, interval=INTERVAL_MS)
+        self.timer.timeout.connect(self.judge)
+        session.data_arrived.connect(self._on_data)
+
+    def _on_data(self, key: str) -> None:
+        if key == self._session.active_key and not self.timer.isActive():
+            self.timer.start()
+
+    def judge(self) -> None:
+        """Judge the active run, if it has steps enough."""
+        from precgui.runs.diagnosis import examine  # not before the first paint
+
+        key = self._session.active_key
+        if key is None:
+            return
+        run = self._session.runs[key].run
+        if len(run.series("loss")[0]) < _FEWEST_STEPS:
+            return
+        begin = time.perf_counter()
+        errors = [found for found in examine(run).problems if found.severity == "error"]
+        for found in errors:
+            place = key, found.rule
+            if place in self._before and place not in self._told:
+                self._told.add(place)
+                self._tell(key, found)
+        self._before = {(key, found.rule) for found in errors}
+        self.timer.setInterval(max(INTERVAL_MS, round(_SHARE * 1000 * (time.perf_counter() - begin))))
+
+    def _tell(self, key: str, found: Finding) -> None:
+        name = self._session.runs[key].name
+        remedies = (
+            ("Stop the run", lambda: self._session.stop(key)),
+            ("Diagnose", lambda: self._session.panel_wanted.emit("diagnose")),
+        )
+        proof = "\n".join(each.text for each in found.evidence)
+        text = f"{name}: {found.title}."
+        self._notices.post(Notice("error", text, f"{proof}\nFix: {found.fix}", f"{key} {found.rule}", remedies))

@@ -1,0 +1,62 @@
+"""Group C, along the depth of the model: gradients that vanish without any format at fault."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from precgui.runs.diagnosis.analysis import growth, median, narrow_range, percent
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements, module_of
+from precgui.runs.diagnosis.nan_aware import middle
+from precgui.runs.diagnosis.origin import forward_order
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_FEWEST_LAYERS = 5
+_VANISHED = 1e-4
+
+
+def vanishing_gradients(m: Measurements) -> Answer:
+    """Gradients that fall by octaves from the last layer to the first, in a training whose loss does not fall."""
+    table = m.table("gradient")
+    if table is None or not m.n or not m.finite_loss.all() or narrow_range(m):
+        return None
+    place = {name: index for index, name in enumerate(forward_order(m))}
+    owners = [module_of(name, "gradient") for name in table.names]
+    own = [index for index, name in enumerate(table.names) if name.endswith("weight") and owners[index] in place]
+    own.sort(key=lambda index: place[owners[index]])
+    if len(own) < _FEWEST_LAYERS:
+        return None
+    sizes = middle(table.stat("rms")[:, own], 0)
+    third = max(len(own) // 3, 1)
+    first, last = median(sizes[:third]), median(sizes[-third:])
+    grown = growth(m, m.n)
+    if grown is None or not last > 0 or not np.isfinite(first):
+        return None
+    ratio, fall = first / last, 1 - grown.last_loss / grown.first_loss if grown.first_loss > 0 else 1.0
+    if ratio > _VANISHED or fall > 0.1:
+        return RuledOut(
+            "vanishing-gradients",
+            f"because gradients of the first layers are {ratio:.2g} times those of the last and the loss fell by "
+            f"{percent(max(fall, 0))}",
+        )
+    names = tuple(table.names[index] for index in own[:third])
+    proof = Evidence(
+        "rms(g first third) / rms(g last third) < 1e-4 and the loss falls by < 10 %",
+        {"ratio": ratio, "first": first, "last": last, "fall": fall},
+        f"The gradients of the first {third} layers are {ratio:.2g} times those of the last ({first:.2g}, "
+        f"{last:.2g}), in "
+        f"formats with the range of FP32; the loss fell by {percent(max(fall, 0))}.",
+        f"rms of the gradient of {names[0]}",
+        tuple(zip(table.steps.tolist(), table.stat("rms")[:, own[0]].tolist(), strict=True)),
+    )  # fmt: skip
+    return [
+        Finding(
+            "vanishing-gradients", "warning", "The gradients vanish on their way to the first layers", int(m.steps[0]),
+            int(m.steps[-1]), (proof,), "Add residuals or norms, or use another initialisation or activation.",
+            False, 0.8,
+            "docs/diagnosis.md", module_of(names[0], "gradient"), names[:20],
+        )
+    ]  # fmt: skip
+
+
+RULES = (Rule("vanishing-gradients", "C", "Do gradients reach the first layers?", vanishing_gradients),)
