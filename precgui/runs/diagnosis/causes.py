@@ -212,7 +212,8 @@ def _of_loss_itself(m: Measurements, place: int, found: Origin) -> Cause:
         "outputs finite, loss not", {"step": found.step, "loss": float(m.loss[place])},
         f"In step {found.step} all recorded outputs are finite, the loss is {m.loss[place]}.",
     )  # fmt: skip
-    low = (narrow_range(m) and infinite) or storage(m) == "fp16"
+    few_digits = m.precision.startswith("bf16") or storage(m) == "bf16"  # 1 - p may have become 0
+    low = (narrow_range(m) and infinite) or storage(m) == "fp16" or few_digits
     before = m.loss[:place][m.finite_loss[:place]]
     if (
         infinite
