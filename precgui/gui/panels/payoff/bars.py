@@ -42,7 +42,7 @@ def part_colour(number: int) -> QColor:
     return QColor(colour if number < len(theme.runs) else theme.blend(colour, 0.5))
 
 
-class Bars(QWidget):
+class BarChart(QWidget):
     """Rows on one axis from the least to the largest value; logarithmic where factors are shown."""
 
     def __init__(self, *, logarithmic: bool = False, parent: QWidget | None = None) -> None:

@@ -10,7 +10,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
-from precgui.gui.panels.payoff.bars import BarRow, Bars, Segment, part_colour
+from precgui.gui.panels.payoff.bars import BarRow, BarChart, Segment, part_colour
 from precgui.gui.panels.payoff.profile_bar import ProfileBar
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -29,7 +29,7 @@ class MemoryTab(QWidget):
         self.bar = ProfileBar(session, self)
         self.sentence = PlainLabel(self)
         self.sentence.setWordWrap(True)
-        self.chart = Bars(parent=self)
+        self.chart = BarChart(parent=self)
         self.chart.setAccessibleName("Peak of a step by part")
         self.table = QTreeWidget(self)
         self.owners = QTreeWidget(self)

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 
 from precgui.config import ConfigError, change
 from precgui.gui.open_runs import Problem
-from precgui.gui.panels.payoff.bars import BarRow, Bars, Segment
+from precgui.gui.panels.payoff.bars import BarRow, BarChart, Segment
 from precgui.gui.panels.payoff.profile_bar import ProfileBar
 from precgui.gui.session import Session
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
@@ -41,7 +41,7 @@ class TimeTab(QWidget):
         self.verdict = PlainLabel(self)
         self.verdict.setWordWrap(True)
         self.verdict.setProperty("kind", "heading")
-        self.chart = Bars(logarithmic=True, parent=self)
+        self.chart = BarChart(logarithmic=True, parent=self)
         self.chart.setAccessibleName("From the ratio of peaks to the observed speed-up")
         self.causes = QWidget(self)
         self.notes = PlainLabel(self)
