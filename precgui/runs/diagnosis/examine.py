@@ -8,6 +8,7 @@ from precgui.runs.diagnosis import (
     digit_rules,
     loop_rules,
     model_rules,
+    payoff,
     range_rules,
     scale_rules,
     training_rules,
@@ -25,6 +26,7 @@ RULES: tuple[Rule, ...] = (
     *depth_rules.RULES,
     *loop_rules.RULES,
     *model_rules.RULES,
+    *payoff.RULES,
     *bookkeeping_rules.RULES,
 )
 # A finding on the left says the cause of those on the right, which are then left out.

@@ -13,7 +13,7 @@ Answer = list[Finding] | RuledOut | NotTold | None  # None: the question does no
 
 @dataclass(frozen=True)
 class Rule:
-    """`group`: A range, B digits, C not precision, D bookkeeping."""
+    """`group`: A range, B digits, C not precision, D bookkeeping, E what it paid."""
 
     name: str
     group: str

@@ -1,0 +1,139 @@
+"""Group E: why a precision did not pay off, from the profile that is kept beside the run.
+
+A run without a profile is not asked these questions: it takes `precgui profile RUN.h5` to answer them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from precgui.events import Severity
+from precgui.planner.ledger import RESIDUAL_LIMIT, Ledger, mib
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.payoff.profile_file import profile_of
+from precgui.runs.payoff.waterfall import Factor, waterfall
+
+_COSTLY = 0.10  # of the step: less is not worth a finding
+_SAVED = 0.95  # times the memory of FP32: above this next to nothing is saved
+_SLOW_CONFIDENCE, _CLOSED_CONFIDENCE = 0.6, 0.85
+_FORMULAS = {
+    "products": "(g - G / r) / t > 0.10, g and G the time of products, r the ratio of peaks",
+    "alignment": "time that padding saves / t > 0.10, tried on the device",
+    "others": "(o - O) / t > 0.10, o and O the time of operations without products",
+    "casts": "time of casts / t > 0.10",
+    "gaps": "time between operations and of starting them / t > 0.10",
+    "data": "time of waiting for the next batch / t > 0.10",
+}
+_TITLES = {
+    "products": "Products gain less than the format allows",
+    "alignment": "Sizes of layers do not fit the kernels",
+    "others": "Operations without products became slower",
+    "casts": "Conversions between formats take much of the step",
+    "gaps": "The device waits for work",
+    "data": "The step waits for data",
+}
+_NAMES = {
+    "products": "products-below-peak", "alignment": "odd-sizes", "others": "slower-operations", "casts": "cast-tax",
+    "gaps": "launch-bound", "data": "data-wait",
+}  # fmt: skip
+_OF_PRECISION = ("others", "casts")  # the others slow FP32 down as well
+
+
+def _profile(m: Measurements) -> dict[str, Any] | None:
+    """The kept profile, when it is of the precision that the run has."""
+    document = profile_of(m.run.path)
+    return document if document is not None and document["precision"] == m.precision else None
+
+
+def _costly(m: Measurements, key: str) -> Answer:
+    """One factor of the account of the speed-up."""
+    document = _profile(m)
+    if document is None or m.precision == "fp32":
+        return None
+    account = waterfall(document)
+    factor = next(each for each in account.factors if each.key == key)
+    if factor.cost <= _COSTLY:
+        return RuledOut(_NAMES[key], f"because it costs {factor.cost:.1%} of a step")
+    confidence = _CLOSED_CONFIDENCE if account.closes else _SLOW_CONFIDENCE
+    return [_finding(m, factor, account.observed, confidence)]
+
+
+def _finding(m: Measurements, factor: Factor, observed: float, confidence: float) -> Finding:
+    severity: Severity = "warning" if observed < 1.5 else "info"
+    values = {"cost": factor.cost, "factor": factor.value, "speedup": observed}
+    text = f"{factor.detail} That is {factor.cost:.0%} of the step; the run is {observed:.2f} times as fast as FP32."
+    return Finding(
+        _NAMES[factor.key], severity, _TITLES[factor.key], 1, m.n, (Evidence(_FORMULAS[factor.key], values, text),),
+        factor.fix, factor.key in _OF_PRECISION, confidence, "Amdahl 1967; docs/payoff.md",
+        config_change=dict(factor.settings), certainty="estimate",
+    )  # fmt: skip
+
+
+def _ledgers(m: Measurements) -> tuple[Mapping[str, Any], dict[str, Ledger]] | None:
+    document = _profile(m)
+    if document is None:
+        return None
+    memory, found = document["memory"], {}
+    for name in ("fp32", "predicted", "measured"):
+        try:
+            found[name] = Ledger.from_json(memory[name])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+    return memory, found
+
+
+def no_memory_saved(m: Measurements) -> Answer:
+    """The precision saves next to nothing of FP32's peak."""
+    known = _ledgers(m)
+    if known is None or not {"fp32", "predicted"} <= known[1].keys():
+        return None
+    fp32, own = known[1]["fp32"], known[1]["predicted"]
+    ratio = own.total_bytes / max(fp32.total_bytes, 1)
+    if ratio <= _SAVED:
+        return RuledOut("no-memory-saved", f"because the peak is {ratio:.2f} times that of FP32")
+    states = sum(own.parts[part] for part in ("weights", "gradients", "optimizer", "master", "cast_cache"))
+    share = states / max(own.total_bytes, 1)
+    proof = Evidence(
+        "peak / peak of FP32 > 0.95", {"ratio": ratio, "share_of_states": share},
+        f"{known[0].get('difference', '')} {share:.0%} of the peak, {mib(states)}, are weights, gradients and state of "
+        "the optimizer, which autocast does not shrink.",
+    )  # fmt: skip
+    fix = (
+        "A larger batch uses what is saved of activations; states shrink by 16-bit weights, an 8-bit optimizer or ZeRO."
+    )
+    return [
+        Finding("no-memory-saved", "info", "The precision saves next to no memory", 1, m.n, (proof,), fix, False, 0.9,
+                "Rajbhandari et al. 2020", certainty="estimate")
+    ]  # fmt: skip
+
+
+def ledger_residual(m: Measurements) -> Answer:
+    """The peak is not the one that the shapes foretell."""
+    known = _ledgers(m)
+    if known is None or not {"predicted", "measured"} <= known[1].keys():
+        return None
+    predicted, measured = known[1]["predicted"], known[1]["measured"]
+    miss = (measured.total_bytes - predicted.total_bytes) / max(measured.total_bytes, 1)
+    if abs(miss) <= RESIDUAL_LIMIT:
+        return RuledOut("ledger-residual", f"because the prediction is off by {miss:+.1%}")
+    proof = Evidence(
+        "|measured - foretold| / measured > 0.10",
+        {"measured_bytes": measured.total_bytes, "foretold_bytes": predicted.total_bytes, "miss": miss},
+        f"Measured {mib(measured.total_bytes)}, foretold from shapes {mib(predicted.total_bytes)}: {miss:+.0%}.",
+    )
+    fix = "Look in Inspect, Memory, for the part that differs: buffers of kernels, kept tensors, fragmentation."
+    return [
+        Finding("ledger-residual", "info", "Part of the memory is not explained by shapes", 1, m.n, (proof,), fix, None,
+                0.9, "docs/payoff.md", certainty="estimate", needs="precgui profile RUN.h5 on a quiet device")
+    ]  # fmt: skip
+
+
+RULES = (
+    *(Rule(_NAMES[key], "E", f"{title}?", partial(_costly, key=key)) for key, title in _TITLES.items()),
+    Rule("no-memory-saved", "E", "Does the precision save memory?", no_memory_saved),
+    Rule("ledger-residual", "E", "Is the peak what the shapes foretell?", ledger_residual),
+)
