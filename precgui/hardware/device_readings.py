@@ -10,11 +10,13 @@ import psutil
 
 from precgui.hardware import nvml
 from precgui.hardware.gpm import GpmMeter
+from precgui.hardware.host_processes import ProcessLoad, ProcessLoads
 from precgui.hardware.readings import Absent, Maybe
 
 CPU = "CPU"
 
 # quantity: (title, unit). Instant and average power are two readings of two clocks of the driver, not one.
+PROGRAM_TICKS = 8  # slow ticks between two looks at all programs, each of which costs milliseconds
 QUANTITIES: dict[str, tuple[str, str]] = {
     "power_instant_w": ("Power, instant", "W"),
     "power_average_w": ("Power, average", "W"),
@@ -71,6 +73,8 @@ class DeviceReading:
     values: Mapping[str, Maybe[float]]
     reasons: Maybe[tuple[str, ...]]
     processes: Maybe[tuple[Process, ...]]
+    core_loads: tuple[float, ...] = ()  # of the host: percent of each logical core; empty where they were not asked
+    busiest: tuple[ProcessLoad, ...] | None = None  # of the host; None at a tick that does not ask
 
 
 class GpuReader:
@@ -168,11 +172,15 @@ class GpuReader:
 
 
 class CpuReader:
-    """Load and memory of the host. The load is that since the reading before."""
+    """Load and memory of the host. The load is that since the reading before.
 
-    def __init__(self) -> None:
+    `detailed` asks for the load of each core, too, and every few seconds for the busiest programs.
+    """
+
+    def __init__(self, *, detailed: bool = False) -> None:
         psutil.cpu_percent()
         self._first = True
+        self._detailed, self._ticks, self._programs = detailed, 0, ProcessLoads()
 
     def everything(self) -> DeviceReading:
         memory, load = psutil.virtual_memory(), float(psutil.cpu_percent())
@@ -183,7 +191,12 @@ class CpuReader:
             "memory_total_bytes": float(memory.total),
         }
         none: Maybe[Any] = Absent("the system does not tell")
-        return DeviceReading(CPU, values, none, none)
+        if not self._detailed:
+            return DeviceReading(CPU, values, none, none)
+        cores = tuple(map(float, psutil.cpu_percent(percpu=True)))
+        asks, self._ticks = self._ticks % PROGRAM_TICKS == 0, self._ticks + 1
+        busiest = self._programs.busiest() if asks else None
+        return DeviceReading(CPU, values, none, none, () if first else cores, busiest)
 
 
 def _scaled(value: Maybe[Any], factor: float = 1.0) -> Maybe[float]:

@@ -81,7 +81,7 @@ class LivePoller:
                 reader.close()
 
     def _loop(self, readers: list[GpuReader], rapl: list[power.RaplSensor]) -> None:
-        cpu, start, slow_due = CpuReader(), time.perf_counter(), 0.0
+        cpu, start, slow_due = CpuReader(detailed=True), time.perf_counter(), 0.0
         period_s = power.PERIOD_S if readers or rapl else SLOW_S
         integrals = [_Integral() for _ in readers]
         due = start

@@ -41,7 +41,7 @@ def outlook(precision: str, device: Device, results: Sequence[Mapping[str, Any]]
         return PrecisionOutlook("emulated", f"{reason} The numbers are right, the speed says nothing about the format.")
     name = own.operand
     if name == "fp32":
-        return PrecisionOutlook("native", f"{device.name} multiplies it natively.", 1.0)
+        return PrecisionOutlook("native", f"Native: {device.name} multiplies FP32.", 1.0)
     level = device.level(name)
     reason = device.formats[name].reason if name in device.formats else ""
     return _measured(name, level, reason, device, results)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import QRectF, Qt
 
 from precgui.gui.panels.hardware import strip_chart
 from precgui.gui.panels.hardware.live_tab import DeviceStrips
 from precgui.gui.panels.hardware.strip_chart import Strip, lines
-from precgui.hardware.device_readings import DeviceReading
+from precgui.hardware.device_readings import CpuReader, DeviceReading
+from precgui.hardware.host_processes import ProcessLoad
+from precgui.hardware.readings import Absent
 
 
 def test_that_energy_counts_from_the_first_look_and_from_a_reset(qtbot):
@@ -48,3 +50,28 @@ def test_that_a_strip_forgets_what_is_older_than_its_history(qtbot):
     assert len(strip._times) <= strip_chart.KEPT
     assert strip._times[-1] - strip._times[0] >= strip_chart.HISTORY_S
     assert not strip.grab().isNull()
+
+
+def test_that_the_load_of_each_core_and_the_busiest_programs_are_shown(qtbot):
+    strips = DeviceStrips("CPU")
+    qtbot.addWidget(strips)
+    strips.show()
+    none = Absent("the system does not tell")
+    assert strips.cores.isHidden()
+    busiest = (ProcessLoad(7, "python", 187.0), ProcessLoad(9, "<b>x</b>", 3.0))
+    strips.take(1.0, DeviceReading("CPU", {"utilisation": 50.0}, none, none, (100.0, 0.0), busiest), full=True)
+    assert strips.cores.isVisible()
+    assert strips.cores.accessibleDescription() == "core 0: 100 %, core 1: 0 %"
+    assert strips.busiest.text() == ("Busiest programs, in percent of one core: python (7) 187 %, <b>x</b> (9) 3 %")
+    assert strips.busiest.textFormat() == Qt.TextFormat.PlainText
+
+
+def test_that_the_host_tells_the_load_of_each_core_when_asked_in_detail():
+    plain, detailed = CpuReader(), CpuReader(detailed=True)
+    first, second = detailed.everything(), detailed.everything()
+    assert plain.everything().core_loads == ()
+    assert first.core_loads == ()
+    assert len(second.core_loads) >= 1
+    assert all(0 <= load <= 100 for load in second.core_loads)
+    assert first.busiest == ()
+    assert second.busiest is None

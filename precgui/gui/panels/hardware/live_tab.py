@@ -10,6 +10,7 @@ from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.panels.hardware.cards import label, scrolled
+from precgui.gui.panels.hardware.core_bars import CoreBars
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.hardware.strip_chart import Band, Severity, Strip
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
@@ -33,6 +34,7 @@ class DeviceStrips(QWidget):
         super().__init__()
         self.strips: dict[str, Strip] = {}
         self.reasons = Band("Clocks held by")
+        self.cores, self.busiest = CoreBars(), label("", "muted")
         self.processes = label("", "muted")
         self.missing = label("", "muted")
         self._absent: dict[str, str] = {}
@@ -46,13 +48,20 @@ class DeviceStrips(QWidget):
         column.setContentsMargins(0, 0, 0, 12)
         column.addWidget(label(device, bold=True))
         column.addLayout(self._grid)
-        for widget in (self.reasons, self.processes, self.missing):
+        for widget in (self.cores, self.busiest, self.reasons, self.processes, self.missing):
             column.addWidget(widget)
             widget.hide()
 
     def take(self, time_s: float, reading: DeviceReading, full: bool) -> None:
         for name, value in reading.values.items():
             self._take_value(time_s, name, value)
+        if reading.core_loads:
+            self.cores.show_loads(reading.core_loads)
+            self.cores.show()
+        if reading.busiest:
+            told = ", ".join(f"{each.name} ({each.pid}) {each.cpu_percent:.0f} %" for each in reading.busiest)
+            self.busiest.setText(f"Busiest programs, in percent of one core: {told}")
+            self.busiest.show()
         if full:
             self._take_reasons(time_s, reading.reasons)
             self._take_processes(reading.processes)

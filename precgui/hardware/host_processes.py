@@ -1,0 +1,41 @@
+"""The programs that use the processor most, from one look to the next."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLoad:
+    """A program; `cpu_percent` is of one core, so it may exceed 100."""
+
+    pid: int
+    name: str
+    cpu_percent: float
+
+
+class ProcessLoads:
+    """Compares the CPU time of every process with that at the look before."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, float] = {}
+        self._time_s = 0.0
+
+    def busiest(self, count: int = 6) -> tuple[ProcessLoad, ...]:
+        """The busiest programs since the look before, the busiest first; none at the first look."""
+        now_s = time.perf_counter()
+        used: dict[int, float] = {}
+        names: dict[int, str] = {}
+        for process in psutil.process_iter(["name", "cpu_times"], ad_value=None):
+            times = process.info["cpu_times"]
+            if times is not None:
+                used[process.pid] = times.user + times.system
+                names[process.pid] = process.info["name"] or ""
+        before, self._before = self._before, used
+        passed_s, self._time_s = now_s - self._time_s, now_s
+        loads = {pid: 100 * (total - before[pid]) / passed_s for pid, total in used.items() if pid in before}
+        top = sorted(loads.items(), key=lambda item: -item[1])[:count]
+        return tuple(ProcessLoad(pid, names[pid], load) for pid, load in top if load >= 1)
