@@ -183,7 +183,7 @@ class CurveChart(Chart):
             for curve in part.curves:
                 exact &= curve.draw(x0, x1, self.width_px())
         self._draw_marks(parts, x0, x1)
-        self.note = "exact" if exact else "min/max of each pixel"
+        self.note = ("every point" if exact else "min and max of each pixel") + _legend(parts)
 
     def _visible(self) -> list[_RunCurves]:
         return [self._drawn[opened.key] for opened in self.visible_runs()]
@@ -330,3 +330,9 @@ def _place_names(part: _RunCurves, x1: float, highest: float) -> None:
         if there:
             name.setAnchor((1, 0 if curve.pyramid.y[last] > highest else 1))
             name.setPos(curve.pyramid.x[last], curve.pyramid.y[last])
+
+
+def _legend(parts: Sequence[_RunCurves]) -> str:
+    """The meaning of the dots: evaluations have the colour and dash of the run's own curve."""
+    shown = any(curve.name.startswith("val_") and len(curve.y) for part in parts for curve in part.curves[1:])
+    return "; dots: validation" if shown else ""
