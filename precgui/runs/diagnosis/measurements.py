@@ -165,9 +165,10 @@ class Measurements:
         if record is None or not len(record):
             return (), np.empty((0, 256))
         row = int(np.argmin(np.abs(record.steps() - step)))
-        weights = np.maximum(record.strides(row, row + 1)[0], 1)[:, None]
-        counts = record.exponents(row, row + 1)[0] * weights
-        return tuple(record.names[: len(counts)]), counts.astype(np.float64)
+        counts, strides = record.exponents(row, row + 1)[0].astype(np.float64), record.strides(row, row + 1)[0]
+        known = min(len(counts), len(strides))  # the axis of one may be longer
+        counts[:known] *= np.maximum(strides[:known], 1)[:, None]
+        return tuple(record.names[: len(counts)]), counts
 
     def at_loss(self, steps: NDArray[np.int64]) -> Values:
         """The loss at each of these steps, NaN where none is recorded."""
@@ -180,6 +181,11 @@ class Measurements:
     @cached_property
     def scale_at(self) -> Mapping[int, float]:
         return dict(zip(self.steps.tolist(), self.scale.tolist(), strict=True))
+
+    @staticmethod
+    def points_of(steps: NDArray[np.int64], values: Values) -> tuple[tuple[int, float], ...]:
+        """Values of recorded rows as points for a small curve."""
+        return tuple(zip(steps.tolist(), values.tolist(), strict=True))
 
     def series_of(self, values: Values, chosen: NDArray[np.bool_] | None = None) -> tuple[tuple[int, float], ...]:
         """A signal as points for a small curve; minimum and maximum of each part are kept."""
