@@ -43,7 +43,8 @@ def vanishing_gradients(m: Measurements) -> Answer:
     proof = Evidence(
         "rms(g first third) / rms(g last third) < 1e-4 and the loss falls by < 10 %",
         {"ratio": ratio, "first": first, "last": last, "fall": fall},
-        f"The gradients of the first {third} layers are {ratio:.2g} times those of the last ({first:.2g}, {last:.2g}), in "
+        f"The gradients of the first {third} layers are {ratio:.2g} times those of the last ({first:.2g}, "
+        f"{last:.2g}), in "
         f"formats with the range of FP32; the loss fell by {percent(max(fall, 0))}.",
         f"rms of the gradient of {names[0]}", m.points_of(table.steps, table.stat("rms")[:, own[0]]),
     )  # fmt: skip
