@@ -300,6 +300,14 @@ class RecordConfig(Section):
         description="Share of the step time that looking at tensors may take; larger tensors are then sampled.",
         json_schema_extra={"show_if": _RECORDED},
     )
+    least_measurements: int = Field(
+        20,
+        ge=0,
+        le=1000,
+        title="At least",
+        description="Measurements of each kind of tensor that are spread over the run whatever the budget. 0: none.",
+        json_schema_extra={"rare": True, "show_if": _RECORDED},
+    )
     gradients_every: int = _every(1, "Gradients")
     weights_every: int = _every(10, "Weights and updates")
     optimizer_every: int = _every(50, "Optimizer state")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from precgui.config import RunConfig
 from precgui.engine import census
 from precgui.engine.callback import Callback, CallbackList
+from precgui.engine.description import FirstPassOrder, described
 from precgui.engine.ema import WeightAverage
 from precgui.engine.journal import Journal
 from precgui.engine.memory import MemoryPeak
@@ -26,19 +27,23 @@ from precgui.events import Severity, StepDone
 
 
 class FirstStepCensus(Callback):
-    """Which formats really ran in the first step. It is not compiled, so that each operation is seen."""
+    """Which formats really ran in the first step, and the model in the order in which it ran.
 
-    def __init__(
-        self, journal: Journal, model: nn.Module, labels: Mapping[str, str], fp32: str, *, compiled: bool
-    ) -> None:
-        self._journal, self._compiled = journal, compiled
-        self._census = census.Census(model, labels, fp32)
+    The first step is not compiled, so that each operation is seen.
+    """
+
+    def __init__(self, journal: Journal, parts: RunParts, fp32: str, *, compiled: bool) -> None:
+        self._journal, self._parts, self._compiled = journal, parts, compiled
+        self._census = census.Census(parts.model, parts.precision.labels, fp32)
+        self._order = FirstPassOrder()
         self._entered = contextlib.ExitStack()
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         if step == 1:
             if self._compiled:
                 self._entered.enter_context(torch.compiler.set_stance("force_eager"))
+            self._entered.callback(self._order.close)
+            self._order.begin(self._parts.model)
             self._entered.enter_context(self._census)
 
     def end_step(self, done: StepDone) -> None:
@@ -46,6 +51,9 @@ class FirstStepCensus(Callback):
             self._entered.close()
             facts = self._census.facts()
             self._journal.facts({"census": facts})
+            updated = {id(own) for _, own in self._parts.trained()}
+            model, copies = self._parts.model, self._parts.copies()
+            self._journal.emit(described(model, updated, copies, self._order, self._journal.now()))
             self._journal.note(1, census.sentence(facts))
 
     def close(self) -> None:
@@ -60,6 +68,8 @@ class TelemetryCallback(Callback):
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         self._telemetry.begin(step, scale)
+        if step == 1:
+            self._telemetry.initial_weights()
 
     def gradients(self) -> None:
         self._telemetry.gradients()
@@ -160,13 +170,13 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for part in parts for tensor in _tensors(part)]
 
 
-def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal) -> CallbackList:
+def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal, total_steps: int) -> CallbackList:
     """Those that the run wants, in the order in which they are called."""
-    fp32, labels = parts.facts["certificate"]["fp32_products"], parts.precision.labels
+    fp32 = parts.facts["certificate"]["fp32_products"]
     wanted: list[Callback] = [
-        FirstStepCensus(journal, parts.model, labels, fp32, compiled=config.train.compile),
+        FirstStepCensus(journal, parts, fp32, compiled=config.train.compile),
     ]
-    telemetry = _telemetry(config, parts, journal) if config.record.tensors else None
+    telemetry = _telemetry(config, parts, journal, total_steps) if config.record.tensors else None
     if telemetry is not None:
         wanted.append(TelemetryCallback(journal, telemetry, parts.optimizer))
     if parts.average is not None:
@@ -186,6 +196,14 @@ def _held(parts: RunParts) -> dict[str, Callable[[], Any]]:
     }
 
 
-def _telemetry(config: RunConfig, parts: RunParts, journal: Journal) -> Telemetry:
+def _telemetry(config: RunConfig, parts: RunParts, journal: Journal, total_steps: int) -> Telemetry:
     named = [Weight(name, own, used) for (name, own), used in zip(parts.trained(), parts.weights, strict=True)]
-    return Telemetry(config.record, parts.model, named, journal.emit, modules=not config.train.compile)
+    return Telemetry(
+        config.record,
+        parts.model,
+        named,
+        journal.emit,
+        modules=not config.train.compile,
+        copies=parts.copies,
+        total_steps=total_steps,
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,42 +14,62 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
+from precgui.engine.dtype_names import dtype_name
 from precgui.engine.emulation.layers import shown
 
-_NAMES = {
-    torch.float64: "fp64",
-    torch.float32: "fp32",
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-    torch.float8_e4m3fn: "e4m3fn",
-    torch.float8_e5m2: "e5m2",
-}
 _MOST_MODULES = 300  # in the record; the rest is summed up
 OTHERS = "(others)"
 ATTENTION = "(attention)"  # the label of attention kernels, in whichever module
+BACKWARD = "(backward)"
+_AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")
+
+
+@dataclass(frozen=True)
+class AutocastState:
+    """The state of autocast: of the devices for which it is on, the first; '' when it is off for all."""
+
+    device_type: str = ""
+    dtype: str = ""
+    cache_enabled: bool = False
+
+
+def autocast_now() -> AutocastState:
+    """The state at this moment, in this thread."""
+    for device_type in _AUTOCAST_DEVICES:
+        if torch.is_autocast_enabled(device_type):
+            dtype = dtype_name(torch.get_autocast_dtype(device_type))
+            return AutocastState(device_type, dtype, torch.is_autocast_cache_enabled())
+    return AutocastState()
 
 
 class Census(TorchDispatchMode):
     """Counts while it is entered. `labels` names the format of modules whose operands are rounded and held in FP32.
 
-    `fp32` is the format in which this device multiplies FP32 operands (see `certificate`).
+    `fp32` is the format in which this device multiplies FP32 operands (see `certificate`). `outside` says that it is
+    entered in a loop of somebody else, perhaps inside the forward pass: it then hooks no tensor, so what the backward
+    pass does is put down to no module, but to BACKWARD.
     """
 
-    def __init__(self, model: nn.Module, labels: Mapping[str, str], fp32: str = "fp32") -> None:
+    def __init__(
+        self, model: nn.Module, labels: Mapping[str, str], fp32: str = "fp32", *, outside: bool = False
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._labels, self._fp32 = labels, fp32
         self._names = {module: name for name, module in model.named_modules()}
         self._running: list[str] = []  # the modules inside whose forward pass we are, outermost first
-        self._tracker: Any = ModuleTracker()  # knows the backward pass, too
+        self._tracker: Any = None if outside else ModuleTracker()  # knows the backward pass, too
+        self.autocast: Counter[AutocastState] = Counter()  # as seen by the modules without parts that were called
         self._hooks: list[Any] = []
+        self._stopped = False
         self._flops: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._calls: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def __enter__(self) -> Census:
-        self._tracker.__enter__()
+        if self._tracker is not None:
+            self._tracker.__enter__()
         self._hooks = [
-            register_module_forward_pre_hook(lambda module, _: self._running.append(self._names.get(module, ""))),
-            register_module_forward_hook(lambda *_: (self._running.pop(), None)[1], always_call=True),
+            register_module_forward_pre_hook(self._called),
+            register_module_forward_hook(self._returned, always_call=True),
         ]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -57,11 +78,29 @@ class Census(TorchDispatchMode):
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         for hook in self._hooks:
             hook.remove()
-        self._tracker.__exit__(*error)
+        if self._tracker is not None:
+            self._tracker.__exit__(*error)
+
+    def _called(self, module: nn.Module, _: Any) -> None:
+        self._running.append(self._names.get(module, ""))
+        if next(module.children(), None) is None and torch._C._current_graph_task_id() == -1:
+            self.autocast[autocast_now()] += 1
+
+    def _returned(self, *_: Any) -> None:
+        if self._running:  # a module may have been called before the census was entered
+            self._running.pop()
+
+    def stop(self) -> None:
+        """Count nothing any more, though it may still be entered."""
+        self._stopped = True
+        for hook in self._hooks:
+            hook.remove()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
+        if self._stopped:
+            return out
         operands = [t for arg in args for t in (arg if isinstance(arg, list | tuple) else [arg])
                     if isinstance(t, Tensor) and t.is_floating_point()]  # fmt: skip
         if not operands or func.is_view:
@@ -71,12 +110,18 @@ class Census(TorchDispatchMode):
         if count is not None:
             module = self._module()
             place = ATTENTION if "attention" in str(func) and ATTENTION in self._labels else module
-            self._flops[module][self._executed(place, operands)] += int(count(*args, **kwargs, out_val=out))
+            try:
+                flops = int(count(*args, **kwargs, out_val=out))
+            except Exception:  # noqa: BLE001 - torch's formulas know not all shapes; the training must go on
+                return out
+            self._flops[module][self._executed(place, operands)] += flops
         return out
 
     def _module(self) -> str:
         if self._running:
             return self._running[-1]
+        if self._tracker is None:
+            return BACKWARD if torch._C._current_graph_task_id() != -1 else ""
         return max((name.partition(".")[2] for name in self._tracker.parents), key=len, default="")
 
     def _executed(self, module: str, operands: Sequence[Tensor]) -> str:
@@ -137,7 +182,7 @@ def sentence(facts: Mapping[str, Any]) -> str:
 
 
 def _format(tensors: Sequence[Tensor]) -> str:
-    names = dict.fromkeys(_NAMES.get(t.dtype, str(t.dtype).removeprefix("torch.")) for t in tensors)
+    names = dict.fromkeys(dtype_name(t.dtype) for t in tensors)
     return " x ".join(names)
 
 

@@ -32,9 +32,8 @@ _VARIABLES = (
 
 def gemm_error(device: torch.device, dtype: torch.dtype = torch.float32, size: int = 256) -> float:
     """Frobenius error of a size^3 product in `dtype` on `device`, relative to FP64, with the switches as they are."""
-    generator = torch.Generator().manual_seed(1)
-    a = torch.randn(size, size, generator=generator)
-    b = torch.randn(size, size, generator=generator)
+    generator = torch.Generator("cpu").manual_seed(1)
+    a, b = (torch.randn(size, size, generator=generator, device="cpu", dtype=torch.float32) for _ in range(2))
     exact = a.double() @ b.double()
     product = (a.to(device, dtype) @ b.to(device, dtype)).cpu().double()
     return float((product - exact).norm() / exact.norm())
@@ -55,13 +54,15 @@ def executed_fp32(error: float) -> str:
     return "fp32" if error < TRUE_FP32_BELOW else "tf32" if error < TF32_BELOW else "bf16"
 
 
-def certificate(device: torch.device) -> dict[str, Any]:
+def certificate(device: torch.device, *, fp32_only: bool = False) -> dict[str, Any]:
     """Measures the precision of products on `device` now; built-in types.
 
     `gemm_error` holds the relative error against FP64 for each format (or why it has none), `fp32_products` the format
     in which FP32 ones run, `switches` all that decides it, `environment` the variables that override switches.
+    `fp32_only` tries FP32 products and no others: products of other formats may be slow.
     """
-    errors = {name: _error(device, dtype) for name, dtype in _DTYPES.items()}
+    tried = {"fp32": torch.float32} if fp32_only else _DTYPES
+    errors = {name: _error(device, dtype) for name, dtype in tried.items()}
     fp32 = errors["fp32"]
     return {
         "gemm_error": errors,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.config import RunConfig
@@ -17,6 +17,7 @@ from precgui.engine.certificate import certificate
 from precgui.engine.ema import WeightAverage
 from precgui.engine.precisions import Precision
 from precgui.engine.tasks import Task, Tell
+from precgui.engine.telemetry.module_hooks import plain_name
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class RunParts:
     def trained(self) -> list[tuple[str, nn.Parameter]]:
         """The model's own parameters with their names, beside `weights`."""
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+
+    def copies(self) -> list[tuple[str, Tensor]]:
+        """The average of the weights, where one is kept, as `ema.` and the name of the weight."""
+        kept = self.average.values if self.average is not None else []
+        return [(f"ema.{plain_name(name)}", value) for (name, _), value in zip(self.trained(), kept, strict=False)]
 
 
 def build_run(config: RunConfig, tell: Tell) -> RunParts:

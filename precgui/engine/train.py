@@ -76,12 +76,12 @@ class _Training:
         self.device, self.task, self.precision = parts.device, parts.task, parts.precision
         self.model, self.optimizer, self.average = parts.model, parts.optimizer, parts.average
         self.facts = parts.facts
-        self.callbacks = build_callbacks(config, parts, journal)
         self.step = 0
         self.steps_per_epoch = math.ceil(self.task.steps_per_epoch / config.train.accumulation)
         self.total_steps = config.train.epochs * self.steps_per_epoch
         if config.train.max_steps is not None:
             self.total_steps = min(self.total_steps, config.train.max_steps)
+        self.callbacks = build_callbacks(config, parts, journal, self.total_steps)
 
     def stopped(self) -> bool:
         """Whether somebody wants it to end, or its own settings."""
@@ -150,6 +150,7 @@ class _Training:
             step=self.step, time_s=self.journal.now(), loss=loss_value, scale=scale, skipped=skipped, lr=lr,
             grad_norm=norm_value, step_s=time.perf_counter() - begin, data_s=data_s, samples=samples,
             memory_bytes=devices.peak_memory_bytes(self.device), cpu_s=time.process_time() - cpu_begin,
+            backward_passes=len(batches), optimizer_steps=int(not skipped),
         )  # fmt: skip
         self.journal.emit(done)
         self.callbacks.end_step(done)

@@ -71,7 +71,7 @@ class StateSampler:
                 self._emit(Incident(now_s, -1, "sensor", "warning", f"{device}: {sentence}"))
 
 
-def untold(gpu: nvml.Gpu) -> dict[str, str]:
+def unavailable(gpu: nvml.Gpu) -> dict[str, str]:
     """The fields of DeviceRead that this GPU will never tell, each with the reason."""
     reader = GpuReader(gpu)
     values = reader.state()

@@ -24,7 +24,7 @@ def environment(sensors: Sequence[SensorReport], libraries: Sequence[str] = ()) 
                 "name": sensor.device or sensor.source,
                 "found": sensor.found,
                 "reason": sensor.message.removeprefix(f"{sensor.source}: "),
-                "untold": dict(sensor.untold),
+                "unavailable": dict(sensor.unavailable),
             }
             for sensor in sensors
         ],

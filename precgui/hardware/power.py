@@ -23,14 +23,14 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SensorReport:
-    """One sensor that was looked for. `message` is a sentence for the user; `untold` the fields of DeviceRead that the
-    device will never tell, each with the reason."""
+    """One sensor that was looked for. `message` is a sentence for the user; `unavailable` the fields of DeviceRead
+    that the device will never tell, each with the reason."""
 
     source: str  # "NVML" or "RAPL"
     device: str  # "" when the whole source is missing
     found: bool
     message: str
-    untold: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sensor(Protocol):
@@ -145,12 +145,12 @@ def _gpu_sensors(opened: Maybe[nvml.NvmlSession]) -> list[tuple[Sensor | None, S
 def _gpu_sensor(index: int, gpu: Maybe[nvml.Gpu]) -> tuple[Sensor | None, SensorReport]:
     if isinstance(gpu, Absent):
         return None, SensorReport("NVML", f"GPU {index}", False, f"NVML: GPU {index} cannot be opened, {gpu.reason}.")
-    sensor, untold = GpuSensor(gpu), device_state.untold(gpu)
+    sensor, unavailable = GpuSensor(gpu), device_state.unavailable(gpu)
     what = sensor.describe()
     if isinstance(what, Absent):
         message = f"NVML: {sensor.device} has no power: {what.reason}."
-        return None, SensorReport("NVML", sensor.device, False, message, untold)
-    return sensor, SensorReport("NVML", sensor.device, True, f"NVML: {sensor.device}, {what}.", untold)
+        return None, SensorReport("NVML", sensor.device, False, message, unavailable)
+    return sensor, SensorReport("NVML", sensor.device, True, f"NVML: {sensor.device}, {what}.", unavailable)
 
 
 def _rapl_sensors() -> list[tuple[Sensor | None, SensorReport]]:

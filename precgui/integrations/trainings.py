@@ -50,6 +50,7 @@ class Trainings:
         self.recorder = Recorder(
             path, model, optimizers, scaler, title=self._title, record=self._record, metric=self._metric, **told
         )
+        self.recorder.expect_close()
 
     def end(self) -> None:
         if self.recorder is not None:

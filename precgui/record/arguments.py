@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -16,7 +16,11 @@ from torch.optim import Optimizer
 from precgui.config import OWN_LOOP, RecordConfig, RunConfig, build
 from precgui.config.names import check_precision
 from precgui.engine import device as devices
+from precgui.engine.telemetry.held import Copies, copies_of
+from precgui.engine.telemetry.parameters import Weight
 from precgui.events import Metric
+from precgui.record.precision import of_weights
+from precgui.record.wrappers import unwrapped
 from precgui.runs.metric import metric_named
 
 Scaler = torch.amp.GradScaler
@@ -34,7 +38,7 @@ def checked(model: object, optimizers: object, scaler: object) -> list[Optimizer
         raise TypeError(f"scaler must be a torch.amp.GradScaler or None, not {_kind(scaler)}")
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise ValueError("the model has lazy modules whose weights have no shape yet; call it once before recording")
-    return list(given)
+    return [unwrapped(each) for each in given]
 
 
 def checked_path(path: object) -> Path:
@@ -84,9 +88,12 @@ def count(value: object, name: str) -> int:
 
 
 def config_of(
-    model: nn.Module, scaler: Scaler | None, title: str, precision: str, record: RecordConfig | None
+    model: nn.Module, optimizers: Sequence[Optimizer], title: str, precision: str, record: RecordConfig | None
 ) -> RunConfig:
-    """Raises ValueError with one sentence for each fault."""
+    """The config, with a precision told from the weights where none is given: what runs shows in the first step.
+
+    Raises ValueError with one sentence for each fault.
+    """
     if not isinstance(precision or "", str):
         raise TypeError(f"precision must be a name, not {_kind(precision)}")
     check_precision(precision or "fp32")
@@ -96,22 +103,56 @@ def config_of(
             "title": title or name[:200],
             "task": OWN_LOOP,
             "model": {"name": name},
-            "precision": precision or _precision(model, scaler),
+            "precision": precision or of_weights([p for group in _groups(optimizers) for p in group["params"]]).name,
             "record": RecordConfig() if record is None else record,
         }
     )
 
 
-def _precision(model: nn.Module, scaler: Scaler | None) -> str:
-    """The precision that weights and scaler suggest; autocast without a scaler cannot be seen before it is entered."""
-    types = {parameter.dtype for parameter in model.parameters()}
-    if torch.float16 in types:
-        return "fp16-pure"
-    if torch.bfloat16 in types:
-        return "bf16-pure"
-    if torch.float64 in types:
-        return "fp64"
-    return "fp16-amp" if scaler is not None and scaler.is_enabled() else "fp32"
+def _groups(optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
+    return [group for optimizer in optimizers for group in optimizer.param_groups]
+
+
+def copies(ema: object, weights: Sequence[Weight]) -> Copies | None:
+    """A function that gives the copies of weights that the training keeps, None for none.
+
+    Raises TypeError or ValueError for what is no copy.
+    """
+    if ema is None:
+        return None
+    if not isinstance(ema, (nn.Module, Mapping)):
+        raise TypeError(f"ema must be a module such as AveragedModel or tensors by name, not {_kind(ema)}")
+    if isinstance(ema, Mapping) and not all(isinstance(value, Tensor) for value in ema.values()):
+        raise TypeError("ema must hold tensors by the names of the weights")
+    if not copies_of(ema, weights):
+        raise ValueError("ema holds no copy of a weight that an optimizer updates: names and shapes must be the same")
+    return lambda: copies_of(ema, weights)
+
+
+def scaler_facts(scaler: Scaler | None, *, used: bool) -> dict[str, Any]:
+    """The settings of a scaler and whether it multiplied a loss; {} for no scaler, None for what it does not tell."""
+    if scaler is None:
+        return {}
+    told = {
+        "initial_scale": getattr(scaler, "_init_scale", None),
+        **{name: _asked(scaler, name) for name in ("growth_factor", "backoff_factor", "growth_interval")},
+    }
+    return {"class": type(scaler).__name__, **told, "enabled": scaler.is_enabled(), "used": used}
+
+
+def _asked(scaler: Scaler, name: str) -> float | None:
+    ask = getattr(scaler, f"get_{name}", None)
+    return ask() if ask is not None and scaler.is_enabled() else None
+
+
+def is_idle(scaler: Scaler | None) -> bool:
+    """Whether the scaler, if any, has not multiplied a loss yet."""
+    return scaler is None or not scaler.is_enabled() or getattr(scaler, "_scale", scaler) is None
+
+
+def first_scale(scaler: Scaler | None) -> float:
+    """The scale of the step in which the scaler came into use: its initial one; 1 as long as it has not."""
+    return 1.0 if scaler is None or is_idle(scaler) else float(getattr(scaler, "_init_scale", scaler.get_scale()))
 
 
 def told(optimizer: Optimizer) -> dict[str, Any]:
@@ -120,8 +161,10 @@ def told(optimizer: Optimizer) -> dict[str, Any]:
     return {"name": type(optimizer).__name__, **plain}
 
 
-def facts(model: nn.Module, device: torch.device) -> dict[str, Any]:
+def facts(model: nn.Module, device: torch.device, scaler: Scaler | None) -> dict[str, Any]:
+    scaling = scaler_facts(scaler, used=not is_idle(scaler))
     return {
+        **({"scaler": scaling} if scaling else {}),
         "device": str(device),
         "device_name": devices.name(device),
         "threads": torch.get_num_threads(),

@@ -24,6 +24,7 @@ class Trouble:
     skipped: bool
     module: str = ""
     parameter: str = ""
+    why_not: str = ""  # all modules were looked at
 
 
 def world() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,17 @@ from torch.utils.hooks import RemovableHandle
 
 from precgui.config import RecordConfig
 from precgui.engine.telemetry.backends import device_norms
+from precgui.engine.telemetry.held import Copies, copies_in
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.module_hooks import plain_name
 from precgui.engine.telemetry.parameters import first_nonfinite_parameter, updated_by
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.events import Emit
+from precgui.record.first_step import FirstStep
+from precgui.record.manual import ManualUpdates
+from precgui.record.passes import BackwardCount
+from precgui.record.precision import of_first_step
 
 _NOTHING = {name: 0 for name in RecordConfig.model_fields if name.endswith("_every")}
 
@@ -33,7 +38,7 @@ class Seen:
     """Measurements of the hooks in one step. `begun` is the time of its first forward pass, 0 when there was none.
 
     `skipped` says that not all optimizers updated their weights, `partly` that some did. Without gradients to look at,
-    `looked` is false and the norm NaN.
+    `looked` is false and the norm NaN. `lr` is NaN in a step in which the loop updated the weights by itself.
     """
 
     skipped: bool
@@ -42,6 +47,9 @@ class Seen:
     lr: float
     grad_norm: float
     begun: float
+    backward_passes: float
+    optimizer_steps: int
+    weights_changed: bool | None  # in a step without an optimizer step; None when not looked at
 
 
 class LoopWatch:
@@ -58,23 +66,37 @@ class LoopWatch:
         emit: Emit,
         *,
         active: bool = True,
+        copies: Copies | None = None,
+        total_steps: int = 0,
     ) -> None:
-        self._model = model
+        """`copies` gives the copies of weights that the training keeps outside the model, by name."""
+        self._model, self._emit, self._outside = model, emit, copies
         self._optimizers: list[Optimizer] = []
         self._strangers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those of other models
         self._handles: list[RemovableHandle] = []
-        self._weights = _weights(model, optimizers)
+        self._weights = weights_of(model, optimizers)
         if not active:
             config = config.model_copy(update=_NOTHING)
-        self._telemetry = (
-            Telemetry(config, model, self._weights, emit, modules=not _is_compiled(model)) if config.tensors else None
-        )
+        compiled = _is_compiled(model)
+        self._telemetry = None
+        if config.tensors:
+            self._telemetry = Telemetry(
+                config, model, self._weights, emit, modules=not compiled, copies=self._copies, total_steps=total_steps
+            )
+        self._first_step = FirstStep(model, _device(model), compiled=compiled) if active else None
+        self._passes, self._manual = BackwardCount(), ManualUpdates()
+        self._order: dict[str, int] = {}  # of the parameters in the backward pass, as seen in the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
             self._handles.append(model.register_forward_pre_hook(_PassHook(self)))
         for optimizer in optimizers:
             self._adopt(optimizer)
         self._handles.append(register_optimizer_step_post_hook(self._after_any_step))
+        self._passes.watch(self._optimizers)
         self._clear()
+
+    def _copies(self) -> list[tuple[str, Tensor]]:
+        outside = self._outside() if self._outside is not None else []
+        return [*copies_in(self._model, self._weights), *outside]
 
     def _adopt(self, optimizer: Optimizer) -> None:
         self._optimizers.append(optimizer)
@@ -83,19 +105,33 @@ class LoopWatch:
 
     def _clear(self) -> None:
         self._stepped: set[int] = set()  # by id
-        self._begun = 0.0
+        self._steps = 0
+        self._begun, self._lr = 0.0, self._rate()
         self._known: list[float] = []  # norms that telemetry knew
         self._norms: dict[tuple[str, ...], Tensor] = {}  # of the gradients of these names, still on their device
         self._first = ""
 
-    def begin(self, step: int, scale: float) -> None:
+    def _rate(self) -> Any:
+        """The learning rate of the first optimizer as it is now; a tensor stays one, since reading it may take long."""
+        rate = self._optimizers[0].param_groups[0]["lr"] if self._optimizers else math.nan
+        return rate.detach().clone() if isinstance(rate, Tensor) else rate
+
+    def begin(self, step: int, scale: float | Callable[[], float]) -> None:
+        """A step begins; `scale` is that of its loss, or tells it once the backward pass runs."""
         self._clear()
+        self._passes.begin()
         if sum(len(group["params"]) for each in self._optimizers for group in each.param_groups) != len(self._weights):
-            self._weights = _weights(self._model, self._optimizers)
+            self._weights = weights_of(self._model, self._optimizers)
             if self._telemetry is not None:
                 self._telemetry.watch(self._weights)
+            self._passes.watch(self._optimizers)
+        self._manual.begin(self._weights)
+        if self._first_step is not None and self._first_step.is_over:
+            self._first_step.leave()
         if self._telemetry is not None:
             self._telemetry.begin(step, scale)
+            if self._manual.seen:
+                self._telemetry.before_update()
 
     def seen(self, *, lowered: bool) -> Seen:
         """The measurements of the step; `lowered` says that the scaler met gradients that are not finite.
@@ -109,53 +145,103 @@ class LoopWatch:
         norms = [norm for found in self._norms.values() for norm in found.tolist()]
         names = [name for names in self._norms for name in names]
         self._first = first_nonfinite_parameter(
-            [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)]
+            [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)], self._order
         )
         every = [*self._known, *norms]
         norm = math.hypot(*every) if every else math.nan
-        rate = self._lr if self._stepped else float(self._optimizers[0].param_groups[0]["lr"])
-        skipped = lowered or not self._stepped
-        return Seen(skipped, skipped and bool(self._stepped and left_out), bool(every), rate, norm, self._begun)
+        changed = None if self._stepped or lowered else self._manual.changed(self._weights)
+        if changed and self._telemetry is not None:
+            self._telemetry.after_update(self._optimizers)
+        skipped = lowered or not (self._stepped or changed)
+        return Seen(
+            skipped,
+            skipped and bool(self._stepped and left_out),
+            bool(every),
+            math.nan if changed else float(self._lr),
+            norm,
+            self._begun,
+            self._passes.count(gradients=bool(every)),
+            0 if lowered and not left_out else self._steps,
+            changed,
+        )
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether an optimizer has stepped since the step began."""
+        return bool(self._stepped)
+
+    def end_first_step(self, time_s: float) -> dict[str, Any]:
+        """Facts about the first step, once, after it; {} later. The model is then described."""
+        first = self._first_step
+        if first is None or first.is_over:
+            return {}
+        first.end()
+        self._emit(first.described([id(w.own) for w in self._weights], self._copies, time_s))
+        trained = [weight.own for weight in self._weights]
+        found = of_first_step(trained, first.census(), first.autocast(), first.fp32_products)
+        places = {w.name: first.order.backward.get(id(w.own)) for w in self._weights}
+        self._order = {name: place for name, place in places.items() if place is not None}
+        facts = {**first.facts(), "precision": found}
+        if not first.is_entered:
+            self._first_step = None
+        return facts
 
     def end(self, time_s: float, step_s: float, *, alarm: bool) -> None:
         if self._telemetry is not None:
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)
 
-    def first_output(self) -> str:
-        """The first module whose output was not finite, or ''."""
-        return self._telemetry.first_nonfinite() if self._telemetry is not None else ""
+    def first_output(self) -> tuple[str, str]:
+        """The first module whose output was not finite, or '', and why a closer look was not possible, or ''."""
+        return self._telemetry.nonfinite_output() if self._telemetry is not None else ("", "")
 
     def first_gradient(self) -> str:
         """The first parameter whose gradient was not finite when it was looked at, or ''; known after `seen`."""
-        name = self._telemetry.first_nonfinite_gradient() if self._telemetry is not None else ""
+        name = self._telemetry.first_nonfinite_gradient(self._order) if self._telemetry is not None else ""
         return name or self._first
 
     def close(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._passes.close()
+        if self._first_step is not None:
+            self._first_step.end()
         if self._telemetry is not None:
             self._telemetry.close()
 
     def pass_begins(self) -> None:
         """The model is called."""
-        if not self._begun and self._model.training and torch.is_grad_enabled():
+        if not self._model.training or not torch.is_grad_enabled() or torch._C._get_tracing_state() is not None:
+            return
+        self._lr = self._rate()  # a scheduler may have stepped since the step began
+        transformed = torch._C._functorch.maybe_current_level() is not None
+        if not self._begun:
             self._begun = time.perf_counter()
-            if self._telemetry is not None:
+            if self._telemetry is not None and not transformed:
                 self._telemetry.start()
+        if self._first_step is not None and not self._first_step.is_over and not transformed:
+            self._first_step.called()
 
     @_disable_dynamo
-    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _before_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         if not self._stepped:
             self._lr = float(optimizer.param_groups[0]["lr"])
+            self._manual.stepped()
         self._stepped.add(id(optimizer))
-        scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales by itself
-        self._look_at_gradients(optimizer, 1.0 if scale is None else float(scale))
+        self._steps += 1
+        if not _has_closure(args, kwargs):
+            self._look_before(optimizer)
         if self._telemetry is not None:
             self._telemetry.before_update(optimizer)
 
+    def _look_before(self, optimizer: Optimizer) -> None:
+        scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales by itself
+        self._look_at_gradients(optimizer, 1.0 if scale is None else float(scale))
+
     @_disable_dynamo
-    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _after_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
+        if _has_closure(args, kwargs):  # which has made the gradients inside the step
+            self._look_at_gradients(optimizer, 1.0)
         if self._telemetry is not None:
             self._telemetry.after_update([optimizer])
 
@@ -169,6 +255,7 @@ class LoopWatch:
             return
         if updated_by(self._weights, optimizer):
             self._adopt(optimizer)
+            self._passes.watch(self._optimizers)
             self._before_step(optimizer)
         else:
             self._strangers.add(optimizer)
@@ -202,6 +289,15 @@ class _PassHook(Hook):
             self._watch.pass_begins()
 
 
+def _has_closure(args: Any, kwargs: Any) -> bool:
+    """Whether an optimizer's step, called with these (itself first), evaluates the model by itself."""
+    return (len(args) > 1 and callable(args[1])) or callable((kwargs or {}).get("closure"))
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
 def _is_compiled(model: nn.Module) -> bool:
     """Whether it hides its modules."""
     return isinstance(model, (torch._dynamo.OptimizedModule, torch.jit.ScriptModule)) or any(
@@ -209,7 +305,7 @@ def _is_compiled(model: nn.Module) -> bool:
     )
 
 
-def _weights(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight]:
+def weights_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight]:
     """The parameters of the optimizers, under the model's names; parameters that are not the model's by number."""
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
     found = [parameter for o in optimizers for group in o.param_groups for parameter in group["params"]]

@@ -10,12 +10,14 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,16 +25,20 @@ from torch.optim import Optimizer
 
 from precgui.config import RecordConfig, RunConfig
 from precgui.engine import device as devices
+from precgui.engine.telemetry.held import Copies
 from precgui.engine.telemetry.parameters import tensor_count
-from precgui.events import Evaluated, Incident, IncidentKind, Metric, RunStarted, Severity, Status, StepDone
+from precgui.events import Evaluated, Facts, Incident, IncidentKind, Metric, RunStarted, Severity, Status, StepDone
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
 from precgui.record import arguments, distributed, ending
-from precgui.record.hooks import LoopWatch, Seen
+from precgui.record.hooks import LoopWatch, Seen, weights_of
+from precgui.record.precision import PrecisionFact
+from precgui.record.wrappers import Accumulation
 from precgui.runs.file.writer import RunWriter
 
 _TRAINERS = ("transformers", "accelerate", "lightning")
+_TOLD_BY_CENSUS = {"fp64", "fp32", "tf32", "bf16-amp", "fp16-amp", "bf16-pure", "fp16-pure"}
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -58,6 +64,7 @@ class Recorder:
         optimizer: Optimizer | Sequence[Optimizer],
         scaler: torch.amp.GradScaler | None = None,
         *,
+        ema: nn.Module | Mapping[str, Tensor] | None = None,
         title: str = "",
         precision: str = "",
         total_steps: int = 0,
@@ -65,39 +72,48 @@ class Recorder:
         record: RecordConfig | None = None,
         metric: str | Metric = "accuracy",
     ) -> None:
-        """`precision` is a name of `precgui.config.PRECISIONS`; empty: told from the weights and the scaler.
+        """`precision` is a name of `precgui.config.PRECISIONS`; empty: told from what runs in the first step.
 
-        `metric` says what the second number of `evaluated` is: the name of a share of 1 of which more is better, shown
-        in per cent, or a `precgui.Metric`, for example
-        `Metric("perplexity", "Perplexity", "exp of the loss", unit="", higher_is_better=False)`.
+        `ema` is a copy of the weights that the loop keeps outside the model, such as an `AveragedModel`. `metric` says
+        what the second number of `evaluated` is: the name of a share of 1 of which more is better, or a
+        `precgui.Metric`: `Metric("perplexity", "Perplexity", "exp of the loss", unit="", higher_is_better=False)`.
         Raises RunFileError when the file exists or cannot be written, TypeError or ValueError for what cannot be used.
         """
         optimizers = arguments.checked(model, optimizer, scaler)
-        file = arguments.checked_path(path)
-        measured = arguments.checked_metric(metric)
-        config = arguments.config_of(model, scaler, title, precision, record)
+        copies = arguments.copies(ema, weights_of(model, optimizers))
+        file, measured = arguments.checked_path(path), arguments.checked_metric(metric)
+        config = arguments.config_of(model, optimizers, title, precision, record)
         sizes = arguments.count(total_steps, "total_steps"), arguments.count(steps_per_epoch, "steps_per_epoch")
-        self._scaler, self._step = scaler, 0
+        self._scaler, self._step, self._precision = scaler, 0, precision
+        self._accumulation = Accumulation([optimizer] if isinstance(optimizer, Optimizer) else list(optimizer))
+        self._scaler_used = not arguments.is_idle(scaler)
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._start = self._last = time.perf_counter()
-        self._loop = ending.functions_of(sys._getframe(1))
-        self._emit = ending.Outlet()
-        facts = {**arguments.facts(model, self._device), "metric": asdict(measured)}
-        tensors = tensor_count(model) if config.record.tensors else 0
+        self._loop, self._emit = ending.functions_of(sys._getframe(1)), ending.Outlet()
         self._mail = distributed.Mailbox(str(path))
+        facts = arguments.facts(model, self._device, scaler) | {"metric": asdict(measured)}
+        tensors = tensor_count(model) if config.record.tensors else 0
         started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)
-        self._recording = self._opened(file, config, model, optimizers, started)
+        self._recording = self._opened(file, config, model, optimizers, started, copies)
         _abandon_at_exit(self)
-        self._scale = self._read_scale()
-        self._watch.begin(1, self._scale)
+        self._begin(self._read_scale())
 
     def _opened(
-        self, file: Path, config: RunConfig, model: nn.Module, optimizers: list[Optimizer], started: RunStarted
+        self,
+        file: Path,
+        config: RunConfig,
+        model: nn.Module,
+        optimizers: list[Optimizer],
+        started: RunStarted,
+        copies: Copies | None,
     ) -> ending.OpenRecord:
         """The hooks, and in the first process the file and the sensors: all of them or, where one fails, none."""
         first = distributed.rank() == 0
         with contextlib.ExitStack() as parts:
-            self._watch = LoopWatch(config.record, model, optimizers, self._emit, active=first)
+            self._watch = LoopWatch(
+                config.record, model, optimizers, self._emit,
+                active=first, copies=copies, total_steps=started.total_steps,
+            )  # fmt: skip
             parts.callback(self._watch.close)
             if first:
                 sensors = PowerSampler(self._emit, self._start)
@@ -106,15 +122,27 @@ class Recorder:
                 parts.enter_context(sensors)
             return ending.OpenRecord(self._emit, parts.pop_all(), self._start)
 
+    _status_without_close: Status = "completed"
+
     def step(self, loss: Tensor | float, *, samples: int = 0) -> None:
-        """One optimizer step is over, after `scaler.update()`. `loss` is unscaled; `samples` those of the step."""
+        """One optimizer step is over, after `scaler.update()`.
+
+        `loss` is unscaled and of the whole step: a loop that divides it by the number of its micro-steps gives the sum
+        of the parts. `samples` are those of the step. A call in a micro-step of accelerate is no step: the losses of
+        the micro-steps are averaged and their samples added up.
+        """
         if not self._recording.is_open:
             return
         loss_value, samples = arguments.number(loss, "loss"), arguments.count(samples, "samples")
         if not self._step:
             self._loop |= ending.functions_of(sys._getframe(1))
+        if self._accumulation.is_micro_step() and not self._watch.has_stepped:
+            self._accumulation.add(loss_value, samples)
+            return
+        loss_value, samples = self._accumulation.joined(loss_value, samples)
         self._step += 1
-        scale, used = self._read_scale(), self._scale
+        was_idle, scale = not self._scaler_used, self._read_scale()
+        used = arguments.first_scale(self._scaler) if was_idle else self._scale
         seen = self._watch.seen(lowered=scale < used)
         now = time.perf_counter()
         begun = seen.begun or self._last
@@ -123,14 +151,22 @@ class Recorder:
             StepDone(
                 step=self._step, time_s=now - self._start, loss=loss_value, scale=used, skipped=seen.skipped,
                 lr=seen.lr, grad_norm=seen.grad_norm, step_s=step_s, data_s=begun - self._last, samples=samples,
-                memory_bytes=devices.peak_memory_bytes(self._device),
+                memory_bytes=devices.peak_memory_bytes(self._device), backward_passes=seen.backward_passes,
+                optimizer_steps=seen.optimizer_steps,
             )
         )  # fmt: skip
+        self._tell_first_step(now - self._start)
         self._report(loss_value, seen, used, scale)
         alarm = not math.isfinite(loss_value) or (seen.looked and not math.isfinite(seen.grad_norm))
         self._watch.end(now - self._start, step_s, alarm=alarm)
-        self._scale, self._last = scale, time.perf_counter()
-        self._watch.begin(self._step + 1, scale)
+        self._last = time.perf_counter()
+        self._begin(scale)
+
+    def _begin(self, scale: float) -> None:
+        """The next step begins, with this scale as far as the scaler is in use."""
+        self._scale: float = scale
+        told = scale if self._scaler_used else partial(arguments.first_scale, self._scaler)
+        self._watch.begin(self._step + 1, told)
 
     def evaluated(self, loss: float, accuracy: float = math.nan, epoch: int = 0) -> None:
         """The validation set was evaluated; `accuracy` is the value of the metric, a share of 1 where its unit is %."""
@@ -171,29 +207,55 @@ class Recorder:
         self.close(status, message, details)
 
     def abandon(self) -> None:
-        """End the record of a loop that ended without a word, as failed. Called by itself when Python exits.
+        """End the record of a loop that ended without a word. Called by itself when Python exits.
 
-        The reason is the exception that nobody caught, if it went through the loop.
+        It has failed when an exception that nobody caught went through the loop, else it is complete.
         """
         error = ending.uncaught(self._loop)
         if error is not None:
             self.fail(error)
         else:
-            told = f"the loop ended after step {self._step} without closing its recorder; call close(), or use `with`"
-            self.close("failed", told)
+            self.close(self._status_without_close, f"ended after step {self._step} without close()")
+
+    def expect_close(self) -> None:
+        """From now on a loop that ends without `close` has failed: somebody closes the recorder of all others."""
+        self._status_without_close = "failed"
 
     def __del__(self) -> None:
         recording = getattr(self, "_recording", None)
         if recording is not None and recording.is_open:
-            told = f"the recorder was deleted after step {self._step} without being closed; call close(), or use `with`"
+            told = f"the recorder was deleted after step {self._step} without close(); an exception is not known of"
+            ended = self._status_without_close, told
             # Not here: garbage is collected at any moment, also while this thread is at work on the file.
-            threading.Thread(target=recording.end, args=("failed", told), name="run-file-end").start()
+            threading.Thread(target=recording.end, args=ended, name="run-file-end").start()
+
+    def _tell_first_step(self, time_s: float) -> None:
+        """Emit the facts about the first step once it is over, and that the scaler is in use once it is."""
+        told: dict[str, Any] = {}
+        if not self._scaler_used and not arguments.is_idle(self._scaler):
+            self._scaler_used = True
+            told["scaler"] = arguments.scaler_facts(self._scaler, used=True)
+        if facts := self._watch.end_first_step(time_s):
+            found: PrecisionFact = facts["precision"]
+            if self._precision:
+                self._compare_precision(found)
+                reason = "the recorder was told so" + (f"; {found.reason}" if found.reason else "")
+                found = PrecisionFact(self._precision, "given", reason)
+            told |= {**facts, "precision": replace(found, given=self._precision).fact()}
+        if told:
+            self._emit(Facts(time_s, told))
+
+    def _compare_precision(self, found: PrecisionFact) -> None:
+        """Mark a first step that ran otherwise than the recorder was told."""
+        if self._precision in _TOLD_BY_CENSUS and found.name != self._precision:
+            text = f"this loop was called {self._precision}, but its first step ran as {found.name}: {found.reason}"
+            self._incident("note", "warning", text)
 
     def _report(self, loss: float, seen: Seen, used: float, scale: float) -> None:
         """The incidents of the step just done, and those of other processes that have come."""
         bad_loss, bad_gradients = not math.isfinite(loss), seen.looked and not math.isfinite(seen.grad_norm)
         if bad_loss or bad_gradients:
-            module = self._watch.first_output() if bad_loss else ""
+            module, why_not = self._watch.first_output() if bad_loss else ("", "")
             parameter = self._watch.first_gradient() if bad_gradients else ""
             own = distributed.Trouble(
                 distributed.rank(),
@@ -203,6 +265,7 @@ class Recorder:
                 seen.skipped,
                 module=module,
                 parameter=parameter,
+                why_not=why_not,
             )
             if self._emit.writer is not None:
                 self._tell(own)
@@ -213,7 +276,11 @@ class Recorder:
         if seen.skipped:
             some = "some " if seen.partly else ""
             why = f"at scale {used:g}" if scale < used else "no optimizer has stepped"
-            self._incident("skipped_step", "warning", f"{some}weights not updated in this step, {why}")
+            unsure = seen.weights_changed is None and not seen.partly and scale >= used
+            text = f"{some}weights not updated in this step, {why}"
+            if unsure:
+                text += "; whether the loop has updated them by itself was not looked at"
+            self._incident("skipped_step", "warning", text)
         if scale != used:
             word = "lowered" if scale < used else "raised"
             self._incident("scale_change", "info", f"loss scale {word} from {used:g} to {scale:g}")
@@ -223,6 +290,8 @@ class Recorder:
         who = f" in process {found.rank}" if distributed.world() > 1 else ""
         if found.loss:
             where = f", first not finite is the output of {found.module}" if found.module else ""
+            if found.why_not:
+                where += f" (of those looked at: {found.why_not})"
             self._incident("nonfinite_loss", "error", f"the loss is not finite{who}{where}", found.module, found.step)
         if found.gradients:
             where = f": first in {found.parameter}" if found.parameter else ""
@@ -231,8 +300,10 @@ class Recorder:
             self._incident("nonfinite_gradient", severity, text, found.parameter, found.step)
 
     def _read_scale(self) -> float:
-        enabled = self._scaler is not None and self._scaler.is_enabled()
-        return float(self._scaler.get_scale()) if self._scaler is not None and enabled else 1.0
+        """The scale of the next loss; 1 as long as the scaler has not been used."""
+        if self._scaler is None or arguments.is_idle(self._scaler):
+            return 1.0
+        return float(self._scaler.get_scale())
 
     def _incident(
         self, kind: IncidentKind, severity: Severity, message: str, module: str = "", step: int | None = None

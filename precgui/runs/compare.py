@@ -23,7 +23,8 @@ from precgui.runs.tensorboard.event_file import NAME_PART
 class Compared:
     """One run of a comparison. None stands for "not measurable"; ratios are to the baseline.
 
-    `speedup`: samples per second of median steps over the baseline's, above 1 is faster.
+    `speedup`: samples per second of median steps over the baseline's, above 1 is faster; steps per second where one
+    of the two does not tell its samples, which `notes` say.
     `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less. The intervals hold 95 % of what varied within the
     two runs (`runs.ratio_interval`); None for the baseline and for runs of few steps.
     `tensor_use`: share of the time in which tensor cores worked, None where the hardware does not tell.
@@ -109,7 +110,18 @@ def compare(runs: Sequence[Run], baseline: str | None = None) -> RunComparison:
     figures = [_figures(run) for run in runs]
     base = runs[at], figures[at]
     rows = [_compared(name, run, own, *base) for name, run, own in zip(called, runs, figures, strict=True)]
-    return RunComparison(called[at], tuple(rows), _notes(rows))
+    silent = [name for name, own in zip(called, figures, strict=True) if not own["tells_samples"]]
+    return RunComparison(called[at], tuple(rows), _notes(rows) + _sample_notes(silent))
+
+
+def _sample_notes(silent: Sequence[str]) -> tuple[str, ...]:
+    """On runs whose loops did not tell how many samples a step has."""
+    if not silent:
+        return ()
+    return (
+        f"{', '.join(silent)} {'tells' if len(silent) == 1 else 'tell'} no samples: speed-ups with them compare the "
+        "times of steps, which is right where the steps are of equal size; give recorder.step(loss, samples=...)",
+    )
 
 
 def _notes(rows: Sequence[Compared]) -> tuple[str, ...]:
@@ -146,7 +158,8 @@ def _figures(run: Run) -> dict[str, Any]:
     samples = run.series("samples")[1]
     step_s = summary["step_s_median"]
     rate = float(np.median(samples)) / step_s if len(samples) and step_s and samples.any() else None
-    return {**summary, **final, "rate": rate, "variation": _variation(run)}
+    tells = not len(samples) or bool(samples.any())
+    return {**summary, **final, "rate": rate, "tells_samples": tells, "variation": _variation(run)}
 
 
 def _variation(run: Run) -> Variation | None:
@@ -156,13 +169,13 @@ def _variation(run: Run) -> Variation | None:
 
 
 def _compared(name: str, run: Run, own: dict[str, Any], base_run: Run, base: dict[str, Any]) -> Compared:
-    figures = {key: value for key, value in own.items() if key not in ("rate", "variation")}
+    figures = {key: value for key, value in own.items() if key not in ("rate", "tells_samples", "variation")}
     how, work, base_work = arithmetic_of(run), identity_of(run), identity_of(base_run)
     withheld = other_work(work, base_work)
     no_difference = other_result(work, base_work)
     varied = (None, None) if own is base else (own["variation"], base["variation"])
     base = dict.fromkeys(base, None) | {"metric": base["metric"], "steps": 0} if withheld else base
-    speedup = _ratio(own["rate"], base["rate"])
+    speedup = _speedup(own, base)
     energy_ratio = _ratio(_per_step(own, "energy_j"), _per_step(base, "energy_j"))
     return Compared(
         run=name,
@@ -182,6 +195,13 @@ def _compared(name: str, run: Run, own: dict[str, Any], base_run: Run, base: dic
         outcome=outcome(own["status"], own),
         **figures,
     )
+
+
+def _speedup(own: dict[str, Any], base: dict[str, Any]) -> float | None:
+    """Of samples per second; of steps per second where a recorded loop did not tell its samples."""
+    if own["tells_samples"] and base["tells_samples"]:
+        return _ratio(own["rate"], base["rate"])
+    return _ratio(base["step_s_median"], own["step_s_median"])
 
 
 def _per_step(figures: dict[str, Any], key: str) -> float | None:

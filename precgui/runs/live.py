@@ -45,6 +45,7 @@ from precgui.runs.file.columns import (
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.growable import GrowableArray, Values
 from precgui.runs.recorded_model import NOT_YET, RecordedModel
+from precgui.runs.recorded_precision import with_recorded_precision
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.overview import Overview
 from precgui.runs.tensors.record import Names, TensorHistory, tensor_rows
@@ -204,6 +205,7 @@ class LiveRun:
             self._start(started)
         for facts in of[Facts]:
             self.environment = {**self.environment, **facts.values}
+            self.config = with_recorded_precision(self.config, dict(facts.values))
         for described in of[ModelDescribed]:
             self._model = RecordedModel(described.modules, described.parameters)
         if steps := of[StepDone]:

@@ -89,6 +89,8 @@ def _duration_s(run: Run) -> float | None:
 
 def _samples_per_s(run: Run) -> float | None:
     samples = run.series("samples")[1].sum()
+    if samples == 0:  # a recorded loop that did not tell them
+        return None
     busy_s = run.series("step_s")[1].sum() + run.series("data_s")[1].sum()
     return float(samples / busy_s) if busy_s > 0 and np.isfinite(samples / busy_s) else None
 

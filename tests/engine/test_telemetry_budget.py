@@ -16,7 +16,7 @@ from precgui.events import TensorStats
 
 def test_that_a_budget_is_kept_and_spent() -> None:
     """With costs that are known: a look at the stride s costs 10 ms / s, a step takes 100 ms."""
-    budget = TokenBuckets(RecordConfig(budget=0.02), {"gradient": 1, "weight": 10})
+    budget = TokenBuckets(RecordConfig(budget=0.02, least_measurements=0), {"gradient": 1, "weight": 10})
     looks = 0
     for step in range(1, 1001):
         due = budget.due(step)
@@ -27,14 +27,14 @@ def test_that_a_budget_is_kept_and_spent() -> None:
 
 
 def test_that_what_is_too_dear_at_any_stride_is_looked_at_less_often() -> None:
-    budget = TokenBuckets(RecordConfig(budget=0.01), {"gradient": 1})
+    budget = TokenBuckets(RecordConfig(budget=0.01, least_measurements=0), {"gradient": 1})
     for step in range(1, 2001):
         budget.settle(0.01, dict.fromkeys(budget.due(step), 0.005))
     assert budget.share == pytest.approx(0.01, rel=0.2)
 
 
 def test_that_a_stride_is_not_raised_where_it_saves_nothing() -> None:
-    budget = TokenBuckets(RecordConfig(budget=0.01), {"gradient": 1})
+    budget = TokenBuckets(RecordConfig(budget=0.01, least_measurements=0), {"gradient": 1})
     for step in range(1, 2001):
         budget.settle(0.01, dict.fromkeys(budget.due(step), 0.0005))
     assert budget.strides == {"gradient": 1}
@@ -42,7 +42,7 @@ def test_that_a_stride_is_not_raised_where_it_saves_nothing() -> None:
 
 
 def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
-    budget = TokenBuckets(RecordConfig(budget=0.02), {"gradient": 1})
+    budget = TokenBuckets(RecordConfig(budget=0.02, least_measurements=0), {"gradient": 1})
     guarded = 0
     for step in range(1, 1001):
         due, guards = budget.due(step), budget.can_guard
@@ -54,7 +54,7 @@ def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
 
 def test_that_what_is_earned_in_steps_of_rest_is_spent_later() -> None:
     """Settling costs 2 ms of a budget of 3 ms a step, resting 0.1 ms, a look 20 ms."""
-    budget = TokenBuckets(RecordConfig(budget=0.03), {"gradient": 1})
+    budget = TokenBuckets(RecordConfig(budget=0.03, least_measurements=0), {"gradient": 1})
     looks = rested = 0
     for step in range(1, 3001):
         due = budget.due(step)
@@ -67,6 +67,32 @@ def test_that_what_is_earned_in_steps_of_rest_is_spent_later() -> None:
     assert rested > 500
     assert 0.02 < budget.share < 0.035
     assert looks > 200
+
+
+@pytest.mark.parametrize("total_steps", [0, 1000])
+@pytest.mark.parametrize("length", [5, 20, 37, 100, 400, 1000])
+def test_that_every_kind_is_measured_twenty_times_however_dear(length: int, total_steps: int) -> None:
+    """A measurement takes twice as long as a step; nobody has asked for one but each 500 steps."""
+    budget = TokenBuckets(RecordConfig(budget=0.01), {"gradient": 1, "optimizer": 500}, total_steps=total_steps)
+    steps: dict[str, list[int]] = {"gradient": [], "optimizer": []}
+    for step in range(1, length + 1):
+        due = budget.due(step)
+        for kind in budget.overdue & due.keys():
+            steps[kind].append(step)
+            budget.measured(kind, step)
+        budget.settle(0.002, dict.fromkeys(due, 0.004))
+    for measured in steps.values():
+        assert len(measured) >= min(length, 20)
+        assert max(b - a for a, b in zip([0, *measured], [*measured, length], strict=True)) <= max(length / 10, 1)
+
+
+def test_that_a_kind_of_which_there_is_nothing_is_asked_for_seldom() -> None:
+    budget = TokenBuckets(RecordConfig(), {"optimizer": 50})
+    asked = 0
+    for step in range(1, 5001):
+        asked += "optimizer" in budget.due(step) and "optimizer" in budget.overdue
+        budget.settle(0.01, {})
+    assert asked < 300
 
 
 def test_that_the_black_box_forgets_the_oldest_for_want_of_room() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from precgui.config import RecordConfig
-from precgui.engine.telemetry import nonfinite
+from precgui.engine.telemetry import module_hooks
 from precgui.engine.telemetry.module_hooks import Outputs
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
+from precgui.engine.telemetry.second_pass import CannotRepeat, first_bad_module
 from precgui.events import Event, TensorStats
 from precgui.record.hooks import LoopWatch
 
@@ -85,56 +89,63 @@ def test_that_modules_without_weights_have_hooks_only_in_steps_that_want_them() 
     assert not any(module._forward_hooks for module in model.modules())
 
 
+class Hard(nn.Hardtanh):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / self.__dict__.get("divisor", 1) * self.__dict__.get("divisor", 1)
+
+
+class Drop(nn.Dropout):
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        return x * math.nan if self.__dict__.get("divisor", 1) == 0 else x
+
+
 class Parts(nn.Module):
-    """A part without weights that can divide by zero, a frozen one without a graph, batch norm and dropout."""
+    """Parts without weights that can divide by zero, a frozen one without a graph, batch norm and dropout."""
 
     def __init__(self) -> None:
         super().__init__()
         self.frozen, self.first, self.norm = nn.Linear(4, 4), nn.Linear(4, 4), nn.BatchNorm1d(4)
-        self.odd, self.drop, self.last = nn.Hardtanh(), nn.Dropout(0.5), nn.Linear(4, 2)
+        self.odd, self.drop, self.last = Hard(), Drop(0.5), nn.Linear(4, 2)
         self.passes = 0
+        self.draws = np.random.default_rng(0)
 
     def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
         self.passes += 1
         with torch.no_grad():
             x = x + self.frozen(x)
+        x = x + float(self.draws.random()) + float(np.random.random()) + random.random()  # noqa: NPY002
         return self.last(self.drop(self.odd(self.norm(self.first(x)) + shift)))
 
 
-def break_at(module: nn.Module) -> Any:
-    return module.register_forward_hook(lambda _module, _inputs, output: output / 0 * 0)
+def broken(model: nn.Module, name: str) -> None:
+    part = model.get_submodule(name)
+    if isinstance(part, nn.Linear):
+        nn.init.constant_(part.bias, math.nan)
+    else:
+        part.divisor = 0
 
 
-@pytest.fixture
-def passed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The models here are taken for such as a second pass leaves no trace in."""
-    monkeypatch.setattr(nonfinite, "leaves_no_trace", lambda *_: True)
-
-
-@pytest.mark.usefixtures("passed_twice")
 @pytest.mark.parametrize("name", ["frozen", "first", "odd", "drop", "last"])
 @pytest.mark.parametrize("guarded", [False, True])
-def test_that_the_first_of_all_modules_is_named_in_the_very_step(name: str, guarded: bool) -> None:
+def test_that_the_first_module_of_a_class_of_ones_own_is_named_in_the_very_step(name: str, guarded: bool) -> None:
     model = Parts()
+    broken(model, name)
     outputs = Outputs(model, lambda *_: None)
-    broken = break_at(model.get_submodule(name))
     outputs.begin(frozenset(), guarded=guarded)
     model(torch.ones(3, 4), shift=1.0)
     outputs.end()
     assert outputs.sentinel.first_nonfinite() == name
-    broken.remove()
-    outputs.begin(frozenset(), guarded=False)
-    model(torch.ones(3, 4))
-    assert outputs.sentinel.first_nonfinite() == ""
-    assert not any(part._forward_hooks for part in model.children())
     outputs.close()
+    assert not any(part._forward_hooks for part in model.modules())
 
 
-@pytest.mark.usefixtures("passed_twice")
 def test_that_a_second_pass_leaves_no_trace_in_numbers() -> None:
     results = []
     for watched in (False, True):
         torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        random.seed(0)
         model = Parts()
         outputs = Outputs(model, lambda *_: None) if watched else None
         for step in range(4):
@@ -143,53 +154,151 @@ def test_that_a_second_pass_leaves_no_trace_in_numbers() -> None:
             loss = model(torch.rand(3, 4), shift=torch.nan if step == 1 else 0.0).square().sum()
             model.zero_grad()
             loss.backward()
-        assert model.passes == 4 + watched
+            if outputs is not None and step == 1:
+                assert outputs.sentinel.first_nonfinite() == "odd"
+        assert model.passes == 4
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        results.append([*gradients, *model.buffers(), torch.rand(1)])
+        drawn = [torch.rand(1), torch.tensor(np.random.random()), torch.tensor(random.random())]  # noqa: NPY002
+        results.append([*gradients, *model.buffers(), *drawn, torch.tensor(model.draws.random())])
     for plain, seen in zip(*results, strict=True):
         assert torch.equal(plain.nan_to_num(7.0), seen.nan_to_num(7.0))
 
 
-@pytest.mark.usefixtures("passed_twice")
-def test_that_a_model_that_cannot_be_called_twice_trains_on() -> None:
-    class Once(Parts):
-        def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
-            if self.passes:
-                raise ValueError("called twice")
-            return super().forward(x, shift=shift)
+calls: list[int] = []
+total = 0
+generator = torch.Generator()
 
-    model = Once()
+
+class Counting(Parts):
+    def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
+        calls.append(1)
+        return super().forward(x, shift=shift)
+
+
+class Adding(Parts):
+    def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
+        global total
+        total += 1
+        return super().forward(x, shift=shift)
+
+
+class Drawn(Parts):
+    def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
+        return super().forward(x + torch.rand(1, generator=generator), shift=shift)
+
+
+class Classy(Parts):
+    count = 0
+
+    def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
+        type(self).count += 1
+        return super().forward(x, shift=shift)
+
+
+class Shared(Parts):
+    seen: list[int] = []  # noqa: RUF012 - on purpose
+
+    def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
+        self.seen.append(1)
+        return super().forward(x, shift=shift)
+
+
+class Reading(Parts):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = iter(range(100))
+
+    def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
+        return super().forward(x + next(self.lines), shift=shift)
+
+
+class Locked(Parts):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+def patched(model: nn.Module) -> nn.Module:
+    inner = model.forward
+    model.forward = lambda *args, **kwargs: inner(*args, **kwargs)
+    return model
+
+
+def hooked(model: nn.Module) -> nn.Module:
+    model.get_submodule("first").register_forward_hook(lambda *_: None)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (Counting, "it uses calls, an object of class list outside the model"),
+        (Adding, "may change total, which lies outside the model"),
+        (Drawn, "it uses generator, an object of class Generator"),
+        (Classy, "may change the class type"),
+        (Shared, "Shared.seen is shared by all its objects"),
+        (Reading, "calls next()"),
+        (Locked, "a copy of the model cannot be made"),
+        (lambda: patched(Parts()), "has been replaced"),
+        (lambda: hooked(Parts()), "has forward hooks of others"),
+    ],
+)
+def test_that_a_pass_that_may_leave_a_trace_is_not_repeated_and_all_modules_are_looked_at_from_then_on(
+    make: Callable[[], nn.Module], reason: str
+) -> None:
+    model, before = make(), (len(calls), total)
     outputs = Outputs(model, lambda *_: None)
-    outputs.begin(frozenset(), guarded=False)
-    model(torch.ones(3, 4), shift=torch.nan).sum().backward()
-    assert outputs.sentinel.first_nonfinite() == "(model)"
-    assert torch.is_grad_enabled()
+    named = []
+    for step in range(3):
+        outputs.begin(frozenset(), guarded=False)
+        model(torch.ones(3, 4), shift=torch.nan if step != 1 else 0.0)
+        named.append(outputs.sentinel.first_nonfinite())
+        assert (reason in outputs.cannot_repeat) == (step == 0)
+    assert named == ["(model)", "", "odd"]
+    assert model.passes == 3
+    assert len(calls) - before[0] in (0, 3)
+    assert total - before[1] in (0, 3)
     outputs.close()
 
 
-@pytest.mark.usefixtures("passed_twice")
-def test_that_a_run_that_stays_broken_is_not_passed_twice_in_each_step() -> None:
-    model = Parts()
+def test_that_arguments_are_copied_or_else_the_pass_is_not_repeated() -> None:
+    class Taking(Parts):
+        def forward(self, batch: Any) -> Tensor:
+            inputs = batch["x"][0] if isinstance(batch, dict) else next(batch)
+            inputs.mul_(2)
+            return super().forward(inputs, shift=torch.nan)
+
+    model, given = Taking(), {"x": (torch.ones(3, 4), "text")}
     outputs = Outputs(model, lambda *_: None)
+    outputs.begin(frozenset(), guarded=False)
+    model({"x": (torch.ones(3, 4),), "other": {1, 2}})
+    assert "calls next()" in outputs.cannot_repeat
+    outputs.close()
+    plain = Parts()
+    with pytest.raises(CannotRepeat, match="object of class list_iterator"):
+        first_bad_module(plain, [iter([torch.ones(3, 4)])], {})
+    assert first_bad_module(plain, [given["x"][0]], {"shift": torch.nan}) == "odd"
+    assert plain.passes == 0
+
+
+def test_that_a_run_that_stays_broken_is_not_passed_twice_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    monkeypatch.setattr(module_hooks, "first_bad_module", lambda *_: passes.append(1) or "odd")
+    outputs = Outputs(model := Parts(), lambda *_: None)
     for _ in range(64):
         outputs.begin(frozenset(), guarded=False)
         model(torch.ones(3, 4), shift=torch.nan)
-    assert model.passes == 64 + 4
+    assert len(passes) == 4
     outputs.close()
 
 
-def test_that_only_modules_without_a_state_of_their_own_are_passed_twice() -> None:
-    for model, passes in ((Parts(), 1), (nn.Sequential(Parts()), 1)):
-        outputs = Outputs(model, lambda *_: None)
-        outputs.begin(frozenset(), guarded=False)
-        model(torch.full((3, 4), torch.nan))
-        assert next(part for part in model.modules() if isinstance(part, Parts)).passes == passes
-        outputs.close()
-    plain = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    assert nonfinite.leaves_no_trace(plain, [torch.ones(1)], {"scale": 2.0})
-    assert not nonfinite.leaves_no_trace(plain, [iter(())], {})
-    plain[0].register_forward_hook(lambda *_: None)
-    assert not nonfinite.leaves_no_trace(plain, [torch.ones(1)], {})
+def test_that_modules_without_weights_are_looked_at_where_their_outputs_are_recorded() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Softplus(beta=0.0), nn.Linear(4, 4))
+    outputs = Outputs(model, lambda *_: None)
+    outputs.begin(frozenset({"activation"}), guarded=True)
+    model(torch.ones(2, 4))
+    assert outputs.sentinel.first_nonfinite() == "1"
+    outputs.close()
 
 
 def test_that_a_view_is_read_again_only_when_something_was_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.frame import PlotFrame
@@ -72,9 +73,10 @@ def test_that_what_every_device_did_is_drawn(show: Show) -> None:
         assert [name.textItem.toPlainText() for name in frame.chart._drawn["run"].names] == ["GPU 0", ""]
 
 
-def test_that_a_card_that_does_not_tell_its_tensor_cores_has_the_reason_in_the_plot(show: Show) -> None:
+@pytest.mark.parametrize("key", ["unavailable", "untold"])
+def test_that_a_card_that_does_not_tell_its_tensor_cores_has_the_reason_in_the_plot(show: Show, key: str) -> None:
     time_s, untold = np.array([0.5, 1.0]), np.full(2, np.nan)
-    sensors = [{"name": "GPU 0 A100", "found": True, "reason": "", "untold": {"tensor_use": "told from Hopper on"}}]
+    sensors = [{"name": "GPU 0 A100", "found": True, "reason": "", key: {"tensor_use": "told from Hopper on"}}]
     run = training_run("run", 300, state={"GPU 0 A100": {"tensor_use": (time_s, untold)}})
     run.environment = {"power_sensors": sensors}
     frame = show_signal(show(opened(run)), "tensor_use")

@@ -178,10 +178,10 @@ def test_that_the_use_of_a_gpu_is_told_beside_its_power(monkeypatch):
 def test_that_what_an_older_card_never_tells_has_a_reason(monkeypatch):
     install(monkeypatch, cards.a100(), cards.h100(), cards.a100_mig())
     a100, h100, mig, _ = PowerSampler(lambda event: None, 0.0).sensors()
-    assert set(a100.untold) == {"tensor_use", "sm_use", "dram_use"}
-    assert "from Hopper on" in a100.untold["tensor_use"]
-    assert h100.untold == {}
-    assert "does not report" in mig.untold["utilisation"]
+    assert set(a100.unavailable) == {"tensor_use", "sm_use", "dram_use"}
+    assert "from Hopper on" in a100.unavailable["tensor_use"]
+    assert h100.unavailable == {}
+    assert "does not report" in mig.unavailable["utilisation"]
 
 
 def test_that_a_lost_gpu_leaves_one_row_without_figures_and_the_cpu_goes_on(monkeypatch):

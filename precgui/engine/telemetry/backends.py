@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from precgui.engine.dtype_names import dtype_name
 from precgui.engine.telemetry import cpu_kernels as k
-from precgui.engine.telemetry.readable import dense, single
+from precgui.engine.telemetry.readable import dense, readable, single
 from precgui.engine.telemetry.statistics import Rows, StatisticsTable, empty, finished, half_ulps
 
 SMALL = 4096  # elements, below which a tensor is always looked at in full
@@ -63,6 +64,17 @@ def _fused_for(device: torch.device) -> ModuleType | None:
 def stride_for(size: int, stride: int) -> int:
     """The stride for a tensor of `size` elements: a power of two of at most `stride`, 1 for small tensors."""
     return min(stride, 1 << max(0, (size // SMALL).bit_length() - 1)) if size >= SMALL else 1
+
+
+def listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], StatisticsTable]:
+    """Those of the tensors that can be read, and the table of their statistics, with a stride for each."""
+    found = [(name, tensor, readable(tensor)) for name, tensor in named]
+    rows = [(name, tensor, values) for name, tensor, values in found if values is not None and values.numel()]
+    tensors = [values for _, _, values in rows]
+    sizes = [tensor.numel() for tensor in tensors]
+    strides = [stride_for(size, stride) for size in sizes] if stride > 1 else [1] * len(sizes)
+    dtypes = [dtype_name(tensor.dtype) for _, tensor, _ in rows]
+    return tensors, StatisticsTable(kind, [name for name, _, _ in rows], strides, sizes, dtypes)
 
 
 def _blocks(tensor: Tensor, stride: int, first: int) -> Tensor:

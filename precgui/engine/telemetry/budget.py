@@ -60,9 +60,16 @@ class TokenBuckets:
     pays for looks that are only remembered.
     """
 
-    def __init__(self, config: RecordConfig, kinds: Mapping[str, int], *, between: bool = False) -> None:
-        """`kinds` maps each kind to its interval in steps, 0 for never; `between` asks for looks between intervals."""
+    def __init__(
+        self, config: RecordConfig, kinds: Mapping[str, int], *, between: bool = False, total_steps: int = 0
+    ) -> None:
+        """`kinds` maps each kind to its interval in steps, 0 for never; `between` asks for looks between intervals;
+        `total_steps` is 0 when nobody knows how long the run is."""
         self._share = config.budget
+        self._least, self._total_steps = config.least_measurements, total_steps
+        self._next = dict.fromkeys(kinds, 1)  # the step from which a kind is overdue
+        self._step = 0
+        self.overdue: set[str] = set()  # kinds to measure in this step whatever the budget
         self._accounts: dict[str, _TokenBucket] = {}
         self._between: dict[str, _TokenBucket] = {}
         for kind, every in kinds.items():
@@ -84,18 +91,32 @@ class TokenBuckets:
 
     def due(self, step: int) -> dict[str, int]:
         """The kinds to look at in this step (counted from 1), each with its stride."""
-        self._used = {}
+        self._used, self._step = {}, step
+        self.overdue = {kind for kind in self._accounts if self._least and step >= self._next[kind]}
         for kind, account in self._accounts.items():
-            if (step - 1) % account.every:
+            if (step - 1) % account.every and kind not in self.overdue:
                 if kind not in self._between:
                     continue
                 account = self._between[kind]
-            if account.credit_s < 0:
+            if account.credit_s < 0 and kind not in self.overdue:
                 continue
             if account.credit_s > 3 * account.last_s:  # half the stride costs up to twice as much
                 account.finer()
             self._used[kind] = account
         return {kind: account.stride for kind, account in self._used.items()}
+
+    def measured(self, kind: str, step: int) -> None:
+        """A measurement of this kind in this step went into the record."""
+        self._next[kind] = step + self._gap(step)
+        self.overdue.discard(kind)
+
+    def _gap(self, step: int) -> int:
+        """The most steps between two measurements of a kind that still gives the least number in a run of any length.
+
+        A tenth of the steps so far for 20 of them; of a run of known length a twentieth at most.
+        """
+        gap = max(2 * step // self._least, 1) if self._least else step
+        return min(gap, max(self._total_steps // self._least, 1)) if self._total_steps and self._least else gap
 
     @property
     def can_guard(self) -> bool:
@@ -118,6 +139,8 @@ class TokenBuckets:
 
     def settle(self, step_s: float, costs_s: Mapping[str, float], fixed_s: float = 0.0) -> None:
         """Book one step of `step_s` seconds in which the kinds cost `costs_s`, and what is always done `fixed_s`."""
+        for kind in self.overdue:  # there was nothing of it in this step
+            self._next[kind] = self._step + max(self._gap(self._step) // 4, 1)
         self.elapsed_s += step_s
         self.spent_s += sum(costs_s.values()) + fixed_s
         self._fixed_s = fixed_s if self._fixed_s < 0 else self._fixed_s + _SMOOTH * (fixed_s - self._fixed_s)

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.telemetry.hook import Hook
-from precgui.engine.telemetry.nonfinite import NonFiniteDetector, repeat_forward
+from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import floats
+from precgui.engine.telemetry.second_pass import CannotRepeat, first_bad_module
 
 MODEL = "(model)"
 _CALLS = 50
 _COLD = 1.5  # times what a hook takes when nothing else runs between its calls
 _PAUSE_STEPS = 16  # a run that stays broken is not slowed down by a second pass in each step
+_WATCH_STEPS = 1000  # with hooks on all modules after a bad step whose module is not known
 _WRAPPERS = ("_orig_mod.", "module.")
 Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
 
@@ -40,6 +42,9 @@ class Outputs:
         self._guarded = self._everywhere = self._inside = self.watching = False
         self._on_cpu = all(parameter.is_cpu for parameter in model.parameters())
         self._pause = 0  # steps until a forward pass may be repeated
+        self._watch_on = 0  # steps in which all modules are looked at, since a bad one was not found
+        self._located = False  # the first bad module of this step is known
+        self.cannot_repeat = ""  # why the forward pass of this step was not repeated, though it was bad
         self.sentinel = NonFiniteDetector()
         self.calls = 0  # of hooks, in this step
         self._weighty: list[tuple[nn.Module, Hook]] = []
@@ -58,7 +63,11 @@ class Outputs:
 
     def begin(self, wanted: Set[str], *, guarded: bool, everywhere: bool = False) -> None:
         """A step begins. `everywhere` shows the sentinel what modules without weights put out, too."""
-        self._wanted, self._guarded, self._everywhere = wanted, guarded, everywhere
+        self._watch_on = max(self._watch_on - 1, 0)
+        everywhere, guarded = everywhere or self._watch_on > 0, guarded or self._watch_on > 0
+        self._wanted, self._guarded = wanted, guarded
+        self._everywhere = everywhere or "activation" in wanted  # so that what is told and the rows agree
+        self.cannot_repeat, self._located = "", False
         self.watching, self._inside, self.calls = True, False, 0
         self._pause = max(self._pause - 1, 0)
         self._have_hooks(modules=guarded or bool(wanted), all_modules=everywhere or bool(wanted))
@@ -73,6 +82,12 @@ class Outputs:
         self.end()
         self._have_hooks(modules=False, all_modules=False)
         self._exit.remove()
+
+    def why_not_all(self) -> str:
+        """Why the first module found in this step may not be the first of all; '' where all were looked at."""
+        if self._everywhere or self._located:
+            return ""
+        return self.cannot_repeat or "modules without weights were not looked at in this step"
 
     def _have_hooks(self, *, modules: bool, all_modules: bool) -> None:
         """Hooks on those with weights, or on all."""
@@ -115,21 +130,24 @@ class Outputs:
         self._inside = False
         if self._wanted:
             self._watch(MODEL, outputs)
-        if (self._on_cpu or self._guarded) and self.sentinel.look(MODEL, outputs) and not self._pause:
+        if not (self._on_cpu or self._guarded):
+            return
+        known = self._everywhere and self.sentinel.first_of_cpu() != ""
+        if self.sentinel.look(MODEL, outputs) and not known and not self._pause:
             self._pause = _PAUSE_STEPS
             self._find_first(args, kwargs)
 
     def _find_first(self, args: Any, kwargs: Any) -> None:
-        """Tell the sentinel by a second pass which of all modules was the first."""
-        first, state = self.sentinel, (self._wanted, self._everywhere, self.calls)
-        self.sentinel, self._wanted, self._everywhere, self._inside = NonFiniteDetector(), frozenset(), True, True
-        self._have_hooks(modules=True, all_modules=True)
-        repeat_forward(self._model, args, kwargs)
-        found, self.sentinel = self.sentinel.first_nonfinite(), first
-        self._wanted, self._everywhere, self.calls = state
-        self._inside = False
+        """Tell the sentinel by a second pass which of all modules was the first; else look at all in the next steps."""
+        try:
+            found = first_bad_module(self._model, args, kwargs)
+        except CannotRepeat as reason:
+            found, self.cannot_repeat = "", str(reason)
         if found:
-            first.correct(found)
+            self.sentinel.correct(plain_name(found))
+            self._located = True
+        elif not self._everywhere:
+            self._watch_on = _WATCH_STEPS
 
     def gradient_seen(self, name: str, gradient: Tensor) -> None:
         """Handles the gradient of an output."""

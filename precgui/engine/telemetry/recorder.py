@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.config import RecordConfig
-from precgui.engine.telemetry.backends import StatsBackend, stats_backend_for, stride_for
+from precgui.engine.telemetry.backends import StatsBackend, listed, stats_backend_for
 from precgui.engine.telemetry.budget import TokenBuckets
 from precgui.engine.telemetry.cost import CostMeter, keeping_s
+from precgui.engine.telemetry.held import Copies, HeldTensors, buffers
 from precgui.engine.telemetry.module_hooks import Outputs
 from precgui.engine.telemetry.parameters import (
     Weight,
@@ -26,7 +27,7 @@ from precgui.engine.telemetry.parameters import (
     updated_by,
     values,
 )
-from precgui.engine.telemetry.readable import readable, unseen
+from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.ring_buffer import BLACK_BOX_STEPS, FlightRecorder
 from precgui.engine.telemetry.statistics import Rows, StatisticsTable, finished, nonfinite, norm
 from precgui.events import Emit, Facts, Incident, TensorStats
@@ -48,30 +49,44 @@ class Telemetry:
     """
 
     def __init__(
-        self, config: RecordConfig, model: nn.Module, weights: Sequence[Weight], emit: Emit, *, modules: bool = True
+        self,
+        config: RecordConfig,
+        model: nn.Module,
+        weights: Sequence[Weight],
+        emit: Emit,
+        *,
+        modules: bool = True,
+        copies: Copies = list,
+        total_steps: int = 0,
     ) -> None:
-        """`modules` says whether module outputs can be watched (a compiled model hides them)."""
+        """`modules` says whether module outputs can be watched (a compiled model hides them); `copies` gives the copies
+        of weights that the training keeps, by name; `total_steps` is 0 when that is not known."""
         self._emit = emit
         self.watch(weights)
         device = next((w.own.device for w in weights), torch.device("cpu"))
         self._meter: StatsBackend = stats_backend_for(device)
+        self._held = HeldTensors(self._meter, {"buffer": lambda: buffers(model), "ema": copies})
         kinds = {
             "gradient": config.gradients_every,
             "weight": config.weights_every,
             "update": config.weights_every,
             "optimizer": config.optimizer_every,
+            **dict.fromkeys(self._held.kinds, config.weights_every),
         }
         if modules:
             kinds["activation"] = config.activations_every
             kinds["activation_gradient"] = config.activation_gradients_every
         self._kinds = kinds
-        self.budget = TokenBuckets(config, kinds | {"gradient": min(config.gradients_every, 1)}, between=True)
+        intervals = kinds | {"gradient": min(config.gradients_every, 1)}
+        self.budget = TokenBuckets(config, intervals, between=True, total_steps=total_steps)
+        self._least = config.least_measurements
         self._clock = CostMeter(device)
         self._outputs = Outputs(model, self._look) if modules else None
         self._box = FlightRecorder()
         self._alarm_until = -BLACK_BOX_STEPS
         self._bad_output = ""
-        self._looks: Counter[str] = Counter()
+        self._measurements: Counter[str] = Counter()
+        self._begun = False
         self._clear()
 
     def _clear(self) -> None:
@@ -83,8 +98,8 @@ class Telemetry:
         """From the next step on, these; each is looked at once, however often it is named."""
         self._weights = list({id(w.own): w for w in weights}.values())
 
-    def begin(self, step: int, scale: float = 1.0) -> None:
-        """Step `step` (counted from 1) begins, its loss multiplied by `scale`."""
+    def begin(self, step: int, scale: float | Callable[[], float] = 1.0) -> None:
+        """Step `step` (counted from 1) begins, its loss multiplied by `scale`, or by what that returns later on."""
         self._clear()
         begin = self._clock.start()
         self._step, self._scale = step, scale
@@ -97,10 +112,29 @@ class Telemetry:
             self._outputs.begin(self._due.keys() & WATCHED, guarded=self._guarded, everywhere=alarmed)
         self._rests = not self._due and not self._guarded and self.budget.can_rest
         self._begin_s = _ALL_CALLS * (time.thread_time() - begin)
+        for kind in self._held.kinds:
+            if stride := self._due.get(kind, 0):
+                with self._clock.booked(kind), unseen():
+                    self._held.begin(kind, stride, step)
 
     def start(self) -> None:
         """The work of the step begins here; without this call it began with `begin`."""
+        if not self._begun:
+            self.initial_weights()
         self._clock.start()
+
+    def initial_weights(self) -> None:
+        """Write down the weights as they are, at every element, as those of step 0: no update has been made yet."""
+        self._begun = True
+        if not self._kinds["weight"]:
+            return
+        begin = time.thread_time()
+        with unseen():
+            tensors, table = listed("weight", values(self._weights), 1)
+            if tensors:
+                (rows,) = self._meter.fetch([self._meter.measure(tensors, table.strides, 0)])
+                self._emit(finished(table, rows, 0, 0.0))
+        self.budget.spent_s += time.thread_time() - begin
 
     def gradients(self, optimizer: Optimizer | None = None, scale: float = 1.0) -> float | None:
         """The gradients (of one optimizer) are complete; they are still multiplied by `scale`.
@@ -127,10 +161,12 @@ class Telemetry:
 
     def before_update(self, optimizer: Optimizer | None = None) -> None:
         """The optimizer (or the one of several) is about to step."""
+        if not self._begun:
+            self.initial_weights()
         if stride := self._due.get("update", 0):
             with self._clock.booked("update"), unseen():
                 weights = updated_by(self._weights, optimizer)
-                tensors, table = _listed("update", exact_values(weights), stride)
+                tensors, table = listed("update", exact_values(weights), stride)
                 self._before = weights, self._meter.keep(tensors, table.strides, self._step)
 
     def after_update(self, optimizers: Sequence[Optimizer]) -> None:
@@ -138,7 +174,7 @@ class Telemetry:
         if (stride := self._due.get("update", 0)) and self._before is not None:
             with self._clock.booked("update"), unseen():
                 weights, kept = self._before
-                tensors, table = _listed("update", exact_values(weights), stride)
+                tensors, table = listed("update", exact_values(weights), stride)
                 self._tables.append((table, self._meter.compare(tensors, table.strides, self._step, kept)))
                 self._before = None
         if stride := self._due.get("weight", 0):
@@ -157,6 +193,7 @@ class Telemetry:
             self.budget.rest(spent_s + self._begin_s)
             return
         begin = time.thread_time()
+        self._measure_held()
         self._clock.book(FIXED, self._begin_s)
         busy_s = self._clock.busy_s(step_s, begin)
         self._fetch()
@@ -175,6 +212,14 @@ class Telemetry:
         if not alarm:  # what that takes is not to be saved in other steps
             self._clock.book(FIXED, _ALL_CALLS * (time.thread_time() - begin - told_s))  # of the next step
 
+    def _measure_held(self) -> None:
+        """Buffers and copies of weights, as the step leaves them."""
+        for kind in self._held.kinds:
+            if kind in self._due:
+                with self._clock.booked(kind), unseen():
+                    if (seen := self._held.measured(kind, self._step)) is not None:
+                        self._tables.append(seen)
+
     def _hand_over(self, time_s: float, *, alarm: bool) -> float:
         """To the file what is due at the interval of its kind or in an alarm, to the black box the rest.
 
@@ -183,8 +228,10 @@ class Telemetry:
         begin = time.thread_time()
         events = self._events(time_s)
         for event in events:
-            if alarm or self._step <= self._alarm_until or (self._step - 1) % self._kinds[event.kind] == 0:
-                self._looks[event.kind] += 1
+            regular = (self._step - 1) % self._kinds[event.kind] == 0 or event.kind in self.budget.overdue
+            if alarm or self._step <= self._alarm_until or regular:
+                self._measurements[event.kind] += 1
+                self.budget.measured(event.kind, self._step)
                 self._clock.book(event.kind, keeping_s(len(event.names)))
                 self._emit(event)
             else:
@@ -198,19 +245,31 @@ class Telemetry:
         """The first module of this step whose output was not finite, or ''."""
         return self._outputs.sentinel.first_nonfinite() if self._outputs is not None else ""
 
-    def first_nonfinite_gradient(self) -> str:
+    def nonfinite_output(self) -> tuple[str, str]:
+        """`first_nonfinite`, and half a sentence that says why not all modules were looked at, '' where they were."""
+        name = self.first_nonfinite()
+        if self._outputs is None or not name:
+            return name, ""
+        return name, self._outputs.why_not_all()
+
+    def first_nonfinite_gradient(self, order: Mapping[str, int] | None = None) -> str:
         """The parameter whose non-finite gradient backward produced first; on a GPU it is known after `end`."""
         seen = [nonfinite(table, rows) for table, rows in self._tables if table.kind == "gradient"]
-        return first_nonfinite_parameter([name for names in seen for name in names])
+        return first_nonfinite_parameter([name for names in seen for name in names], order)
 
     def close(self) -> None:
         """Leave the model as it was before, and tell how closely was looked and what it cost."""
         if self._outputs is not None:
             self._outputs.close()
-        if self._looks and self.budget.elapsed_s:
-            told = {"cost_share": self.budget.share, "looks": dict(self._looks), "strides": self.budget.strides}
+        if self._measurements and self.budget.elapsed_s:
+            told = {
+                "cost_share": self.budget.share,
+                "measurements": dict(self._measurements),
+                "strides": self.budget.strides,
+                "least_measurements": self._least,
+            }
             self._emit(Facts(self._time_s, {"record": told}))
-            self._looks.clear()
+            self._measurements.clear()
 
     def _tell_outputs(self, time_s: float, *, told: bool) -> bool:
         """Tell of a module whose output has become NaN or infinite, unless it is `told` already. Returns whether."""
@@ -232,6 +291,7 @@ class Telemetry:
             "gradient": gradients(self._weights),
             "weight": values(self._weights),
             "optimizer": states(self._weights, optimizers),
+            **{kind: self._held.values(kind) for kind in self._held.kinds},
         }
         for kind, named in still_there.items():
             seen = [table for table, _ in self._tables if table.kind == kind]
@@ -244,14 +304,15 @@ class Telemetry:
         """A hook saw a tensor of a kind that is due."""
         if stride := self._due.get(kind, 0):
             with self._clock.booked(kind), unseen():
-                factor = 1 / self._scale if kind == "activation_gradient" else 1.0
+                scale = self._scale() if callable(self._scale) else self._scale
+                factor = 1 / scale if kind == "activation_gradient" else 1.0
                 self._measure(kind, [(name, tensor)], stride, factor)
 
     def _measure(
         self, kind: str, named: Sequence[tuple[str, Tensor]], stride: int, factor: float = 1.0
     ) -> float | None:
         """Look at tensors; returns the L2 norm over all of them where it is known now, see `statistics.norm`."""
-        tensors, table = _listed(kind, named, stride)
+        tensors, table = listed(kind, named, stride)
         if not tensors:
             return None
         rows = self._meter.measure(tensors, table.strides, self._step, factor)
@@ -282,16 +343,5 @@ class Telemetry:
             return finished(tables[parts[0]], rows[parts[0]], self._step, time_s)
         whole = StatisticsTable(kind)
         for place in parts:
-            whole.names += tables[place].names
-            whole.strides += tables[place].strides
-            whole.sizes += tables[place].sizes
+            whole.add(tables[place])
         return finished(whole, np.concatenate([rows[place] for place in parts]), self._step, time_s)
-
-
-def _listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], StatisticsTable]:
-    """The readable tensors of a list, and their table, with a stride for each."""
-    pairs = [(name, found) for name, tensor in named if (found := readable(tensor)) is not None and found.numel()]
-    sizes = [tensor.numel() for _, tensor in pairs]
-    strides = [stride_for(size, stride) for size in sizes] if stride > 1 else [1] * len(sizes)
-    table = StatisticsTable(kind, [name for name, _ in pairs], strides, sizes)
-    return [tensor for _, tensor in pairs], table

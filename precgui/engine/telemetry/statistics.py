@@ -30,6 +30,16 @@ class StatisticsTable:
     names: list[str] = field(default_factory=list)
     strides: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    changes: bool = False  # rows tell how the step changed the tensors, too
+
+    def add(self, other: StatisticsTable) -> None:
+        """The tensors of another table behind those of this one."""
+        self.names += other.names
+        self.strides += other.strides
+        self.sizes += other.sizes
+        self.dtypes += other.dtypes
+        self.changes = self.changes or other.changes
 
 
 def half_ulps() -> NDArray[np.int32]:
@@ -69,18 +79,20 @@ def nonfinite(table: StatisticsTable, rows: Any) -> list[str]:
 
 def finished(table: StatisticsTable, rows: Rows, step: int, time_s: float) -> TensorStats:
     """The event of one kind and step, with one row for each name: a module called several times saw many tensors."""
-    names, strides = tuple(table.names), tuple(table.strides)
+    names, strides, dtypes = tuple(table.names), tuple(table.strides), tuple(table.dtypes)
     squares: Rows = rows[:, k.SQUARES] * (np.array(table.sizes, np.float64) / rows[:, k.COUNT])
     if len(set(names)) < len(names):
+        of_name = dict(zip(names, dtypes, strict=False))
         names, index = _distinct(names)
         most = np.zeros(len(names), np.int64)
         np.maximum.at(most, index, table.strides)
         strides, rows = tuple(most.tolist()), _merged(rows, index)
+        dtypes = tuple(of_name[name] for name in names if name in of_name)
         squares = np.bincount(index, squares).astype(np.float64)
     stats = np.full((len(names), len(TENSOR_STATS)), np.nan)
     exponents = np.empty((len(names), k.BINS), np.uint32)
-    statistics(rows, squares, table.kind == "update", stats, exponents)
-    return TensorStats(step, time_s, table.kind, names, strides, stats.tobytes(), exponents.tobytes())
+    statistics(rows, squares, table.changes or table.kind == "update", stats, exponents)
+    return TensorStats(step, time_s, table.kind, names, strides, stats.tobytes(), exponents.tobytes(), dtypes)
 
 
 def _distinct(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.intp]]:

@@ -31,9 +31,10 @@ def device_sentences(runs: Sequence[OpenRun], signal: Signal) -> str:
     lines: list[str] = []
     for opened in runs:
         for sensor in opened.run.environment.get("power_sensors") or ():
-            name, untold = sensor.get("name", "GPU"), sensor.get("untold")
-            if isinstance(untold, dict) and signal.series[0] in untold:
-                lines.append(f"{name}: not available: {untold[signal.series[0]]}.")
+            name = sensor.get("name", "GPU")
+            unavailable = sensor.get("unavailable", sensor.get("untold"))  # as files of early versions call it
+            if isinstance(unavailable, dict) and signal.series[0] in unavailable:
+                lines.append(f"{name}: not available: {unavailable[signal.series[0]]}.")
             elif name == "NVML" and not sensor.get("found"):
                 lines.append(f"NVML: {sensor.get('reason')}")
     return "\n".join(dict.fromkeys([f"{signal.title}: not measured in these runs.", *lines]))

@@ -19,6 +19,7 @@ from precgui.runs.file.schema import SCHEMA, STATUS
 from precgui.runs.file.user_notes import read_notes
 from precgui.runs.growable import GrowableArray, Values
 from precgui.runs.recorded_model import RecordedModel, read_model
+from precgui.runs.recorded_precision import with_recorded_precision
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory, tensor_records
 
@@ -147,6 +148,7 @@ class SavedRun:
         """The texts that change while a run goes on."""
         self.title = read_notes(self.path).title or self._own_title
         self._started = self._contents.document("engine")
+        self.config = with_recorded_precision(self.config, self._started.get("engine"))
         self._end = self._contents.document("end")
         status = self._contents.text(STATUS)
         if status in ENDED:

@@ -45,9 +45,9 @@ class Regression(nn.Module):
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_that_the_trainer_of_transformers_is_recorded(tmp_path: Path, accumulation: int) -> None:
     pytest.importorskip("transformers")
-    from precgui.integrations.huggingface import PrecguiLightningCallback
+    from precgui.integrations.huggingface import PrecguiCallback
 
-    callback = PrecguiLightningCallback(tmp_path / "run.h5", title="theirs", record=ALL)
+    callback = PrecguiCallback(tmp_path / "run.h5", title="theirs", record=ALL)
     trainer = trainer_of_transformers(tmp_path, Regression(), callback, gradient_accumulation_steps=accumulation)
     trainer.train()
     logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -87,10 +87,10 @@ def trainer_of_transformers(folder: Path, model: nn.Module, callback: Any, **opt
 
 def test_that_a_trainer_of_transformers_that_raises_leaves_a_failed_run(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from precgui.integrations.huggingface import PrecguiLightningCallback
+    from precgui.integrations.huggingface import PrecguiCallback
 
     model = Breaking()
-    with pytest.raises(ZeroDivisionError), PrecguiLightningCallback(tmp_path / "run.h5") as callback:
+    with pytest.raises(ZeroDivisionError), PrecguiCallback(tmp_path / "run.h5") as callback:
         trainer_of_transformers(tmp_path, model, callback).train()
     assert not model._forward_hooks
     with precgui.open_run(tmp_path / "run.h5") as run:
@@ -100,17 +100,17 @@ def test_that_a_trainer_of_transformers_that_raises_leaves_a_failed_run(tmp_path
 
 def test_that_a_second_training_of_a_trainer_has_a_file_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from precgui.integrations.huggingface import PrecguiLightningCallback
+    from precgui.integrations.huggingface import PrecguiCallback
 
     r2 = precgui.Metric("r2", "R²", "share of the variance that is explained", unit="")
     model = Breaking()
-    trainer = trainer_of_transformers(tmp_path, model, PrecguiLightningCallback(tmp_path / "run.h5", metric=r2))
+    trainer = trainer_of_transformers(tmp_path, model, PrecguiCallback(tmp_path / "run.h5", metric=r2))
     with pytest.raises(ZeroDivisionError):
         trainer.train()
     trainer.train()
     with precgui.open_run(tmp_path / "run.h5") as first, precgui.open_run(tmp_path / "run-2.h5") as second:
         assert (first.status, first.steps) == ("failed", 6)
-        assert "without closing" in first.message
+        assert "without close()" in first.message
         assert (second.status, second.steps) == ("completed", 12)
         assert second.series("val_accuracy")[1].tolist() == [0.75]
         assert second.environment["metric"]["title"] == "R²"
@@ -123,7 +123,7 @@ import subprocess
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from tests.test_record_integrations import Breaking, trainer_of_transformers
+from tests.record.test_integrations import Breaking, trainer_of_transformers
 from precgui.integrations.huggingface import PrecguiCallback
 
 folder = Path(sys.argv[1])

@@ -11,7 +11,7 @@ import torch
 
 import precgui
 from precgui.record import Recorder
-from tests.test_record import batches, network
+from tests.record.test_recorder import batches, network
 
 
 def test_that_an_exception_in_the_loop_is_kept_and_goes_on(tmp_path: Path) -> None:
@@ -58,7 +58,9 @@ except OSError:
     [
         ("raise ZeroDivisionError('in the loop')", "", "failed", "ZeroDivisionError at step 4: in the loop", "in loop"),
         ("raise KeyboardInterrupt", "", "stopped", "interrupted inside step 4", ""),
-        ("raise OSError('caught')", "", "failed", "without closing its recorder; call close(), or use `with`", ""),
+        ("raise OSError('caught')", "", "completed", "ended after step 3 without close()", ""),
+        ("return", "", "completed", "ended after step 3 without close()", ""),
+        ("return", "del recorder", "completed", "the recorder was deleted after step 3 without close()", ""),
         ("raise OSError('caught')", "int('x')", "failed", "ValueError at step 4: invalid literal", "in <module>"),
     ],
 )
@@ -88,4 +90,4 @@ def test_that_an_exception_elsewhere_is_not_taken_for_the_end_of_the_loop(
     monkeypatch.setattr(sys, "last_value", elsewhere(), raising=False)
     recorder.abandon()
     with precgui.open_run(tmp_path / "run.h5") as run:
-        assert "ended after step 0 without closing" in run.message
+        assert run.message == "ended after step 0 without close()"

@@ -97,7 +97,7 @@ def test_that_a_recorded_loop_does_not_pass_for_a_task(tmp_path: Path) -> None:
     train(tmp_path / "run.h5", count=1)
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.config.task, run.config.model_name) == (OWN_LOOP, "Sequential")
-        assert run.environment["record"]["looks"]["gradient"] == 1
+        assert run.environment["record"]["measurements"]["gradient"] == 1
         (optimizer,) = run.environment["recorder"]["optimizers"]
         assert (optimizer["name"], optimizer["lr"], optimizer["momentum"]) == ("SGD", 0.1, 0.9)
         with pytest.raises(EngineError, match="recorded in a training loop"):
@@ -158,7 +158,7 @@ def test_that_several_optimizers_are_one_step(tmp_path: Path) -> None:
             seen = record.stat("count")[
                 :, [record.names.index(n) for n in ("0.weight", "0.bias", "2.weight", "2.bias")]
             ]
-            assert seen.tolist() == [[256, 32, 128, 4]] * 4
+            assert seen.tolist() == [[256, 32, 128, 4]] * (5 if kind == "weight" else 4)
         assert "2.weight.exp_avg" in run.tensors()["optimizer"].names
 
 
@@ -202,7 +202,9 @@ def test_that_the_file_tells_versions_and_sensors_as_one_of_the_engine_does(tmp_
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert run.environment["libraries"]["torch"] == metadata.version("torch")
         assert run.environment["power_sensors"]
-        assert all({"name", "found", "reason", "untold"} <= each.keys() for each in run.environment["power_sensors"])
+        assert all(
+            {"name", "found", "reason", "unavailable"} <= each.keys() for each in run.environment["power_sensors"]
+        )
 
 
 def test_that_the_last_reading_of_the_sensors_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

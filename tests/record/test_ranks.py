@@ -14,7 +14,7 @@ from torch import nn
 
 import precgui
 from precgui.record import Recorder
-from tests.test_record import ALL, batches, network
+from tests.record.test_recorder import ALL, batches, network
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch import nn
 
 import precgui
 from precgui.record import Recorder
-from tests.test_record import network
+from tests.record.test_recorder import network
 
 
 def test_that_an_unknown_precision_is_one_sentence(tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""A second forward pass through a copy of the model, which finds the module whose output was the first not finite."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from types import MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.nonfinite import NonFiniteDetector
+from precgui.engine.telemetry.readable import unseen
+from precgui.engine.telemetry.side_effects import side_effect
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size)
+
+
+class CannotRepeat(Exception):
+    """The forward pass is not repeated; the message is half a sentence that says why."""
+
+
+def first_bad_module(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The first module whose output is not finite when the pass is repeated, '' where all are finite the second time.
+
+    The copy shares the parameters of the model and has buffers and attributes of its own; random numbers, the graph and
+    what is printed are afterwards as if nothing had been done. Raises CannotRepeat where that may not be all there is.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        raise CannotRepeat("the other processes of the training would not take part")
+    for module in model.modules():
+        if reason := _refused(module):
+            raise CannotRepeat(reason)
+    twin = _twin(model)
+    own_args, own_kwargs = _copied(list(args)), _copied(dict(kwargs))
+    detector = NonFiniteDetector()
+    handles = [
+        module.register_forward_hook(_Look(detector, name))
+        for name, module in twin.named_modules()
+        if name and not isinstance(module, torch.jit.ScriptModule)
+    ]
+    with _put_back(model), contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+        twin.forward(*own_args, **own_kwargs)
+    for handle in handles:
+        handle.remove()
+    return detector.first_nonfinite()
+
+
+class _Look:
+    """Shows a detector the output of a module of the copy."""
+
+    def __init__(self, detector: NonFiniteDetector, name: str) -> None:
+        self._detector, self._name = detector, name
+
+    def __call__(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        self._detector.look(self._name, outputs)
+
+
+def _refused(module: nn.Module) -> str:
+    """Why a module must not be called a second time; '' where it may."""
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    if not all(isinstance(hook, Hook) for hook in hooks):
+        return f"{type(module).__name__} has forward hooks of others"
+    own = module.__dict__.get("forward")
+    if own is not None and not (isinstance(own, MethodType) and own.__self__ is module):
+        return f"the forward method of {type(module).__name__} has been replaced"
+    kind: Any = type(module)
+    return side_effect(kind)
+
+
+def _twin(model: nn.Module) -> nn.Module:
+    """A copy with the same parameters. Raises CannotRepeat."""
+    memo: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
+    try:
+        return copy.deepcopy(model, memo)
+    except Exception as error:  # noqa: BLE001 - whatever an attribute of somebody's module raises when it is copied
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CannotRepeat(f"a copy of the model cannot be made: {reason:.100}") from None
+
+
+def _copied(value: Any) -> Any:
+    """Arguments as new objects, so that a pass may change them. Raises CannotRepeat."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, _PLAIN):
+        return value
+    if type(value) in (list, tuple):
+        return type(value)(_copied(each) for each in value)
+    if type(value) is dict:
+        return {key: _copied(each) for key, each in value.items()}
+    raise CannotRepeat(f"it was called with an object of class {type(value).__name__}")
+
+
+@contextlib.contextmanager
+def _put_back(model: nn.Module) -> Iterator[None]:
+    """Afterwards the random numbers and the cache of autocast are as they were before."""
+    numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - models may use it
+    cached = torch.is_autocast_cache_enabled()
+    gpus = sorted({parameter.device.index for parameter in model.parameters() if parameter.is_cuda})
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with torch.random.fork_rng(devices=gpus), unseen():
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+        random.setstate(numbers[0])
+        np.random.set_state(numbers[1])  # noqa: NPY002

@@ -1,0 +1,145 @@
+"""Whether calling the modules of a class again may change anything outside them, judged from the code of their methods.
+
+Code is only read. Modules of known libraries are trusted. In other classes every global name, and every name that a
+closure holds, must be a known library, a plain value, or a function or class for which the same is true; else the
+answer is that it may.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import enum
+import types
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+_KNOWN = {
+    "torch", "torchvision", "torchaudio", "transformers", "timm", "diffusers", "peft", "einops", "torch_geometric",
+    "numpy", "math", "cmath", "functools", "itertools", "operator", "collections", "typing", "types", "dataclasses",
+    "enum", "abc", "copy", "contextlib", "numbers", "precgui", "builtins", "random", "warnings", "inspect", "string",
+}  # fmt: skip
+_BUILTINS_WITH_EFFECTS = {"open", "input", "exec", "eval", "next", "globals", "locals", "vars", "compile", "__import__"}
+_VALUES = (
+    int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, enum.Enum,
+    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
+)  # fmt: skip
+_FUNCTIONS = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
+)  # fmt: skip
+
+
+@cache
+def side_effect(kind: Any) -> str:
+    """Why calling a module of the class `kind` again may change something outside it; '' if it may not."""
+    return _of_class(kind, set())
+
+
+def _of_class(kind: type, seen: set[Any]) -> str:
+    for each in kind.__mro__:
+        if _is_known(each.__module__) or each in seen:
+            continue
+        seen.add(each)
+        for name, member in vars(each).items():
+            if found := _of_member(each, name, member, seen):
+                return found
+    return ""
+
+
+def _of_member(kind: type, name: str, member: Any, seen: set[Any]) -> str:
+    if isinstance(member, property):
+        parts: list[Any] = [member.fget, member.fset]
+    else:
+        parts = [member.__func__] if isinstance(member, (staticmethod, classmethod)) else [member]
+    for part in parts:
+        if isinstance(part, types.FunctionType):
+            if found := _of_function(part, seen):
+                return found
+        elif not name.startswith("__") and isinstance(part, (list, dict, set, Iterator)):
+            return f"{kind.__name__}.{name} is shared by all its objects"
+    return ""
+
+
+def _of_function(function: types.FunctionType, seen: set[Any]) -> str:
+    if function.__name__ == "__init__" or function in seen or _is_known(function.__module__):
+        return ""  # a module is not made anew
+    seen.add(function)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if found := _of_value(name, _content(cell), seen):
+            return found
+    for code in _codes(function.__code__):
+        if found := _of_code(code, function, seen):
+            return found
+    return ""
+
+
+def _of_code(code: types.CodeType, function: types.FunctionType, seen: set[Any]) -> str:
+    sets_attributes, before = False, ""
+    changed_class = ""
+    for instruction in dis.get_instructions(code):
+        operation, name = instruction.opname, str(instruction.argval)
+        if operation in ("STORE_GLOBAL", "DELETE_GLOBAL") or (
+            operation == "STORE_DEREF" and name in function.__code__.co_freevars
+        ):
+            return f"{function.__qualname__} may change {name}, which lies outside the model"
+        if operation == "IMPORT_NAME" and not _is_known(name):
+            return f"{function.__qualname__} imports {name}"
+        sets_attributes |= operation == "STORE_ATTR"
+        if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
+            if found := _of_name(name, function, seen):
+                return found
+            if before != "super" and (name == "type" or isinstance(function.__globals__.get(name), type)):
+                changed_class = name
+            before = name
+    if sets_attributes and changed_class and not _is_known(_module_of(function.__globals__.get(changed_class))):
+        return f"{function.__qualname__} may change the class {changed_class}"
+    return ""
+
+
+def _of_name(name: str, function: types.FunctionType, seen: set[Any]) -> str:
+    if name in function.__globals__:
+        return _of_value(name, function.__globals__[name], seen)
+    if name in _BUILTINS_WITH_EFFECTS:
+        return f"{function.__qualname__} calls {name}()"
+    return "" if hasattr(builtins, name) else f"{function.__qualname__} uses the unknown name {name}"
+
+
+def _of_value(name: str, value: Any, seen: set[Any]) -> str:
+    if isinstance(value, types.ModuleType):
+        return "" if _is_known(value.__name__) else f"it uses the library {value.__name__}"
+    if isinstance(value, type):
+        return _of_class(value, seen)
+    if isinstance(value, types.FunctionType):
+        return _of_function(value, seen)
+    if isinstance(value, (tuple, frozenset)):
+        return next((found for each in value if (found := _of_value(name, each, seen))), "")
+    if isinstance(value, (*_VALUES, *_FUNCTIONS)):
+        return ""
+    return f"it uses {name}, an object of class {type(value).__name__} outside the model"
+
+
+def _is_known(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in _KNOWN
+
+
+def _module_of(value: Any) -> str:
+    return value.__module__ if isinstance(value, type) else ""
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty still
+        return None
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code and that of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)

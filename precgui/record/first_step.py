@@ -1,0 +1,121 @@
+"""The first step of a recorded loop, looked at from inside: operations by format, autocast, order of the modules."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine import census
+from precgui.engine.census import AutocastState, Census
+from precgui.engine.certificate import certificate
+from precgui.engine.description import FirstPassOrder, described
+from precgui.engine.telemetry.readable import unseen
+from precgui.events import ModelDescribed
+
+_COMPILED = "something is compiled, which the census would undo for the first step"
+_OTHER_MODE = "another torch dispatch mode was active"
+_NO_PASS = "the model was not called for training, or its loop hides that"
+
+
+class FirstStep:
+    """Begins with the first forward pass for training and ends with the step; changes nothing that is computed."""
+
+    def __init__(self, model: nn.Module, device: torch.device, *, compiled: bool) -> None:
+        self.order = FirstPassOrder()
+        with unseen():
+            self.certificate = certificate(device, fp32_only=True)
+        self._model = model
+        self._census: Census | None = None
+        self._entered = self._is_over = False
+        self._why_not = _COMPILED if compiled or _is_anything_compiled() else _NO_PASS
+        self._calls: Counter[AutocastState] = Counter()  # of the model itself
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether the census still lies on torch's stack of modes, below another one."""
+        return self._entered
+
+    @property
+    def fp32_products(self) -> str:
+        return str(self.certificate["fp32_products"])
+
+    def called(self) -> None:
+        """The model is called for training; also called before each later pass of the step."""
+        if self._is_over:
+            return
+        self._calls[census.autocast_now()] += 1
+        if self._calls.total() > 1 or self._why_not == _COMPILED or _is_anything_compiled():
+            self._why_not = _COMPILED if self._calls.total() == 1 else self._why_not
+            return
+        self.order.begin(self._model)
+        if torch._C._len_torch_dispatch_stack():
+            self._why_not = _OTHER_MODE
+            return
+        self._census = Census(self._model, {}, self.fp32_products, outside=True)
+        self._census.__enter__()
+        self._entered = True
+
+    def end(self) -> None:
+        """The step is over, or nothing follows it. Idempotent."""
+        self._is_over = True
+        self.order.close()
+        self.leave()
+
+    def leave(self) -> None:
+        """Take the census out of torch's stack of modes, unless another one has been put on top of it meanwhile."""
+        if not self._entered or self._census is None:
+            return
+        depth = torch._C._len_torch_dispatch_stack()
+        if depth and torch._C._get_dispatch_stack_at(depth - 1) is self._census:
+            self._census.__exit__(None, None, None)
+            self._entered = False
+        else:
+            self._census.stop()
+
+    def census(self) -> dict[str, Any] | None:
+        """The counts, None where nothing was counted."""
+        return self._census.facts() if self._census is not None else None
+
+    def autocast(self) -> AutocastState | None:
+        """Its state where most modules ran, or else where the model was called; None when it was never called."""
+        calls = self._census.autocast if self._census is not None and self._census.autocast else self._calls
+        on = Counter({state: count for state, count in calls.items() if state.dtype})
+        return (on or calls).most_common(1)[0][0] if calls else None
+
+    def facts(self) -> dict[str, Any]:
+        """`census`, `autocast` and `certificate` for the environment of the run."""
+        counted, state = self.census(), self.autocast()
+        calls = self._census.autocast if self._census is not None else self._calls
+        inside = sum(count for seen, count in calls.items() if seen.dtype)
+        told: dict[str, Any] = {"unavailable": _NO_PASS}
+        if state is not None:
+            told = {
+                "enabled": bool(state.dtype), **asdict(state),
+                "modules_inside": inside, "modules_outside": calls.total() - inside,
+            }  # fmt: skip
+        return {
+            "census": {"unavailable": self._why_not} if counted is None else counted,
+            "autocast": told,
+            "certificate": self.certificate,
+        }
+
+    def described(
+        self, updated: Sequence[int], copies: Callable[[], list[tuple[str, Tensor]]], time_s: float
+    ) -> ModelDescribed:
+        return described(self._model, set(updated), copies(), self.order, time_s)
+
+
+def _is_anything_compiled() -> bool:
+    """Whether torch.compile was called in this process; torch then keeps more than the one backend it begins with."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    return frames is not None and len(getattr(frames, "cached_backends", ())) > 1

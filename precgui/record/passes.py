@@ -1,0 +1,56 @@
+"""How many backward passes a step has, counted by the first and the last parameter of each optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from precgui.engine.telemetry.hook import Hook
+
+
+class BackwardCount:
+    """Counts backward passes in which one of these parameters got a gradient."""
+
+    def __init__(self) -> None:
+        self._passes: set[int] = set()  # the numbers that autograd gives them
+        self._handles: list[RemovableHandle] = []
+
+    def watch(self, optimizers: Sequence[Optimizer]) -> None:
+        """Count for these optimizers from now on, and for no others."""
+        self.close()
+        chosen: dict[int, Tensor] = {}
+        for optimizer in optimizers:
+            own = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad and p.is_leaf]
+            chosen |= {id(parameter): parameter for parameter in own[:1] + own[-1:]}
+        hook = _PassedHook(self._passes)
+        self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in chosen.values()]
+
+    def begin(self) -> None:
+        self._passes.clear()
+
+    def count(self, *, gradients: bool) -> float:
+        """Passes since `begin`; NaN where there are `gradients` that no pass was seen to make."""
+        return math.nan if gradients and not self._passes else float(len(self._passes))
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+class _PassedHook(Hook):
+    """Called by a parameter whose gradient is complete."""
+
+    __slots__ = ("_passes",)
+
+    def __init__(self, passes: set[int]) -> None:
+        self._passes = passes
+
+    def __call__(self, *_: Any) -> None:
+        self._passes.add(torch._C._current_graph_task_id())

@@ -1,0 +1,80 @@
+"""The precision of a recorded loop: by what ran in its first step, not by what its parts look like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from precgui.engine.census import AutocastState
+from precgui.engine.dtype_names import dtype_name
+
+_PURE = {"fp64": "fp64", "fp16": "fp16-pure", "bf16": "bf16-pure"}
+_AMP = {"fp16": "fp16-amp", "bf16": "bf16-amp"}
+_LEAST_SHARE = 0.05  # of the FLOPs that run in 16 bits make it mixed
+
+
+@dataclass(frozen=True)
+class PrecisionFact:
+    """The name, how it was found, why in one sentence, and what the recorder was told, '' for nothing."""
+
+    name: str
+    source: str
+    reason: str
+    given: str = ""
+
+    def fact(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def of_weights(trained: Sequence[Tensor]) -> PrecisionFact:
+    """By the weights that optimizers update: the dtype of most of their elements. Known before the first step."""
+    name, sizes = _main_dtype(trained)
+    share = sizes[name] / max(sizes.total(), 1)
+    reason = f"{share:.0%} of the trained weights are held in {name.upper()}"
+    return PrecisionFact(_PURE.get(name, "fp32"), "weights", reason)
+
+
+def of_first_step(
+    trained: Sequence[Tensor],
+    census: Mapping[str, Any] | None,
+    autocast: AutocastState | None,
+    fp32_products: str,
+) -> PrecisionFact:
+    """By the census of the first step where there is one, else by autocast as it was seen, else by the weights."""
+    told = of_weights(trained)
+    if told.name != "fp32":
+        return told
+    if census is not None and census["formats"]:
+        return _of_census(census["formats"], fp32_products)
+    if autocast is not None and autocast.dtype in _AMP:
+        reason = f"autocast to {autocast.dtype.upper()} was on where the model was called"
+        return PrecisionFact(_AMP[autocast.dtype], "autocast", reason)
+    if fp32_products == "tf32":
+        return PrecisionFact("tf32", "weights", f"{told.reason}, and products of FP32 run in TF32 on this device")
+    return told
+
+
+def _of_census(formats: Mapping[str, float], fp32_products: str) -> PrecisionFact:
+    """`formats` are the shares of FLOPs by executed format."""
+    low = {name: sum(share for ran, share in formats.items() if name in ran.split(" x ")) for name in _AMP}
+    if fp32_products in low:  # products of FP32 operands; autocast is not the reason
+        low[fp32_products] = 0.0
+    shares = ", ".join(f"{share:.1%} in {name.upper()}" for name, share in formats.items())
+    reason = f"the weights are held in FP32; of the FLOPs of the first step ran {shares}"
+    best = max(low, key=lambda name: low[name])
+    if low[best] >= _LEAST_SHARE:
+        return PrecisionFact(_AMP[best], "census", reason)
+    return PrecisionFact("tf32" if fp32_products == "tf32" else "fp32", "census", reason)
+
+
+def _main_dtype(trained: Sequence[Tensor]) -> tuple[str, Counter[str]]:
+    sizes: Counter[str] = Counter()
+    for tensor in trained:
+        if tensor.is_floating_point() or tensor.is_complex():
+            dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
+            sizes[dtype_name(dtype)] += tensor.numel()
+    return max(sizes, key=lambda name: sizes[name], default="fp32"), sizes

@@ -1,0 +1,21 @@
+"""The precision of a recorded loop, which is known after its first step only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from precgui.config import OWN_LOOP, RunConfig
+from precgui.config.names import check_precision
+
+
+def with_recorded_precision(config: RunConfig, engine: Any) -> RunConfig:
+    """The config with the precision that ran, where `engine`, the facts of the engine, tell one of a recorded loop."""
+    fact = engine.get("precision") if isinstance(engine, dict) and config.task == OWN_LOOP else None
+    name = fact.get("name") if isinstance(fact, dict) else None
+    if not isinstance(name, str) or name == config.precision:
+        return config
+    try:
+        check_precision(name)
+    except ValueError:  # of a later version
+        return config
+    return config.model_copy(update={"precision": name})
