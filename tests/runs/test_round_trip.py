@@ -132,7 +132,7 @@ def test_that_the_summary_has_the_promised_keys_and_figures(write: Callable[...,
         assert summary == summarise(live_run(events)) == summarise(saved)
     assert list(summary) == [
         "status", "precision", "steps", "final", "metric", "time_s", "step_s_median", "samples_per_s",
-        "memory_peak_bytes", "energy_j", "tensor_use", "skipped_steps", "nonfinite_events",
+        "memory_peak_bytes", "energy_j", "tensor_use", "skipped_steps", "nonfinite_events", "nonfinite_since_step",
     ]  # fmt: skip
     last_epoch = [step.loss for step in steps[-25:] if math.isfinite(step.loss)]
     assert summary["final"]["train_loss"] == pytest.approx(sum(last_epoch) / len(last_epoch), rel=1e-12)
