@@ -244,3 +244,18 @@ def test_that_a_new_run_brings_the_whole_picture_back(panel: LivePanel, add: Add
     panel.plots.show_range(10, 20)
     add(training_run("b", 2000))
     assert panel.plots.following and panel.plots.x_range[1] > 2000
+
+
+def test_that_emulated_arithmetic_is_told_also_of_a_run_that_began_unseen(
+    panel: LivePanel, session: Session, add: Add, qtbot: QtBot
+) -> None:
+    run = live_run()
+    add(run, "mine")
+    run.extend([Incident(0.0, 0, "emulated", "info", "FP16 is emulated in 4 layers")])
+    assert panel.caveat.isHidden()
+    panel.show()
+    qtbot.waitExposed(panel)
+    assert panel.caveat.isVisible()
+    assert panel.caveat.text.text().startswith("mine: FP16 is emulated in 4 layers.")
+    session.set_visible("live", False)
+    assert panel.caveat.isHidden()

@@ -166,6 +166,7 @@ class LivePanel(Pages):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        self._tell_caveats()
         self.plots.data_arrived()
         self.run_list.data_arrived()
 
