@@ -194,5 +194,5 @@ def _print_stacks(each: Report, real: ExtendedReal) -> None:
         return
     made = table("What each stack stores", ("Stack", "Value", "Bits", "Convention"), right=())
     for row in rows:
-        made.add_row(row.stack, text.short(row.report.stored.real), row.report.bits, row.about)
+        made.add_row(row.stack, row.value, row.bits, row.about)
     console().print(made)

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from precgui.formats.model import FloatFormat, Format
-from precgui.formats.real import ExtendedReal
+from precgui.formats import text
+from precgui.formats.codec import decode, encode
+from precgui.formats.model import FloatFormat, Format, IntFormat
+from precgui.formats.real import ExtendedReal, finite
 from precgui.formats.report import Report, report
 from precgui.formats.rounding import CastPolicy, NanPolicy, Overflow, RoundingMode
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A stack: its name, what to know about it, and its convention for each format."""
+    """A stack: its name, what to know about it, and its convention for each format.
+
+    `is_torch`: it casts to TORCH_CASTS only, and to E8M0 in a way of its own.
+    """
 
     name: str
     about: str
     convention: Callable[[Format], CastPolicy]
+    is_torch: bool = False
 
 
 def _everywhere(overflow: Overflow, nan: NanPolicy = "negative_zero") -> Callable[[Format], CastPolicy]:
@@ -43,14 +49,19 @@ def _nan_on_overflow(fmt: Format) -> CastPolicy:
     return CastPolicy(overflow="nan" if narrow else "ieee")
 
 
+# As torch 2.15 was found to do; other formats, FP4 and FP6 among them, raise NotImplementedError or have no dtype.
+TORCH_CASTS = ("fp64", "fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0")
+_TORCH_E8M0 = "Drops the sign, stores 0 as 2^-127, and rounds all between 2^-127 and 2^-126 up."
+
 PRESETS: tuple[Preset, ...] = (
     Preset("IEEE 754 / ml_dtypes", "Overflow gives infinity, else NaN, else the largest value.", _everywhere("ieee")),
     Preset(
         "torch >= 2.12",
         "Casts to E4M3FN saturate, infinity included; E5M2 and FNUZ overflow as before.",
         _saturating(lambda fmt: fmt.name == "e4m3fn"),
+        is_torch=True,
     ),
-    Preset("torch <= 2.11", "All casts overflow to infinity or NaN, as ml_dtypes does.", _everywhere("ieee")),
+    Preset("torch <= 2.11", "All casts overflow to infinity or NaN, as ml_dtypes does.", _everywhere("ieee"), True),
     Preset("OCP saturating", "FP8 ends at its largest value, for infinity, too.", _saturating(_narrow)),
     Preset("OCP non-saturating", "E5M2 overflows to infinity, E4M3 to NaN.", _everywhere("ieee")),
     Preset(
@@ -70,16 +81,48 @@ def as_in(stack: str, rounding: RoundingMode, fmt: Format) -> CastPolicy:
 
 @dataclass(frozen=True)
 class LibraryResult:
-    """The code that one software stack stores for an input, and whether it differs from the first stack's."""
+    """The code that one software stack stores for an input, and whether it differs from the first stack's.
+
+    `report` is None where the stack has no cast to the format.
+    """
 
     stack: str
     about: str
-    report: Report
+    report: Report | None
     differs: bool
+
+    @property
+    def bits(self) -> str:
+        """The code, empty without a cast."""
+        return self.report.bits if self.report else ""
+
+    @property
+    def value(self) -> str:
+        """The value that is stored, in short, or that there is no cast."""
+        return text.short(self.report.stored.real) if self.report else "no cast"
 
 
 def library_table(real: ExtendedReal, fmt: Format, rounding: RoundingMode = "nearest_even") -> list[LibraryResult]:
     """The code that each software stack stores for `real` in `fmt`."""
-    results = [(p, report(real, fmt, as_in(p.name, rounding, fmt), random=0)) for p in PRESETS]
-    first = results[0][1].stored.code
-    return [LibraryResult(p.name, p.about, r, r.stored.code != first) for p, r in results]
+    first = report(real, fmt, as_in(PRESETS[0].name, rounding, fmt), random=0).stored.code
+    rows = []
+    for preset in PRESETS:
+        found = _as_stored(real, fmt, as_in(preset.name, rounding, fmt), preset)
+        about = _TORCH_E8M0 if preset.is_torch and fmt.name == "e8m0" else preset.about
+        rows.append(LibraryResult(preset.name, about, found, found is not None and found.stored.code != first))
+    return rows
+
+
+def _as_stored(real: ExtendedReal, fmt: Format, convention: CastPolicy, preset: Preset) -> Report | None:
+    if not preset.is_torch or isinstance(fmt, IntFormat):
+        return report(real, fmt, convention, random=0)
+    if fmt.name not in TORCH_CASTS:
+        return None
+    if fmt.name != "e8m0" or not real.is_finite:
+        return report(real, fmt, convention, random=0)
+    magnitude, smallest = abs(real.value), fmt.value(0)
+    if magnitude <= smallest:
+        return Report(real, decode(0, fmt), convention)
+    if magnitude < 2 * smallest and convention.rounding == "nearest_even":
+        return Report(real, decode(1, fmt), convention)
+    return Report(real, decode(encode(finite(magnitude), fmt, convention, 0), fmt), convention)

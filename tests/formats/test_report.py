@@ -123,16 +123,38 @@ def test_that_bits_that_are_already_there_have_no_error() -> None:
     assert report_code(0x3C01, get("fp16")).error == 0
 
 
+def stored(word: str, name: str) -> dict[str, str]:
+    """The value that each stack stores, exact; empty where it has no cast."""
+    rows = library_table(parse(word), get(name))
+    return {row.stack: text.exact(row.report.stored.real) if row.report else "" for row in rows}
+
+
 def test_that_the_stacks_disagree_where_they_are_known_to() -> None:
-    by_stack = {row.stack: text.exact(row.report.stored.real) for row in library_table(parse("500"), get("e4m3fn"))}
+    by_stack = stored("500", "e4m3fn")
     assert by_stack["torch >= 2.12"] == "448"
     assert by_stack["torch <= 2.11"] == "nan"
     assert by_stack["OCP saturating"] == "448"
-    e5m2 = {row.stack: text.exact(row.report.stored.real) for row in library_table(parse("1e6"), get("e5m2"))}
+    e5m2 = stored("1e6", "e5m2")
     assert (e5m2["torch >= 2.12"], e5m2["OCP saturating"]) == ("inf", "57344")
-    fp4 = {row.stack: text.exact(row.report.stored.real) for row in library_table(parse("nan"), get("e2m1"))}
+    fp4 = stored("nan", "e2m1")
     assert (fp4["CUDA satfinite"], fp4["IEEE 754 / ml_dtypes"]) == ("6", "-0")
+    assert (fp4["torch >= 2.12"], stored("100", "e3m2")["torch <= 2.11"]) == ("", "")
     assert len({p.name for p in PRESETS}) == len(PRESETS)
+
+
+@pytest.mark.parametrize("kind", ["e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu"])
+def test_that_the_row_of_torch_is_what_torch_stores(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 12):
+        pytest.skip("this torch is older than the row")
+    dtype, tiny = f"float8_{kind}", 2.0**-127
+    values = [0.0, -1.0, -3.0, tiny, 1.25 * tiny, 1.75 * tiny, tiny / 2, 1.5, 3.0, 3 * tiny, 465.0, 2.0**127]
+    theirs = torch.tensor(values).to(getattr(torch, dtype)).view(torch.uint8).tolist()
+    fmt = get(dtype)
+    for value, code in zip(values, theirs, strict=True):
+        row = next(row for row in library_table(from_float(value), fmt) if row.stack == "torch >= 2.12")
+        assert row.report is not None
+        assert row.report.stored.code == code, value
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

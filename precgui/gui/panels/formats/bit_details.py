@@ -131,7 +131,7 @@ class Details(QWidget):
         self._stacks.setVisible(differ)
         self._stack_rows.setVisible(differ)
         if differ:
-            lines = (f"{row.stack}: <b>{text.short(row.report.stored.real)}</b>".replace(">=", "&ge;") for row in rows)
+            lines = (f"{row.stack}: <b>{row.value}</b>".replace(">=", "&ge;") for row in rows)
             self._stack_rows.setText("<br>".join(line.replace("<=", "&le;") for line in lines))
 
     def _fill_comparison(self, report: Report) -> None:
