@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from precgui.formats.codec import decode, encode
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.real import finite, nan, to_float
-from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, CastPolicy, keeps_finite, stream_keys
+from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, CastPolicy, keeps_finite, stream_keys
 
 Floats = NDArray[np.float64]
 Draws = NDArray[np.uint32]
@@ -42,7 +42,7 @@ def draws(seed: int, count: int, first: int = 0) -> Draws:
     for block in range(first >> 32, -(-(first + count) >> 32)):
         start, stop = max(first, block << 32), min(first + count, (block + 1) << 32)
         key, second = (np.uint32(number) for number in stream_keys(seed, block))
-        word = np.arange(start, stop, dtype=np.uint64).astype(np.uint32) ^ key
+        word = np.arange(start, stop, dtype=np.uint64).astype(np.uint32) * np.uint32(STRIDE) + key
         word = (word ^ (word >> np.uint32(16))) * np.uint32(MIX_A) + second
         word = (word ^ (word >> np.uint32(15))) * np.uint32(MIX_B)
         out[start - first : stop - first] = (word ^ (word >> np.uint32(15))) >> np.uint32(32 - DRAW_BITS)
@@ -158,11 +158,12 @@ def _to_codebook(array: Floats, fmt: CodeBook, convention: CastPolicy, drawn: Dr
     below, above = book[low], book[low + 1]
     inside, at_top = clipped > below, clipped >= above
     negative, middle = clipped <= 0, below + above
+    odd = (low + (len(book) == 2)) % 2 == 1
     match convention.rounding:
         case "nearest_even":
-            up = (2 * clipped > middle) | ((2 * clipped == middle) & (low % 2 == 1))
+            up = (2 * clipped > middle) | ((2 * clipped == middle) & odd)
         case "nearest_away":
-            up = np.where(negative, 2 * clipped > middle, 2 * clipped >= middle)
+            up = np.where(clipped < 0, 2 * clipped > middle, 2 * clipped >= middle)
         case "toward_zero":
             up = inside & negative
         case "up":
@@ -170,7 +171,7 @@ def _to_codebook(array: Floats, fmt: CodeBook, convention: CastPolicy, drawn: Dr
         case "down":
             up = at_top
         case "to_odd":
-            up = inside & (low % 2 == 0)
+            up = inside & ~odd
         case _:
             share = (clipped - below) / (above - below)
             threshold = (drawn + 1.0) / (1 << DRAW_BITS)

@@ -102,7 +102,7 @@ def _mantissa_bits(element: Format) -> int:
 
 
 def _nvfp4_scales(rows: Floats, peak: Floats, element: Format, known: float | None) -> tuple[Floats, float]:
-    """Block scales (E4M3 times the FP32 tensor scale), in single precision as on the hardware."""
+    """Block scales (E4M3 times the FP32 tensor scale), divided in single precision."""
     limit, scale_format = np.float32(float(element.max_finite)), get("ue4m3")
     found = np.max(np.abs(rows), initial=0.0, where=np.isfinite(rows)) if known is None else known
     largest = np.float32(found)
@@ -139,7 +139,7 @@ def _apply(
 
 
 def _divided(rows: Floats, column: Floats, *, single: bool) -> Floats:
-    """Elements over their scale; in single precision where the scale is no power of two, as hardware divides."""
+    """Elements over their scale; by division in single precision where the scale is no power of two."""
     if not single:
         return rows / column
     quotient: Floats = (rows.astype(np.float32) / column.astype(np.float32)).astype(np.float64)

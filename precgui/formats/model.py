@@ -98,7 +98,8 @@ class CodeBook:
         return max(sum(entry <= value for entry in self.values) - 1, 0)
 
     def is_even(self, ordinal: int) -> bool:
-        return ordinal % 2 == 0
+        """By the place; of two entries the upper one is even, so that the sign of zero counts as positive."""
+        return (ordinal + (len(self.values) == 2)) % 2 == 0
 
     @property
     def max_finite(self) -> Fraction:

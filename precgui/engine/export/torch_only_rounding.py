@@ -70,17 +70,17 @@ def draws(like: Tensor, seed: int) -> Tensor:
     word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & mask
     word ^= word >> 31
     low = 2**32 - 1
-    value = torch.arange(like.numel(), device=like.device) ^ (word & low)
+    value = (torch.arange(like.numel(), device=like.device) * 0x9E3779B9 + (word & low)) & low
     value = ((value ^ (value >> 16)) * 0x21F0AAAD + (word >> 32)) & low
     value = ((value ^ (value >> 15)) * 0x735A2D97) & low
     return ((value ^ (value >> 15)) >> 8).reshape(like.shape)
 
 
 def to_nearest(x: Tensor, values: Tensor) -> Tensor:
-    """The nearest of a few ascending values; a tie goes to the one with the even place."""
+    """The nearest of a few ascending values; a tie goes to the one with the even place, of two values to the upper."""
     above = torch.bucketize(x, values).clamp(1, len(values) - 1)
     low, high = values[above - 1], values[above]
-    up = (x - low > high - x) | ((x - low == high - x) & (above % 2 == 0))
+    up = (x - low > high - x) | ((x - low == high - x) & ((above % 2 == 0) | (len(values) == 2)))
     return torch.where(up, high, low)
 
 

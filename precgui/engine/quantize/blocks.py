@@ -9,7 +9,7 @@ from torch import Tensor
 
 from precgui.engine.quantize.as_operation import as_operation
 from precgui.engine.quantize.block_kernels import fused_blocks, fused_nvfp4, largest_magnitude, serves
-from precgui.engine.quantize.elements import quantize
+from precgui.engine.quantize.elements import check_dtype, quantize, subnormals_kept
 from precgui.formats.blocks import HIGHEST_SCALE, LOWEST_SCALE, SCALE_RULES, ScaleRule, block_format
 from precgui.formats.model import BlockFormat, FloatFormat, Format, floor_log2
 from precgui.formats.registry import get
@@ -24,12 +24,16 @@ def quantize_blocks(
 
     rule: how an MX block gets its power of two from its largest magnitude: floor (OCP), ceil, even, rceil (NVIDIA);
     NVFP4 has its own scales. A block with NaN or infinity becomes NaN. Elements saturate. The gradient passes straight
-    through. Raises UnknownFormatError for an unknown format and ValueError for an unknown rule.
+    through. Raises UnknownFormatError for an unknown format, ValueError for an unknown rule, and TypeError for a tensor
+    that is not of a float dtype.
     """
     chosen = block_format(format)
+    check_dtype(tensor)
     if rule not in SCALE_RULES:
         raise ValueError(f"{rule!r} is no scale rule; there are {', '.join(SCALE_RULES)}")
-    with torch.no_grad():
+    if tensor.is_meta:
+        return torch.empty_like(tensor)
+    with torch.no_grad(), subnormals_kept(tensor):
         moved = tensor.movedim(axis, -1) if tensor.dim() else tensor.view(1)
         key = ("blocks", chosen, rule, rounding, seed)
         rounded = as_operation(moved, key, lambda source: _rounded(source, chosen, rule, rounding, seed))

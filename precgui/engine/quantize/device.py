@@ -18,7 +18,7 @@ from precgui.engine.quantize.cpu import SHARES
 from precgui.engine.quantize.plan import DOUBLE, SINGLE, RoundingPlan, make_plan
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import FloatFormat, Format
-from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, CastPolicy, stream_keys
+from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, CastPolicy, stream_keys
 
 _WORDS = {SINGLE: torch.int32, DOUBLE: torch.int64}
 _REALS = {SINGLE: torch.float32, DOUBLE: torch.float64}
@@ -122,7 +122,7 @@ def _fixed(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, f
 
 def _draws(bits: Tensor, first: int, second: int) -> Tensor:
     """`formats.rounding.draw` for every place, in int32, whose products wrap as those of uint32 do."""
-    word = torch.arange(bits.numel(), device=bits.device, dtype=torch.int32) ^ first
+    word = torch.arange(bits.numel(), device=bits.device, dtype=torch.int32) * _signed(STRIDE, 32) + first
     word = (word ^ _shifted(word, 16)) * _signed(MIX_A, 32) + second
     word = (word ^ _shifted(word, 15)) * _signed(MIX_B, 32)
     return _shifted(word ^ _shifted(word, 15), 32 - DRAW_BITS)

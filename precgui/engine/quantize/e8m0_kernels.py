@@ -1,4 +1,4 @@
-"""Rounding to powers of two without zero and sign: E8M0, the scales of MX blocks."""
+"""Rounding to powers of two without zero and without sign: E8M0, the scales of MX blocks."""
 
 from __future__ import annotations
 

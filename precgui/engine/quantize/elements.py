@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from precgui.engine.quantize.as_operation import as_operation
 from precgui.engine.quantize.cpu import round_into
-from precgui.formats.model import FloatFormat, Format
+from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import get
 from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy, Overflow, RoundingMode, round_ordinal
 
 Nan = Literal["keep", "negative_zero", "zero", "max"]
+_SUBNORMAL, _ONE = np.float32(2.0**-140), np.float32(1)
+_NARROW = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -30,10 +36,12 @@ def quantize(
     overflow: ieee (infinity, else NaN, else the largest value, whichever the format has), saturate, or nan.
     nan: what NaN becomes in a format without one; `keep` leaves it a NaN, `negative_zero` is what ml_dtypes does.
 
+    Rounding is exact and once, to the format; a result that the dtype of the tensor does not hold is rounded once more,
+    to the dtype, and never beyond the largest number of the format. `torch.set_flush_denormal` changes nothing.
     The gradient of the result passes through unchanged (straight-through estimator). Raises ValueError for an unknown
     word, TypeError for a tensor that is not of a float dtype, UnknownFormatError for an unknown format.
     """
-    fmt = get(format) if isinstance(format, str) else format
+    fmt = _format(format)
     _check(tensor, rounding, overflow, nan)
     chosen: Overflow = overflow or ("saturate" if saturate else "ieee")
     convention = CastPolicy(rounding, chosen)
@@ -43,12 +51,38 @@ def quantize(
     return _quantized(tensor.detach(), fmt, convention, drawn, nan)
 
 
+def _format(format: Any) -> Format:
+    if isinstance(format, str):
+        return get(format)
+    if not isinstance(format, FloatFormat | IntFormat | CodeBook):
+        raise TypeError(f"format is the name of a number format, such as 'e4m3fn', not {format!r}")
+    return format
+
+
 def _check(tensor: Tensor, rounding: str, overflow: str | None, nan: str) -> None:
-    if tensor.dtype not in DTYPES:
-        raise TypeError(f"quantize takes float32, float64, bfloat16 or float16 tensors, not {tensor.dtype}")
+    check_dtype(tensor)
     for word, known in ((rounding, ROUNDINGS), (overflow, (None, *OVERFLOWS)), (nan, get_args(Nan))):
         if word not in known:
             raise ValueError(f"{word!r} is not known here; there are {', '.join(str(k) for k in known if k)}")
+
+
+def check_dtype(tensor: Tensor) -> None:
+    """Raises TypeError for a tensor of integers, complex numbers or floats of 8 bits."""
+    if tensor.dtype not in DTYPES:
+        raise TypeError(f"rounding takes float32, float64, bfloat16 or float16 tensors, not {tensor.dtype}")
+
+
+@contextlib.contextmanager
+def subnormals_kept(tensor: Tensor) -> Iterator[None]:
+    """Switch off `torch.set_flush_denormal` for what is rounded on the CPU meanwhile: rounding needs subnormals."""
+    if tensor.device.type != "cpu" or np.multiply(_SUBNORMAL, _ONE) != 0:
+        yield
+        return
+    torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(True)
 
 
 def _seed(seed: int | None) -> int:
@@ -73,17 +107,47 @@ def _quantized(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, n
 
 
 def _any_order(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
-    """Rounded, in whatever order the elements lie in memory."""
+    """Rounded, in whatever order the elements lie in memory, subnormals too."""
+    if tensor.is_meta:
+        return torch.empty_like(tensor)
+    with subnormals_kept(tensor):
+        return _in_order(tensor, fmt, convention, seed, nan)
+
+
+def _in_order(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
     source = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
     if source.is_contiguous():
-        return _rounded(source, fmt, convention, seed, nan).to(tensor.dtype)
+        return _held(_rounded(source, fmt, convention, seed, nan), fmt, convention, tensor.dtype)
     order = _memory_order(source)
     if convention.rounding != "stochastic" and (dense := source.permute(order)).is_contiguous():
         back = sorted(range(len(order)), key=order.__getitem__)
-        return _rounded(dense, fmt, convention, seed, nan).permute(back).to(tensor.dtype)
+        return _held(_rounded(dense, fmt, convention, seed, nan), fmt, convention, tensor.dtype).permute(back)
     # Draws belong to the place of an element in its tensor, whatever the order in memory.
-    result = _rounded(source.contiguous(), fmt, convention, seed, nan)
+    result = _held(_rounded(source.contiguous(), fmt, convention, seed, nan), fmt, convention, tensor.dtype)
     return torch.empty_like(tensor).copy_(result)
+
+
+def _held(result: Tensor, fmt: Format, convention: CastPolicy, dtype: torch.dtype) -> Tensor:
+    """The result in the dtype of the tensor; no finite number passes the largest that both of them hold."""
+    if isinstance(fmt, FloatFormat) and dtype in _NARROW and (limit := _largest_in_both(fmt, dtype)) is not None:
+        if convention.overflow == "saturate":
+            result = result.clamp(-limit, limit)
+        elif fmt.max_finite <= Fraction(torch.finfo(dtype).max):
+            result = torch.where(result.isfinite(), result.clamp(-limit, limit), result)
+    return result.to(dtype)
+
+
+@lru_cache(maxsize=256)
+def _largest_in_both(fmt: FloatFormat, dtype: torch.dtype) -> float | None:
+    """The largest number of a dtype that is one of the format; None where the dtype holds the largest of the format."""
+    held = get(_NARROW[dtype])
+    value = fmt.max_finite
+    while True:
+        inside = held.value(min(round_ordinal(value, held, "toward_zero"), held.max_ordinal))
+        both = fmt.value(round_ordinal(inside, fmt, "toward_zero"))
+        if both == inside:
+            return None if both == fmt.max_finite else float(both)
+        value = both
 
 
 def _memory_order(tensor: Tensor) -> list[int]:

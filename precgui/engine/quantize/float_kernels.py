@@ -16,12 +16,12 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from precgui.engine.quantize.plan import HostFloat, RoundingPlan
-from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, stream_keys
+from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, stream_keys
 
 Words = NDArray[Any]
 Loop = Callable[..., None]
 Run = Callable[[Words, Words, int], None]  # bits of the input, bits of the output, the place of the first element
-A, B, ONE = np.uint32(MIX_A), np.uint32(MIX_B), np.uint32(1)
+A, B, W, ONE = np.uint32(MIX_A), np.uint32(MIX_B), np.uint32(STRIDE), np.uint32(1)
 S8, S15, S16 = np.uint32(32 - DRAW_BITS), np.uint32(15), np.uint32(16)
 
 
@@ -87,7 +87,7 @@ def _finisher(word: Any) -> Any:
 @register_jitable(inline="always")
 def drawn_at(place: Any, first: Any, second: Any) -> Any:
     """`formats.rounding.draw` for one element of a block of 2^32."""
-    w = np.uint32(np.uint32(place) ^ first)
+    w = np.uint32(np.uint32(np.uint32(place) * W) + first)
     w = np.uint32(np.uint32(np.uint32(w ^ np.uint32(w >> S16)) * A) + second)
     w = np.uint32(np.uint32(w ^ np.uint32(w >> S15)) * B)
     return np.uint32(np.uint32(w ^ np.uint32(w >> S15)) >> S8)

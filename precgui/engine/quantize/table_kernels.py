@@ -104,7 +104,7 @@ def _stochastic_integer(machine: HostFloat) -> Loop:
 
 @cache
 def book_runner(fmt: CodeBook, machine: HostFloat, rounding: RoundingMode, seed: int) -> Run:
-    """The same for a code book, by comparison with the least number that rounds to each entry."""
+    """The same for a code book: each number is compared with the least one that rounds to each entry."""
     real = machine.real
     book = tuple(real(float(value)) for value in fmt.values)
     if rounding == "stochastic":
