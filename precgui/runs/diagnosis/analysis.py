@@ -182,3 +182,8 @@ def optimizer_of(m: Measurements) -> tuple[str, float]:
     first = optimizers[0] if isinstance(optimizers, list) and optimizers and isinstance(optimizers[0], dict) else {}
     eps = first.get("eps")
     return str(first.get("name", "")), float(eps) if isinstance(eps, int | float) else float("nan")
+
+
+def base_rate(m: Measurements) -> float:
+    """The learning rate that was set; in a loop of one's own the median of the recorded ones."""
+    return median(m.lr) if m.own_loop or m.imported else m.config.optimizer.lr

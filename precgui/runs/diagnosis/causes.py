@@ -85,9 +85,9 @@ def _of_rate(m: Measurements, place: int) -> Cause | None:
         return None
     text = (
         f"Before, the loss rose from {grown.least_loss:.3g} to {grown.last_loss:.3g}, the gradient norm from "
-        f"{grown.first_norm:.3g} to {grown.last_norm:.3g}; one step changed the weights by up to {largest:.2g} of "
-        f"their norm."
+        f"{grown.first_norm:.3g} to {grown.last_norm:.3g}"
     )
+    text += f"; one step changed the weights by up to {largest:.2g} of their norm." if early.any() else "."
     proof = Evidence(
         "loss > 3 min(loss) or |update| / |weight| > 0.3, before the first value that is not finite",
         {"loss_least": grown.least_loss, "loss_last": grown.last_loss, "norm_first": grown.first_norm,

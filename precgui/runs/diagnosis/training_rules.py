@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import (
     Growth,
+    base_rate,
     growth,
     median,
     narrow_range,
@@ -83,7 +84,7 @@ def divergence(m: Measurements) -> Answer:
         return RuledOut(
             "divergence", f"because the loss ends at {found.last_loss:.3g}, having begun at {found.first_loss:.3g}"
         )
-    rate = median(m.lr)
+    rate = base_rate(m)
     low = m.precision not in _WIDE and not m.own_loop and ratio < 0.05
     by_rate = ratio > 0.05 or weights > 3
     least_at = int(np.nanargmin(rolling_median(m.loss, max(m.n // 20, 1))))
@@ -152,7 +153,7 @@ def no_progress(m: Measurements) -> Answer:
         f"to {end:.4g}.",
         "loss", m.series_of(m.loss),
     )  # fmt: skip
-    rate = median(m.lr)
+    rate = base_rate(m)
     return [
         Finding(
             "no-progress", "error" if total < 1e-4 else "warning", "The steps are too small to learn anything",
