@@ -53,6 +53,11 @@ def add_parsers(subparsers: Any) -> None:
     old.add_argument("--take", action="append", default=[], metavar="RUN", help="take a run in again that was left out")
     old.add_argument("--first", metavar="RUN", help="run this one next")
     old.add_argument("--pause", action="store_true", help="ask the process that runs it to begin no further run")
+    parser.add_argument("--slurm", action="store_true", help="submit a job for each block (needs precgui[slurm])")
+    parser.add_argument(
+        "--slurm-set", action="append", default=[], metavar="KEY=VALUE", dest="slurm_settings",
+        help="a parameter of submitit, e.g. slurm_partition=gpu or timeout_min=60",
+    )  # fmt: skip
     parser.add_argument("--plan", action="store_true", help="show the plan and the time it takes, run nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
@@ -78,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             _change(folder, args)
             if args.plan or args.pause:
                 return _show(folder, args.json)
-        return _run(folder, args.json)
+        return _submit(folder, args) if args.slurm else _run(folder, args.json)
     except SweepError as error:
         raise UserError(str(error)) from None
 
@@ -140,6 +145,16 @@ def _run(folder: SweepFolder, as_json: bool) -> int:
         run_or_watch(folder, progress)
     code = _show(folder, as_json)
     return code or int(_all_failed(folder))
+
+
+def _submit(folder: SweepFolder, args: argparse.Namespace) -> int:
+    from precgui.sweeps.slurm import submit_blocks
+    from precgui.sweeps.spec import parse_setting
+
+    jobs = submit_blocks(folder, dict(parse_setting(text) for text in args.slurm_settings))
+    ids = ", ".join(str(job.job_id) for job in jobs)
+    print(f"{len(jobs)} jobs submitted: {ids}" if jobs else "no block has runs left", file=sys.stderr)
+    return _show(folder, args.json)
 
 
 def _all_failed(folder: SweepFolder) -> bool:

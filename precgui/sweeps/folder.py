@@ -92,6 +92,10 @@ class SweepFolder:
         title = f"{self.spec.title} {member.name}".strip()
         return config.model_copy(update={"title": title[:200]})
 
+    def lock_of_block(self, block: int) -> FileLock:
+        """The lock of the one process that runs the members of a block."""
+        return FileLock(self.path / f"block-{block:03}.lock")
+
     def path_of(self, member: Member) -> Path:
         return self.path / MEMBERS / f"{member.name}.h5"
 

@@ -32,31 +32,35 @@ def run_sweep(
     emit: EmitSweep,
     stopped: Callable[[], bool] = lambda: False,
     aborted: Callable[[], bool] = lambda: False,
+    *,
+    block: int | None = None,
 ) -> None:
-    """Run what is left. Returns when nothing is, when it is paused, or when asked to.
+    """Run what is left, of one block or of all. Returns when nothing is, when it is paused, or when asked to.
 
-    `stopped`: begin no further run. `aborted`: end the present one, too; it runs again from its start next time.
-    Raises SweepBusy when another process does it, SweepError when the folder cannot be used.
+    `stopped`: begin no further run. `aborted`: end the present one, too; it runs again from its start next time. Blocks
+    may run in several processes at once, each on a machine of its own. Raises SweepBusy when another process does it,
+    SweepError when the folder cannot be used.
     """
-    if not folder.runner.acquire():
-        raise SweepBusy(folder.runner.owner() or {})
+    lock = folder.runner if block is None else folder.lock_of_block(block)
+    if not lock.acquire():
+        raise SweepBusy(lock.owner() or {})
     try:
         while not (stopped() or aborted()):
             folder.reload()
             if folder.paused:
                 emit(SweepWaits("somebody paused the sweep"))
                 return
-            states = folder.states()
+            states = [state for state in folder.states() if block is None or state.member.block == block]
             if any(state.status == "running" for state in states):  # its runner was killed, it was not
                 emit(SweepWaits("a run that was begun before still trains"))
-                _wait_for_it(folder, lambda: stopped() or aborted())
+                _wait_for_it(folder, block, lambda: stopped() or aborted())
                 continue
             member = next_member(states)
             if member is None:
                 return
             _run_member(folder, member, emit, aborted)
     finally:
-        folder.runner.release()
+        lock.release()
 
 
 def next_member(states: list[MemberState]) -> Member | None:
@@ -76,8 +80,11 @@ def _run_member(folder: SweepFolder, member: Member, emit: EmitSweep, aborted: C
         raise SweepError(f"{member.name} left no file: {ended.message or 'the process could not be started'}")
 
 
-def _wait_for_it(folder: SweepFolder, stopped: Callable[[], bool]) -> None:
-    while not stopped() and any(state.status == "running" for state in folder.states()):
+def _wait_for_it(folder: SweepFolder, block: int | None, stopped: Callable[[], bool]) -> None:
+    def is_running(state: MemberState) -> bool:
+        return state.status == "running" and (block is None or state.member.block == block)
+
+    while not stopped() and any(map(is_running, folder.states())):
         time.sleep(POLL_S)
 
 

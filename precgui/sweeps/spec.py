@@ -170,6 +170,14 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
     return path.strip(), [*_values(values)]
 
 
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`key=value` with the value as TOML where it is some. Raises SweepError."""
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise SweepError(f"--slurm-set {text!r} has no value; write key=value, e.g. timeout_min=60")
+    return key.strip(), value.strip() if "," in value else next(_values(value))
+
+
 def _values(text: str) -> Iterator[Any]:
     for part in text.split(","):
         try:
