@@ -71,7 +71,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "TF32 is used by default in torch.",
-        "For matrix multiply it is off by default since 1.12; only cuDNN convolutions have it on.",
+        "For matrix multiply it is off by default since 1.12; only cuDNN convolutions and RNNs have it on.",
         "1 + 2**-12", ("fp32", "tf32"),
     ),
     Claim(

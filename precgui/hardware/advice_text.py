@@ -62,7 +62,10 @@ def watch(precision: str, task: str, device: Device) -> tuple[str, ...]:
     if precision.endswith("-amp"):
         lines.append(_BY_TASK[task])
     if device.kind == "cuda" and precision == "fp32":
-        lines.append("cuDNN convolutions use TF32 unless torch.backends.cudnn.conv.fp32_precision is 'ieee'.")
+        lines.append(
+            "cuDNN convolutions and RNNs use TF32 unless torch.backends.cudnn.conv.fp32_precision and "
+            "torch.backends.cudnn.rnn.fp32_precision are 'ieee'."
+        )
     if device.kind == "cpu" and device.level("int8") == "native":
         lines.append("For inference INT8 is native here: the precision int8-qat trains a model for it.")
     if device.kind == "cpu" and precision.endswith("-amp"):

@@ -44,6 +44,8 @@ def _peak(
         return Absent("the hardware has no unit for it")
     on_sheet = sheet.peak_tops.get(_SHEET.get(support.unit, support.unit)) if sheet else None
     ops = _ops(support.unit, architecture.units, product_class)
+    if _is_limited(support.unit, product_class):
+        ops = Absent("its maker limits this card below the rate of its architecture")
     if isinstance(ops, Absent) or isinstance(sms, Absent) or isinstance(clock_mhz, Absent):
         if on_sheet is not None and sheet is not None:
             return Peak(on_sheet, f"datasheet of {sheet.name}", on_sheet)
@@ -52,6 +54,12 @@ def _peak(
     tops = sms * clock_mhz * ops * 1e-6
     product = f"{sms} SMs x {clock_mhz:.0f} MHz x {ops} operations per clock and SM"
     return Peak(tops, f"{product} = {number_text(tops)} x 10^12/s", on_sheet)
+
+
+def _is_limited(key: str, product_class: str) -> bool:
+    """Whether a card of the class `limited_...` runs this unit below the rate of its architecture."""
+    limited = {"limited_tensor": ("_tc",), "limited_fp64": ("fp64",), "limited": ("_tc", "fp64")}
+    return any(part in key for part in limited.get(product_class, ()))
 
 
 def _ops(key: str, units: Mapping[str, Unit], product_class: str) -> Maybe[int]:

@@ -13,7 +13,7 @@ from precgui.paths import resources
 
 # Words of a driver's name that do not tell one card from another. Anything else, such as Laptop or SUPER, does.
 _PLAIN_WORDS = {
-    "NVIDIA", "TESLA", "GEFORCE", "QUADRO", "RTX", "GPU", "GENERATION", "WORKSTATION", "SERVER", "EDITION", "AMD",
+    "NVIDIA", "TESLA", "GEFORCE", "QUADRO", "RTX", "GPU", "GENERATION", "WORKSTATION", "EDITION", "AMD",
     "INSTINCT", "RADEON", "RX", "AI", "PRO", "INTEL", "DATA", "CENTER", "GRAPHICS", "ARC",
 }  # fmt: skip
 _MEMORY_SIZE = re.compile(r"\d+GB")

@@ -10,6 +10,7 @@ from precgui.hardware import support, tables
 from precgui.hardware.datasheet import datasheet_devices, device_of_card
 from precgui.hardware.detect import best_device, detect
 from precgui.hardware.device import device_json
+from precgui.hardware.peak import with_peaks
 from precgui.hardware.readings import Absent
 from tests.hardware import cards
 from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, MISMATCH, Fails, install
@@ -278,3 +279,23 @@ def test_that_every_source_that_a_fact_names_is_explained():
         for architecture in tables.architectures(vendor):
             for key, unit in architecture.units.items():
                 assert tables.source_text(unit.sources), (architecture.name, key)
+
+
+@pytest.mark.parametrize("name", ["Quadro T2000", "Quadro T2000 with Max-Q Design", "CMP 30HX"])
+def test_that_small_turing_cards_have_no_tensor_cores(name):
+    assert not support.has_tensor_cores(name, "7.5")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("NVIDIA A10G", "limited_tensor"), ("NVIDIA H20", "limited")])
+def test_that_no_peak_is_computed_for_units_that_the_maker_slows_down(name, kind):
+    capability = "8.6" if "A10G" in name else "9.0"
+    architecture = tables.by_capability("nvidia", capability)
+    assert support.product_class(name, capability) == kind
+    row = with_peaks(support.nvidia(architecture, name), architecture, kind, 72, 1700.0, None)
+    assert isinstance(row["bf16"].peak, Absent)
+    assert not isinstance(row["fp32"].peak, Absent)
+
+
+def test_that_server_cards_do_not_borrow_the_sheet_of_workstations():
+    assert tables.card("NVIDIA RTX PRO 6000 Blackwell Server Edition") is None
+    assert tables.card("NVIDIA RTX PRO 6000 Blackwell Workstation Edition") is not None
