@@ -41,6 +41,12 @@ TABS: tuple[TabSpec, ...] = (
     TabSpec(
         "tensors", "Tensors", "tensors.panel:TensorsPanel", "exponents of tensors, and the effect of another format"
     ),
+    TabSpec(
+        "error",
+        "Error",
+        "shadow.error_tab:ErrorTab",
+        "steps beside FP64: which line makes the error of the gradient, and what is left without it",
+    ),
     TabSpec("time", "Time", "payoff.time_tab:TimeTab", "where the time of a step goes, and what BF16 or FP16 gained"),
     TabSpec("memory", "Memory", "payoff.memory_tab:MemoryTab", "the peak of a step by part, module and moment"),
 )

@@ -1,0 +1,197 @@
+"""Error: a replayed step beside FP64: the verdict, the part of each source line, and the error left without some."""
+
+from __future__ import annotations
+
+import math
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QBrush, QColor, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QHBoxLayout,
+    QHeaderView,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.panels.shadow.share_bar import SHARE_ROLE, ShareDelegate
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.empty_state import EmptyState, Pages, named
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.runs.replays import ReplayedLine, StepReplay, read_replays
+
+_EMPTY = (
+    "No step of this run was replayed in FP64 yet. In a terminal, precgui replay RUN.h5 --step N makes the step again "
+    "with FP64 beside it and keeps the result beside the run."
+)
+_COLUMNS = ("Share of the error", "Left in FP64", "Line", "Module", "Source")
+
+
+class ErrorTab(Pages):
+    """Shows the replays that are kept beside the run; reads them again whenever the tab is shown."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(EmptyState("inspect", "No replayed step", _EMPTY), parent)
+        self._session = session
+        self._key: str | None = None
+        self._replays: list[StepReplay] = []
+        self.step_choice = QComboBox(self)
+        self.verdict = PlainLabel(self)
+        self.mechanisms = PlainLabel(self)
+        self.left = PlainLabel(self)
+        self.notes = PlainLabel(self)
+        self.tree = QTreeWidget(self)
+        self._lay_out()
+        self.step_choice.currentIndexChanged.connect(self._show_step)
+        self.tree.itemChanged.connect(lambda: self._say_left())
+        themes().changed.connect(self._recolour)
+
+    def _lay_out(self) -> None:
+        self.step_choice.setAccessibleName("Replayed step")
+        ignore_wheel(self.step_choice)
+        self.tree.setHeaderLabels(list(_COLUMNS))
+        self.tree.setAccessibleName("Source lines by their share of the error")
+        self.tree.setProperty("kind", "facts")
+        self.tree.setRootIsDecorated(False)
+        self.tree.setUniformRowHeights(True)
+        self.tree.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.tree.setItemDelegateForColumn(0, ShareDelegate(self.tree))
+        self.tree.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.tree.header().setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
+        self.tree.header().resizeSection(0, 220)
+        for label in (self.verdict, self.mechanisms, self.left, self.notes):
+            label.setWordWrap(True)
+        for label in (self.mechanisms, self.notes):
+            label.setProperty("kind", "muted")
+        head = QHBoxLayout()
+        head.addWidget(named("&Step", self.step_choice))
+        head.addWidget(self.step_choice)
+        head.addStretch(1)
+        column = QVBoxLayout(self.content)
+        column.setContentsMargins(0, 8, 0, 0)
+        column.setSpacing(8)
+        column.addLayout(head)
+        for part in (self.verdict, self.mechanisms):
+            column.addWidget(part)
+        column.addWidget(self.tree, 1)
+        for part in (self.left, self.notes):
+            column.addWidget(part)
+
+    def show_run(self, key: str | None) -> None:
+        self._key = key
+        self.refresh()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the side files of the run again; the chosen step stays if it is still there."""
+        opened = self._session.runs.get(self._key or "")
+        path = opened.run.path if opened is not None else None
+        replays = read_replays(path) if path is not None else []
+        if replays == self._replays:
+            return
+        before = self.step_choice.currentData()
+        self._replays = replays
+        self.step_choice.blockSignals(True)
+        self.step_choice.clear()
+        for replay in replays:
+            self.step_choice.addItem(f"{replay.step} ({replay.verdict})", replay.step)
+        self.step_choice.setCurrentIndex(max(0, self.step_choice.findData(before)) if replays else -1)
+        self.step_choice.blockSignals(False)
+        self.show_content(bool(replays))
+        self._show_step()
+
+    @property
+    def replay(self) -> StepReplay | None:
+        """The step that is shown."""
+        index = self.step_choice.currentIndex()
+        return self._replays[index] if 0 <= index < len(self._replays) else None
+
+    def _show_step(self) -> None:
+        replay = self.replay
+        self.tree.blockSignals(True)
+        self.tree.clear()
+        for line in replay.lines if replay is not None else ():
+            self.tree.addTopLevelItem(_row(line, line.line in (replay.blamed if replay is not None else ())))
+        self.tree.blockSignals(False)
+        if replay is not None:
+            self.verdict.setText(replay.message)
+            self.mechanisms.setText(_told_mechanisms(replay))
+            self.notes.setText("\n".join(replay.notes))
+        self._recolour()
+        self._say_left()
+
+    def _recolour(self) -> None:
+        replay = self.replay
+        if replay is None:
+            return
+        theme = themes().theme
+        colour = theme.ok if replay.verdict == "healthy" else theme.error
+        self.verdict.setStyleSheet(f"color: {colour}; font-weight: 600")
+        for row in range(self.tree.topLevelItemCount()):
+            item = self.tree.topLevelItem(row)
+            if item is not None and replay.lines[row].line in replay.blamed:
+                item.setForeground(2, QBrush(QColor(theme.error)))
+
+    def _say_left(self) -> None:
+        """The error left when the ticked lines run in FP64: measured for one line where it was, else by the shares."""
+        replay = self.replay
+        chosen = [line for row, line in enumerate(replay.lines) if self._ticked(row)] if replay is not None else []
+        if replay is None or not replay.lines:
+            self.left.setText("")
+        elif not chosen:
+            self.left.setText("Tick lines to see the error of the gradient that is left when they run in FP64.")
+        elif len(chosen) == 1 and (measured := chosen[0].left_measured) is not None:
+            self.left.setText(f"{measured:.0%} of the error is left when this line runs in FP64 (measured).")
+        elif (predicted := left_together(chosen)) is None:
+            self.left.setText("The error left cannot be told: the shares of this step do not add up to its error.")
+        else:
+            self.left.setText(
+                f"About {predicted:.0%} of the error is left when the ticked lines run in FP64 (by their shares; "
+                "precgui.shadow measures it)."
+            )
+
+    def _ticked(self, row: int) -> bool:
+        item = self.tree.topLevelItem(row)
+        return item is not None and item.checkState(0) == Qt.CheckState.Checked
+
+
+def left_together(lines: list[ReplayedLine]) -> float | None:
+    """The error left, 0 to 1, when lines run in FP64, from what each leaves alone; None where that is not known."""
+    alone = [line.left_predicted for line in lines]
+    saved = [1 - value * value for value in alone if value is not None]
+    if len(saved) < len(alone):
+        return None
+    return math.sqrt(max(0.0, 1 - math.fsum(saved)))
+
+
+def _row(line: ReplayedLine, blamed: bool) -> QTreeWidgetItem:
+    left = "not told"
+    if line.left_measured is not None:
+        left = f"{line.left_measured:.0%} (measured)"
+    elif line.left_predicted is not None:
+        left = f"about {line.left_predicted:.0%}"
+    item = QTreeWidgetItem(["", left, line.line, line.module, line.source])
+    item.setData(0, SHARE_ROLE, line.share)
+    item.setCheckState(0, Qt.CheckState.Checked if blamed else Qt.CheckState.Unchecked)
+    item.setToolTip(4, plain_tip(line.source))
+    item.setToolTip(2, plain_tip(line.line))
+    return item
+
+
+def _told_mechanisms(replay: StepReplay) -> str:
+    if replay.gradient_error is None or replay.explained is None:
+        return "The step is not finite, so its error has no parts."
+    parts = replay.mechanisms
+    return (
+        f"Explained {replay.explained:.1%}: rounding {parts.rounding:.1%}, casts {parts.casts:.1%}, numbers too small "
+        f"{parts.flush:.1%}, too large {parts.overflow:.1%}. Other decisions of kinks (ReLU, maxima) make "
+        f"{parts.flips:.1%} of both errors together."
+    )
