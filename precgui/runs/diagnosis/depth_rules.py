@@ -44,16 +44,14 @@ def vanishing_gradients(m: Measurements) -> Answer:
         "rms(g first third) / rms(g last third) < 1e-4 and the loss falls by < 10 %",
         {"ratio": ratio, "first": first, "last": last, "fall": fall},
         f"The gradients of the first {third} layers are {ratio:.2g} times those of the last ({first:.2g}, "
-        f"{last:.2g}), in "
-        f"formats with the range of FP32; the loss fell by {percent(max(fall, 0))}.",
+        f"{last:.2g}), in formats with the range of FP32; the loss fell by {percent(max(fall, 0))}.",
         f"rms of the gradient of {names[0]}", m.points_of(table.steps, table.stat("rms")[:, own[0]]),
     )  # fmt: skip
     return [
         Finding(
             "vanishing-gradients", "warning", "The gradients vanish on their way to the first layers", int(m.steps[0]),
             int(m.steps[-1]), (proof,), "Add residuals or norms, or use another initialisation or activation.",
-            False, 0.8,
-            "docs/diagnosis.md", module_of(names[0], "gradient"), names[:20],
+            False, 0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), names[:20],
         )
     ]  # fmt: skip
 
