@@ -43,6 +43,7 @@ from precgui.events import Severity
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.setup.consent import Consent
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
+from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -187,6 +188,10 @@ class SetupPanel(QWidget):
         line.setContentsMargins(24, 8, 24, 8)
         line.setSpacing(12)
         line.addWidget(self.message, 1)
+        self.plan_button = QPushButton("Plan...", self)
+        self.plan_button.setToolTip("Memory of a step before it is run, whether it fits, and what to change first")
+        self.plan_button.clicked.connect(self.plan)
+        line.addWidget(self.plan_button)
         line.addWidget(self.queue_button)
         line.addWidget(self.start_button)
         metrics = self.start_button.fontMetrics()
@@ -314,6 +319,17 @@ class SetupPanel(QWidget):
                 faulty.setFocus()
             return
         self.consent.before(config.task, lambda: self._start(config))
+
+    def plan(self) -> PlanSheet | None:
+        """Open the plan of the run as it is set up; None while a value is at fault."""
+        if (config := self.form.value()) is None:
+            return None
+        sheet = PlanSheet(config, self)
+        sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        sheet.wanted.connect(self.form.set_value)
+        sheet.run_plan.ask()
+        sheet.open()
+        return sheet
 
     def _start(self, config: RunConfig) -> None:
         was_busy = self._session.is_training

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from precgui.gui.theme import themes
 
-_ROW, _GAP, _NAME, _VALUE = 20, 6, 190, 110
+_ROW, _GAP, _NAME, _VALUE = 20, 6, 220, 110
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,233 @@
+"""The plan before the run: memory of the run that is set up, and of a transformer by formula, answered live."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDialog,
+    QFormLayout,
+    QHBoxLayout,
+    QPushButton,
+    QSpinBox,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.config import ConfigError, RunConfig, change, is_own_task
+from precgui.gui.widgets.bars import BarChart, BarRow, Segment
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.workers.engine_task import EngineTask
+from precgui.planner.ledger import PARTS, mib
+from precgui.planner.network import NETWORKS, Transformer
+from precgui.planner.plan import PlanRequest, first_change, largest_batch, plan
+from precgui.planner.storage import BASE_BITS, OPTIMIZERS, STORAGE
+
+_SIZES = {  # title, least, most, of a transformer
+    "layers": ("Layers", 1, 1000), "width": ("Width", 8, 65536), "heads": ("Heads", 1, 512),
+    "sequence": ("Sequence", 1, 1 << 20), "vocabulary": ("Vocabulary", 1, 1 << 20),
+}  # fmt: skip
+_COUNTS = {  # title, least, most, of a request
+    "batch": ("Batch", 1, 1 << 16), "accumulation": ("Accumulation", 1, 4096), "zero_stage": ("ZeRO stage", 0, 3),
+    "ranks": ("Ranks", 1, 65536), "lora_rank": ("LoRA rank (0: all weights)", 0, 4096),
+}  # fmt: skip
+_CHOICES = {
+    "precision": ("Precision", list(STORAGE)), "optimizer": ("Optimizer", list(OPTIMIZERS)),
+    "offload": ("Off-load to the host", ["none", "optimizer", "parameters"]),
+    "base_format": ("Frozen base", list(BASE_BITS)),
+}  # fmt: skip
+_DEVICE_GIB = 24
+
+
+def part_rows(parts: dict[str, int]) -> list[BarRow]:
+    """A row for each part that there is, and the peak."""
+    total = sum(parts.values())
+    rows = [
+        BarRow(title, (Segment(0, parts[part], number),), mib(parts[part]))
+        for number, (part, title) in enumerate(PARTS.items())
+        if parts.get(part)
+    ]
+    return [*rows, BarRow("Peak", (Segment(0, total, "accent"),), mib(total), strong=True)]
+
+
+class FormulaPlan(QWidget):
+    """A transformer by formula; each change is answered at once."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.network = QComboBox(self)
+        self.network.addItems([*NETWORKS])
+        self.network.setCurrentText("llama-7b")
+        self.device = _spin(1, 4096, _DEVICE_GIB)
+        self.sizes = {name: _spin(least, most, 1) for name, (_, least, most) in _SIZES.items()}
+        self.counts = {name: _spin(least, most, least) for name, (_, least, most) in _COUNTS.items()}
+        self.choices = {name: QComboBox(self) for name in _CHOICES}
+        self.checkpointing = QCheckBox("Compute activations again", self)
+        self.answer = PlainLabel(self)
+        self.answer.setWordWrap(True)
+        self.chart = BarChart(parent=self)
+        self.chart.setAccessibleName("Memory by part")
+        self._lay_out()
+        self.network.currentTextChanged.connect(self.use_network)
+        self.use_network(self.network.currentText())
+
+    def _lay_out(self) -> None:
+        form = QFormLayout()
+        form.addRow("Network", self.network)
+        form.addRow("Device, GiB", self.device)
+        for name, spin in (*self.sizes.items(), *self.counts.items()):
+            form.addRow((_SIZES | _COUNTS)[name][0], spin)
+            spin.valueChanged.connect(self.refresh)
+        for name, box in self.choices.items():
+            box.addItems(_CHOICES[name][1])
+            ignore_wheel(box)
+            form.addRow(_CHOICES[name][0], box)
+            box.currentTextChanged.connect(self.refresh)
+        self.choices["precision"].setCurrentText("bf16-amp")
+        self.choices["optimizer"].setCurrentText("adamw")
+        self.choices["base_format"].setCurrentText("bf16")
+        form.addRow("Checkpoints", self.checkpointing)
+        self.device.valueChanged.connect(self.refresh)
+        self.checkpointing.toggled.connect(self.refresh)
+        right = QVBoxLayout()
+        right.addWidget(self.answer)
+        right.addWidget(self.chart)
+        right.addStretch(1)
+        row = QHBoxLayout(self)
+        row.addLayout(form)
+        row.addLayout(right, 1)
+
+    def use_network(self, name: str) -> None:
+        """Take over the sizes of a known network."""
+        network = NETWORKS[name]
+        for size, spin in self.sizes.items():
+            spin.blockSignals(True)
+            spin.setValue(getattr(network, size))
+            spin.blockSignals(False)
+        self.refresh()
+
+    def request(self) -> PlanRequest:
+        """The plan that is asked for."""
+        known: Transformer = NETWORKS[self.network.currentText()]
+        sizes = {name: spin.value() for name, spin in self.sizes.items()}
+        feed_forward = round(known.feed_forward * sizes["width"] / known.width)
+        counts = {name: spin.value() for name, spin in self.counts.items()}
+        choices = {name: box.currentText() for name, box in self.choices.items()}
+        network = replace(known, **sizes, feed_forward=feed_forward)  # type: ignore[arg-type]
+        made = PlanRequest(network=network, checkpointing=self.checkpointing.isChecked())
+        return replace(made, **counts, **choices)  # type: ignore[arg-type]
+
+    def refresh(self) -> None:
+        """Answer again."""
+        request, size = self.request(), self.device.value() * 2**30
+        made = plan(request)
+        self.chart.set_rows(part_rows(made.parts))
+        word = "fits" if made.fits(size) else "does not fit"
+        told = [f"{request.network.parameters / 1e9:.3g} billion parameters. It {word} into {mib(size)}."]
+        told.append(f"The largest batch by formula: {largest_batch(request, size)}.")
+        if made.host_bytes:
+            told.append(f"{mib(made.host_bytes)} lie in the host's memory.")
+        if (first := first_change(request, size)) is not None:
+            after = "fits" if first.fits else "does not fit yet"
+            told.append(f"Change first: {first.sentence} Then {mib(first.plan.total_bytes)}, which {after}.")
+        self.answer.setText("\n".join(told))
+
+
+class RunPlan(QWidget):
+    """The run that is set up, gone through on shapes in a child process."""
+
+    wanted = Signal(object)  # a RunConfig to try
+
+    def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._config = config
+        self._task: EngineTask | None = None
+        self.answer = PlainLabel(self)
+        self.answer.setWordWrap(True)
+        self.chart = BarChart(parent=self)
+        self.chart.setAccessibleName("Memory by part")
+        self.tries = QVBoxLayout()
+        column = QVBoxLayout(self)
+        column.addWidget(self.answer)
+        column.addWidget(self.chart)
+        column.addLayout(self.tries)
+        column.addStretch(1)
+
+    def ask(self) -> None:
+        """Plan in a child process; code of the user's own is not run for it."""
+        if is_own_task(self._config.task):
+            self.answer.setText("The run trains code of its own; plan it with precgui plan CONFIG.toml.")
+            return
+        self.answer.setText("Going through a step on shapes ...")
+        self._task = EngineTask("precgui.engine.profile.planning:serve", {"config": self._config.model_dump()})
+        self._task.said.connect(self.take)
+        self._task.ended.connect(self._end)
+        self._task.start()
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.stop()
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Show a plan, or the sentence of what is wrong."""
+        if event["kind"] == "fault":
+            self.answer.setText(str(event["message"]))
+            return
+        made = event["plan"]
+        self.chart.set_rows(part_rows({part: made["parts"][f"{part}_bytes"] for part in PARTS}))
+        word, memory = "fits" if made["fits"] else "does not fit", made["memory"]
+        told = [f"It {word} into {mib(memory['device_bytes'])} ({memory['from']}); {made['method']}."]
+        told.append(f"The largest batch by the plan: {made['largest_batch']} samples; set are {made['batch_size']}.")
+        told += [made["against_fp32"]] if made.get("against_fp32") else []
+        self.answer.setText("\n".join(told))
+        for row in made["changes"]:
+            button = QPushButton(f"{row['change']} Then {mib(row['total_bytes'])}.", self)
+            button.setToolTip("Put this change into the form")
+            button.clicked.connect(lambda _=False, settings=row["settings"]: self._try(settings))
+            self.tries.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
+
+    def _try(self, settings: dict[str, Any]) -> None:
+        try:
+            words = {True: "true", False: "false"}
+            texts = [f"{path}={words[v] if isinstance(v, bool) else v}" for path, v in settings.items()]
+            self.wanted.emit(change(self._config, texts))
+        except ConfigError as error:
+            self.answer.setText(str(error))
+
+    def _end(self, fault: str) -> None:
+        self._task = None
+        if fault:
+            self.answer.setText(fault)
+
+
+class PlanSheet(QDialog):
+    """Both plans; `wanted` carries a config of a change that is to be tried."""
+
+    wanted = Signal(object)
+
+    def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Plan before the run")
+        self.resize(900, 620)
+        self.run_plan = RunPlan(config, self)
+        self.formula = FormulaPlan(self)
+        tabs = QTabWidget(self)
+        tabs.addTab(self.run_plan, "This run")
+        tabs.addTab(self.formula, "A transformer by formula")
+        QVBoxLayout(self).addWidget(tabs)
+        self.run_plan.wanted.connect(self.wanted)
+        self.finished.connect(lambda _: self.run_plan.stop())
+
+
+def _spin(least: int, most: int, value: int) -> QSpinBox:
+    spin = QSpinBox()
+    spin.setRange(least, most)
+    spin.setValue(value)
+    ignore_wheel(spin)
+    return spin

@@ -1,0 +1,101 @@
+"""The plan in Run before Start: the run on shapes, and a transformer by formula."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from precgui.config import RunConfig, load
+from precgui.gui.panels.setup import plan_sheet
+from precgui.gui.panels.setup.panel import SetupPanel
+from precgui.gui.panels.setup.plan_sheet import FormulaPlan, PlanSheet
+from precgui.gui.session import Session
+from precgui.planner.ledger import PARTS
+
+PLAN: dict[str, Any] = {
+    "parts": {f"{part}_bytes": 0 for part in PARTS} | {"weights_bytes": 1 << 20, "activations_bytes": 3 << 20},
+    "total_bytes": 4 << 20, "fits": False, "memory": {"device_bytes": 2 << 20, "from": "as given"},
+    "method": "predicted from shapes", "largest_batch": 12, "batch_size": 64, "against_fp32": None,
+    "changes": [{"change": "Compute activations again.", "settings": {"train.checkpointing": True},
+                 "total_bytes": 1 << 20, "fits": True}],
+}  # fmt: skip
+
+
+class SilentTask(plan_sheet.EngineTask):
+    """Says nothing; what it was asked is kept."""
+
+    asked: list[tuple[str, Any]]
+
+    def __init__(self, task: str, arguments: Any = None) -> None:
+        super().__init__(task, arguments)
+        SilentTask.asked = [(task, arguments)]
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@pytest.fixture
+def sheet(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> PlanSheet:
+    monkeypatch.setattr(plan_sheet, "EngineTask", SilentTask)
+    made = PlanSheet(load("digits-quick"))
+    qtbot.addWidget(made)
+    return made
+
+
+def test_that_the_plan_of_the_run_is_shown_with_what_to_change(sheet: PlanSheet, qtbot: QtBot) -> None:
+    sheet.run_plan.ask()
+    assert SilentTask.asked[0][0] == "precgui.engine.profile.planning:serve"
+    sheet.run_plan.take({"kind": "plan", "plan": PLAN})
+    assert "It does not fit into 2 MiB (as given)" in sheet.run_plan.answer.text()
+    assert sheet.run_plan.chart.accessibleDescription().endswith("Peak 4 MiB")
+    with qtbot.waitSignal(sheet.wanted) as caught:
+        sheet.run_plan.findChildren(QPushButton)[0].click()
+    changed: RunConfig = caught.args[0]
+    assert changed.train.checkpointing is True
+
+
+def test_that_what_is_wrong_is_one_sentence(sheet: PlanSheet) -> None:
+    sheet.run_plan.take({"kind": "fault", "message": "there is no such device"})
+    assert sheet.run_plan.answer.text() == "there is no such device"
+
+
+def test_that_code_of_the_users_own_is_not_run_for_a_plan(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_sheet, "EngineTask", SilentTask)
+    SilentTask.asked = []
+    made = PlanSheet(load("digits-quick", ["task=mine.py:make"]))
+    qtbot.addWidget(made)
+    made.run_plan.ask()
+    assert SilentTask.asked == []
+    assert "precgui plan" in made.run_plan.answer.text()
+
+
+def test_that_the_formula_answers_each_change_at_once(qtbot: QtBot) -> None:
+    plan = FormulaPlan()
+    qtbot.addWidget(plan)
+    assert "6.74 billion parameters. It does not fit into 24 GiB." in plan.answer.text()
+    assert "Change first" in plan.answer.text()
+    plan.counts["lora_rank"].setValue(16)
+    plan.choices["base_format"].setCurrentText("nf4")
+    assert "It fits into 24 GiB." in plan.answer.text()
+    plan.network.setCurrentText("gpt2")
+    assert plan.sizes["width"].value() == 768
+    assert plan.request().network.parameters == 124_439_808
+
+
+def test_that_the_plan_opens_from_run_and_a_change_goes_into_the_form(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_sheet, "EngineTask", SilentTask)
+    panel = SetupPanel(Session())
+    qtbot.addWidget(panel)
+    sheet = panel.plan()
+    assert sheet is not None
+    sheet.run_plan.take({"kind": "plan", "plan": PLAN})
+    sheet.run_plan.findChildren(QPushButton)[0].click()
+    own = panel.form.value()
+    assert own is not None and own.train.checkpointing is True
+    sheet.close()
