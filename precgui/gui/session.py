@@ -44,6 +44,7 @@ class Session(QObject):
     step_wanted = Signal(str, float)  # a run and a step that its curves are to show
     inspect_changed = Signal()  # another run or tab is to be inspected
     settings_wanted = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
+    keys_wanted = Signal()
     folder_changed = Signal()
     idle = Signal()  # nothing runs any more
 

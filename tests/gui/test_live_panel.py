@@ -259,3 +259,8 @@ def test_that_emulated_arithmetic_is_told_also_of_a_run_that_began_unseen(
     assert panel.caveat.text.text().startswith("mine: FP16 is emulated in 4 layers.")
     session.set_visible("live", False)
     assert panel.caveat.isHidden()
+
+
+def test_that_the_keys_are_asked_for_where_the_plots_are(panel: LivePanel, session: Session, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(session.keys_wanted):
+        panel.keys_button.click()

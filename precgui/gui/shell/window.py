@@ -140,6 +140,7 @@ class Window(QMainWindow):
         self.session = session
         session.notice.connect(self._on_problem)
         session.panel_wanted.connect(self.show_panel)
+        session.keys_wanted.connect(self.show_keys)
         session.queue_changed.connect(self.actions_.refresh)
         session.run_added.connect(lambda _: self.actions_.refresh())
         session.run_changed.connect(lambda _: self.actions_.refresh())

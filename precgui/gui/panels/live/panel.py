@@ -8,7 +8,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QPushButton,
     QSplitter,
-    QToolTip,
     QVBoxLayout,
     QWidget,
 )
@@ -28,11 +27,6 @@ from precgui.runs.caveats import arithmetic_of
 _CAVEATS = 2  # that are written out
 _FIRST_STEPS = 50
 _NARROW_PX = 760  # below this the list of runs lies under the plots
-_KEYS = (
-    "Wheel: zoom; with Shift: the value axis.\nDrag: zoom into a rectangle; with Shift or the middle button: pan.\n"
-    "Double click or F: the whole run. A: fit the values. Space: freeze the picture.\n"
-    "Left, right: pan. +, -: zoom. Shift+left, Shift+right: step through the recorded points. G: first NaN or Inf."
-)
 
 
 class LivePanel(Pages):
@@ -51,7 +45,7 @@ class LivePanel(Pages):
         self.pause_button = self._button("Freeze", "Freeze the picture; the run goes on (Space)", checkable=True)
         self.follow_button = self._button("Follow", "Back to the whole run, growing with it (F)")
         self.fit_button = self._button("Autoscale", "Fit the value axes to what is in view (A)")
-        self.keys_button = self._button("Keys", _KEYS)
+        self.keys_button = self._button("Keys", "List the keys of the plots and of all other places (F1)")
         self.axis_choice = AxisChoice(self)
         self.view_text = PlainLabel(self)
         self._splitter = QSplitter(self)
@@ -119,12 +113,9 @@ class LivePanel(Pages):
         self.axis_choice.chosen.connect(self.plots.set_over)
         self.plots.view_changed.connect(self._tell_view)
         self.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
-        self.keys_button.clicked.connect(self._show_keys)
+        self.keys_button.clicked.connect(lambda: session.keys_wanted.emit())
         self.run_list.jump_wanted.connect(self.jump_to_first)
         session.step_wanted.connect(self.jump_to)
-
-    def _show_keys(self) -> None:
-        QToolTip.showText(self.keys_button.mapToGlobal(self.keys_button.rect().bottomLeft()), _KEYS, self.keys_button)
 
     def _on_added(self, key: str) -> None:
         self.run_list.add(key)
