@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -178,19 +179,24 @@ class CpuReader:
     """
 
     def __init__(self, *, detailed: bool = False) -> None:
-        psutil.cpu_percent()
+        with contextlib.suppress(OSError, RuntimeError):  # a Linux without /proc
+            psutil.cpu_percent()
         self._first = True
         self._detailed, self._ticks, self._programs = detailed, 0, ProcessLoads()
 
     def everything(self) -> DeviceReading:
-        memory, load = psutil.virtual_memory(), float(psutil.cpu_percent())
+        none: Maybe[Any] = Absent("the system does not tell")
+        try:
+            memory, load = psutil.virtual_memory(), float(psutil.cpu_percent())
+        except (OSError, RuntimeError):  # a Linux without /proc
+            untold = dict.fromkeys(("utilisation", "memory_used_bytes", "memory_total_bytes"), none)
+            return DeviceReading(CPU, untold, none, none)
         first, self._first = self._first, False
         values: dict[str, Maybe[float]] = {
             "utilisation": Absent("it is measured between two readings") if first else load,
             "memory_used_bytes": float(memory.total - memory.available),
             "memory_total_bytes": float(memory.total),
         }
-        none: Maybe[Any] = Absent("the system does not tell")
         if not self._detailed:
             return DeviceReading(CPU, values, none, none)
         cores = tuple(map(float, psutil.cpu_percent(percpu=True)))

@@ -37,7 +37,11 @@ def keep(result: Mapping[str, Any]) -> Path:
 def kept() -> list[dict[str, Any]]:
     """Every readable result, newest first; a file that is damaged or of another schema is left out."""
     found = []
-    for path in sorted(folder().glob("*.json"), reverse=True):
+    try:
+        found_files = sorted(folder().glob("*.json"), reverse=True)
+    except OSError:  # a folder that cannot be read; the window says so of the settings, which lie beside it
+        return []
+    for path in found_files:
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):

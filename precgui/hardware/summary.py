@@ -32,11 +32,19 @@ def machine_summary() -> dict[str, Any]:
             "logical_cores": psutil.cpu_count(),
             "usable_cores": usable_cores(),
         },
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": _memory_bytes(),
         "gpus": gpus,
         "nvidia_driver": driver,
         "versions": versions(),
     }
+
+
+def _memory_bytes() -> int | None:
+    """The main memory, None where the system does not tell, such as a Linux without /proc."""
+    try:
+        return int(psutil.virtual_memory().total)
+    except (OSError, RuntimeError):
+        return None
 
 
 def versions(distributions: Sequence[str] = _DISTRIBUTIONS) -> dict[str, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,10 @@ def number(value: object, name: str) -> float:
         value = value.item()
     if isinstance(value, complex):
         raise TypeError(f"{name} must be a real number, not {value}")
-    return float(value)  # type: ignore[arg-type]
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:  # a whole number beyond every float
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]
 
 
 def count(value: object, name: str) -> int:

@@ -1,0 +1,143 @@
+"""Many runs in one real window, without a screen: completed, or killed after their first step; memory of the window.
+
+python benchmarks/kill_window.py --runs 100          memory of the window with so many runs open
+python benchmarks/kill_window.py --runs 200 --kill   SIGKILL to the process of each run after its first step
+python benchmarks/kill_window.py --runs 100 --again  the same in less time: one run is trained, and its events
+                                                     and its file come a hundred times
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+import psutil
+from PySide6.QtWidgets import QApplication
+
+from precgui import config
+from precgui.events import Event
+from precgui.gui.notices import Notices
+from precgui.gui.session import Session
+from precgui.gui.settings import Settings
+from precgui.gui.shell.window import Window
+from precgui.runs.file.reader import open_run
+from precgui.runs.file.writer import RunWriter
+from precgui.runs.live import LiveRun
+
+PATIENCE_S = 300.0
+SETTINGS = ["device=cpu", "threads=1"]
+
+
+def wait(app: QApplication, until: Callable[[], bool]) -> None:
+    """Let the window work until it holds. Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not until():
+        app.processEvents()
+        time.sleep(0.005)
+        if time.monotonic() > deadline:
+            raise TimeoutError("a run neither went on nor ended")
+
+
+def one_run(app: QApplication, session: Session, settings: list[str], *, kill: bool) -> str:
+    """How the run ended, and whether its file holds what it should, as a phrase."""
+    before = set(session.runs)
+    session.start(config.load("digits-quick", [*SETTINGS, *settings]))
+    (key,) = set(session.runs) - before
+    run = session.runs[key].run
+    seen = 0
+    if kill:
+        wait(app, lambda: run.steps > 0)
+        seen = run.steps
+        thread = session._thread
+        assert thread is not None
+        assert thread._process is not None
+        thread._process.kill()
+    wait(app, lambda: not session.is_training)
+    assert run.path is not None
+    if not run.path.exists():
+        return "no file"
+    with open_run(run.path) as saved:
+        steps, losses = saved.series("loss")
+        whole = steps.tolist() == list(range(1, len(steps) + 1)) and bool((losses == losses).all())
+        if not whole or (kill and not saved.steps):
+            return f"{run.status}, BROKEN or without a step"
+        lost = ", steps of the last second lost" if kill and saved.steps < seen else ""
+        return f"{run.status}, file {saved.status}, whole{lost}"
+
+
+def listen() -> list[Event]:
+    """The events that live runs take in from now on."""
+    events: list[Event] = []
+    extend = LiveRun.extend
+
+    def kept(run: LiveRun, batch: Sequence[Event]) -> None:
+        if not run.run_id.startswith("again"):
+            events.extend(batch)
+        extend(run, batch)
+
+    LiveRun.extend = kept  # type: ignore[method-assign]
+    return events
+
+
+def same_again(app: QApplication, session: Session, events: list[Event], number: int) -> str:
+    """The events of an earlier run as those of a new one, as its process would send them, and its file."""
+    first = next(iter(session.runs.values())).run
+    run_id, path = f"again{number}", session.folder / f"again{number}.h5"
+    with RunWriter(path, first.config, run_id=run_id, created="", machine={}, environment={}) as writer:
+        for event in events:
+            writer(event)
+    run = LiveRun(first.config, run_id=run_id, created="", machine={}, environment={}, path=path)
+    key = session._add(run)
+    for start in range(0, len(events), 20):
+        run.extend(events[start : start + 20])
+        session.data_arrived.emit(key)
+        app.processEvents()
+    session.run_changed.emit(key)
+    session._hand_over(run)
+    wait(app, lambda: run._saved is not None)
+    return f"{run.status}, of its file"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--steps", type=int, default=20)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PRECGUI_STATE"], os.environ["PRECGUI_RUNS"] = f"{folder}/state", f"{folder}/runs"
+        app = QApplication([])
+        window = Window(Settings(), Notices())
+        window.show()
+        session = Session(window)
+        session.set_folder(Path(folder, "runs"))
+        window.attach(session)
+        window.show_panel("live")
+        me, ends, begin = psutil.Process(), Counter[str](), time.monotonic()
+        settings = ["train.epochs=100000"] if options.kill else [f"train.max_steps={options.steps}"]
+        events = listen()
+        for number in range(1, options.runs + 1):
+            if options.again and number > 1:
+                ends[same_again(app, session, events, number)] += 1
+            else:
+                session.warm_up()
+                ends[one_run(app, session, settings, kill=options.kill)] += 1
+            if number in (1, 10) or number % 20 == 0:
+                used = me.memory_info().rss / 2**20
+                print(f"{number} runs: {used:.0f} MiB, {len(me.children())} children, {me.num_fds()} handles, "
+                      f"{time.monotonic() - begin:.0f} s, {dict(ends)}", flush=True)  # fmt: skip
+        ended: list[bool] = []
+        session.shutdown(lambda: ended.append(True))
+        wait(app, lambda: bool(ended))
+
+
+if __name__ == "__main__":
+    main()
