@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import HarmlessConsole, say
 
 if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
@@ -76,7 +76,7 @@ def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
         raise UserError(f"{args.file} has no recorded step to compare with; replay a run of precgui run")
     step = args.step if args.step is not None else _default_step(saved, steps, losses)
     if not args.json:
-        print(f"training again up to step {step} ...", flush=True)
+        say(f"training again up to step {step} ...", flush=True)
     repeated = shadow_of_run(config, step, lambda: False)
     shadow = repeated.shadow
     for line in shadow.lines()[:_MEASURED]:
@@ -114,7 +114,7 @@ def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: floa
 
 
 def _print(replay: StepReplay, path: Path) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = HarmlessConsole(highlight=False, soft_wrap=True)
     colour = "green" if replay.verdict == "healthy" else "red"
     console.print(Text(f"step {replay.step}: {replay.verdict}", style=colour))
     console.print(Text(replay.message))

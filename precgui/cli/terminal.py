@@ -16,9 +16,9 @@ def harmless(text: str) -> str:
     return _ACTING.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def say(*values: object, file: TextIO | None = None, end: str = "\n") -> None:
+def say(*values: object, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
     """Print as `print` does, with nothing that a terminal would act on."""
-    print(harmless(" ".join(map(str, values))), file=file or sys.stdout, end=end)
+    print(harmless(" ".join(map(str, values))), file=file or sys.stdout, end=end, flush=flush)
 
 
 def with_streams() -> None:
