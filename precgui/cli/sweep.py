@@ -153,7 +153,7 @@ def _submit(folder: SweepFolder, args: argparse.Namespace) -> int:
 
     jobs = submit_blocks(folder, dict(parse_setting(text) for text in args.slurm_settings))
     ids = ", ".join(str(job.job_id) for job in jobs)
-    print(f"{len(jobs)} jobs submitted: {ids}" if jobs else "no block has runs left", file=sys.stderr)
+    say(f"{len(jobs)} jobs submitted: {ids}" if jobs else "no block has runs left", file=sys.stderr)
     return _show(folder, args.json)
 
 
