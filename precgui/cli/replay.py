@@ -13,8 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
-from precgui.cli.terminal import HarmlessConsole, say
+from precgui.cli.terminal import say
 
 if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
