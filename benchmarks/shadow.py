@@ -1,6 +1,6 @@
 """How well the shadow of a step finds planted faults, and how quiet it is on healthy steps. Prints Markdown.
 
-    python benchmarks/shadow.py [--only TEXT] [--quick] [--held-out] [--cost]
+    python benchmarks/shadow.py [--only TEXT] [--quick] [--held-out] [--cost medium|large]
 
 Five small networks (GPT, CNN, LSTM, ViT, U-Net) with one piece replaced by a faulty one. The truth is measured: a plant
 is active when running its lines in FP64 changes the error of the gradient by more than 30 %, or when the step is not
@@ -264,10 +264,12 @@ def row(outcome: Outcome) -> str:
     )
 
 
-def cost() -> None:
-    """CPU time of the shadow of the medium GPT, beside its low step and its FP64 step."""
+def cost(size: str) -> None:
+    """CPU time of the shadow of a GPT, beside its low step and its FP64 step, and the peak of memory (POSIX)."""
+    import resource
+
     torch.manual_seed(0)
-    model, tokens = Gpt("medium", 128), torch.randint(256, (8, 128))
+    model, tokens = Gpt(size, 128), torch.randint(256, (8 if size == "medium" else 2, 128))
 
     def step(of: nn.Module, low: bool) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
@@ -284,6 +286,7 @@ def cost() -> None:
     step(model, True)
     low = min(seconds(lambda: step(model, True)) for _ in range(3))
     shadow = min(seconds(lambda: precgui.shadow(lambda: step(model, True), model.parameters())) for _ in range(2))
+    print(f"peak of memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")
     wide = model.double()
     step(wide, False)
     exact = min(seconds(lambda: step(wide, False)) for _ in range(3))
@@ -298,11 +301,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose title has this text")
     parser.add_argument("--quick", action="store_true", help="do not measure what each line leaves")
     parser.add_argument("--held-out", action="store_true", help="the plants that nothing was tuned on")
-    parser.add_argument("--cost", action="store_true", help="only the CPU time for the medium GPT")
+    parser.add_argument("--cost", choices=("medium", "large"), help="only the CPU time for a GPT of this size")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.cost:
-        cost()
+        cost(asked.cost)
         return
     outcomes = []
     print("| case | plant | answer | verdict | line | error | ideal | explained | predicted |")
