@@ -13,8 +13,9 @@ from tensorboard.compat.proto.event_pb2 import Event
 import precgui
 from precgui.gui.notices import Notices
 from precgui.gui.session import Session
-from precgui.gui.shell.scalar_dialog import ScalarsDialog
+from precgui.gui.shell.scalar_dialog import TITLES, ScalarsDialog
 from precgui.gui.shell.window import Window
+from precgui.runs.tensorboard import tags
 from precgui.runs.tensorboard.event_file import write_record
 from precgui.runs.tensorboard.export import export_events
 
@@ -135,3 +136,7 @@ def test_that_an_unreadable_event_file_is_one_sentence(
     window.files.open([tmp_path / "events.out.tfevents.7"])
     qtbot.waitUntil(lambda: notices.unread() > 0)
     assert not session.runs
+
+
+def test_that_every_scalar_of_an_event_file_has_its_words() -> None:
+    assert TITLES.keys() == set(tags.SIGNALS)

@@ -57,6 +57,11 @@ SIGNALS: dict[str, Signal] = {
                absent="Memory was not measured step by step: a CPU keeps no count. "
                       "One step was; its peak is in Compare."),
         Signal("step_time", "Step time", "Step (ms)", ("step_s",), unit="ms", factor=1e3),
+        Signal("cpu_time", "CPU time of a step", "CPU (ms)", ("cpu_s",), unit="ms", factor=1e3,
+               absent="The CPU time of steps is not in these files: they were written by an older version or a loop of "
+                      "one's own."),
+        Signal("load", "Load of the machine", "Load", ("load",),
+               absent="The load of the machine is not in these files."),
         Signal(METRIC, "Validation metric", "Metric of the task", ("val_accuracy",),
                absent="No validation yet: its first value comes at the end of the first epoch."),
         Signal("tensor_use", "Tensor cores busy", "Busy (%)", ("tensor_use",), unit="%", factor=100.0),
