@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from precgui.cli import whatif_scaler
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
@@ -31,7 +32,7 @@ _SORTS = ("underflow", "overflow", "snr", "safe-scale", "largest", "changed", "n
 def add_parsers(subparsers: Any) -> None:
     """Add `whatif` to the command line."""
     parser = subparsers.add_parser("whatif", help="what another format or loss scale would do to a run's tensors")
-    parser.add_argument("file", type=Path, metavar="RUN.h5", help="a run file")
+    parser.add_argument("file", type=Path, metavar="RUN.h5", nargs="?", help="a run file; without it --scaler only")
     parser.add_argument("--format", default="fp16", metavar="F", help="a format, several with commas, or all")
     parser.add_argument("--scale", default="1", metavar="S", help="a power of two, such as 65536 or 2^16 (default 1)")
     parser.add_argument(
@@ -42,6 +43,7 @@ def add_parsers(subparsers: Any) -> None:
         help=f"a line for each {', '.join(_GROUPINGS)} (default tensor)",
     )  # fmt: skip
     parser.add_argument("--sort", choices=_SORTS, metavar="S", help=f"the worst first: {', '.join(_SORTS)}")
+    whatif_scaler.add_options(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     form.add_argument("--csv", type=Path, metavar="FILE", help="write every tensor of every kind to a new CSV file")
@@ -50,6 +52,12 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the record and report. Raises UserError for a file without tensors, and for what cannot be asked."""
+    if args.scaler:
+        return whatif_scaler.run(args, _formats(args.format))
+    if args.file is None:
+        raise UserError("whatif needs a run file; only --scaler has made-up gradients to try it on.")
+    if args.inject:
+        raise UserError("--inject belongs to --scaler; give a policy, such as --scaler initial=65536.")
     log2_scale = _log2_scale(args.scale)
     formats = _formats(args.format)
     about, told = _foretold(args, formats, log2_scale)

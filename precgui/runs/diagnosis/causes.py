@@ -77,7 +77,7 @@ def _of_rate(m: Measurements, place: int) -> Cause | None:
     early = (steps < m.steps[place]) & np.isfinite(ratios)
     largest = float(ratios[early].max()) if early.any() else 0.0
     if grown is None:
-        return None
+        return _of_first_update(m, place)
     rose = grown.loss_ratio > _GROWN and grown.last_loss > grown.first_loss
     if not rose and largest < _HUGE_UPDATE:
         return None
@@ -94,11 +94,35 @@ def _of_rate(m: Measurements, place: int) -> Cause | None:
          "norm_last": grown.last_norm, "update_ratio": largest},
         text, "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
+    return _too_high_rate(m, proof, 0.9)
+
+
+def _of_first_update(m: Measurements, place: int) -> Cause | None:
+    """No curve tells of a divergence that soon, but the update before was large beside the weights as they began."""
+    updates, weights = m.table("update"), m.table("weight")
+    if updates is None or weights is None or not len(updates.steps) or not len(weights.steps):
+        return None
+    step, began = int(updates.steps[0]), float(weights.total_l2[0])
+    if not weights.steps[0] < step < m.steps[place] or not began > 0 or bool(updates.bad[0].any()):
+        return None
+    ratio = float(updates.total_l2[0]) / began
+    if not ratio >= _HUGE_UPDATE:
+        return None
+    proof = Evidence(
+        "|update| / |weight before| > 0.3 in the first step taken, before the first value that is not finite",
+        {"update_ratio": ratio, "step": step},
+        f"The update of step {step} was {ratio:.3g} times as large as the weights before it (L2 norms).",
+        "loss", m.series_of(m.loss, m.finite_loss),
+    )  # fmt: skip
+    return _too_high_rate(m, proof, 0.8)
+
+
+def _too_high_rate(m: Measurements, proof: Evidence, confidence: float) -> Cause:
     rate = float(m.lr[0]) if m.n and np.isfinite(m.lr[0]) else 0.0
     return Cause(
         "divergence", "the training diverged first: the learning rate is too high", False,
         f"Lower the learning rate to a tenth ({rate / 10:.3g}) and warm it up.", (proof,), "",
-        {"optimizer.lr": rate / 10} if rate > 0 else {}, confidence=0.9,
+        {"optimizer.lr": rate / 10} if rate > 0 else {}, confidence=confidence,
     )  # fmt: skip
 
 

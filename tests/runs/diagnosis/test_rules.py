@@ -127,6 +127,24 @@ def test_that_a_scheduler_that_ran_ahead_is_told_by_the_rate_of_skipped_steps() 
         assert ("scheduler-ahead" in {found.rule for found in diagnose(run_of(events, "fp16-amp"))}) is expected
 
 
+@pytest.mark.parametrize(
+    ("before", "update", "rule"),
+    [(10.0, 6790.0, "divergence"), (10.0, 0.1, "undefined-operation"), (0.0, 5.0, "undefined-operation")],
+)
+def test_that_a_first_update_larger_than_the_weights_explains_what_is_not_finite_after_it(
+    before: float, update: float, rule: str
+) -> None:
+    """Weights that began at zero have no size that an update could exceed."""
+    events = [
+        tensors(0, "weight", {"a": {"l2": before, "amax": 1.5}}),
+        *steps([4.0, math.nan, math.nan, math.nan], grad_norm=[1.0, math.nan, math.nan, math.nan]),
+        tensors(1, "update", {"a": {"l2": update, "amax": 1.5, "changed": 1.0}}),
+        tensors(1, "weight", {"a": {"l2": max(before, update), "amax": 1.5}}),
+    ]
+    found = diagnose(run_of(events))[0]
+    assert (found.rule, found.precision_is_to_blame) == (rule, False)
+
+
 def test_that_stored_bf16_weights_that_hardly_change_are_stagnant() -> None:
     events = steps([2.0] * 30)
     for step in range(1, 30, 3):

@@ -1,0 +1,136 @@
+"""`precgui whatif --scaler`: other policies of the loss scaler over the gradients of a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from precgui.cli.console import HarmlessConsole
+from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
+
+if TYPE_CHECKING:
+    from precgui.runs.scaler_simulation import GradientSequence, Simulation
+
+_MADE_UP = "made-up gradients"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add --scaler and --inject to `whatif`."""
+    parser.add_argument(
+        "--scaler", action="append", metavar="POLICY",
+        help="simulate a loss scaler: initial=65536,growth=2,backoff=0.5,interval=2000, or a part of it; up to 3 times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--inject", type=int, action="append", default=[], metavar="STEP", help="with --scaler: Inf in this step"
+    )
+
+
+def run(args: argparse.Namespace, formats: list[str]) -> int:
+    """Simulate and report. Raises UserError for what cannot be asked."""
+    from precgui.runs.scaler_simulation import MOST_POLICIES, policy_of, simulate
+
+    if len(formats) > 1 or args.csv is not None:
+        raise UserError("--scaler takes one format and no --csv; choose such as --format fp16, and --json for a file.")
+    if len(args.scaler) > MOST_POLICIES:
+        raise UserError(f"--scaler was given {len(args.scaler)} times; compare up to {MOST_POLICIES} policies.")
+    try:
+        policies = [policy_of(text) for text in args.scaler]
+    except ValueError as error:
+        raise UserError(f"--scaler: {error}.") from None
+    about, gradients = _gradients(args)
+    outside = [step for step in args.inject if step not in gradients.steps]
+    if outside:
+        raise UserError(f"--inject {outside[0]}: choose a step from {gradients.steps[0]} to {gradients.steps[-1]}.")
+    told = [simulate(gradients, policy, formats[0], args.inject) for policy in policies]
+    if args.json:
+        document = {**about, **_basis_json(gradients, formats[0], args.inject), "policies": [_as_json(s) for s in told]}
+        print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+    else:
+        _print(about, gradients, told, formats[0])
+    return 0
+
+
+def _gradients(args: argparse.Namespace) -> tuple[dict[str, Any], GradientSequence]:
+    from precgui.runs.errors import RunFileError
+    from precgui.runs.file.reader import open_run
+    from precgui.runs.recorded_gradients import recorded_gradients
+    from precgui.runs.scaler_simulation import synthetic_gradients
+
+    if args.file is None:
+        return {"run": None, "title": _MADE_UP, "precision": None}, synthetic_gradients()
+    try:
+        with open_run(args.file) as saved:
+            for note in saved.notes:
+                say(f"precgui: {args.file}: {note}", file=sys.stderr)
+            gradients = recorded_gradients(saved)
+            about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
+    except RunFileError as error:
+        raise UserError(str(error)) from None
+    if gradients is None:
+        raise UserError(f"{args.file} has no finite gradients; train it again with record.tensors switched on.")
+    return about, gradients
+
+
+def _basis_json(gradients: GradientSequence, format_name: str, injected: list[int]) -> dict[str, Any]:
+    return {
+        "format": format_name,
+        "steps": len(gradients.steps),
+        "measured_steps": gradients.measured,
+        "histogram_steps": len(gradients.share_steps),
+        "certainty": gradients.certainty,
+        "notes": list(gradients.notes),
+        "injected": sorted(set(injected)),
+    }
+
+
+def _as_json(told: Simulation) -> dict[str, Any]:
+    policy = told.policy
+    return {
+        "initial_scale": policy.initial_scale,
+        "growth_factor": policy.growth_factor,
+        "backoff_factor": policy.backoff_factor,
+        "growth_interval": policy.growth_interval,
+        "skipped_steps": int(told.skipped.sum()),
+        "first_taken_step": told.first_taken,
+        "final_scale": told.final_scale,
+        "underflow_mean": _or_none(told.mean_underflow),
+        "step": told.steps.tolist(),
+        "scale": told.scale.tolist(),
+        "skipped": told.skipped.tolist(),
+        "underflow": [_or_none(share) for share in told.underflow.tolist()],
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _print(about: dict[str, Any], gradients: GradientSequence, told: list[Simulation], format_name: str) -> None:
+    from precgui.runs.tensors.confidence import scale_text, share_text
+
+    console = HarmlessConsole()
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for title in ("initial", "growth", "backoff", "interval", "skipped", "first taken", "last scale", "to zero (mean)"):
+        table.add_column(title, justify="right")
+    for each in told:
+        policy = each.policy
+        table.add_row(
+            scale_text(policy.initial_scale), f"{policy.growth_factor:g}", f"{policy.backoff_factor:g}",
+            str(policy.growth_interval), f"{int(each.skipped.sum())} of {len(each.steps)}",
+            "none" if each.first_taken is None else f"step {each.first_taken}", scale_text(each.final_scale),
+            share_text(each.mean_underflow),
+        )  # fmt: skip
+    name = about["title"] or about["run"]
+    console.print(escape(f"{name}: gradients in {format_name}, steps {gradients.steps[0]} to {gradients.steps[-1]}"),
+                  highlight=False)  # fmt: skip
+    console.print(table)
+    for note in (f"Certainty: {gradients.certainty}.", *gradients.notes):
+        console.print(escape(note), highlight=False)
