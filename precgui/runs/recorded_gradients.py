@@ -41,16 +41,15 @@ def recorded_gradients(run: Run) -> GradientSequence | None:
         return None
     scale, norm, loss = (run.series(name)[1][: len(steps)] for name in ("scale", "grad_norm", "loss"))
     own = _own_format(run)
-    was_skipped = skipped > 0
+    was_skipped = (skipped > 0) | ~np.isfinite(norm)
     bad = ~np.isfinite(loss) | (~np.isfinite(norm) & (own == ""))  # in FP32 or BF16 no scale is at fault
-    taken = ~was_skipped & np.isfinite(norm)
     basis = basis_of(run, "gradient", sampled=sampled)
     notes = _notes(len(steps), int(measured.sum()), len(share_steps))
     if "activation_gradient" not in run.tensors():
         notes.append("Gradients of activations were not recorded, which may overflow earlier than those of weights.")
     certainty = "lower bound" if basis.word(0) == "lower bound" else "estimate"
     return GradientSequence(
-        steps, amax, measured, bad, np.where(was_skipped, scale, np.nan), np.where(taken, scale, np.nan), own,
+        steps, amax, measured, bad, np.where(was_skipped, scale, np.nan), np.where(was_skipped, np.nan, scale), own,
         share_steps, below, (*notes, *basis.reasons(0)), certainty,
     )  # fmt: skip
 

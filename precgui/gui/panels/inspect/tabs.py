@@ -41,6 +41,7 @@ TABS: tuple[TabSpec, ...] = (
     TabSpec(
         "tensors", "Tensors", "tensors.panel:TensorsPanel", "exponents of tensors, and the effect of another format"
     ),
+    TabSpec("scaler", "Loss scale", "scaler.panel:ScalerTab", "other policies of the loss scaler over these gradients"),
     TabSpec(
         "error",
         "Error",
