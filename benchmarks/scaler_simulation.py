@@ -32,7 +32,9 @@ def main() -> None:
         tab.redraw()
         application.processEvents()
         times.append(1e3 * (time.process_time() - begin))
-    print(f"{len(tab.gradients.steps)} steps, {len(tab.rows)} policies, {MOVES} moves of a slider, simulated and drawn:")
+    print(
+        f"{len(tab.gradients.steps)} steps, {len(tab.rows)} policies, {MOVES} moves of a slider, simulated and drawn:"
+    )
     print(f"median {statistics.median(times):.1f} ms of CPU, largest {max(times):.1f} ms")
 
 

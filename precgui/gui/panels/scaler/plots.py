@@ -17,7 +17,7 @@ from precgui.gui.theme import DASHES, themes
 from precgui.runs.scaler_simulation import MOST_POLICIES, Simulation
 
 Values = NDArray[np.float64]
-TITLES = ("Loss scale", "Skipped steps, summed", "Become zero (%)")
+TITLES = ("Loss scale", "Skipped steps", "To zero (%)")
 _MOST_POINTS = 3000
 _MARGIN = 0.07
 
@@ -39,9 +39,11 @@ class SimulationPlots(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         for plot in self.plots:
-            column.addWidget(plot, 1)
+            column.addWidget(plot, 4 if plot is self.plots[-1] else 3)
         for plot in self.plots[1:]:
             plot.setXLink(self.plots[0])
+        for plot in self.plots[:-1]:
+            plot.getAxis("bottom").setStyle(showValues=False)
         self.plots[-1].getAxis("bottom").setLabel("Step")
         themes().changed.connect(self.restyle)
         self.restyle()
@@ -50,7 +52,7 @@ class SimulationPlots(QWidget):
         left = ValueAxis("left", "log2" if place == 0 else "linear")
         view = PlotView()
         plot = pg.PlotWidget(viewBox=view, axisItems={"left": left, "bottom": ValueAxis("bottom", "step")})
-        plot.setMinimumHeight(90)
+        plot.setMinimumHeight(76)
         plot.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         plot.hideButtons()
         plot.setAccessibleName(title)
