@@ -14,6 +14,7 @@ from precgui import paths
 from precgui.config import RunConfig
 from precgui.gui.open_runs import COLOURS, DASHES, OpenRun, Problem, distinct_name, usual_colour
 from precgui.gui.run_progress import RunProgress, progress_of
+from precgui.gui.study_control import StudyControl
 from precgui.gui.workers.background import Background
 from precgui.gui.workers.child_process import RunThread
 from precgui.runs.errors import RunFileError
@@ -67,6 +68,9 @@ class Session(QObject):
         self.baseline_file = ""  # of Compare, chosen by hand; it is chosen again after a restart
         self._closed = False
         self._measuring = False
+        self.study = StudyControl(self)
+        self.study.notice.connect(self.notice)
+        self.study.changed.connect(self._on_study)
 
     # The folder of new runs
 
@@ -90,6 +94,17 @@ class Session(QObject):
             self.notice.emit(Problem(str(error)))
             return None
         return self.take_in(run)
+
+    def open_study(self, folder: str | Path) -> None:
+        """Open the folder of a study and show its groups; a folder that is none becomes a notice."""
+        from precgui.sweeps.folder import is_sweep
+
+        if is_sweep(Path(folder)):
+            self.study.open(Path(folder))
+            self.panel_wanted.emit("compare/groups")
+        else:
+            text = f"{folder} is not the folder of a study: it has no sweep.toml."
+            self.notice.emit(Problem(text, severity="warning"))
 
     def key_of(self, path: Path) -> str | None:
         """The key of an open run by its file."""
@@ -170,7 +185,9 @@ class Session(QObject):
         self.queue.append(config)
         if self._measuring:
             self.notice.emit(Problem("The run starts when the measurement in Hardware has ended.", severity="info"))
-        if self._thread is not None or self._measuring:
+        elif self.study.is_running:
+            self.notice.emit(Problem("The run starts when the study in Live has ended.", severity="info"))
+        if self._thread is not None or self._measuring or self.study.is_running:
             self.queue_changed.emit()
         self._next()
 
@@ -190,6 +207,11 @@ class Session(QObject):
         if not measuring:
             self._next()
 
+    def _on_study(self) -> None:
+        self.queue_changed.emit()
+        self._next()
+        self._finish_shutdown()
+
     def stop_all(self) -> None:
         """Stop the active run and forget the queue."""
         self.queue.clear()
@@ -205,6 +227,11 @@ class Session(QObject):
     @property
     def is_training(self) -> bool:
         return self._thread is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run or a study is trained by this window."""
+        return self.is_training or self.study.is_running
 
     @property
     def is_stopping(self) -> bool:
@@ -223,6 +250,7 @@ class Session(QObject):
         self._when_shut = done
         self.queue.clear()
         self.stop()
+        self.study.stop()
         if self._warm is not None:
             self._warm.dismiss()
             self._warm = None
@@ -232,6 +260,7 @@ class Session(QObject):
     def _give_up_waiting(self) -> None:
         """A process or a disk that does not answer must not keep the window open."""
         self._leaving.clear()
+        self.study.give_up()
         self._finish_shutdown()
 
     def _add(self, run: Run) -> str:
@@ -251,7 +280,7 @@ class Session(QObject):
         return next((pair for pair in ring if pair not in pairs), ring[0])
 
     def _next(self) -> None:
-        if self._thread is not None or not self.queue or self._measuring:
+        if self._thread is not None or not self.queue or self._measuring or self.study.is_running:
             return
         config = self.queue.pop(0)
         path = new_run_path(self._folder, config)
@@ -327,7 +356,7 @@ class Session(QObject):
             saved.close()
 
     def _finish_shutdown(self) -> None:
-        if self._when_shut is not None and not self._leaving:
+        if self._when_shut is not None and not self._leaving and not self.study.is_running:
             QTimer.singleShot(0, self._when_shut)
             self._when_shut = None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepWaits
+from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.member_process import run_in_process
 from precgui.sweeps.plan import Member
@@ -89,8 +89,16 @@ def _wait_for_it(folder: SweepFolder, block: int | None, stopped: Callable[[], b
 
 
 def serve(emit: EmitSweep, control: StopToken, *, folder: str) -> None:
-    """A sweep as the task of a child process of the window (see `precgui.child`); Stop ends the present run, too."""
+    """A sweep as the task of a child process of the window (see `precgui.child`); Stop ends the present run, too.
+
+    The events of its runs are not passed on: the window reads their files.
+    """
+
+    def relay(event: SweepEvent) -> None:
+        if not isinstance(event, MemberEvent):
+            emit(event)
+
     try:
-        run_sweep(SweepFolder(Path(folder)), emit, aborted=control.stopped)
+        run_sweep(SweepFolder(Path(folder)), relay, aborted=control.stopped)
     except SweepError as error:
         emit(SweepWaits(str(error)))

@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
 from precgui.config import PRECISIONS, RECIPES, RunConfig, load
-from precgui.gui.panels.setup.panel import SetupPanel, command, value_text
+from precgui.gui.panels.setup.command import command, value_text
+from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 
 

@@ -28,7 +28,7 @@ class Closing(QObject):
         """Whether the window may close now. If not, what it waits for has been begun."""
         if session is None or self._done:
             return True
-        if session.is_training:
+        if session.is_busy:
             self._ask(session)
         else:
             self.stop(session)
@@ -42,7 +42,11 @@ class Closing(QObject):
         lost = waiting.get(len(session.queue), f" The {len(session.queue)} runs in the queue will not start.")
         text = "A run is active. Stop it and close precgui?"
         more = f"Stopping ends it after the present step; what was recorded is kept.{lost}"
-        box = PlainMessageBox(self._window, "A run is active", text, more)
+        title = "A run is active"
+        if session.study.is_running:
+            title, text = "A study is running", "A study is running. Stop it and close precgui?"
+            more = "Runs that are done are kept; the present one begins anew when the study goes on."
+        box = PlainMessageBox(self._window, title, text, more)
         stop = QPushButton("Stop and close", box)
         stop.setProperty("kind", "danger")
         stop.clicked.connect(lambda: self.stop(session))
@@ -53,6 +57,7 @@ class Closing(QObject):
         box.setEscapeButton(keep)
         box.finished.connect(self._on_answered)
         session.idle.connect(box.close)
+        session.study.changed.connect(box.close)
         self.question = box
         box.open()
 

@@ -46,6 +46,9 @@ class Files(QObject):
         """Open the files, and show the runs if any could be opened. TensorBoard's are long: they come later."""
         if self._session is None:
             return
+        for folder in [path for path in paths if path.is_dir() and (path / "sweep.toml").is_file()]:
+            self._session.open_study(folder)
+            paths = [path for path in paths if path != folder]
         foreign = [path for path in paths if holds_events(path) and not self._session.key_of(path)]
         opened = [self._session.open_file(path) for path in paths if path not in foreign]
         for path in foreign:
@@ -119,6 +122,16 @@ class Files(QObject):
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.filesSelected.connect(lambda names: self.open([Path(name) for name in names]))
+        dialog.open()
+
+    def ask_study(self) -> None:
+        """Ask for the folder of a study."""
+        if self._session is None:
+            return
+        dialog = QFileDialog(self._window, "Open the folder of a study", str(self._folder()))
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(self._session.open_study)
         dialog.open()
 
     def fill_recent(self, menu: QMenu) -> None:

@@ -78,19 +78,42 @@ def set_paragraph(label: QLabel, text: str) -> None:
 
 
 class Pages(QWidget):
-    """A panel that shows its `content`, or its `empty` state while there is nothing to show."""
+    """A panel that shows its `content`, or its `empty` state while there is nothing to show.
+
+    A page of `add_page` takes the place of both while it is chosen; `head` stands above all pages.
+    """
 
     def __init__(self, empty: EmptyState, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.empty = empty
         self.content = QWidget(self)
-        self._pages = QStackedLayout(self)
+        self._has_content = False
+        self._page: QWidget | None = None
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        self.head = QHBoxLayout()
+        self._pages = QStackedLayout()
         self._pages.addWidget(empty)
         self._pages.addWidget(self.content)
+        column.addLayout(self.head)
+        column.addLayout(self._pages, 1)
 
     @property
     def is_empty(self) -> bool:
         return self._pages.currentWidget() is self.empty
 
     def show_content(self, there: bool) -> None:
-        self._pages.setCurrentIndex(1 if there else 0)
+        self._has_content = there
+        self._show()
+
+    def add_page(self, page: QWidget) -> None:
+        self._pages.addWidget(page)
+
+    def show_page(self, page: QWidget | None) -> None:
+        """Show a page that was added; None goes back to the content."""
+        self._page = page
+        self._show()
+
+    def _show(self) -> None:
+        self._pages.setCurrentWidget(self._page or (self.content if self._has_content else self.empty))

@@ -10,15 +10,18 @@ from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.compare.curves import CompareCurves
+from precgui.gui.panels.compare.groups import GroupsView
 from precgui.gui.panels.compare.table import CompareTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
 from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.widgets.segmented import SegmentedChoice
 from precgui.runs.compare import compare, names
 
 REFRESH_MS = 1000
+RUNS, GROUPS = "Runs", "Groups"
 _EMPTY = (
     "Open two or more runs, or train the same recipe in another precision, and their accuracy, time, memory, energy "
     "and losses stand here side by side."
@@ -26,7 +29,10 @@ _EMPTY = (
 
 
 class ComparePanel(Pages):
-    """A row a run; the baseline is the first FP32 run unless another is chosen. Follows a run that goes on."""
+    """A row a run; the baseline is the first FP32 run unless another is chosen. Follows a run that goes on.
+
+    *Groups* shows those of the open study in its place.
+    """
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("compare", "No runs are open", _EMPTY, "Choose runs"), parent)
@@ -41,22 +47,32 @@ class ComparePanel(Pages):
         self.note.setWordWrap(True)
         self.table = CompareTable(self)
         self.curves = CompareCurves(self)
+        self.view = SegmentedChoice((RUNS, GROUPS), "Single runs, or the groups of a study", self)
+        self.groups = GroupsView(session, self)
+        self.add_page(self.groups)
         self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._lay_out()
         self._connect()
+        if session.study.folder is not None:
+            self.view.choose(GROUPS)
         self.refresh()
 
     def _lay_out(self) -> None:
+        self.baseline_label = named("Baseline", self.baseline)
+        head = panel_head("Compare", self.baseline_label, self.baseline, self.view)
+        head.setContentsMargins(24, 16, 24, 0)
+        self.head.addLayout(head)
         column = QVBoxLayout(self.content)
-        column.setContentsMargins(24, 16, 24, 16)
+        column.setContentsMargins(24, 12, 24, 16)
         column.setSpacing(12)
-        column.addLayout(panel_head("Compare", named("Baseline", self.baseline), self.baseline))
         column.addWidget(self.note)
         column.addWidget(self.table)
         column.addWidget(self.curves, 1)
 
     def _connect(self) -> None:
         session = self._session
+        self.view.chosen.connect(self._choose_view)
+        session.study.opened.connect(lambda: self.view.choose(GROUPS))
         self._timer.timeout.connect(self.refresh)
         self.baseline.activated.connect(lambda _: self._choose_baseline())
         self.table.itemSelectionChanged.connect(self.refresh)
@@ -76,6 +92,14 @@ class ComparePanel(Pages):
             if not self._timer.isActive():
                 self._timer.start()
 
+    def show_tab(self, tab: str) -> None:
+        """Show the groups of the study, or the single runs."""
+        self.view.choose(GROUPS if tab == "groups" else RUNS)
+
+    def _choose_view(self, name: str) -> None:
+        self.show_page(self.groups if name == GROUPS else None)
+        self.refresh()
+
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
@@ -84,6 +108,8 @@ class ComparePanel(Pages):
         """Compare anew; nothing is computed while the panel is not seen."""
         opened = self._session.runs
         self.show_content(bool(opened))
+        for part in (self.baseline_label, self.baseline):
+            part.setVisible(bool(opened) and self.view.current == RUNS)
         if not self.isVisible() or not opened:
             return
         wanted = self._baseline_key()

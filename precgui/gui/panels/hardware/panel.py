@@ -33,7 +33,7 @@ class HardwarePanel(QWidget):
     def __init__(self, session: Session | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.session = session
-        self.model = HardwareModel(lambda: session is not None and session.is_training, self)
+        self.model = HardwareModel(lambda: session is not None and session.is_busy, self)
         if session is not None:
             self.model.measuring.connect(session.set_measuring)
             session.idle.connect(self.model.idle)

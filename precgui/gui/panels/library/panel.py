@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton, QVBoxLayout, 
 
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
+from precgui.gui.panels.library.studies_menu import StudiesMenu
 from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunTable
 from precgui.gui.panels.library.view import AskBar, RunsView, tool
 from precgui.gui.session import Session
@@ -171,7 +172,8 @@ class LibraryPanel(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(24, 16, 24, 8)
         layout.setSpacing(8)
-        layout.addLayout(panel_head("Runs", self.search, refresh, self.choose))
+        self.studies = StudiesMenu(self._session, self)
+        layout.addLayout(panel_head("Runs", self.search, refresh, self.studies, self.choose))
         layout.addWidget(self.folder)
         layout.addWidget(self.pages, 1)
 

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.live.queue_list import QueueList
 from precgui.gui.panels.live.run_list import RunList
+from precgui.gui.panels.live.study_grid import StudyGridView
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import duration, grouped
@@ -22,10 +23,12 @@ from precgui.gui.session import Session
 from precgui.gui.widgets.caveat import CaveatLabel
 from precgui.gui.widgets.empty_state import EmptyState, Pages
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.widgets.segmented import SegmentedChoice
 from precgui.runs.caveats import arithmetic_of
 
 _CAVEATS = 2  # that are written out
 _FIRST_STEPS = 50
+RUNS, STUDY = "Runs", "Study"
 _NARROW_PX = 760  # below this the list of runs lies under the plots
 
 
@@ -48,6 +51,9 @@ class LivePanel(Pages):
         self.keys_button = self._button("Keys", "List the keys of the plots and of all other places (F1)")
         self.axis_choice = AxisChoice(self)
         self.view_text = PlainLabel(self)
+        self.view = SegmentedChoice((RUNS, STUDY), "Single runs, or the grid of a study", self)
+        self.study = StudyGridView(session, self)
+        self.add_page(self.study)
         self._splitter = QSplitter(self)
         self._arrange()
         self._connect()
@@ -82,6 +88,10 @@ class LivePanel(Pages):
         self._splitter.setStretchFactor(0, 1)
         self._splitter.setChildrenCollapsible(True)
         self._splitter.setSizes([900, 300])
+        self.view.setContentsMargins(12, 8, 12, 0)
+        self.view.hide()
+        self.head.addWidget(self.view)
+        self.head.addStretch(1)
         layout = QVBoxLayout(self.content)
         layout.setContentsMargins(12, 8, 12, 8)
         layout.addLayout(bar)
@@ -116,11 +126,24 @@ class LivePanel(Pages):
         self.keys_button.clicked.connect(lambda: session.keys_wanted.emit())
         self.run_list.jump_wanted.connect(self.jump_to_first)
         session.step_wanted.connect(self.jump_to)
+        self.view.chosen.connect(lambda name: self.show_page(self.study if name == STUDY else None))
+        session.study.opened.connect(self._on_study)
+        if session.study.folder is not None:
+            self._on_study()
+
+    def _on_study(self) -> None:
+        self.view.show()
+        self.view.choose(STUDY)
+
+    def show_tab(self, tab: str) -> None:
+        """Show the grid of the study, or the plots of the runs."""
+        self.view.choose(STUDY if tab == "study" and self._session.study.folder is not None else RUNS)
 
     def _on_added(self, key: str) -> None:
         self.run_list.add(key)
         self._take_runs()
         self.plots.follow()
+        self.view.choose(RUNS)
 
     def _on_removed(self, key: str) -> None:
         self.run_list.remove(key)

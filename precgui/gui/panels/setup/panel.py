@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -41,10 +38,12 @@ from precgui.config import (
 from precgui.config.names import EMULATED_TOLD
 from precgui.events import Severity
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.setup.command import changes, command, set_at, study_command, value_text
 from precgui.gui.panels.setup.consent import Consent
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
 from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
+from precgui.gui.panels.setup.study_form import StudySettings
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
@@ -52,45 +51,9 @@ from precgui.gui.widgets.empty_state import named, panel_head
 from precgui.gui.widgets.form import Form
 from precgui.gui.widgets.icons import icon
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.widgets.segmented import SegmentedChoice
 
-_PLAIN = re.compile(r"[a-z][a-z0-9_:-]*")
-_WORDS_OF_TOML = ("true", "false", "inf", "nan", "none")
-
-
-def changes(base: Mapping[str, Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Path and value of all that differs from `base`."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from changes(base[name], value, f"{prefix}{name}.")
-        elif value != base[name]:
-            yield prefix + name, value
-
-
-def value_text(value: object) -> str:
-    """A value as `--set` reads it back."""
-    if value is None:
-        return "none"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value not in _WORDS_OF_TOML:
-        return value
-    return json.dumps(value, ensure_ascii=False)
-
-
-def command(source: str, base: RunConfig, config: RunConfig) -> str:
-    """The command line that starts `config`, told as what differs from `source`, a recipe or a TOML file."""
-    words = ["precgui", "run", source]
-    for path, value in changes(base.model_dump(), config.model_dump()):
-        words += ["--set", f"{path}={value_text(value)}"]
-    return shlex.join(words)
-
-
-def set_at(tree: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path of a tree."""
-    *sections, name = path.split(".")
-    for section in sections:
-        tree = tree[section]
-    tree[name] = value
-
-
+ONE_RUN, STUDY = "One run", "Study"
 TOML_FILES = "Configurations (*.toml);;All files (*)"
 
 
@@ -112,6 +75,8 @@ class SetupPanel(QWidget):
         self.outlook = OutlookText(self)
         self._marked_for = ""
         self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
+        self.kind = SegmentedChoice((ONE_RUN, STUDY), "One run or a study", self)
+        self.study = StudySettings(session.folder, self)
         self.consent = Consent(self)
         self.message = PlainLabel(self)
         self.message.setWordWrap(True)
@@ -136,6 +101,8 @@ class SetupPanel(QWidget):
         session = self._session
         self.recipes.activated.connect(lambda _: self.use_recipe(self.recipes.currentText()))
         self.form.changed.connect(self._refresh)
+        self.kind.chosen.connect(lambda _: self._choose_kind())
+        self.study.changed.connect(self._refresh)
         self.outlook.known.connect(self._mark_precisions)
         self.outlook.hardware_wanted.connect(lambda: session.panel_wanted.emit("hardware/advice"))
         self.start_button.clicked.connect(self.start)
@@ -160,12 +127,13 @@ class SetupPanel(QWidget):
         column.setContentsMargins(24, 16, 24, 24)
         column.setSpacing(12)
         start_from = named("Start from", self.recipes)
-        column.addLayout(panel_head("Run", start_from, self.recipes, *self._tools.values()))
+        column.addLayout(panel_head("Run", self.kind, start_from, self.recipes, *self._tools.values()))
         column.addWidget(self.recipe_told)
         column.addSpacing(4)
         column.addWidget(_heading("Precision", page))
         column.addWidget(self.precision)
         column.addWidget(self.outlook)
+        column.addWidget(self.study)
         column.addSpacing(4)
         column.addWidget(self.form)
         column.addStretch(1)
@@ -209,7 +177,9 @@ class SetupPanel(QWidget):
     def _mark_precisions(self) -> None:
         """Put beside each precision what the machine makes of it."""
         levels = self.outlook.levels(self.form.value())
-        self.precision.set_words({name: (word_of(each), each.sentence) for name, each in levels.items()})
+        words = {name: (word_of(each), each.sentence) for name, each in levels.items()}
+        self.precision.set_words(words)
+        self.study.set_words(words)
         self.outlook.show_config(self.form.value())
 
     # What to run -------------------------------------------------------------------------------------------
@@ -299,6 +269,8 @@ class SetupPanel(QWidget):
         """Put the command that starts this run on the clipboard."""
         if (config := self.form.value()) is not None:
             text = command(self.source, self.base, config)
+            if self.is_study:
+                text = study_command(self.source, self.base, config, self.study.chosen(), self.study.seeds.value())
             QGuiApplication.clipboard().setText(text)
             self._tell("info", f"Copied: {text}")
 
@@ -318,7 +290,7 @@ class SetupPanel(QWidget):
                 self.scroller.ensureWidgetVisible(faulty)
                 faulty.setFocus()
             return
-        self.consent.before(config.task, lambda: self._start(config))
+        self.consent.before(config.task, lambda: self._start_study(config) if self.is_study else self._start(config))
 
     def plan(self) -> PlanSheet | None:
         """Open the plan of the run as it is set up; None while a value is at fault."""
@@ -330,6 +302,27 @@ class SetupPanel(QWidget):
         sheet.run_plan.ask()
         sheet.open()
         return sheet
+
+    def show_tab(self, tab: str) -> None:
+        """Set up one run, or a study."""
+        self.kind.choose(STUDY if tab == "study" else ONE_RUN)
+
+    @property
+    def is_study(self) -> bool:
+        return self.kind.current == STUDY
+
+    def _choose_kind(self) -> None:
+        self.precision.setVisible(not self.is_study)
+        self.outlook.setVisible(not self.is_study)
+        self.study.setVisible(self.is_study)
+        self.study.begin(self.source, self._session.folder)
+        self._refresh()
+
+    def _start_study(self, config: RunConfig) -> None:
+        spec = self.study.spec(config)
+        if spec is not None and not self._session.is_busy and self._session.study.start(spec, self.study.folder):
+            self._session.panel_wanted.emit("live/study")
+            self.study.begin(self.source, self._session.folder)
 
     def _start(self, config: RunConfig) -> None:
         was_busy = self._session.is_training
@@ -357,6 +350,8 @@ class SetupPanel(QWidget):
             self.message.setText(f"{count} to be corrected: {', '.join(path for path in faults if path)}")
         else:
             self.message.setText(f"{config.display_title}, from {Path(self.source).name}")
+        if self.is_study:
+            self._refresh_study(config)
         self.queue_button.setVisible(bool(waiting))
         self.queue_button.setText(f"{len(waiting)} waiting")
         menu = self.queue_button.menu()
@@ -365,6 +360,17 @@ class SetupPanel(QWidget):
             action = QAction(f"Remove from queue: {queued.display_title}", menu)
             action.triggered.connect(partial(self._session.unqueue, n))
             menu.addAction(action)
+
+    def _refresh_study(self, config: RunConfig | None) -> None:
+        """The button and the line beside it, for a study."""
+        busy = self._session.is_busy
+        self.study.estimate_for(config, self._session.folder)
+        self.start_button.setText("Start")
+        self.start_button.setEnabled(config is not None and not busy and not self.study.fault)
+        told = "A run or a study is going on; start when it has ended" if busy else "Run this study (Ctrl+R)"
+        self.start_button.setToolTip(plain_tip(self.study.fault or told))
+        if config is not None:
+            self.message.setText(self.study.fault or (told if busy else f"Study, from {Path(self.source).name}"))
 
 
 def _heading(text: str, parent: QWidget) -> QLabel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -76,9 +76,9 @@ class OpenCard(ChoiceCard):
 
 
 class ChoiceRow(QWidget):
-    """Cards from left to right, in as many lines as they need."""
+    """Cards or check boxes from left to right, in as many lines as they need."""
 
-    def __init__(self, cards: list[ChoiceCard], parent: QWidget) -> None:
+    def __init__(self, cards: Sequence[QWidget], parent: QWidget) -> None:
         super().__init__(parent)
         self._cards = cards
         self._grid = QGridLayout(self)

@@ -1,0 +1,99 @@
+"""The cells of Compare > Groups: one figure of each group beside its baseline's, in finished texts. No Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from precgui.events import Metric
+from precgui.runs.study.groups import Group, GroupMetric, Study
+from precgui.runs.study.pairs import NOT_MEASURED
+
+COLUMNS = (
+    "Group", "Runs", "Mean", "95 % interval", "Against the baseline", "Its 95 % interval", "Verdict", "Reason",
+)  # fmt: skip
+UNKNOWN = "–"
+_NO_RULE = "no target"
+
+
+@dataclass(frozen=True)
+class GroupFigure:
+    """A figure that can be chosen: its key in `Group.metrics`, unit, and the target that judges it ("" for none)."""
+
+    key: str
+    title: str
+    factor: float
+    unit: str
+    digits: int
+    target: str
+    change_unit: str = ""
+
+
+def figures(metric: Mapping[str, Any]) -> tuple[GroupFigure, ...]:
+    """The figures of a study with this metric, the metric first."""
+    own = Metric(**metric)
+    share = own.unit == "%"
+    factor, unit = (100.0, " %") if share else (1.0, f" {own.unit}".rstrip())
+    return (
+        GroupFigure("metric", own.title, factor, unit, 2 if share else 4, "accuracy_lost", " pp" if share else unit),
+        GroupFigure("val_loss", "Validation loss", 1, "", 4, ""),
+        GroupFigure("train_loss", "Training loss", 1, "", 4, ""),
+        GroupFigure("step_s", "Step by the clock", 1e3, " ms", 2, "speedup"),
+        GroupFigure("cpu_s", "Step in CPU time", 1e3, " ms", 2, "speedup"),
+        GroupFigure("memory_bytes", "Memory peak", 2**-20, " MiB", 2, "memory_saved"),
+        GroupFigure("joules_per_sample", "Energy of a sample", 1e3, " mJ", 3, "energy_saved"),
+        GroupFigure("data_share", "Wait for data", 100, " %", 1, ""),
+        GroupFigure("time_s", "Whole run", 1, " s", 1, ""),
+    )
+
+
+def group_row(group: Group, figure: GroupFigure, study: Study) -> tuple[str, ...]:
+    """The cells of one group, as in `COLUMNS`."""
+    own = group.metrics[figure.key]
+    is_base = group.baseline == group.group
+    runs = f"{own.n} of {group.n + group.failed}"
+    mean = UNKNOWN if own.mean is None else f"{figure.factor * own.mean:.{figure.digits}f}{figure.unit}"
+    head = (f"{group.group} (baseline)" if is_base else group.group, runs, mean, _ends(own.ci95, _plain(figure)))
+    if is_base:
+        return (*head, UNKNOWN, UNKNOWN, UNKNOWN, _why_no_mean(own))
+    change, interval = _change(own, figure)
+    return (*head, change, interval, *_verdict(group, figure, study))
+
+
+def _change(own: GroupMetric, figure: GroupFigure) -> tuple[str, str]:
+    if own.ratio is not None:
+        return f"{own.ratio:.2f}x", _ends(own.ratio_ci95, lambda end: f"{end:.2f}x")
+    if own.difference is not None:
+        text = f"{_signed(own.difference, figure)}{figure.change_unit}"
+        return text, _ends(own.difference_ci95, lambda end: _signed(end, figure))
+    return UNKNOWN, UNKNOWN
+
+
+def _verdict(group: Group, figure: GroupFigure, study: Study) -> tuple[str, str]:
+    """The verdict in words and its reason, or why there is no difference."""
+    own, verdict = group.metrics[figure.key], group.verdicts.get(figure.target)
+    withheld = "" if own.withheld in ("", NOT_MEASURED) else f"withheld: {own.withheld}"
+    rounding = "not more than rounding alone" if own.within_rounding else ""
+    if verdict is None:
+        return _NO_RULE, withheld or rounding or _why_no_mean(own)
+    why = "" if verdict.verdict == "not measurable" and verdict.why == own.withheld and withheld else verdict.why
+    words = verdict.verdict if verdict.verdict == "not measurable" else verdict.text
+    return words, "; ".join(part for part in (withheld, why, rounding) if part)
+
+
+def _why_no_mean(own: GroupMetric) -> str:
+    return "not measured" if own.mean is None else ""
+
+
+def _plain(figure: GroupFigure) -> Callable[[float], str]:
+    return lambda end: f"{figure.factor * end:.{figure.digits}f}"
+
+
+def _ends(ends: tuple[float, float] | None, text: Callable[[float], str]) -> str:
+    return UNKNOWN if ends is None else f"{text(ends[0])} to {text(ends[1])}"
+
+
+def _signed(value: float, figure: GroupFigure) -> str:
+    text = f"{figure.factor * value:+.{figure.digits}f}"
+    return text[1:] if float(text) == 0 else text

@@ -1,0 +1,116 @@
+"""The cells of the grid of a study: a row a seed, a column an arm, each with the state of its run in words. No Qt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from precgui.events import Metric
+from precgui.gui.plots.signals import duration
+from precgui.gui.study_reading import StudyGrid
+from precgui.runs.metric import value_text
+from precgui.sweeps.report import MemberRow
+
+_TWIN = "twin of {arm}"
+_STATES = {"waiting": "waiting", "skipped": "left out", "given up": "given up", "cut off": "cut off, runs again"}
+_TOLD = {
+    "waiting": "This run has not begun yet.",
+    "skipped": "This run is left out of the plan.",
+    "given up": "Every run of this precision failed so far, so no more of them are begun.",
+    "cut off": "This run was stopped or killed; it runs again from its start.",
+}
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """`state` is the status of the member, `share` how far it is (0 to 1), `told` a sentence or two about it."""
+
+    text: str
+    state: str
+    share: float
+    told: str
+    member: MemberRow
+
+
+@dataclass(frozen=True)
+class GridTable:
+    """Cells by row and column; where the plan has no such run there is none."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: dict[tuple[int, int], GridCell]
+
+
+def grid_table(grid: StudyGrid) -> GridTable:
+    """The grid with the warm-up first, then the blocks by seed, then rounds of timing."""
+    members = sorted(grid.document.members, key=lambda row: (_part(row), row.block))
+    rows = list(dict.fromkeys(map(_row, members)))
+    named = {_column(member) for member in members}
+    columns = [name for arm in grid.arms for name in (arm, _TWIN.format(arm=arm)) if name in named]
+    cells = {
+        (rows.index(_row(member)), columns.index(_column(member))): _cell(member, grid)
+        for member in members
+        if _column(member) in columns
+    }
+    return GridTable(tuple(rows), tuple(columns), cells)
+
+
+def summary(grid: StudyGrid) -> str:
+    """How far the study is, in a sentence."""
+    document = grid.document
+    failed = sum(member.status == "failed" for member in document.members)
+    text = f"{document.done} of {document.done + document.left} runs done"
+    text += f", {failed} of them failed" if failed else ""
+    if document.left and document.left_s is not None:
+        text += f"; about {duration(round(document.left_s))} left here"
+    return f"{text}."
+
+
+def _part(member: MemberRow) -> int:
+    return {"warm-up": 0, "run": 1, "twin": 1}.get(member.kind, 2)
+
+
+def _row(member: MemberRow) -> str:
+    if member.kind == "warm-up":
+        return "Warm-up"
+    return f"Timing {member.block}" if member.kind == "timing" else f"Seed {member.seed}"
+
+
+def _column(member: MemberRow) -> str:
+    return _TWIN.format(arm=member.arm) if member.kind == "twin" else member.arm
+
+
+def _cell(member: MemberRow, grid: StudyGrid) -> GridCell:
+    share = grid.shares.get(member.name, 0.0)
+    return GridCell(_text(member, share, grid.metric), member.status, share, _told(member), member)
+
+
+def _text(member: MemberRow, share: float, metric: Metric | None) -> str:
+    match member.status:
+        case "running":
+            return f"running, {100 * share:.0f} %"
+        case "failed":
+            return f"failed: {member.message}" if member.message else "failed"
+        case "completed" if member.kind in ("warm-up", "timing"):
+            return "done"
+        case "completed" if member.loss is None:
+            return "done: the loss is not finite"
+        case "completed":
+            value = value_text(metric, member.metric, "") if metric is not None else ""
+            return f"done: {value}" if value else f"done: loss {member.loss:.4g}"
+        case status:
+            return _STATES[status]
+
+
+def _told(member: MemberRow) -> str:
+    lines = [member.name]
+    if member.status in _TOLD:
+        lines.append(_TOLD[member.status])
+    if member.kind == "twin":
+        lines.append("A rounding twin: the same run with each start weight moved to a neighbouring number.")
+    if member.kind == "warm-up":
+        lines.append("The warm-up is not judged.")
+    if member.message:
+        lines.append(member.message)
+    if member.wall_s is not None:
+        lines.append(f"It took {duration(member.wall_s)}.")
+    return "\n".join(lines)

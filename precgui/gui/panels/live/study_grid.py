@@ -1,0 +1,191 @@
+"""The grid of a study in Live: the state of every run, followed by reading the folder; Pause, Stop and Go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor, QPainter, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHBoxLayout,
+    QPushButton,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.panels.live.study_cells import GridCell, GridTable, grid_table, summary
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+
+_COLUMN_PX = 170
+_SHARE, _SHADE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
+_SHADES = {"completed": 0.16, "running": 0.35}
+
+
+class RunCellDelegate(QStyledItemDelegate):
+    """Fills a cell from the left as far as its run has come; the style sheet would hide a background brush."""
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        share = index.data(_SHARE)
+        if share is not None:
+            theme = themes().theme
+            area = option.rect.adjusted(2, 2, -2, -2)
+            area.setWidth(round(area.width() * min(max(share, 0.0), 1.0)))
+            painter.fillRect(area, QColor(theme.blend(theme.accent, index.data(_SHADE))))
+        super().paint(painter, option, index)
+
+
+class StudyGridView(QWidget):
+    """Rows are seeds, columns are precisions. A double click on a run inspects it."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._table = GridTable((), (), {})
+        self.title = PlainLabel(self)
+        self.summary = PlainLabel(self)
+        self.state = PlainLabel(self)
+        self.pause_button = self._button("Pause", "Let the present run end and begin no further one")
+        self.stop_button = self._button("Stop study", "End the present run now; it runs again when the study goes on")
+        self.go_on_button = self._button("Go on", "Run what is left")
+        self.compare_button = self._button("Compare", "The groups of this study and their verdicts")
+        self.table = QTableWidget(self)
+        self._lay_out()
+        self._connect()
+
+    def _button(self, text: str, tip: str) -> QPushButton:
+        button = QPushButton(text, self)
+        button.setToolTip(plain_tip(tip))
+        return button
+
+    def _lay_out(self) -> None:
+        self.title.setProperty("kind", "heading")
+        self.state.setProperty("kind", "muted")
+        self.state.setWordWrap(True)
+        self.table.setAccessibleName("Runs of the study")
+        self.table.setItemDelegate(RunCellDelegate(self.table))
+        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.table.setTabKeyNavigation(False)
+        self.table.setCornerButtonEnabled(False)
+        self.table.setShowGrid(False)
+        self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
+        self.table.setWordWrap(False)
+        self.table.horizontalHeader().setDefaultSectionSize(_COLUMN_PX)
+        self.table.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 14)
+        bar = QHBoxLayout()
+        bar.setSpacing(8)
+        bar.addWidget(self.title)
+        bar.addWidget(self.summary, 1)
+        for button in (self.go_on_button, self.pause_button, self.stop_button, self.compare_button):
+            bar.addWidget(button)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 8, 12, 8)
+        layout.addLayout(bar)
+        layout.addWidget(self.state)
+        layout.addWidget(self.table, 1)
+
+    def _connect(self) -> None:
+        study = self._session.study
+        study.grid_read.connect(self.refresh)
+        study.opened.connect(self.refresh)
+        study.changed.connect(self._show_state)
+        self.pause_button.clicked.connect(study.pause)
+        self.stop_button.clicked.connect(study.stop)
+        self.go_on_button.clicked.connect(study.go_on)
+        self.compare_button.clicked.connect(lambda: self._session.panel_wanted.emit("compare/groups"))
+        self.table.cellDoubleClicked.connect(self._inspect)
+        themes().changed.connect(self.refresh)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the grid as it was read last; nothing is drawn while it is not seen."""
+        study = self._session.study
+        if not self.isVisible() or study.folder is None:
+            return
+        self._show_state()
+        if study.grid is None:
+            self.title.setText(study.folder.name)
+            self.summary.setText("Reading the folder...")
+            self.table.setRowCount(0)
+            return
+        self.title.setText(study.grid.title)
+        self.title.setToolTip(plain_tip(str(study.folder)))
+        self.summary.setText(summary(study.grid))
+        self._fill(grid_table(study.grid))
+
+    def _fill(self, found: GridTable) -> None:
+        if (found.rows, found.columns) != (self._table.rows, self._table.columns) or not self.table.rowCount():
+            self.table.clear()
+            self.table.setRowCount(len(found.rows))
+            self.table.setColumnCount(len(found.columns))
+            self.table.setVerticalHeaderLabels(found.rows)
+            self.table.setHorizontalHeaderLabels(found.columns)
+        self._table = found
+        for row in range(len(found.rows)):
+            for column in range(len(found.columns)):
+                self.table.setItem(row, column, _item(found.cells.get((row, column))))
+
+    def _show_state(self) -> None:
+        """Say who runs the study, and offer what can be done now."""
+        study = self._session.study
+        document = study.grid.document if study.grid is not None else None
+        left = document is not None and document.left > 0
+        paused = document is not None and document.paused
+        elsewhere = not study.is_running and study.grid is not None and study.grid.is_run_somewhere
+        self.pause_button.setVisible((study.is_running or elsewhere) and not paused)
+        self.stop_button.setVisible(study.is_running)
+        self.go_on_button.setVisible(left and (paused or not (study.is_running or elsewhere)))
+        self.go_on_button.setEnabled(not self._session.is_training)
+        self.compare_button.setEnabled(document is not None and document.done > 0)
+        if document is None:
+            text = ""
+        elif not left:
+            text = "All runs have ended. Compare shows the verdicts."
+        elif paused and (study.is_running or elsewhere):
+            text = "Paused: the present run ends, and no further one begins."
+        elif paused:
+            text = "Paused. Go on continues with what is left."
+        elif study.is_running:
+            text = "Running in a process of its own; closing precgui stops it, and it goes on later where it was."
+        elif elsewhere:
+            text = "Another process runs this study."
+        else:
+            text = "Nobody runs this study now."
+        self.state.setText(text)
+
+    def _inspect(self, row: int, column: int) -> None:
+        """Open the file of a run that has begun."""
+        cell = self._table.cells.get((row, column))
+        if cell is not None and cell.member.run is not None:
+            key = self._session.open_file(Path(cell.member.run))
+            if key is not None:
+                self._session.inspect(key)
+
+
+def _item(cell: GridCell | None) -> QTableWidgetItem:
+    if cell is None:
+        item = QTableWidgetItem("")
+        item.setFlags(Qt.ItemFlag.NoItemFlags)
+        return item
+    item = QTableWidgetItem(cell.text)
+    item.setToolTip(plain_tip(cell.told))
+    theme = themes().theme
+    item.setForeground(
+        QColor({"failed": theme.error, "completed": theme.text, "running": theme.text}.get(cell.state, theme.muted))
+    )
+    if cell.state in _SHADES:
+        item.setData(_SHARE, 1.0 if cell.state == "completed" else cell.share)
+        item.setData(_SHADE, _SHADES[cell.state])
+    return item

@@ -1,0 +1,56 @@
+"""The settings of a run as what differs from a recipe or a file, and as the command that does the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from precgui.config import RunConfig
+
+_PLAIN = re.compile(r"[a-z][a-z0-9_:-]*")
+_WORDS_OF_TOML = ("true", "false", "inf", "nan", "none")
+
+
+def changes(base: Mapping[str, Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of all that differs from `base`."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from changes(base[name], value, f"{prefix}{name}.")
+        elif value != base[name]:
+            yield prefix + name, value
+
+
+def value_text(value: object) -> str:
+    """A value as `--set` reads it back."""
+    if value is None:
+        return "none"
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value not in _WORDS_OF_TOML:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def command(source: str, base: RunConfig, config: RunConfig) -> str:
+    """The command line that starts `config`, told as what differs from `source`, a recipe or a TOML file."""
+    words = ["precgui", "run", source]
+    for path, value in changes(base.model_dump(), config.model_dump()):
+        words += ["--set", f"{path}={value_text(value)}"]
+    return shlex.join(words)
+
+
+def set_at(tree: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a dotted path of a tree."""
+    *sections, name = path.split(".")
+    for section in sections:
+        tree = tree[section]
+    tree[name] = value
+
+
+def study_command(source: str, base: RunConfig, config: RunConfig, precisions: Sequence[str], seeds: int) -> str:
+    """The command line that runs a study of `config` in these precisions."""
+    words = ["precgui", "sweep", source, "--precisions", ",".join(precisions), "--seeds", str(seeds)]
+    for path, value in changes(base.model_dump(), config.model_dump()):
+        words += ["--set", f"{path}={value_text(value)}"] if path not in ("precision", "seed", "title") else []
+    return shlex.join(words)

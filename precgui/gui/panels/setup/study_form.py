@@ -1,0 +1,197 @@
+"""Of a study in Run: its precisions, its number of seeds, its folder, and the estimate before Start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QFileDialog,
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLineEdit,
+    QPushButton,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.config import PRECISION_GROUPS, PRECISIONS, RunConfig
+from precgui.gui.panels.setup.precision_cards import ChoiceRow
+from precgui.gui.plots.signals import duration
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.empty_state import named
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.workers.latest_only import LatestOnly
+from precgui.sweeps.errors import SweepError
+from precgui.sweeps.estimate import SweepEstimate, estimate_sweep
+from precgui.sweeps.spec import SweepSpec, make_spec
+
+USUAL = ("fp32", "bf16-amp")  # and the precision of the form
+SEEDS = 5  # the first look at which verdicts are made
+MOST_SEEDS = 1000
+DEBOUNCE_MS = 300
+_STATISTICS = (
+    "Every seed runs once in every precision, in random order. Verdicts are made at the planned number of seeds "
+    "and at one larger number; with one seed there is none."
+)
+
+
+class StudySettings(QWidget):
+    """`fault` says why the study cannot be run as it is set up; empty while it can."""
+
+    changed = Signal()
+
+    def __init__(self, folder: Path, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.fault = ""
+        self._asked: tuple[object, ...] = ()
+        self.boxes = {name: QCheckBox(name, self) for names in PRECISION_GROUPS.values() for name in names}
+        self._rows: list[ChoiceRow] = []
+        self.more = QLineEdit(self)
+        self.seeds = QSpinBox(self)
+        self.path = QLineEdit(self)
+        self.choose_button = QPushButton("Choose...", self)
+        self.estimate = PlainLabel(self)
+        self.told = PlainLabel(_STATISTICS, self)
+        self._estimates = LatestOnly(self)
+        self._wait = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
+        self._next: tuple[SweepSpec, Path] | None = None
+        self._lay_out()
+        self._connect()
+        for name in USUAL:
+            self.boxes[name].setChecked(True)
+        self.begin("study", folder)
+        self.hide()
+
+    def _lay_out(self) -> None:
+        self.seeds.setRange(1, MOST_SEEDS)
+        self.seeds.setValue(SEEDS)
+        self.seeds.setAccessibleName("Number of seeds")
+        ignore_wheel(self.seeds)
+        self.more.setPlaceholderText("more, such as emulated:e5m2, emulated:e3m4")
+        self.more.setAccessibleName("More precisions, separated by commas")
+        self.path.setAccessibleName("Folder of the study")
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        column.addLayout(self._precisions())
+        line = QHBoxLayout()
+        line.setSpacing(8)
+        for part in (named("&Seeds", self.seeds), self.seeds, named("F&older", self.path)):
+            line.addWidget(part)
+        line.addWidget(self.path, 1)
+        line.addWidget(self.choose_button)
+        column.addLayout(line)
+        banner = QFrame(self)
+        banner.setProperty("kind", "banner")
+        inside = QVBoxLayout(banner)
+        inside.setContentsMargins(10, 6, 10, 6)
+        for text in (self.estimate, self.told):
+            text.setWordWrap(True)
+            inside.addWidget(text)
+        self.told.setProperty("kind", "muted")
+        column.addWidget(banner)
+
+    def _precisions(self) -> QGridLayout:
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(16)
+        grid.setColumnStretch(1, 1)
+        for row, (title, names) in enumerate(PRECISION_GROUPS.items()):
+            grid.addWidget(PlainLabel(title, self), row, 0, Qt.AlignmentFlag.AlignTop)
+            for name, text in names.items():
+                self.boxes[name].setToolTip(plain_tip(text))
+            self._rows.append(ChoiceRow([self.boxes[name] for name in names], self))
+            grid.addWidget(self._rows[-1], row, 1)
+        grid.addWidget(PlainLabel("Any format", self), len(PRECISION_GROUPS), 0)
+        grid.addWidget(self.more, len(PRECISION_GROUPS), 1)
+        return grid
+
+    def _connect(self) -> None:
+        for box in self.boxes.values():
+            box.toggled.connect(lambda _: self.changed.emit())
+        self.more.textChanged.connect(lambda _: self.changed.emit())
+        self.seeds.valueChanged.connect(lambda _: self.changed.emit())
+        self.path.textChanged.connect(lambda _: self.changed.emit())
+        self.choose_button.clicked.connect(self.ask_for_folder)
+        self._wait.timeout.connect(self._estimate)
+        self._estimates.answered.connect(self._show)
+        self._estimates.failed.connect(self.estimate.setText)
+
+    def begin(self, source: str, folder: Path) -> None:
+        """Propose a folder that does not exist yet, beside the other runs."""
+        self.path.setText(str(folder / f"study-{Path(source).stem}-{datetime.now():%Y%m%d-%H%M%S}"))
+
+    def set_words(self, words: Mapping[str, tuple[str, str]]) -> None:
+        """Say beside each precision what this machine makes of it."""
+        for name, (word, sentence) in words.items():
+            box = self.boxes.get(name)
+            if box is not None:
+                box.setText(f"{name} ({word})" if word else name)
+                box.setToolTip(plain_tip(f"{PRECISIONS[name]}\n{sentence}"))
+        for row in self._rows:
+            row.arrange_again()
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path.text().strip()).expanduser()
+
+    def chosen(self) -> list[str]:
+        """The precisions, in the order of the boxes, those of any format after them."""
+        more = [name.strip() for name in self.more.text().split(",") if name.strip()]
+        return [name for name, box in self.boxes.items() if box.isChecked()] + more
+
+    def spec(self, config: RunConfig) -> SweepSpec | None:
+        """The study as it is set up; None, with `fault`, where it cannot be run."""
+        self.fault = ""
+        if len(self.chosen()) < 2:
+            self.fault = "Choose two precisions at least: one is the baseline of the other."
+        elif not self.path.text().strip():
+            self.fault = "Name a folder for the study."
+        else:
+            try:
+                return make_spec(config, self.chosen(), self.seeds.value())
+            except SweepError as error:
+                self.fault = f"{str(error)[:1].upper()}{str(error)[1:]}."
+        return None
+
+    def estimate_for(self, config: RunConfig | None, folder: Path) -> None:
+        """Say how long the study will take and which difference it can tell; in a thread, a moment later."""
+        spec = self.spec(config) if config is not None else None
+        if spec is None:
+            self._asked = ()
+            self.estimate.setText(self.fault)
+            return
+        asked = (spec.model_dump_json(), folder)
+        if asked != self._asked:
+            self._asked, self._next = asked, (spec, folder)
+            self.estimate.setText("Estimating...")
+            self._wait.start()
+
+    def _estimate(self) -> None:
+        if self._next is not None:
+            spec, folder = self._next
+            self._estimates.ask(lambda _: estimate_sweep(spec, folder))
+
+    def _show(self, found: SweepEstimate) -> None:
+        self.estimate.setText(estimate_text(found))
+
+    def ask_for_folder(self) -> None:
+        dialog = QFileDialog(self, "Choose a new, empty folder for the study", str(self.folder.parent))
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(self.path.setText)
+        dialog.open()
+
+
+def estimate_text(found: SweepEstimate) -> str:
+    """The runs, the time and the smallest difference, each with where it comes from."""
+    time = "The time is not known" if found.total_s is None else f"About {duration(found.total_s)} here"
+    parts = [f"{found.runs} runs. {time}."]
+    if found.detectable is not None:
+        parts.append(f"Smallest difference that can be told apart: about {100 * found.detectable:.2f} points.")
+    return "\n".join([" ".join(parts), *(f"{source[:1].upper()}{source[1:]}." for source in found.sources)])

@@ -1,0 +1,207 @@
+"""The study of the window: its folder, the child process that runs it, and the thread that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from precgui.gui.open_runs import Problem
+from precgui.gui.workers.background import Background
+from precgui.gui.workers.engine_task import EngineTask
+from precgui.runs.errors import RunFileError
+
+if TYPE_CHECKING:
+    from precgui.gui.study_reading import StudyGrid, StudyReading
+    from precgui.sweeps.spec import SweepSpec
+
+FOLLOW_MS = 1000
+TASK = "precgui.sweeps.runner:serve"
+
+
+class StudyControl(QObject):
+    """At most one study is open. `grid` and `groups` are as they were read last; None before that.
+
+    The state is that of the files, so the study can also be run or paused by another process. What this window runs is
+    stopped when it closes, and goes on later.
+    """
+
+    opened = Signal()  # another folder
+    changed = Signal()  # it began or ended to run here
+    grid_read = Signal()
+    groups_read = Signal()
+    notice = Signal(object)  # Problem
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.folder: Path | None = None
+        self.grid: StudyGrid | None = None
+        self.groups: Any = None  # ReportContent
+        self.why_no_groups = ""
+        self._reading: StudyReading | None = None
+        self._task: EngineTask | None = None
+        self._busy = False
+        self._groups_wanted = False
+        self._grid_wanted = False
+        self._timer = QTimer(self, interval=FOLLOW_MS)
+        self._timer.timeout.connect(self.read_grid)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this window runs it."""
+        return self._task is not None
+
+    # What a user does --------------------------------------------------------------------------------------
+
+    def open(self, folder: Path) -> None:
+        """Show the study in this folder."""
+        from precgui.gui.study_reading import StudyReading
+
+        if self.is_running and folder != self.folder:
+            self._tell("A study is running; stop it or let it end before another one is opened.")
+            return
+        self.folder, self._reading = folder, StudyReading(folder)
+        self.grid, self.groups, self.why_no_groups = None, None, ""
+        self.opened.emit()
+        self.read_grid()
+        self._timer.start()
+
+    def start(self, spec: SweepSpec, folder: Path) -> bool:
+        """Make the folder of a new study and run it; whether it began. A fault becomes a notice."""
+        from precgui.sweeps.errors import SweepError
+        from precgui.sweeps.folder import create_sweep
+
+        if self.is_running:
+            self._tell("A study is running already.")
+            return False
+        try:
+            create_sweep(folder, spec)
+        except SweepError as error:
+            self._tell(f"{error}.", severity="error")
+            return False
+        self.open(folder)
+        self.go_on()
+        return self.is_running
+
+    def go_on(self) -> None:
+        """Run what is left, in a child process; a pause ends."""
+        if self.folder is None or not self._set_paused(False):
+            return
+        if self._task is None:
+            self._task = EngineTask(TASK, {"folder": str(self.folder)})
+            self._task.said.connect(self._hear)
+            self._task.ended.connect(self._on_ended)
+            self._task.start()
+            self._timer.start()
+        self.changed.emit()
+        self.read_grid()
+
+    def pause(self) -> None:
+        """Let the present run end and begin no further one, whichever process runs the study."""
+        if self.folder is not None and self._set_paused(True):
+            self.read_grid()
+
+    def stop(self) -> None:
+        """End the present run, too; it runs again from its start when the study goes on."""
+        if self._task is not None:
+            self._task.stop()
+
+    def give_up(self) -> None:
+        """Wait no longer for the process that runs it."""
+        self._task = None
+
+    # Reading -----------------------------------------------------------------------------------------------
+
+    def read_grid(self) -> None:
+        """Read the state of the runs, in a thread; `grid_read` follows."""
+        self._grid_wanted = True
+        self._read_next()
+
+    def read_groups(self) -> None:
+        """Judge the runs that have ended, in a thread; `groups_read` follows."""
+        self._groups_wanted = True
+        self._read_next()
+
+    def _read_next(self) -> None:
+        """One reading at a time: the caches of the folder belong to one thread."""
+        if self._busy or self._reading is None:
+            return
+        if self._grid_wanted:
+            self._grid_wanted = False
+            self._begin(self._reading.grid, self._take_grid)
+        elif self._groups_wanted:
+            self._groups_wanted = False
+            self._begin(self._reading.groups, self._take_groups)
+
+    def _begin(self, read: Callable[[], Any], take: Callable[[Any], None]) -> None:
+        assert self._reading is not None
+        self._busy = True
+        work = Background(partial(_attempt, self._reading, read))
+        work.answered.connect(take)
+        work.begin()
+
+    def _take_grid(self, answer: tuple[StudyReading, Any]) -> None:
+        reading, grid = answer
+        if self._is_current(reading):
+            if isinstance(grid, str):
+                self._timer.stop()
+                self._tell(f"The study cannot be read: {grid}.", severity="error")
+            else:
+                self.grid = grid
+                if not (self.is_running or grid.is_run_somewhere):
+                    self._timer.stop()
+                self.grid_read.emit()
+        self._read_next()
+
+    def _take_groups(self, answer: tuple[StudyReading, Any]) -> None:
+        reading, groups = answer
+        if self._is_current(reading):
+            self.why_no_groups = groups if isinstance(groups, str) else ""
+            self.groups = None if isinstance(groups, str) else groups
+            self.groups_read.emit()
+        self._read_next()
+
+    def _is_current(self, reading: StudyReading) -> bool:
+        self._busy = False
+        return reading is self._reading
+
+    # The child process -------------------------------------------------------------------------------------
+
+    def _hear(self, event: object) -> None:
+        from precgui.sweeps.events import SweepWaits
+
+        if isinstance(event, SweepWaits):
+            self._tell(f"The study waits: {event.why}.", severity="info")
+        self.read_grid()
+
+    def _on_ended(self, fault: str) -> None:
+        self._task = None
+        if fault:
+            self._tell("The process that ran the study ended; Go on in Live continues it.", fault, "error")
+        self.changed.emit()
+        self.read_grid()
+
+    def _set_paused(self, paused: bool) -> bool:
+        from precgui.sweeps.folder import PAUSE
+
+        assert self.folder is not None
+        try:
+            (self.folder / PAUSE).touch() if paused else (self.folder / PAUSE).unlink(missing_ok=True)
+        except OSError as error:
+            self._tell(f"{self.folder} cannot be written: {error.strerror}.", severity="error")
+            return False
+        return True
+
+    def _tell(self, text: str, details: str = "", severity: Any = "warning") -> None:
+        self.notice.emit(Problem(text, details, severity))
+
+
+def _attempt(reading: StudyReading, read: Callable[[], Any]) -> tuple[StudyReading, Any]:
+    """The result of the reading, or the sentence that says why not."""
+    try:
+        return reading, read()
+    except (ValueError, OSError, RunFileError) as error:  # a SweepError is a ValueError
+        return reading, str(error).rstrip(".")

@@ -1,0 +1,37 @@
+"""A choice between two or three views of one place, as buttons side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QWidget
+
+
+class SegmentedChoice(QWidget):
+    """`chosen` carries the name when another one is chosen, by hand or by `choose`."""
+
+    chosen = Signal(str)
+
+    def __init__(self, names: Sequence[str], told: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(told)
+        self._group = QButtonGroup(self)
+        self.buttons: dict[str, QPushButton] = {}
+        line = QHBoxLayout(self)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(2)
+        for name in names:
+            button = self.buttons[name] = QPushButton(name, self)
+            button.setCheckable(True)
+            self._group.addButton(button)
+            line.addWidget(button)
+        self.buttons[names[0]].setChecked(True)
+        self._group.buttonToggled.connect(lambda button, on: self.chosen.emit(button.text()) if on else None)
+
+    @property
+    def current(self) -> str:
+        return next(name for name, button in self.buttons.items() if button.isChecked())
+
+    def choose(self, name: str) -> None:
+        self.buttons[name].setChecked(True)

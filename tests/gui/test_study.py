@@ -1,0 +1,316 @@
+"""A study in the window: set up in Run, followed in Live, judged in Compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
+from PySide6.QtWidgets import QTableWidget
+from pytestqt.qtbot import QtBot
+
+from precgui.gui import study_control
+from precgui.gui.notices import Notices
+from precgui.gui.open_runs import Problem
+from precgui.gui.panels.compare.groups import GroupsView
+from precgui.gui.panels.compare.panel import ComparePanel
+from precgui.gui.panels.library.studies_menu import StudiesMenu
+from precgui.gui.panels.live.panel import LivePanel
+from precgui.gui.panels.live.study_cells import grid_table, summary
+from precgui.gui.panels.setup.panel import SetupPanel
+from precgui.gui.session import Session
+from precgui.gui.shell.window import Window
+from precgui.gui.study_reading import StudyReading
+from precgui.sweeps.events import MemberEnded, SweepWaits
+from precgui.sweeps.folder import SweepFolder
+from tests.sweeps.sample_sweep import small_sweep, write_member
+
+ACCURACY = {"fp32": 0.90, "bf16-amp": 0.89, "int8-qat": 0.5}
+
+
+class WrittenTask(QObject):
+    """In the place of the child process: writes the files of all runs at once, and trains nothing."""
+
+    said = Signal(object)
+    ended = Signal(str)
+    last: tuple[str, Any] = ("", None)
+
+    def __init__(self, task: str, arguments: dict[str, str]) -> None:
+        super().__init__()
+        WrittenTask.last = (task, arguments)
+        self.folder = SweepFolder(Path(arguments["folder"]))
+
+    def start(self) -> None:
+        for member in self.folder.plan.members:
+            write_all(self.folder, member.name)
+            self.said.emit(MemberEnded(member.name, "completed", "", 1.0))
+        QTimer.singleShot(0, lambda: self.ended.emit(""))
+
+    def stop(self) -> None: ...
+
+
+class WaitingTask(WrittenTask):
+    """Runs nothing and does not end before it is stopped."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None:
+        QTimer.singleShot(0, lambda: self.ended.emit(""))
+
+
+def write_all(folder: SweepFolder, name: str) -> None:
+    """A run of an accuracy that depends a little on the seed."""
+    member = folder.plan.member(name)
+    accuracy = ACCURACY.get(member.precision, 0.8) + 0.01 * (member.seed % 3)
+    engine = {"threads": 2} if member.precision == "int8-qat" else {}
+    write_member(folder, member, accuracy=accuracy, step_s=0.01 if member.precision == "fp32" else 0.005, engine=engine)
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_control, "EngineTask", WrittenTask)
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_control, "EngineTask", WaitingTask)
+
+
+def cells(table: QTableWidget, row: int) -> list[str]:
+    items = [table.item(row, column) for column in range(table.columnCount())]
+    return [item.text() for item in items if item]
+
+
+# From Run to a verdict -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("written")
+def test_that_three_clicks_lead_from_run_to_a_verdict(qtbot: QtBot, window: Window) -> None:
+    window.attach(Session())
+    window.show_panel("setup")
+    setup = window.host.load("setup")
+    assert isinstance(setup, SetupPanel)
+    qtbot.mouseClick(setup.kind.buttons["Study"], Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(setup.start_button, Qt.MouseButton.LeftButton)
+    assert WrittenTask.last[0] == "precgui.sweeps.runner:serve"
+    assert window.host.current == "live"
+    qtbot.waitUntil(lambda: window.session is not None and not window.session.study.is_running)
+    qtbot.mouseClick(window.navigation.buttons["compare"], Qt.MouseButton.LeftButton)
+    compare = window.host.panels["compare"]
+    assert isinstance(compare, ComparePanel)
+    view = compare.groups
+    qtbot.waitUntil(lambda: view.verdicts.rowCount() > 0)
+    assert view.isVisible()
+    assert view.answer.text().startswith("Stay with fp32 here.")
+    assert "bf16-amp misses the target" in view.answer.text()
+
+
+def test_that_a_study_needs_two_precisions_and_says_so(qtbot: QtBot) -> None:
+    panel = SetupPanel(Session())
+    qtbot.addWidget(panel)
+    panel.kind.choose("Study")
+    assert panel.start_button.isEnabled()
+    for box in panel.study.boxes.values():
+        box.setChecked(False)
+    assert not panel.start_button.isEnabled()
+    assert panel.message.text() == "Choose two precisions at least: one is the baseline of the other."
+    panel.study.more.setText("fp32, emulated:nothing")
+    assert not panel.start_button.isEnabled()
+    panel.study.more.setText("fp32, emulated:e5m2")
+    assert panel.start_button.isEnabled()
+    assert panel.study.chosen() == ["fp32", "emulated:e5m2"]
+    panel.kind.choose("One run")
+    assert panel.start_button.isEnabled()
+
+
+def test_that_the_estimate_stands_in_run_before_start(qtbot: QtBot) -> None:
+    panel = SetupPanel(Session())
+    qtbot.addWidget(panel)
+    panel.use_recipe("digits-quick")
+    panel.kind.choose("Study")
+    panel.study.seeds.setValue(8)
+    qtbot.waitUntil(lambda: "points" in panel.study.estimate.text())
+    assert "The time is not known" in panel.study.estimate.text()
+    assert "Smallest difference that can be told apart: about" in panel.study.estimate.text()
+
+
+@pytest.mark.usefixtures("waiting")
+def test_that_a_folder_with_something_in_it_is_not_taken(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    panel = SetupPanel(session)
+    qtbot.addWidget(panel)
+    panel.kind.choose("Study")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("mine", encoding="utf-8")
+    panel.study.path.setText(str(tmp_path / "full"))
+    with qtbot.waitSignal(session.notice) as caught:
+        panel.start()
+    problem: Problem = caught.args[0]
+    assert "already holds something" in problem.message
+    assert not session.study.is_running
+
+
+# Live ------------------------------------------------------------------------------------------------------
+
+
+def test_that_the_grid_tells_the_state_of_every_run(tmp_path: Path) -> None:
+    folder = small_sweep(tmp_path, seeds=3, twins=1)
+    folder.skip("s03-bf16-amp")
+    write_all(folder, "warm-up")
+    write_all(folder, "s01-fp32")
+    write_member(folder, folder.plan.member("s01-bf16-amp"), status="failed")
+    write_member(folder, folder.plan.member("s02-fp32"), status=None)
+    grid = StudyReading(folder.path).grid()
+    table = grid_table(grid)
+    assert table.columns == ("fp32", "twin of fp32", "bf16-amp")
+    assert table.rows[0] == "Warm-up"
+    texts = {cell.member.name: cell.text for cell in table.cells.values()}
+    assert texts["warm-up"] == "done"
+    assert texts["s01-fp32"].startswith("done: 9")
+    assert texts["s01-bf16-amp"] == "failed"
+    assert texts["s02-bf16-amp"] == "waiting"
+    assert texts["s03-bf16-amp"] == "left out"
+    assert summary(grid).startswith("3 of 7 runs done, 1 of them failed")
+
+
+@pytest.mark.usefixtures("waiting")
+def test_that_a_running_study_can_be_paused_and_stopped(qtbot: QtBot, tmp_path: Path) -> None:
+    folder = small_sweep(tmp_path)
+    session = Session()
+    panel = LivePanel(session)
+    qtbot.addWidget(panel)
+    panel.show()
+    assert not panel.view.isVisible()
+    session.study.open(folder.path)
+    qtbot.waitUntil(lambda: panel.study.go_on_button.isVisible())
+    panel.study.go_on_button.click()
+    assert session.is_busy
+    qtbot.waitUntil(lambda: panel.study.stop_button.isVisible())
+    panel.study.pause_button.click()
+    assert folder.paused
+    qtbot.waitUntil(lambda: panel.study.go_on_button.isVisible())
+    panel.study.go_on_button.click()
+    assert not folder.paused
+    panel.study.stop_button.click()
+    qtbot.waitUntil(lambda: not session.is_busy)
+    qtbot.waitUntil(lambda: panel.study.state.text() == "Nobody runs this study now.")
+
+
+@pytest.mark.usefixtures("waiting")
+def test_that_a_study_is_stopped_before_the_window_closes(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    session = Session()
+    window.attach(session)
+    session.study.open(small_sweep(tmp_path).path)
+    session.study.go_on()
+    window.close()
+    assert window.closing.question is not None
+    assert window.closing.question.text() == "A study is running. Stop it and close precgui?"
+    window.closing.stop(session)
+    qtbot.waitUntil(lambda: not window.isVisible())
+    assert not session.study.is_running
+
+
+@pytest.mark.usefixtures("waiting")
+def test_that_no_run_begins_while_a_study_runs(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    session.study.open(small_sweep(tmp_path).path)
+    session.study.go_on()
+    panel = SetupPanel(session)
+    qtbot.addWidget(panel)
+    panel.kind.choose("Study")
+    assert not panel.start_button.isEnabled()
+    config = panel.form.value()
+    assert config is not None
+    session.start(config)
+    assert len(session.queue) == 1
+    assert not session.is_training
+    session.queue.clear()
+    session.study.stop()
+    qtbot.waitUntil(lambda: not session.study.is_running)
+
+
+# Compare > Groups ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def groups(qtbot: QtBot, tmp_path: Path) -> GroupsView:
+    """The groups of a study of five seeds, which has ended."""
+    folder = small_sweep(tmp_path, seeds=5, precisions=("fp32", "bf16-amp", "int8-qat"))
+    for member in folder.plan.members:
+        write_all(folder, member.name)
+    view = GroupsView(Session())
+    qtbot.addWidget(view)
+    view.show()
+    assert view.is_empty
+    view._session.study.open(folder.path)
+    qtbot.waitUntil(lambda: view.verdicts.rowCount() > 0)
+    return view
+
+
+def test_that_groups_stand_beside_their_baseline_with_verdicts(groups: GroupsView) -> None:
+    base, bf16 = cells(groups.table, 0), cells(groups.table, 1)
+    assert base[:2] == ["fp32 (baseline)", "5 of 5"]
+    assert bf16[:2] == ["bf16-amp", "5 of 5"]
+    assert bf16[4] == "-1.00 pp"
+    assert bf16[6] == "missed"
+    assert "the interval lies wholly outside the target" in bf16[7]
+    assert base[4] == "–"
+
+
+def test_that_another_figure_can_be_chosen_and_why_a_ratio_is_withheld_stands_in_its_row(groups: GroupsView) -> None:
+    names = [groups.figure.itemText(place) for place in range(groups.figure.count())]
+    place = names.index("Step in CPU time")
+    groups.figure.setCurrentIndex(place)
+    groups.figure.activated.emit(place)
+    int8 = cells(groups.table, 2)
+    assert int8[4] == "–"
+    assert int8[6] == "not measurable"
+    assert int8[7].startswith("withheld: ")
+    assert "threads" in int8[7]
+
+
+def test_that_a_study_without_an_ended_run_says_so(qtbot: QtBot, tmp_path: Path) -> None:
+    view = GroupsView(Session())
+    qtbot.addWidget(view)
+    view.show()
+    view._session.study.open(small_sweep(tmp_path).path)
+    qtbot.waitUntil(lambda: "has ended yet" in view.answer.text())
+    assert view.table.rowCount() == 0
+
+
+# Opening ---------------------------------------------------------------------------------------------------
+
+
+def test_that_a_folder_is_opened_as_a_study_and_another_one_is_refused(
+    qtbot: QtBot, window: Window, notices: Notices, tmp_path: Path
+) -> None:
+    session = Session()
+    window.attach(session)
+    folder = small_sweep(tmp_path)
+    window.files.open([folder.path])
+    assert session.study.folder == folder.path
+    assert window.host.current == "compare"
+    qtbot.waitUntil(lambda: session.study.grid is not None)
+    session.open_study(tmp_path)
+    assert "it has no sweep.toml" in notices.entries()[-1].notice.text
+
+
+def test_that_the_menu_of_runs_lists_the_studies_of_the_folder(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    menu = StudiesMenu(session)
+    qtbot.addWidget(menu)
+    menu.fill()
+    assert menu.menu().actions()[0].text() == "The folder of runs holds no study"
+    folder = small_sweep(tmp_path / "runs")
+    menu.fill()
+    menu.menu().actions()[0].trigger()
+    assert session.study.folder == folder.path
+    qtbot.waitUntil(lambda: session.study.grid is not None)
+
+
+def test_that_why_a_study_waits_is_told(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    with qtbot.waitSignal(session.notice) as caught:
+        session.study._hear(SweepWaits("somebody paused the sweep"))
+    assert caught.args[0].message == "The study waits: somebody paused the sweep."
