@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from precgui.runs.tensors.what_if_table import WhatIfRow, WhatIfTable
 
 _GROUPINGS = {name: f"each {name}" for name in ("tensor", "layer", "block", "sort")}
-_SORTS = ("underflow", "overflow", "snr", "safe-scale", "largest", "changed", "nonfinite")
+_SORTS = ("underflow", "overflow", "snr", "safe-scale", "largest", "changed", "nonfinite", "lost")
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -186,8 +186,15 @@ def _extent(told: list[WhatIfTable]) -> str:
 
 
 def _notes(told: list[WhatIfTable]) -> list[str]:
-    """How sure the answers are, and each note once with the kinds that it is about."""
+    """How sure the answers are, each note once with the kinds that it is about, and what stored weights would lose."""
+    from precgui.runs.tensors.what_if_table import LOST_FORMATS, lost_sentence
+
     about: dict[str, list[str]] = {}
+    for kind in told:
+        whole = kind.tensors[0]
+        sentence = lost_sentence({name: getattr(whole, f"lost_{name}") for name in LOST_FORMATS})
+        if sentence:
+            about.setdefault(sentence, []).append(kind.kind)
     for kind in told:
         about.setdefault(f"{kind.certainty}.", []).append(kind.kind)
     for kind in told:
@@ -212,9 +219,16 @@ def _columns(lines: list[WhatIfRow], *, listed: bool) -> list[tuple[str, Callabl
     ]
     if listed and not all(isnan(line.changed) for line in lines):
         columns.append(("changed", lambda line: share_text(line.changed)))
+        if not all(isnan(share) for share in map(_lost, lines)):
+            columns.append(("lost", lambda line: share_text(_lost(line))))
     if not all(isnan(line.nonfinite_step) for line in lines):
         columns.append(("NaN/Inf\nin step", lambda line: whole(line.nonfinite_step)))
     return columns
+
+
+def _lost(line: WhatIfRow) -> float:
+    """The share of the changes that weights stored in the format of the line would not take, NaN if not recorded."""
+    return float(getattr(line, f"lost_{line.format}", float("nan")))
 
 
 def _write_csv(path: Path, told: list[WhatIfTable]) -> None:

@@ -104,3 +104,14 @@ def test_that_a_run_without_tensors_says_so(tmp_path: Path, capsys: pytest.Captu
     assert main(["whatif", str(tmp_path / "plain.h5")]) == 2
     assert "has no tensors" in capsys.readouterr().err
     assert main(["whatif", str(tmp_path / "none.h5")]) == 2
+
+
+def test_that_updates_say_what_weights_in_a_format_would_lose(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["whatif", str(path), "--tensors", "update", "--format", "bf16", "--sort", "lost"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "changed lost" in out
+    assert "87 % in bf16" in out
+    assert main(["whatif", str(path), "--json"]) == 0
+    kinds = {kind["kind"]: kind for kind in json.loads(capsys.readouterr().out)["kinds"]}
+    assert kinds["gradient"]["tensors"][0]["lost_bf16"] is None
+    assert kinds["update"]["tensors"][0]["lost_bf16"] == pytest.approx(0.874, abs=1e-3)

@@ -15,7 +15,7 @@ from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.tensors import incremental_reader as reading
 from precgui.gui.panels.tensors import panel as panel_module
-from precgui.gui.panels.tensors.model import AMAX, CHANGED, NAME, OVERFLOW, SAFE, UNDERFLOW
+from precgui.gui.panels.tensors.model import AMAX, CHANGED, LOST_BF16, NAME, OVERFLOW, SAFE, UNDERFLOW
 from precgui.gui.panels.tensors.panel import TensorsPanel
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -37,6 +37,7 @@ def event(step: int, kind: str = "gradient") -> TensorStats:
     stats[:, TENSOR_STATS.index("amax")] = 1.5 * 2.0**-10, 1.5 * 2.0**4
     stats[:, TENSOR_STATS.index("zeros")] = 0, 50
     stats[:, TENSOR_STATS.index("changed")] = 0.25, 0.75
+    stats[:, TENSOR_STATS.index("lost_bf16")] = 0.9, 0.1
     return TensorStats(step, step / 10, kind, NAMES, (1, 1), stats.tobytes(), exponents.tobytes())
 
 
@@ -139,13 +140,20 @@ def test_that_the_list_is_sorted_by_a_click_and_keeps_the_choice(
     assert panel.list.chosen() == 2
 
 
-def test_that_updates_show_how_much_changed(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
+def test_that_updates_show_how_much_changed_and_would_be_lost(
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
+) -> None:
     session.open_file(recorded(tmp_path / "run.h5"))
     assert panel.list.isColumnHidden(CHANGED)
+    assert panel.list.isColumnHidden(LOST_BF16)
     panel.bar.kind_choice.setCurrentIndex(panel.bar.kind_choice.findData("update"))
     panel.bar.kind_choice.activated.emit(1)
     assert not panel.list.isColumnHidden(CHANGED)
     assert [cell(panel, row, CHANGED) for row in range(3)] == ["50 %", "25 %", "75 %"]
+    assert not panel.list.isColumnHidden(LOST_BF16)
+    assert [cell(panel, row, LOST_BF16) for row in range(3)] == ["30 %", "90 %", "10 %"]
+    panel.bar.format_choice.setCurrentText("bf16")
+    qtbot.waitUntil(lambda: "rounded to nearest: 30 % in bf16." in panel.verdict.text())
 
 
 def odd(step: int) -> TensorStats:

@@ -13,7 +13,7 @@ import precgui
 from precgui.config import RunConfig
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, TensorStats
 from precgui.runs.tensors.grouping import ALL
-from precgui.runs.tensors.what_if_table import SORTS, WhatIfTable, as_json, ordered, what_if_table
+from precgui.runs.tensors.what_if_table import SORTS, WhatIfTable, as_json, lost_sentence, ordered, what_if_table
 from tests.runs.synthetic import open_writer
 
 NAMES = ("first.weight", "first.bias", "last.weight")
@@ -29,6 +29,7 @@ def event(step: int, kind: str = "gradient") -> TensorStats:
     stats[:, COUNT], stats[:, AMAX] = (1280, 200, 50), (1.5 * 2.0**-4, 1.25, 1.75 * 2.0**9)
     stats[1, ZEROS] = 100
     stats[:, CHANGED] = (0.5, 1.0, np.nan) if kind == "update" else np.nan
+    stats[:, CHANGED + 1] = (0.9, 0.2, np.nan) if kind == "update" else np.nan  # lost_bf16
     if step == 3:
         exponents[2, [127 + 9, 255]], stats[2, NAN] = (49, 1), 1
     return TensorStats(step, step / 10, kind, NAMES, (8, 1, 1), stats.tobytes(), exponents.tobytes())
@@ -124,3 +125,15 @@ def test_that_a_kind_that_was_not_recorded_is_none_and_integers_are_refused(path
         assert what_if_table(run, "weight", ["fp16"], 0, "each tensor") is None
         with pytest.raises(ValueError, match="no exponents"):
             what_if_table(run, "gradient", ["int8"], 0, "each tensor")
+
+
+def test_that_updates_say_how_much_of_what_changed_bf16_would_lose(path: Path) -> None:
+    assert all(np.isnan(line.lost_bf16) for line in told(path).tensors)
+    lines = told(path, "update").tensors
+    assert [line.lost_bf16 for line in lines[1:3]] == pytest.approx([0.9, 0.2])
+    whole, tensor = 0.5 * 8 * 1280, 200.0  # changed elements
+    assert lines[0].lost_bf16 == pytest.approx((0.9 * whole + 0.2 * tensor) / (whole + tensor))
+    assert np.isnan(lines[3].lost_bf16)
+    sentence = lost_sentence({"bf16": lines[0].lost_bf16, "fp16": float("nan")})
+    assert sentence.endswith("rounded to nearest: 87 % in bf16.")
+    assert lost_sentence({"bf16": float("nan")}) == ""

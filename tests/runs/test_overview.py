@@ -106,3 +106,21 @@ def test_that_wild_numbers_of_a_damaged_file_do_no_harm() -> None:
     overview = Overview(most_columns=24)
     overview.add(steps, stats, exponents, np.full((40, 2), 2**32 - 1, np.uint32))
     assert 0 < len(overview.columns().steps) <= 24
+
+
+def test_that_shares_are_means_over_the_rows_that_have_them() -> None:
+    stats, exponents = rows(8, 2)
+    places = [place for place, name in enumerate(TENSOR_STATS) if name == "changed" or name.startswith("lost_")]
+    stats[:, :, places] = np.random.default_rng(3).random((8, 2, len(places)))
+    stats[2, 0, places[1]] = np.nan
+    overview = Overview(most_columns=24)
+    overview.width = 8
+    overview.add(np.arange(8), stats, exponents)
+    found = overview.columns().stats
+    assert found.shape[0] == 1
+    changed = stats[:, :, places[0]].astype(float)
+    np.testing.assert_allclose(found[0][:, places[0]], changed.mean(0))
+    for place in places[1:]:  # shares of what has changed
+        lost = np.where(np.isnan(stats[:, :, place]), 0, stats[:, :, place]).astype(float)
+        known = np.where(np.isnan(stats[:, :, place]), 0, changed)
+        np.testing.assert_allclose(found[0][:, place], (lost * known).sum(0) / known.sum(0))

@@ -49,7 +49,7 @@ class Rows:
 
     Each may add up several that were recorded, at most `every`; see `runs.overview.Columns`, also for `sampled`. Then
     `bad_rows` of all hold NaN or Inf, first in `bad_step` (rows, tensors). `places` are those of the tensors in the
-    record.
+    record. `added` (rows,), or (1,) where all are alike, is how many recorded rows each adds up.
     """
 
     kind: str
@@ -63,6 +63,7 @@ class Rows:
     bad_step: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     bad_rows: int = 0
     sampled: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2)))
+    added: NDArray[np.int64] = field(default_factory=lambda: np.ones(1, np.int64))
 
 
 def whole_rows(record: TensorHistory, overview: Overview) -> Rows | None:
@@ -84,6 +85,7 @@ def whole_rows(record: TensorHistory, overview: Overview) -> Rows | None:
         bad_step=columns.bad_step[:, own],
         bad_rows=int(columns.bad_rows.sum()),
         sampled=columns.sampled[own],
+        added=columns.rows,
     )
 
 
@@ -209,6 +211,8 @@ def _together(stats: NDArray[np.float64]) -> NDArray[np.float64]:
             whole[:, 0, place] = np.sqrt(np.nansum(values**2, 1))
         else:
             power, weight = 2 if name == "rms" else 1, np.where(np.isfinite(values), count, 0)
+            if name.startswith("lost_"):  # shares of what has changed
+                weight = weight * np.nan_to_num(stats[:, :, TENSOR_STATS.index("changed")])
             whole[:, 0, place] = (np.nansum(values**power * weight, 1) / weight.sum(1)) ** (1 / power)
     return whole
 

@@ -16,10 +16,11 @@ MOST_HISTOGRAMS = 16_000  # held at once, 33 MB
 FEWEST_COLUMNS = 24
 _FIRST_COLUMNS = 16
 _COUNTS = ("zeros", "nan", "pos_inf", "neg_inf", "count")
-_CHANGED = len(_COUNTS)  # after them the sum of the shares that changed, and of how many rows
+_SHARES = [place for place, name in enumerate(TENSOR_STATS) if name == "changed" or name.startswith("lost_")]
+_SHARE_SUMS = slice(len(_COUNTS), len(_COUNTS) + len(_SHARES))  # and behind them their weights
+_SHARE_WEIGHTS = slice(_SHARE_SUMS.stop, _SHARE_SUMS.stop + len(_SHARES))
 _SUMS = [TENSOR_STATS.index(name) for name in _COUNTS]
 _AMAX, _AMIN, _COUNT = (TENSOR_STATS.index(name) for name in ("amax", "amin_nonzero", "count"))
-_SHARE = TENSOR_STATS.index("changed")
 _GROWING = [TENSOR_STATS.index(name) for name in ("zeros", "count")]
 _NOT_FINITE = [TENSOR_STATS.index(name) for name in ("nan", "pos_inf", "neg_inf")]
 
@@ -31,7 +32,8 @@ class Columns:
     """Columns of an Overview, in the order of the steps; every row that was added is in one column.
 
     `steps` (columns,) is the first step of each. `exponents` (columns, tensors, 256) are sums. Of `stats` (columns,
-    tensors, TENSOR_STATS) the counts are sums, `amax` and `amin_nonzero` the extremes, `changed` the mean, others NaN.
+    tensors, TENSOR_STATS) the counts are sums, `amax` and `amin_nonzero` the extremes, `changed` and `lost_*` the means
+    over the rows (of `lost_*` weighted by `changed`, of which they are shares), others NaN.
     `bad_step` (columns, tensors) is the first step with NaN or Inf, NaN where there is none; `bad_rows` counts the rows
     of a column with any, `rows` all of them.
 
@@ -98,7 +100,7 @@ class Overview:
             stats[:, :, _SUMS] = sums[:, :, : len(_COUNTS)]
             stats[:, :, [_AMAX, _AMIN]] = np.stack((part["most"], part["least"][:, :, 0]), 2)
             with np.errstate(all="ignore"):
-                stats[:, :, _SHARE] = sums[:, :, _CHANGED] / sums[:, :, _CHANGED + 1]
+                stats[:, :, _SHARES] = sums[:, :, _SHARE_SUMS] / sums[:, :, _SHARE_WEIGHTS]
         none = np.empty(0, np.int64)
         return Columns(
             steps=part.get("step", none),
@@ -117,9 +119,11 @@ class Overview:
         stats, counts = self._weighted(np.where(told, strides, 1), stats, counts)
         place, own, parts = self._place(step), slice(0, len(stats)), self._parts
         bad = told & (stats[:, _NOT_FINITE] > 0).any(1)
-        share = np.where(told, stats[:, _SHARE], np.nan)
+        shares = np.where(told[:, None], stats[:, _SHARES], np.nan)
+        weights = np.isfinite(shares).astype(np.float64)
+        weights[:, 1:] *= np.nan_to_num(shares[:, :1])  # `lost_*` are shares of what has changed
         sums = np.concatenate((np.where(told[:, None], stats[:, _SUMS], 0),
-                               np.nan_to_num(share)[:, None], np.isfinite(share)[:, None]), 1)  # fmt: skip
+                               np.nan_to_num(shares) * weights, weights), 1)  # fmt: skip
         _into(np.add, parts["exponents"][place, own], counts)
         _into(np.add, parts["sums"][place, own], sums)
         _into(np.fmax, parts["most"][place, own], np.where(told, stats[:, _AMAX], np.nan))
@@ -186,7 +190,7 @@ class Overview:
         tensors = self._tensors
         return {
             "exponents": np.zeros((most, tensors, EXPONENT_BINS)),
-            "sums": np.zeros((most, tensors, len(_COUNTS) + 2)),
+            "sums": np.zeros((most, tensors, _SHARE_WEIGHTS.stop)),
             "most": np.full((most, tensors), np.nan),
             "least": np.full((most, tensors, 2), np.nan),  # the smallest magnitude, the first step that is not finite
             "step": np.full(most, np.iinfo(np.int64).max),

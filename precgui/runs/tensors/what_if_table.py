@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.run import Run
-from precgui.runs.tensors.confidence import basis_of, spread
+from precgui.runs.tensors.confidence import basis_of, share_text, spread
 from precgui.runs.tensors.grouping import View, grouped, whole_rows
 from precgui.runs.tensors.overview import FEWEST_COLUMNS, Overview
 from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import Prediction
 
+LOST_FORMATS = ("bf16", "fp16", "e4m3fn")  # of the recorded `lost_*` statistics, those that are shown
 _AT_ONCE = 64  # rows that are read together
 
 
@@ -27,7 +28,8 @@ class WhatIfRow:
     standard deviations of a share that comes from samples, 0 where every element was looked at. `safe_scale_log2` is
     the exponent of the largest power of two that lets nothing overflow. `largest` is the largest finite magnitude,
     `changed` the mean share of the elements that a step changed (of updates only), `nonfinite_step` the first step
-    with NaN or Inf.
+    with NaN or Inf. `lost_*` is the mean share of these changes below half an ulp of the weight in a format, which
+    weights stored in it would not take.
     """
 
     tensor: str
@@ -43,6 +45,9 @@ class WhatIfRow:
     nonfinite_step: float
     underflow_spread: float
     overflow_spread: float
+    lost_bf16: float
+    lost_fp16: float
+    lost_e4m3fn: float
 
 
 @dataclass(frozen=True)
@@ -91,8 +96,9 @@ def _all_of(record: TensorHistory) -> Overview:
 def _lines(view: View, name: str, told: Prediction, counts: NDArray[np.float64]) -> list[WhatIfRow]:
     own = (told.underflow, told.subnormal, told.overflow, told.snr_db, told.safe_scale)
     off = [spread(share, view.sampled, counts) for share in (told.underflow, told.overflow)]
-    numbers = (counts, *own, largest(view), mean_changed(view), view.first_bad_steps(), *off)
-    lines = zip(view.names, *(column.tolist() for column in numbers), strict=True)
+    numbers = (counts, *own, largest(view), mean_share(view, "changed"), view.first_bad_steps(), *off)
+    lost = [mean_share(view, f"lost_{each}") for each in LOST_FORMATS]
+    lines = zip(view.names, *(column.tolist() for column in (*numbers, *lost)), strict=True)
     return [WhatIfRow(tensor, name, *line) for tensor, *line in lines]
 
 
@@ -103,11 +109,28 @@ def largest(view: View) -> NDArray[np.float64]:
 
 
 @np.errstate(all="ignore")
-def mean_changed(view: View) -> NDArray[np.float64]:
-    """The share of its elements that a step changes, the mean over the recorded steps; NaN for all but updates."""
+def mean_share(view: View, name: str) -> NDArray[np.float64]:
+    """`changed` or a `lost_*` of each entry, the mean over the recorded steps; NaN for all but updates.
+
+    A `lost_*` is a share of what a step changed, so steps weigh by that.
+    """
     changed = view.stat("changed")
-    recorded = np.isfinite(changed).sum(0)
-    return np.where(recorded > 0, np.nansum(changed, 0) / recorded, np.nan)
+    shares = changed if name == "changed" else np.where(np.isfinite(changed), view.stat(name), np.nan)
+    weights = view.rows.added[:, None] * (1.0 if name == "changed" else changed)
+    weights = np.where(np.isfinite(shares), weights, 0.0)
+    return np.asarray(np.nansum(shares * weights, 0) / weights.sum(0))
+
+
+def lost_sentence(shares: dict[str, float]) -> str:
+    """How much of the updates weights stored in each format would not take, as a sentence; empty where none is known.
+
+    `shares` by format, as `lost_*`.
+    """
+    known = {name: share for name, share in shares.items() if not isnan(share)}
+    if not known:
+        return ""
+    parts = ", ".join(f"{share_text(share)} in {name}" for name, share in known.items())
+    return f"Below half an ulp of their weight, hence lost if weights are stored and rounded to nearest: {parts}."
 
 
 SORTS: dict[str, tuple[Callable[[WhatIfRow], float], bool]] = {  # by what, and whether the largest comes first
@@ -118,6 +141,7 @@ SORTS: dict[str, tuple[Callable[[WhatIfRow], float], bool]] = {  # by what, and 
     "largest": (lambda line: line.largest, True),
     "changed": (lambda line: line.changed, False),
     "nonfinite": (lambda line: line.nonfinite_step, False),
+    "lost": (lambda line: line.lost_bf16, True),
 }
 
 

@@ -33,6 +33,7 @@ from precgui.gui.panels.tensors.model import (
     AMAX,
     BAD,
     CHANGED,
+    LOST,
     NAME,
     OVERFLOW,
     SAFE,
@@ -50,7 +51,7 @@ _LEAST_NAME = 22  # characters of a name that have room however narrow the list 
 _TREND_PX, _MARGIN_PX, _HEAD_PX = 60, 14, 24
 # The widest text of each column of numbers that is to be expected.
 _WIDEST = {UNDERFLOW: "< 0.01 %", OVERFLOW: "< 0.01 %", SNR: "overflow", SAFE: "2⁻¹²⁷", AMAX: "8.88e-38",
-           CHANGED: "< 0.01 %", BAD: "step 10 000"}  # fmt: skip
+           CHANGED: "< 0.01 %", **dict.fromkeys(LOST.values(), "99.99 %"), BAD: "step 10 000"}  # fmt: skip
 
 
 class _Cell(QStyledItemDelegate):
@@ -80,6 +81,8 @@ class _Cell(QStyledItemDelegate):
         theme = themes().theme
         if column in (UNDERFLOW, OVERFLOW) and value > 0.01 and not chosen:
             return QColor(theme.error if column == OVERFLOW else theme.warning)
+        if column in LOST.values() and value > 0.5 and not chosen:
+            return QColor(theme.warning)
         if column == BAD and not np.isnan(value) and not chosen:
             return QColor(theme.error)
         return QColor(theme.text)
@@ -160,7 +163,11 @@ class TensorList(QTableView):
             header.resizeSection(column, max(advance(text) + _MARGIN_PX, advance(title) + _HEAD_PX))
         header.resizeSection(TREND, _TREND_PX)
         header.moveSection(TREND, NAME + 1)  # so that a narrow list still has it
-        for column in (CHANGED, BAD):  # and what only some runs have, where something broke first of all
+        for column in (
+            CHANGED,
+            *reversed(LOST.values()),
+            BAD,
+        ):  # and what only some runs have, where something broke first of all
             header.moveSection(header.visualIndex(column), NAME + 1)
 
     def _offer(self) -> None:
@@ -193,6 +200,8 @@ class TensorList(QTableView):
     def show_columns(self, *, updates: bool) -> None:
         """Hide the columns that have nothing to say."""
         self.setColumnHidden(CHANGED, not updates)
+        for column in LOST.values():
+            self.setColumnHidden(column, not (updates and self.model_.has(column)))
         self.setColumnHidden(BAD, not self.model_.has(BAD))
         self._fit_name()
 

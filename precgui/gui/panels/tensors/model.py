@@ -16,10 +16,11 @@ from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.tensors.confidence import NOTHING, share_text, spread, spread_text
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import Prediction
-from precgui.runs.tensors.what_if_table import largest, mean_changed
+from precgui.runs.tensors.what_if_table import LOST_FORMATS, largest, mean_share
 
 Index = QModelIndex | QPersistentModelIndex
-NAME, UNDERFLOW, OVERFLOW, SNR, SAFE, AMAX, CHANGED, BAD, TREND = range(9)
+NAME, UNDERFLOW, OVERFLOW, SNR, SAFE, AMAX, CHANGED, LOST_BF16, LOST_FP16, LOST_E4M3, BAD, TREND = range(12)
+LOST = dict(zip(LOST_FORMATS, (LOST_BF16, LOST_FP16, LOST_E4M3), strict=True))  # column by format
 _UP, _DOWN = Qt.SortOrder.AscendingOrder, Qt.SortOrder.DescendingOrder
 
 
@@ -40,6 +41,14 @@ _COLUMNS = (
     _Column("Safe scale", "The largest power of two as loss scale that lets nothing overflow", _UP),
     _Column("Largest", "The largest finite magnitude over the run"),
     _Column("Changed", "Share of the elements that a step changes, on average; of updates only", _UP),
+    *(
+        _Column(
+            f"Lost {name}",
+            f"Share of the changes below half an ulp of the weight in {name}, which weights stored in it do not take, "
+            "on average; of updates only",
+        )
+        for name in ("bf16", "fp16", "e4m3")
+    ),
     _Column("NaN/Inf", "The first recorded step with NaN or Inf", _UP),
     _Column("Trend", "Largest magnitude in each recorded step, logarithmic"),
 )
@@ -83,7 +92,8 @@ class TensorTable(QAbstractTableModel):
     @np.errstate(all="ignore")
     def _take(self, view: View) -> None:
         amax = view.amax
-        self._columns = {AMAX: largest(view), CHANGED: mean_changed(view), BAD: view.first_bad_steps()}
+        self._columns = {AMAX: largest(view), CHANGED: mean_share(view, "changed"), BAD: view.first_bad_steps()}
+        self._columns |= {column: mean_share(view, f"lost_{name}") for name, column in LOST.items()}
         self._series = np.log2(np.where(amax > 0, amax, np.nan)).T
         self._counts = view.what_if.count
 
@@ -163,6 +173,7 @@ class TensorTable(QAbstractTableModel):
     def heading() -> str:
         """The first line above `line`."""
         units = {UNDERFLOW: " (share)", OVERFLOW: " (share)", SNR: " (dB)", SAFE: " (log2)", CHANGED: " (share)"}
+        units |= dict.fromkeys(LOST.values(), " (share)")
         titles = [f"{_COLUMNS[column].title}{units.get(column, '')}" for column in range(TREND)]
         return "\t".join([*titles[:BAD], "NaN/Inf (first step)"])
 

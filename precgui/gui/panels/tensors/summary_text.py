@@ -11,6 +11,7 @@ from precgui.runs.tensors.confidence import Provenance, spread, spread_text
 from precgui.runs.tensors.first_broken import first_broken
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import Prediction
+from precgui.runs.tensors.what_if_table import LOST_FORMATS, lost_sentence, mean_share
 
 _MOST_NAME = 45  # characters
 _MOST_REASONS = 2  # so that nothing below jumps; all of them are in the hint of the word beside the scale
@@ -33,7 +34,9 @@ def answer(told: Prediction, view: View, basis: Provenance, question: tuple[str,
         f"In {name} at {power_label(log2_scale, 2)}, {become} of all {kind} become zero, {overflow} overflow."
         f"{noise}{limit}"
     )
-    return " ".join([text, *basis.reasons(log2_scale)[:_MOST_REASONS]])
+    lost = {each: float(mean_share(view, f"lost_{each}")[0]) for each in LOST_FORMATS}
+    own = {each: share for each, share in lost.items() if each == name} or lost
+    return " ".join([text, *filter(None, [lost_sentence(own)]), *basis.reasons(log2_scale)[:_MOST_REASONS]])
 
 
 def what_broke(view: View, run: Run) -> str:
