@@ -203,6 +203,8 @@ def test_that_a_study_is_stopped_before_the_window_closes(qtbot: QtBot, window: 
     window.attach(session)
     session.study.open(small_sweep(tmp_path).path)
     session.study.go_on()
+    window.line.refresh()
+    assert window.line.text.text() == "A study is running; its grid is in Live"
     window.close()
     assert window.closing.question is not None
     assert window.closing.question.text() == "A study is running. Stop it and close precgui?"

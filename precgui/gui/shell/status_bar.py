@@ -99,8 +99,9 @@ class StatusLine(QStatusBar):
             part.setVisible(progress is not None)
         self.stop.setEnabled(session is not None and not session.is_stopping)
         if session is None or session.active_key is None or progress is None:
-            self._mark_with("idle")
-            self.text.setText("No run is active")
+            studying = session is not None and session.study.is_running
+            self._mark_with("start" if studying else "idle")
+            self.text.setText("A study is running; its grid is in Live" if studying else "No run is active")
             self.power.setText("")
             return
         queued = f", {len(session.queue)} waiting" if session.queue else ""
