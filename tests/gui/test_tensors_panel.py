@@ -10,7 +10,7 @@ from PySide6.QtCore import QCoreApplication, Qt
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
-from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, Incident, RunEnded, RunStarted, TensorStats
+from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS, Event, Incident, RunEnded, RunStarted, TensorStats
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.tensors import incremental_reader as reading
@@ -350,3 +350,7 @@ def test_that_tensors_of_a_run_that_another_process_writes_are_followed(
         emit(RunEnded(1.0, "completed"))
     assert key is not None
     qtbot.waitUntil(lambda: session.runs[key].run.status == "completed")
+
+
+def test_that_every_recorded_kind_of_tensor_has_its_words() -> None:
+    assert panel_module.KINDS.keys() == set(TENSOR_KINDS)

@@ -20,7 +20,7 @@ ROUNDING_WORDS = {
 
 
 class ConventionRow(QWidget):
-    """RoundingMode, overflow as in a stack, and the seed of stochastic rounding."""
+    """Rounding, overflow as in a stack, and the seed of stochastic rounding."""
 
     changed = Signal()
 
@@ -40,7 +40,7 @@ class ConventionRow(QWidget):
         self.seed.hide()
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
-        for caption, widget in (("&RoundingMode", self.rounding), ("&Overflow as in", self.stack)):
+        for caption, widget in (("&Rounding", self.rounding), ("&Overflow as in", self.stack)):
             label = PlainLabel(caption)
             label.setBuddy(widget)
             widget.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)

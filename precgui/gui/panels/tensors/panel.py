@@ -32,6 +32,8 @@ KINDS = {
     "optimizer": "Optimizer state",
     "activation": "Activations",
     "activation_gradient": "Activation gradients",
+    "buffer": "Buffers",
+    "ema": "Averaged weights",
 }
 REFRESH_MS = 1000  # of a run that goes on
 SLICE_S, PAUSE_MS = 0.01, 5  # of reading a long record, and between two of them
