@@ -45,6 +45,8 @@ def recorded_gradients(run: Run) -> GradientSequence | None:
     bad = ~np.isfinite(loss) | (~np.isfinite(norm) & (own == ""))  # in FP32 or BF16 no scale is at fault
     basis = basis_of(run, "gradient", sampled=sampled)
     notes = _notes(len(steps), int(measured.sum()), len(share_steps))
+    if not own:
+        notes.append("The run was not made in a narrow format: overflows inside modules are not recorded, so not seen.")
     if "activation_gradient" not in run.tensors():
         notes.append("Gradients of activations were not recorded, which may overflow earlier than those of weights.")
     certainty = "lower bound" if basis.word(0) == "lower bound" else "estimate"
