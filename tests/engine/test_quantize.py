@@ -9,6 +9,7 @@ import torch
 
 from precgui.engine.quantize import device as on_device
 from precgui.engine.quantize.elements import quantize
+from precgui.engine.quantize.float_kernels import TILE, constants, is_plain, loop
 from precgui.engine.quantize.plan import SINGLE, make_plan
 from precgui.formats.arrays import quantize_array
 from precgui.formats.registry import UnknownFormatError, get
@@ -216,3 +217,32 @@ def test_that_the_keys_of_the_draws_are_those_of_the_exact_form() -> None:
     plan = make_plan(get("bf16"), CastPolicy("stochastic"), SINGLE)  # type: ignore[arg-type]
     assert plan.way == "fixed"
     assert stream_keys(1, 0) != stream_keys(1, 1)
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_that_tiles_with_and_without_subnormals_agree_with_the_array_form(rounding: RoundingMode) -> None:
+    values = np.random.default_rng(4).normal(size=3 * TILE + 37).astype(np.float32)
+    values[TILE : TILE + 900] *= np.float32(2.0**-130)  # the second tile has subnormals, the others have none
+    values[5:9] = [0.0, -0.0, np.inf, np.nan]
+    ours = quantize(_torch(values), "e9m4", rounding=rounding, seed=3).numpy()
+    assert bits_equal(ours, quantize_array(values, get("e9m4"), CastPolicy(rounding), 3)).all()
+
+
+@pytest.mark.parametrize("overflow", OVERFLOWS)
+@pytest.mark.parametrize("name", ["bf16", "fp16", "e4m3fn", "e2m1", "tf32"])
+def test_that_the_short_end_of_a_loop_does_what_the_long_one_does(name: str, overflow: Overflow) -> None:
+    plan = make_plan(get(name), CastPolicy("nearest_even", overflow), SINGLE)
+    assert is_plain(plan)
+    bits = np.concatenate([PATTERNS, BF16, FP16]).view(np.uint32)
+    results = []
+    for plain in (False, True):
+        results.append(np.empty_like(bits))
+        loop(SINGLE, "nearest", plan.way, plain)(bits, results[-1], constants(plan), ())
+    assert np.array_equal(*results)
+
+
+def test_that_loops_take_the_long_end_where_signs_or_kinds_of_overflow_differ() -> None:
+    for name in ("ue4m3", "e4m3fnuz"):
+        assert not is_plain(make_plan(get(name), CastPolicy("nearest_even"), SINGLE))
+    assert not is_plain(make_plan(get("fp16"), CastPolicy("up"), SINGLE))
+    assert not is_plain(make_plan(get("e9m4"), CastPolicy("nearest_even", "nan"), SINGLE))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.engine.quantize.e8m0_kernels import power_runner
-from precgui.engine.quantize.float_kernels import Run, constants, loop, stream
+from precgui.engine.quantize.float_kernels import Run, constants, is_plain, loop, stream
 from precgui.engine.quantize.plan import DOUBLE, SINGLE, HostFloat, RoundingPlan, make_plan
 from precgui.engine.quantize.table_kernels import book_runner, integer_runner
 from precgui.formats.arrays import quantize_array
@@ -77,9 +77,9 @@ def _runner(plan: RoundingPlan, convention: CastPolicy, seed: int) -> Run:
     if rounding == "stochastic":
         return _stochastic_runner(plan, numbers, seed)
     if rounding in SHARES and (plan.way not in ADDING or rounding != "nearest_away"):
-        directed, moves = loop(machine, "directed", plan.way), _moves(rounding, plan)
+        directed, moves = loop(machine, "directed", plan.way, is_plain(plan)), _moves(rounding, plan)
         return lambda bits, out, start: directed(bits, out, numbers, moves)
-    plain = loop(machine, "nearest" if rounding == "nearest_even" else rounding, plan.way)
+    plain = loop(machine, "nearest" if rounding == "nearest_even" else rounding, plan.way, is_plain(plan))
     return lambda bits, out, start: plain(bits, out, numbers, ())
 
 
@@ -98,7 +98,7 @@ def _added(share: float, plan: RoundingPlan) -> int:
 
 
 def _stochastic_runner(plan: RoundingPlan, numbers: Any, seed: int) -> Run:
-    stochastic = loop(plan.machine, "stochastic", plan.way)
+    stochastic = loop(plan.machine, "stochastic", plan.way, is_plain(plan))
 
     return lambda bits, out, start: stochastic(bits, out, numbers, stream(seed, start))
 

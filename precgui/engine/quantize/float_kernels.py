@@ -22,6 +22,7 @@ Words = NDArray[Any]
 Loop = Callable[..., None]
 Run = Callable[[Words, Words, int], None]  # bits of the input, bits of the output, the place of the first element
 A, B, W, ONE = np.uint32(MIX_A), np.uint32(MIX_B), np.uint32(STRIDE), np.uint32(1)
+TILE = 4096  # elements that stay in the first cache
 S8, S15, S16 = np.uint32(32 - DRAW_BITS), np.uint32(15), np.uint32(16)
 
 
@@ -48,16 +49,26 @@ def stream(seed: int, start: int) -> tuple[Any, ...]:
     return tuple(np.uint32(number) for number in (start & 0xFFFFFFFF, *stream_keys(seed, start >> 32)))
 
 
+def is_plain(plan: RoundingPlan) -> bool:
+    """Whether overflow and infinity of both signs become one magnitude, in a format with a sign and a negative zero."""
+    beyond = {plan.over_up, plan.over_down, plan.inf_up, plan.inf_down}
+    return len(beyond) == 1 and plan.negative is None and plan.keeps_zero_sign
+
+
 @cache
-def loop(machine: HostFloat, rounding: str, way: str) -> Loop:
+def loop(machine: HostFloat, rounding: str, way: str, plain: bool) -> Loop:
     """The compiled loop for a rounding (a key of the tables below) and a way (`narrow`, `fine`, `fixed`, `wide`).
 
-    It is called with the bits of the input and of the output, the `constants` and a tuple of what the rule needs
-    besides: nothing, which numbers go outwards, or for stochastic rounding the place of the first element and two keys.
+    `plain`: `is_plain` of the plan, for which fewer instructions do. The loop is called with the bits of the input and
+    of the output, the `constants` and a tuple of what the rule needs besides: nothing, which numbers go outwards, or
+    for stochastic rounding the place of the first element and two keys.
     """
+    word, real = machine.word, machine.real
+    finish = _plain_finisher(word) if plain else _finisher(word)
     if way in ("narrow", "fine"):
-        return _narrow(machine.word, machine.real, _NARROW[rounding](machine.word, machine.real), way == "fine")
-    return _fixed(machine.word, machine.real, _FIXED[rounding](machine.word), way == "wide")
+        return _narrow(word, real, _NARROW[rounding](word, real), finish, way == "fine")
+    rule = _FIXED[rounding](word)
+    return _wide(word, real, rule, finish) if way == "wide" else _fixed(word, rule, finish)
 
 
 def compiled(function: Loop) -> Loop:
@@ -84,6 +95,18 @@ def _finisher(word: Any) -> Any:
     return finish
 
 
+def _plain_finisher(word: Any) -> Any:
+    """The same for plans that are plain: every loop rounds infinity to more than the largest value."""
+
+    @register_jitable(inline="always")
+    def finish(b: Any, a: Any, rounded: Any, k: Any) -> Any:
+        r = k[14] if rounded > k[13] else rounded
+        r = a if a > k[1] else r
+        return word(r | word(b & k[2]))
+
+    return finish
+
+
 @register_jitable(inline="always")
 def drawn_at(place: Any, first: Any, second: Any) -> Any:
     """`formats.rounding.draw` for one element of a block of 2^32."""
@@ -96,12 +119,11 @@ def drawn_at(place: Any, first: Any, second: Any) -> Any:
 Rule = Callable[..., Any]
 
 
-def _narrow(word: Any, real: Any, rule: Rule, fine: bool) -> Loop:
+def _narrow(word: Any, real: Any, rule: Rule, finish: Any, fine: bool) -> Loop:
     """Magnitudes rounded by adding `big` and taking it away; `gap` is the distance of neighbours in that place.
 
     fine: the format is as precise as the type or more, so that only what is below `big` has bits to lose.
     """
-    finish = _finisher(word)
 
     def narrow(bits: Words, out: Words, k: Any, extra: Any) -> None:
         for i in range(bits.size):
@@ -183,23 +205,74 @@ def _stochastic_narrow(word: Any, real: Any) -> Rule:
     return stochastic
 
 
-def _fixed(word: Any, real: Any, rule: Rule, wide: bool) -> Loop:
-    """Magnitudes rounded by an addition to their bits and a mask; wide: subnormal inputs are scaled up meanwhile."""
-    finish = _finisher(word)
-    up = real(2.0 ** (64 if real is np.float32 else 128))
-    down, normal = real(1.0) / up, word(1 << (23 if real is np.float32 else 52))
+def _fixed(word: Any, rule: Rule, finish: Any) -> Loop:
+    """Magnitudes rounded by an addition to their bits and a mask."""
 
     def fixed(bits: Words, out: Words, k: Any, extra: Any) -> None:
         for i in range(bits.size):
             b = bits[i]
             a = word(b & k[0])
-            tiny = wide and a < normal
-            c = real(word(a).view(real) * up).view(word) if tiny else a
-            rounded = word(rule(c, word(b & k[2]), k, i, extra) & k[8])
-            lowered = real(word(rounded).view(real) * down).view(word) if tiny else rounded
-            out[i] = finish(b, a, lowered, k)
+            out[i] = finish(b, a, word(rule(a, word(b & k[2]), k, i, extra) & k[8]), k)
 
     return compiled(fixed)
+
+
+def _wide(word: Any, real: Any, rule: Rule, finish: Any) -> Loop:
+    """The same for formats that go on below the type, in tiles: one with subnormals has them scaled up meanwhile."""
+    least_nonzero, normal = _least_nonzero(word), word(1 << (23 if real is np.float32 else 52))
+    usual, scaled = _usual_tile(word, rule, finish), _scaled_tile(word, real, rule, finish)
+
+    def wide(bits: Words, out: Words, k: Any, extra: Any) -> None:
+        for start in range(0, bits.size, TILE):
+            x, y = bits[start : start + TILE], out[start : start + TILE]
+            if least_nonzero(x, k) >= normal:
+                usual(x, y, k, extra, start)
+            else:
+                scaled(x, y, k, extra, start)
+
+    return compiled(wide)
+
+
+def _least_nonzero(word: Any) -> Any:
+    one = word(1)
+
+    @register_jitable
+    def least_nonzero(x: Any, k: Any) -> Any:
+        least = k[0]
+        for i in range(x.size):
+            least = min(least, word(word(x[i] & k[0]) - one))  # of zero: the largest word
+        return word(least + one)
+
+    return least_nonzero
+
+
+def _usual_tile(word: Any, rule: Rule, finish: Any) -> Any:
+    @register_jitable
+    def usual(x: Any, y: Any, k: Any, extra: Any, start: Any) -> None:
+        for i in range(x.size):
+            b = x[i]
+            a = word(b & k[0])
+            y[i] = finish(b, a, word(rule(a, word(b & k[2]), k, start + i, extra) & k[8]), k)
+
+    return usual
+
+
+def _scaled_tile(word: Any, real: Any, rule: Rule, finish: Any) -> Any:
+    up = real(2.0 ** (64 if real is np.float32 else 128))
+    down, normal = real(1.0) / up, word(1 << (23 if real is np.float32 else 52))
+
+    @register_jitable
+    def scaled(x: Any, y: Any, k: Any, extra: Any, start: Any) -> None:
+        for i in range(x.size):
+            b = x[i]
+            a = word(b & k[0])
+            tiny = a < normal
+            c = real(word(a).view(real) * up).view(word) if tiny else a
+            rounded = word(rule(c, word(b & k[2]), k, start + i, extra) & k[8])
+            lowered = real(word(rounded).view(real) * down).view(word) if tiny else rounded
+            y[i] = finish(b, a, lowered, k)
+
+    return scaled
 
 
 def _nearest_fixed(word: Any) -> Rule:
