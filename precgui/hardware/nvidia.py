@@ -77,10 +77,12 @@ def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices, whole_uuid: str) -> De
 def _from_driver(gpu: nvml.Gpu, opened: nvml.NvmlSession, rows: TorchDevices) -> Device:
     name, capability = gpu.name(), _capability(gpu)
     uuid = str(known(gpu.ask("nvmlDeviceGetUUID")) or "")
-    sheet = tables.card(name)
-    sms, clock = _sms(gpu, capability, uuid, rows, sheet), _clock(gpu, _CLOCK_SM)
+    memory, sheet = gpu.ask("nvmlDeviceGetMemoryInfo"), tables.card(name)
+    sms, clock = _sms(gpu, capability, uuid, rows), _clock(gpu, _CLOCK_SM)
+    if sheet and not tables.is_sheet_of(sheet, known(sms), None if isinstance(memory, Absent) else int(memory.total)):
+        sheet = None
+    sms = sheet.sms if isinstance(sms, Absent) and sheet and sheet.sms else sms
     row, architecture = _row(name, capability, sms, clock, sheet)
-    memory = gpu.ask("nvmlDeviceGetMemoryInfo")
     details = (
         ("SMs", _text(sms)),
         ("Highest SM clock", _text(clock, "MHz")),
@@ -113,9 +115,11 @@ def _row(
 
 def _from_torch(row: Mapping[str, Any]) -> Device:
     """A GPU that torch can use and the driver's library does not list (Jetson, or NVML out of order)."""
-    matrix, architecture = _row(
-        row["name"], row["capability"], row["sms"], Absent("NVML does not tell the clock"), tables.card(row["name"])
-    )
+    sheet = tables.card(row["name"])
+    if sheet and not tables.is_sheet_of(sheet, row["sms"] or None, row["memory_bytes"]):
+        sheet = None
+    clock = Absent("NVML does not tell the clock")
+    matrix, architecture = _row(row["name"], row["capability"], row["sms"], clock, sheet)
     return Device(
         row["id"], "cuda", row["name"], architecture, row["capability"], matrix, row["memory_bytes"],
         details=(("SMs", str(row["sms"])),), problem=_no_kernels(row), uuid=row["uuid"],
@@ -127,8 +131,8 @@ def _capability(gpu: nvml.Gpu) -> Maybe[str]:
     return found if isinstance(found, Absent) else f"{found[0]}.{found[1]}"
 
 
-def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices, sheet: GpuModel | None) -> Maybe[int]:
-    """From torch, else from the number of cores, else from the datasheet."""
+def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices) -> Maybe[int]:
+    """From torch, else from the number of cores."""
     told = next((row["sms"] for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
     if told is not None:
         return int(told)
@@ -136,8 +140,6 @@ def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices, s
     architecture = None if isinstance(capability, Absent) else tables.by_capability("nvidia", capability)
     if not isinstance(cores, Absent) and architecture and architecture.fp32_per_sm:
         return int(cores) // architecture.fp32_per_sm
-    if sheet and sheet.sms:
-        return sheet.sms
     return cores if isinstance(cores, Absent) else Absent("cores per SM of this architecture are not known")
 
 

@@ -74,8 +74,8 @@ _NO_TENSOR_CORE_WORDS = {
 
 
 # Cards that their maker slows down per SM, and where: the A10G brief gives 70 TFLOPS for the 140 that its SMs would
-# reach, the H20 sheet 148 for 633 and 1 TFLOPS of FP64, the H800 sheet 1 TFLOPS of FP64.
-_LIMITED = {"A10G": "limited_tensor", "H20": "limited", "H800": "limited_fp64"}
+# reach, the H20 sheet 148 for 633 and 1 TFLOPS of FP64, the H800 sheet 1 TFLOPS of FP64, the L40 sheet 181 for 362.
+_LIMITED = {"A10G": "limited_tensor", "L40": "limited_tensor", "H20": "limited", "H800": "limited_fp64"}
 
 
 @dataclass(frozen=True, slots=True)

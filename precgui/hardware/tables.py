@@ -16,6 +16,7 @@ _PLAIN_WORDS = {
     "NVIDIA", "TESLA", "GEFORCE", "QUADRO", "RTX", "GPU", "GENERATION", "WORKSTATION", "EDITION", "AMD",
     "INSTINCT", "RADEON", "RX", "AI", "PRO", "INTEL", "DATA", "CENTER", "GRAPHICS", "ARC",
 }  # fmt: skip
+_MEMORY_SPREAD = 0.15  # between the memory on a sheet and what the driver tells: ECC, reserved parts, GB for GiB
 _MEMORY_SIZE = re.compile(r"\d+GB")
 
 
@@ -123,6 +124,18 @@ def card(name: str) -> GpuModel | None:
             if len(wanted) > best[0] and _contains(words, wanted):
                 best = (len(wanted), known)
     return best[1]
+
+
+def is_sheet_of(sheet: GpuModel, sms: int | None, memory_bytes: int | None) -> bool:
+    """Whether a card with so many SMs and so much memory can be that of the sheet; None is not known.
+
+    Names do not tell all cards apart: a GeForce RTX 3080 has 68 SMs and 10 GB or 70 SMs and 12 GB.
+    """
+    if sms is not None and sheet.sms is not None and sms != sheet.sms:
+        return False
+    if memory_bytes is None or not sheet.memory_gb:
+        return True
+    return abs(memory_bytes / 2**30 / sheet.memory_gb - 1) < _MEMORY_SPREAD
 
 
 def _plain(name: str) -> str:

@@ -286,9 +286,12 @@ def test_that_small_turing_cards_have_no_tensor_cores(name):
     assert not support.has_tensor_cores(name, "7.5")
 
 
-@pytest.mark.parametrize(("name", "kind"), [("NVIDIA A10G", "limited_tensor"), ("NVIDIA H20", "limited")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("NVIDIA A10G", "limited_tensor"), ("NVIDIA H20", "limited"), ("NVIDIA L40", "limited_tensor")],
+)
 def test_that_no_peak_is_computed_for_units_that_the_maker_slows_down(name, kind):
-    capability = "8.6" if "A10G" in name else "9.0"
+    capability = {"NVIDIA A10G": "8.6", "NVIDIA L40": "8.9"}.get(name, "9.0")
     architecture = tables.by_capability("nvidia", capability)
     assert support.product_class(name, capability) == kind
     row = with_peaks(support.nvidia(architecture, name), architecture, kind, 72, 1700.0, None)
@@ -299,3 +302,12 @@ def test_that_no_peak_is_computed_for_units_that_the_maker_slows_down(name, kind
 def test_that_server_cards_do_not_borrow_the_sheet_of_workstations():
     assert tables.card("NVIDIA RTX PRO 6000 Blackwell Server Edition") is None
     assert tables.card("NVIDIA RTX PRO 6000 Blackwell Workstation Edition") is not None
+
+
+@pytest.mark.parametrize(
+    ("sms", "memory_gib", "is_its"),
+    [(68, 10, True), (None, 10, True), (70, 12, False), (None, 12, False), (70, None, False)],
+)
+def test_that_a_card_with_other_sms_or_memory_does_not_borrow_the_sheet(sms, memory_gib, is_its):
+    sheet = tables.card("NVIDIA GeForce RTX 3080")
+    assert tables.is_sheet_of(sheet, sms, memory_gib and memory_gib << 30) == is_its
