@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from precgui.events import Metric
 from precgui.runs.caveats import Arithmetic, arithmetic_of
 from precgui.runs.identity import identity_of, other_result, other_work
 from precgui.runs.outcome import outcome
@@ -17,6 +18,11 @@ from precgui.runs.ratio_interval import SEPARATE_RUNS, Interval, Variation, rati
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.event_file import NAME_PART
+
+ONE_SEED = (
+    "each difference of a metric is between two single runs, and one seed is no measurement: another seed moves it, "
+    "too; run several seeds with precgui sweep --seeds before you believe a small difference"
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class Compared:
     caveat: str
     withheld: str
     accuracy_withheld: str = ""
+    accuracy_grain: float | None = None  # one validation sample of the metric; None where it has no such step
     outcome: str = ""  # the status, and what it hides; see `runs.outcome`
 
 
@@ -111,7 +118,7 @@ def compare(runs: Sequence[Run], baseline: str | None = None) -> RunComparison:
     base = runs[at], figures[at]
     rows = [_compared(name, run, own, *base) for name, run, own in zip(called, runs, figures, strict=True)]
     silent = [name for name, own in zip(called, figures, strict=True) if not own["tells_samples"]]
-    return RunComparison(called[at], tuple(rows), _notes(rows) + _sample_notes(silent))
+    return RunComparison(called[at], tuple(rows), _notes(rows, called[at]) + _sample_notes(silent))
 
 
 def _sample_notes(silent: Sequence[str]) -> tuple[str, ...]:
@@ -124,7 +131,7 @@ def _sample_notes(silent: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _notes(rows: Sequence[Compared]) -> tuple[str, ...]:
+def _notes(rows: Sequence[Compared], baseline: str) -> tuple[str, ...]:
     notes = [f"{row.run} has no ratios and no difference: it is of {row.withheld}" for row in rows if row.withheld]
     titles = list(dict.fromkeys(row.metric["title"] for row in rows))
     if len(titles) > 1:
@@ -132,6 +139,11 @@ def _notes(rows: Sequence[Compared]) -> tuple[str, ...]:
             f"the runs have different metrics ({', '.join(titles)}): "
             "differences are given to runs with the metric of the baseline only"
         )
+    told = any(row.accuracy_delta is not None for row in rows if row.run != baseline)
+    if told:
+        notes.append(ONE_SEED)
+    if told and (grain := max((row.accuracy_grain or 0.0 for row in rows), default=0.0)):
+        notes.append(f"one sample of the {round(1 / grain)} for validation is {100 * grain:.2g} pp of the metric")
     if any(row.speedup_interval for row in rows):
         notes.append(SEPARATE_RUNS)
     return tuple(notes)
@@ -192,9 +204,17 @@ def _compared(name: str, run: Run, own: dict[str, Any], base_run: Run, base: dic
         caveat=how.caveat,
         withheld=withheld,
         accuracy_withheld="" if withheld else no_difference,
+        accuracy_grain=_grain(work.data, Metric(**own["metric"])),
         outcome=outcome(own["status"], own),
         **figures,
     )
+
+
+def _grain(data: Mapping[str, Any], metric: Metric) -> float | None:
+    """The step of a share of the validation samples, for a metric that counts them."""
+    samples = data.get("validation_samples")
+    counts = metric.unit == "%" and metric.of_outputs
+    return 1 / samples if counts and isinstance(samples, int) and samples > 0 else None
 
 
 def _speedup(own: dict[str, Any], base: dict[str, Any]) -> float | None:

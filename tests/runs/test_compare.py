@@ -10,7 +10,7 @@ import pytest
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs.baseline import LOSS_GAP, BaselineComparison
-from precgui.runs.compare import UnknownBaseline, compare, names
+from precgui.runs.compare import ONE_SEED, UnknownBaseline, compare, names
 from precgui.runs.live import LiveRun
 from precgui.runs.ratio_interval import Variation, ratio_interval, ratio_text, variation
 from tests.runs.synthetic import live_run
@@ -191,3 +191,14 @@ def test_that_waiting_for_other_programs_is_no_speed_up() -> None:
     alone = ratio_interval(5.0 / 3.15, variation(3.15 * step), variation(5.0 * step))
     assert alone is not None
     assert alone[0] > 1
+
+
+def test_that_a_difference_of_single_runs_names_one_seed_and_one_sample() -> None:
+    begun = RunStarted(0.0, 10, 10, "cpu", {"data": {"validation_samples": 359}})
+    step = StepDone(1, 0.1, 1.0, 1.0, False, 0.1, 1.0, 0.1, 0.0, 10, 1.0)
+    pair = [live_run([begun, step, Evaluated(1, 1, 1.0, 0.5, share)], RunConfig()) for share in (0.92, 0.9228)]
+    comparison = compare(pair)
+    assert ONE_SEED in comparison.notes
+    assert "one sample of the 359 for validation is 0.28 pp of the metric" in comparison.notes
+    assert comparison.runs[1].accuracy_grain == pytest.approx(1 / 359)
+    assert ONE_SEED not in compare(pair[:1]).notes

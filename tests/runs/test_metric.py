@@ -9,7 +9,7 @@ import pytest
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Metric, RunEnded, RunStarted
-from precgui.runs.compare import RunComparison, compare
+from precgui.runs.compare import ONE_SEED, RunComparison, compare
 from precgui.runs.live import LiveRun
 from precgui.runs.metric import ACCURACY, difference_text, in_text, metric_of, shared, value_text
 from precgui.runs.summary import summarise
@@ -72,5 +72,6 @@ def test_that_different_metrics_are_not_subtracted() -> None:
     assert found.notes == (
         "the runs have different metrics (Mean IoU, Accuracy): differences are given to runs with the metric of the "
         "baseline only",
+        ONE_SEED,
     )
-    assert compare([run(0.5, IOU), run(0.75, IOU)]).notes == ()
+    assert compare([run(0.5, IOU), run(0.75, IOU)]).notes == (ONE_SEED,)

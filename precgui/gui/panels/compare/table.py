@@ -19,6 +19,7 @@ from precgui.runs.metric import difference_text, in_text, shared, value_text, wa
 from precgui.runs.ratio_interval import ratio_text
 
 UNKNOWN = "–"
+FROM_ONE_SEED = "To the baseline, from one run each: one seed is no measurement, another one moves it, too"
 NAME_WIDTH = 180
 METRIC, DIFFERENCE = 2, 3  # columns
 TEXTS = 2  # the first columns hold words, the others numbers
@@ -53,7 +54,7 @@ FIGURES = (
     Figure("Precision", lambda r: r.precision, "How the run uses number formats"),
     Figure("Status", lambda r: r.outcome or r.status, "How the run ended, or that it goes on; event files do not tell"),
     Figure("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
-    Figure("Difference", lambda r: difference_text(Metric(**r.metric), r.accuracy_delta, UNKNOWN), "To the baseline"),
+    Figure("Difference", lambda r: difference_text(Metric(**r.metric), r.accuracy_delta, UNKNOWN), FROM_ONE_SEED),
     Figure("Loss, last epoch", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss over the last epoch"),
     Figure("Step time", _step_time, "Median of a step"),
     Figure("Speed-up", lambda r: ratio_text(r.speedup, r.speedup_interval, UNKNOWN, marked(r.arithmetic)),
@@ -129,7 +130,7 @@ class CompareTable(QTableWidget):
         told = f"{common.about}; {way_text(common)}" if common else "On the validation set, by the task of each run"
         self._head(METRIC, common.title if common else "Metric", told)
         lower = common is not None and not common.higher_is_better
-        self._head(DIFFERENCE, "Difference (lower is better)" if lower else "Difference", "To the baseline")
+        self._head(DIFFERENCE, "Difference (lower is better)" if lower else "Difference", FROM_ONE_SEED)
 
     def _head(self, column: int, title: str, told: str) -> None:
         if (heading := self.horizontalHeaderItem(column)) is not None:
