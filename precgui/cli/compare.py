@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if is_study(args.runs):
         return print_study(sweep_study(args.runs[0], args.baseline or "", args.targets), form)
     tags = _tags(args.tag)
-    if args.html or args.markdown:
+    if args.html or args.markdown or (args.targets and not args.json):
         return print_study(groups_of(args.runs, args.baseline or "", args.targets, tags), form)
     comparison = _compared(args.runs, args.baseline, tags)
     if args.json:

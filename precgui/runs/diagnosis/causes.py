@@ -119,10 +119,14 @@ def _of_first_update(m: Measurements, place: int) -> Cause | None:
 
 def _too_high_rate(m: Measurements, proof: Evidence, confidence: float) -> Cause:
     rate = float(m.lr[0]) if m.n and np.isfinite(m.lr[0]) else 0.0
+    # The rate is wrong in any format; NaN where FP32 would have held the numbers is still the doing of the format.
+    narrow = narrow_range(m)
     return Cause(
-        "divergence", "the training diverged first: the learning rate is too high", False,
+        "divergence", "the training diverged first: the learning rate is too high", None if narrow else False,
         f"Lower the learning rate to a tenth ({rate / 10:.3g}) and warm it up.", (proof,), "",
-        {"optimizer.lr": rate / 10} if rate > 0 else {}, confidence=confidence,
+        {"optimizer.lr": rate / 10} if rate > 0 else {},
+        needs="the same run in fp32, or a replay of the step: whether FP32 would have stayed finite" if narrow else "",
+        confidence=confidence,
     )  # fmt: skip
 
 
