@@ -1,7 +1,8 @@
 """Many runs in one real window, without a screen: completed, or killed after their first step; memory of the window.
 
 python benchmarks/kill_window.py --runs 100          memory of the window with so many runs open
-python benchmarks/kill_window.py --runs 200 --kill   SIGKILL to the process of each run after its first step
+python benchmarks/kill_window.py --runs 200 --kill   SIGKILL to the process of each run at a random moment within
+                                                     3 s after its first step; its file against what the window saw
 python benchmarks/kill_window.py --runs 100 --again  the same in less time: one run is trained, and its events
                                                      and its file come a hundred times
 """
@@ -9,7 +10,9 @@ python benchmarks/kill_window.py --runs 100 --again  the same in less time: one 
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import random
 import tempfile
 import time
 from collections import Counter
@@ -18,6 +21,7 @@ from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
+import numpy as np
 import psutil
 from PySide6.QtWidgets import QApplication
 
@@ -45,31 +49,40 @@ def wait(app: QApplication, until: Callable[[], bool]) -> None:
             raise TimeoutError("a run neither went on nor ended")
 
 
-def one_run(app: QApplication, session: Session, settings: list[str], *, kill: bool) -> str:
-    """How the run ended, and whether its file holds what it should, as a phrase."""
+def one_run(app: QApplication, session: Session, settings: list[str], kill_after_s: float) -> tuple[str, float]:
+    """How the run ended and whether its file holds what it should, as a phrase; and the seconds lost.
+
+    `kill_after_s`: seconds from its first step in the window to SIGKILL; NaN for a run that may end. Lost are the
+    seconds between the last step in the file (the first step, where the file holds none) and the last in the window.
+    """
     before = set(session.runs)
     session.start(config.load("digits-quick", [*SETTINGS, *settings]))
     (key,) = set(session.runs) - before
     run = session.runs[key].run
-    seen = 0
-    if kill:
+    seen = seen_s = np.empty(0)
+    if not math.isnan(kill_after_s):
         wait(app, lambda: run.steps > 0)
-        seen = run.steps
+        due = time.monotonic() + kill_after_s
+        wait(app, lambda: time.monotonic() > due)
         thread = session._thread
         assert thread is not None
         assert thread._process is not None
         thread._process.kill()
+        seen, seen_s = (run.column("steps", name).copy() for name in ("loss", "time_s"))
     wait(app, lambda: not session.is_training)
     assert run.path is not None
     if not run.path.exists():
-        return "no file"
+        return "no file", math.nan
     with open_run(run.path) as saved:
         steps, losses = saved.series("loss")
-        whole = steps.tolist() == list(range(1, len(steps) + 1)) and bool((losses == losses).all())
-        if not whole or (kill and not saved.steps):
-            return f"{run.status}, BROKEN or without a step"
-        lost = ", steps of the last second lost" if kill and saved.steps < seen else ""
-        return f"{run.status}, file {saved.status}, whole{lost}"
+        common = min(len(losses), len(seen))
+        whole = steps.tolist() == list(range(1, len(steps) + 1)) and bool(np.isfinite(losses).all())
+        if not whole or not np.array_equal(losses[:common], seen[:common]):
+            return f"{run.status}, BROKEN", math.nan
+        last_s = [*seen_s[:1], *saved.column("steps", "time_s")][-1] if len(seen) else 0.0
+        lost_s = max(0.0, float(seen_s[-1] - last_s)) if len(seen) else 0.0
+        what = "every step" if len(losses) >= len(seen) else "all but the last steps" if len(losses) else "no step yet"
+        return f"{run.status}, file {saved.status}, {what}", lost_s
 
 
 def listen() -> list[Event]:
@@ -111,6 +124,8 @@ def main() -> None:
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run after so long")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PRECGUI_STATE"], os.environ["PRECGUI_RUNS"] = f"{folder}/state", f"{folder}/runs"
@@ -121,7 +136,8 @@ def main() -> None:
         session.set_folder(Path(folder, "runs"))
         window.attach(session)
         window.show_panel("live")
-        me, ends, begin = psutil.Process(), Counter[str](), time.monotonic()
+        me, ends, begin, worst_s = psutil.Process(), Counter[str](), time.monotonic(), 0.0
+        moments = random.Random(options.seed)
         settings = ["train.epochs=100000"] if options.kill else [f"train.max_steps={options.steps}"]
         events = listen()
         for number in range(1, options.runs + 1):
@@ -129,11 +145,17 @@ def main() -> None:
                 ends[same_again(app, session, events, number)] += 1
             else:
                 session.warm_up()
-                ends[one_run(app, session, settings, kill=options.kill)] += 1
-            if number in (1, 10) or number % 20 == 0:
+                end, lost_s = one_run(app, session, settings, moments.uniform(0, 3) if options.kill else math.nan)
+                ends[end] += 1
+                worst_s = max(worst_s, lost_s) if lost_s > 0 else worst_s
+            is_over = time.monotonic() - begin > options.seconds
+            if number == 1 or number % 10 == 0 or number == options.runs or is_over:
                 used = me.memory_info().rss / 2**20
                 print(f"{number} runs: {used:.0f} MiB, {len(me.children())} children, {me.num_fds()} handles, "
-                      f"{time.monotonic() - begin:.0f} s, {dict(ends)}", flush=True)  # fmt: skip
+                      f"{time.monotonic() - begin:.0f} s, {dict(ends)}, at most {worst_s:.2f} s lost",
+                      flush=True)  # fmt: skip
+            if is_over:
+                break
         ended: list[bool] = []
         session.shutdown(lambda: ended.append(True))
         wait(app, lambda: bool(ended))

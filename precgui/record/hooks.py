@@ -113,7 +113,7 @@ class LoopWatch:
 
     def _rate(self) -> Any:
         """The learning rate of the first optimizer as it is now; a tensor stays one, since reading it may take long."""
-        rate = self._optimizers[0].param_groups[0]["lr"] if self._optimizers else math.nan
+        rate = _rate_of(self._optimizers[0]) if self._optimizers else math.nan
         return rate.detach().clone() if isinstance(rate, Tensor) else rate
 
     def begin(self, step: int, scale: float | Callable[[], float]) -> None:
@@ -225,7 +225,7 @@ class LoopWatch:
     @_disable_dynamo
     def _before_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         if not self._stepped:
-            self._lr = float(optimizer.param_groups[0]["lr"])
+            self._lr = float(_rate_of(optimizer))
             self._manual.stepped()
         self._stepped.add(id(optimizer))
         self._steps += 1
@@ -287,6 +287,11 @@ class _PassHook(Hook):
     def __call__(self, *_: Any) -> None:
         if not torch.compiler.is_compiling():
             self._watch.pass_begins()
+
+
+def _rate_of(optimizer: Optimizer) -> Any:
+    """The learning rate of its first group of parameters; NaN while it has no group, or for groups without a rate."""
+    return next(iter(optimizer.param_groups), {}).get("lr", math.nan)
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:

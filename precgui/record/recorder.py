@@ -92,7 +92,7 @@ class Recorder:
         self._loop, self._emit = ending.functions_of(sys._getframe(1)), ending.Outlet()
         self._mail = distributed.Mailbox(str(path))
         facts = arguments.facts(model, self._device, scaler) | {"metric": asdict(measured)}
-        tensors = tensor_count(model) if config.record.tensors else 0
+        tensors = tensor_count(model, copies) if config.record.tensors else 0
         started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)
         self._recording = self._opened(file, config, model, optimizers, started, copies)
         _abandon_at_exit(self)

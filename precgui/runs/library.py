@@ -20,7 +20,8 @@ from precgui.runs.metric import metric_of
 from precgui.runs.outcome import outcome
 
 _SUFFIX = ".h5"
-_FIRST, _PAUSE_S = 16, 0.25  # files opened before the first rows are told; then each time that they have doubled
+_FIRST, _PAUSE_S = 16, 0.25  # files opened before the first rows are told; seconds to the next ones
+_LONGER, _LONGEST_S = 1.5, 2.0  # each pause is so much longer than the one before: a part costs as much as all its rows
 
 
 class Library:
@@ -43,7 +44,7 @@ class Library:
         """The runs read so far, newest first: soon some, then ever more, at last all. Raises RunFileError."""
         known, paths = self._earlier(), self._paths()
         self.total, self._known, opened = len(paths), {}, 0
-        next_at, next_s = _FIRST, time.monotonic() + _PAUSE_S
+        pause_s, next_s = _PAUSE_S, time.monotonic() + _PAUSE_S
         for path in paths:
             stamp = _state(path) + _state(notes_path(path))
             earlier = known.get(path)
@@ -52,9 +53,10 @@ class Library:
                 continue
             self._known[path] = stamp, read_entry(path)
             opened += 1
-            if opened >= next_at or time.monotonic() > next_s:
+            if opened == _FIRST or time.monotonic() > next_s:
                 yield self._sorted()
-                next_at, next_s = 2 * opened, time.monotonic() + _PAUSE_S
+                next_s = time.monotonic() + pause_s
+                pause_s = min(_LONGER * pause_s, _LONGEST_S)
         if opened and len(paths) >= LEAST_RUNS:
             write_index(self.folder, self._known)
         yield self._sorted()

@@ -225,3 +225,11 @@ def test_that_metrics_have_their_names_and_units_and_odd_dates_are_kept() -> Non
     steps = Metric("return", "Return", "steps", unit="steps")
     assert metric_text(replace(run, val_accuracy=150.0, metric=steps)) == "return 150 steps"
     assert (date_text("last week"), date_text("")) == ("last week", "–")
+
+
+def test_that_the_selection_stays_with_its_run_when_the_order_changes(panel: LibraryPanel) -> None:
+    choose(panel, "old.h5")
+    for order in (Qt.SortOrder.DescendingOrder, Qt.SortOrder.AscendingOrder):
+        panel.view.sortByColumn(TITLE, order)
+        assert [entry.path.name for entry in panel.selected()] == ["old.h5"]
+    assert column(panel, TITLE) == ["the new one", "the old one"]

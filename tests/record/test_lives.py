@@ -297,3 +297,73 @@ def test_that_a_deleted_recorder_ends_its_run_and_frees_the_model(tmp_path: Path
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.status, run.steps) == ("completed", 1)
         assert run.message.startswith("the recorder was deleted after step 1")
+
+
+@pytest.mark.parametrize("emptied", ["before the step", "within the step"])
+def test_that_an_optimizer_may_be_without_parameters_for_a_moment(tmp_path: Path, emptied: str) -> None:
+    loop = Loop(tmp_path / "run.h5")
+    loop.step()
+    groups = list(loop.optimizer.param_groups)
+    assert loop.recorder is not None
+    inputs, targets = batches(1)[0]
+    if emptied == "before the step":
+        loop.optimizer.param_groups.clear()
+        loss = nn.functional.cross_entropy(loop.model(inputs), targets)
+    else:
+        loss = nn.functional.cross_entropy(loop.model(inputs), targets)
+        loop.optimizer.param_groups.clear()
+    loop.optimizer.step()
+    loop.recorder.step(loss)
+    loop.optimizer.param_groups.extend(groups)
+    loop.step()
+    loop.recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.steps) == ("completed", 3)
+        assert run.series("lr")[1].tolist()[::2] == [0.01, 0.01]
+
+
+class Rateless(torch.optim.Optimizer):
+    """An optimizer of somebody's own whose groups have no learning rate."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {})
+
+    def step(self, closure: Any = None) -> None:
+        del closure
+
+
+def test_that_an_optimizer_may_have_no_learning_rate(tmp_path: Path) -> None:
+    model = network()
+    with Recorder(tmp_path / "run.h5", model, Rateless(model.parameters())) as recorder:
+        inputs, targets = batches(1)[0]
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        recorder._watch._optimizers[0].step()
+        recorder.step(loss)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.steps) == ("completed", 1)
+
+
+CLOSED = """
+import os, sys
+from pathlib import Path
+from tests.record.test_lives import Loop
+loop = Loop(Path(sys.argv[1]))
+loop.step()
+os.closerange(3, 1024)
+loop.step()
+loop.recorder.close()
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a file of Windows has no descriptor that others close")
+def test_that_a_loop_ends_well_after_all_files_were_closed_under_the_record(tmp_path: Path) -> None:
+    """As when a process makes itself a daemon in the middle of its training."""
+    path = tmp_path / "run.h5"
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED, str(path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
+    with precgui.open_run(path) as run:
+        assert run.status == "failed"
+        assert "the disk did not take the data" in run.message

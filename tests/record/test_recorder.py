@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -21,6 +22,7 @@ from precgui.engine.export.script import write_script
 from precgui.events import TENSOR_STATS, Metric
 from precgui.record import Recorder
 from precgui.runs.errors import RunFileError
+from precgui.runs.file.schema import tensor_room
 from precgui.runs.metric import ACCURACY, metric_of
 
 ALL = RecordConfig(budget=100, weights_every=1, optimizer_every=1, activations_every=1, activation_gradients_every=1)
@@ -239,3 +241,18 @@ def test_that_a_file_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(RunFileError, match="already exists"):
         Recorder(tmp_path / "run.h5", model, torch.optim.SGD(model.parameters()))
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_that_a_file_gets_room_for_buffers_and_for_copies_of_weights(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(8, 3), *(nn.BatchNorm1d(3) for _ in range(16)))
+    parameters, modules, buffers = 2 + 16 * 2, 1 + 1 + 16, 16 * 2  # the counts of batches are not recorded
+    mean = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    room = []
+    for number, ema in enumerate((None, mean)):
+        path = tmp_path / f"{number}.h5"
+        Recorder(path, model, optimizer, ema=ema).close()
+        with h5py.File(path, "r") as file:
+            room.append(file["tensors/gradient/exponents"].maxshape[1])
+    counted = parameters + modules + buffers
+    assert room == [tensor_room(counted), tensor_room(counted + parameters)]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-
-def tensor_count(model: nn.Module) -> int:
-    """Parameters and modules; optimizer states and further outputs of a module come on top of it."""
-    return sum(1 for _ in model.parameters()) + sum(1 for _ in model.modules())
-
-
 Named = list[tuple[str, Tensor]]
+
+
+def tensor_count(model: nn.Module, copies: Callable[[], Named] | None = None) -> int:
+    """Parameters, modules, buffers that are recorded, and `copies` of weights that are kept outside the model.
+
+    Optimizer states and further outputs of a module come on top of it.
+    """
+    buffers = sum(buffer.is_floating_point() for buffer in model.buffers())
+    outside = len(copies()) if copies is not None else 0
+    return sum(1 for _ in model.parameters()) + sum(1 for _ in model.modules()) + buffers + outside
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -40,7 +41,8 @@ class Ballast:
 
     def drop(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # somebody else has closed its descriptor: the room is free
+                self._file.close()
             self._file = None
 
 

@@ -106,7 +106,7 @@ def _readings(signals: tuple[str, ...], chunk_rows: int, late: bool = False) -> 
 
 
 def tensor_room(tensors: int) -> int:
-    """How long the tensor axis may get in a run with so many parameters and modules; 0, without a limit, for 0.
+    """How long the tensor axis may get in a run with so many parameters, modules, buffers; 0, without a limit, for 0.
 
     A parameter is recorded under its own name and those of its optimizer states (two for Adam, at most three in torch),
     a module under a name for each of its outputs: 1.4 to 2.5 times the count in the recipes. The index of chunks takes

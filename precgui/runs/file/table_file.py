@@ -215,7 +215,10 @@ class TableFile:
                 file.seek(offset)
                 file.write(text.encode().ljust(dtype.itemsize, b"\0"))
         else:
-            self.file[name][()] = np.array(text.encode(), dtype)
+            try:
+                self.file[name][()] = np.array(text.encode(), dtype)
+            except KeyError as error:  # h5py's answer when the file cannot be read any more
+                raise OSError(str(error)) from None
             self.file.flush()
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QFileSystemWatcher, QItemSelectionModel, QObject, Qt, QTimer, QUrl, Signal
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, Qt, QTimer, QUrl
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
 from precgui.gui.panels.library.studies_menu import StudiesMenu
 from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunTable
@@ -23,81 +23,12 @@ from precgui.gui.widgets.icons import icon
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
-from precgui.runs.library import Library, annotate, delete, rename
+from precgui.runs.library import annotate, delete, rename
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.live import LiveRun
 
-DEBOUNCE_MS = 300
 FOLLOW_MS = 2000  # between looks at runs that are being written
 READING = "Reading the folder..."
-
-
-class RunsFolder(QObject):
-    """`changed`: something in the folder is new, a moment ago; `read(entries)`; `failed(sentence)`."""
-
-    changed = Signal()
-    read = Signal(list)
-    read_so_far = Signal(list, int)  # and how many files there are
-    failed = Signal(str)
-
-    def __init__(self, folder: Path, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._library = Library(folder)
-        self._scan: Background | None = None
-        self._scan_again = False
-        self._watcher = QFileSystemWatcher(self)
-        self._debounce = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
-        self._watcher.directoryChanged.connect(lambda _: self.look_soon())
-        self._debounce.timeout.connect(self.changed)
-
-    @property
-    def is_reading(self) -> bool:
-        return self._scan is not None
-
-    def use(self, folder: Path) -> None:
-        """Another folder, or the same one; it is not read yet."""
-        if self._library.folder != folder:
-            self._library = Library(folder)
-            if watched := self._watcher.directories():
-                self._watcher.removePaths(watched)
-
-    def look_soon(self) -> None:
-        """Emit `changed` when nothing more has come for a moment."""
-        self._debounce.start()
-
-    def refresh(self) -> None:
-        """Read the folder, in a thread; a wish that comes meanwhile is met by one more reading."""
-        if self._scan is not None:
-            self._scan_again = True
-            return
-        if self._library.folder.is_dir() and not self._watcher.directories():
-            self._watcher.addPath(str(self._library.folder))
-        self._scan = Background(partial(_read, self._library, self.read_so_far.emit))
-        self._scan.answered.connect(self._on_read)
-        self._scan.begin()
-
-    def _on_read(self, answer: list[LibraryEntry] | RunFileError) -> None:
-        self._scan = None
-        if isinstance(answer, RunFileError):
-            self.failed.emit(str(answer))
-        self.read.emit([] if isinstance(answer, RunFileError) else answer)
-        if self._scan_again:
-            self._scan_again = False
-            self.refresh()
-
-
-def _read(library: Library, tell: Callable[[list[LibraryEntry], int], None]) -> list[LibraryEntry] | RunFileError:
-    """All runs. In the thread that reads, `tell` gets those read so far, and the number of files."""
-    entries: list[LibraryEntry] = []
-    try:
-        for entries in library.scan():
-            if len(entries) < library.total:
-                tell(entries, library.total)
-    except RunFileError as error:
-        return error
-    return entries
-
-
 ALL_FROM_WIDTH = 900
 ON_RUNS = ("open", "inspect", "rename", "note", "integers", "library", "bin")
 
@@ -230,7 +161,7 @@ class LibraryPanel(QWidget):
 
     def _show(self, entries: list[LibraryEntry]) -> None:
         chosen = {entry.path for entry in self.selected()}
-        self.table.show_entries([self._as_it_stands(entry) for entry in entries])
+        self.table.show_entries(self._as_they_stand(entries))
         self._select(chosen)
         if any(entry.status == "running" for entry in entries):
             self._follow.start()
@@ -243,13 +174,17 @@ class LibraryPanel(QWidget):
         )
         self.pages.show_content(bool(entries))
 
-    def _as_it_stands(self, entry: LibraryEntry) -> LibraryEntry:
+    def _as_they_stand(self, entries: list[LibraryEntry]) -> list[LibraryEntry]:
         """A run that trains in this window as the window knows it: its file is a moment behind."""
-        for opened in self._session.runs.values():
-            run = opened.run
-            if isinstance(run, LiveRun) and run.path is not None and run.path.absolute() == entry.path.absolute():
-                return replace(entry, steps=max(run.steps, entry.steps), status=run.status)
-        return entry
+        opened = [each.run for each in self._session.runs.values()]
+        live = {run.path.absolute(): run for run in opened if isinstance(run, LiveRun) and run.path is not None}
+        if not live:
+            return entries
+        runs = [live.get(entry.path.absolute()) for entry in entries]
+        return [
+            entry if run is None else replace(entry, steps=max(run.steps, entry.steps), status=run.status)
+            for entry, run in zip(entries, runs, strict=True)
+        ]
 
     def _follow_running(self) -> None:
         if self.isVisible():
@@ -264,10 +199,13 @@ class LibraryPanel(QWidget):
 
     def _select(self, paths: set[Path]) -> None:
         flags = QItemSelectionModel.SelectionFlag
-        for path in paths:
-            if (row := self.table.row_of(path)) is not None:
-                index = self.filtered.mapFromSource(self.table.index(row, TITLE))
-                self.view.selectionModel().select(index, flags.Select | flags.Rows)
+        rows = [row for path in paths if (row := self.table.row_of(path)) is not None]
+        chosen = QItemSelection()
+        for row in rows:
+            index = self.filtered.mapFromSource(self.table.index(row, TITLE))
+            chosen.select(index, index)
+        if rows:
+            self.view.selectionModel().select(chosen, flags.Select | flags.Rows)
 
     def _on_selection(self) -> None:
         chosen = self.selected()

@@ -19,7 +19,6 @@ from precgui.runs.library_index import LibraryEntry
 from precgui.runs.metric import ACCURACY, in_text, value_text
 
 Index = QModelIndex | QPersistentModelIndex
-SORT = Qt.ItemDataRole.UserRole
 UNKNOWN = "–"
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
@@ -80,12 +79,19 @@ TITLE, STATUS, STEPS, DATE, NOTE = 0, 2, 5, 6, 7
 
 
 class RunTable(QAbstractTableModel):
-    """Rows are entries. Editing calls `edit(entry, column, text)`, which says whether it was done."""
+    """Rows are entries, in the order of `sort`. Editing calls `edit(entry, column, text)`: whether it was done.
+
+    It sorts by itself: a proxy would ask for two values in each comparison, each time through Qt, which with thousands
+    of runs takes seconds while another thread reads files.
+    """
 
     def __init__(self, edit: Callable[[LibraryEntry, int, str], bool], parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._edit = edit
-        self._entries: list[LibraryEntry] = []
+        self._given: list[LibraryEntry] = []  # in the order in which they came
+        self._entries: list[LibraryEntry] = []  # as sorted
+        self._rows: dict[Path, int] = {}
+        self._sorted_by, self._order = -1, Qt.SortOrder.AscendingOrder
         self._icons: dict[str, QIcon] = {}
         self.recolour()
 
@@ -104,16 +110,35 @@ class RunTable(QAbstractTableModel):
             self.dataChanged.emit(self.index(0, 0), self.index(len(self._entries) - 1, len(COLUMNS) - 1))
 
     def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
-        if list(entries) != self._entries:
+        if list(entries) != self._given:
             self.beginResetModel()
-            self._entries = list(entries)
+            self._given = list(entries)
+            self._arrange()
             self.endResetModel()
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        """Sort by this column, now and whatever entries come; by -1 as they come."""
+        self.layoutAboutToBeChanged.emit()
+        self._sorted_by, self._order = column, order
+        before = self.persistentIndexList()
+        paths = [self._entries[index.row()].path for index in before]
+        self._arrange()
+        after = [self.index(self._rows[path], index.column()) for path, index in zip(paths, before, strict=True)]
+        self.changePersistentIndexList(before, after)
+        self.layoutChanged.emit()
+
+    def _arrange(self) -> None:
+        self._entries = self._given
+        if self._sorted_by >= 0:
+            down = self._order == Qt.SortOrder.DescendingOrder
+            self._entries = sorted(self._given, key=COLUMNS[self._sorted_by].sort, reverse=down)
+        self._rows = {entry.path: row for row, entry in enumerate(self._entries)}
 
     def entry(self, row: int) -> LibraryEntry:
         return self._entries[row]
 
     def row_of(self, path: Path) -> int | None:
-        return next((row for row, entry in enumerate(self._entries) if entry.path == path), None)
+        return self._rows.get(path)
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 (Qt's signature)
         return 0 if parent.isValid() else len(self._entries)
@@ -139,8 +164,6 @@ class RunTable(QAbstractTableModel):
         kind = Qt.ItemDataRole
         if role in (kind.DisplayRole, kind.EditRole):
             return column.text(entry)
-        if role == SORT:
-            return column.sort(entry)
         if role == kind.TextAlignmentRole:
             return column.align
         if role == kind.ToolTipRole:
@@ -163,12 +186,14 @@ class RunTable(QAbstractTableModel):
 
 
 class RunFilter(QSortFilterProxyModel):
-    """Shows the runs that hold every word, in whatever column or in the file name."""
+    """Shows the runs that hold every word, in whatever column or in the file name; the table below it sorts."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._words: list[str] = []
-        self.setSortRole(SORT)
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        self.sourceModel().sort(column, order)
 
     def set_words(self, text: str) -> None:
         self.beginResetModel()
@@ -176,6 +201,8 @@ class RunFilter(QSortFilterProxyModel):
         self.endResetModel()
 
     def filterAcceptsRow(self, row: int, parent: Index) -> bool:
+        if not self._words:
+            return True
         model = self.sourceModel()
         assert isinstance(model, RunTable)
         entry = model.entry(row)

@@ -20,6 +20,8 @@ from PySide6.QtWidgets import (
 from precgui.gui.panels.library.table import DATE, NOTE, TITLE
 from precgui.gui.widgets.plain_text import PlainLabel
 
+MEASURED_ROWS = 32  # for the widths of columns; Qt would measure a thousand whenever rows come
+
 
 class RunsView(QTableView):
     """Whole rows are chosen; Enter or a double click is `activated`; editing begins by command only."""
@@ -43,6 +45,7 @@ class RunsView(QTableView):
         header.setHighlightSections(False)
         header.setMinimumSectionSize(64)
         header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        header.setResizeContentsPrecision(MEASURED_ROWS)
         for column in (TITLE, NOTE):
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
 
