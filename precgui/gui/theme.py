@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
+from weakref import WeakSet
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
+from shiboken6 import isValid
 
 from precgui.paths import resources
 
@@ -90,7 +92,9 @@ class Themes(QObject):
         self._app = app
         self._mode: Mode = "system"
         self._theme = LIGHT
+        self._windows: WeakSet[QWidget] = WeakSet()
         app.styleHints().colorSchemeChanged.connect(self._apply)
+        self._app.setPalette(palette(self._theme))
         self._apply()
 
     @property
@@ -110,6 +114,15 @@ class Themes(QObject):
         self._app.styleHints().setColorScheme(schemes.get(mode, Qt.ColorScheme.Unknown))
         self._apply()
 
+    def dress(self, window: QWidget) -> None:
+        """Give a window, its dialogs, menus and tool tips the shapes of the theme, now and after each change.
+
+        Qt polishes a widget once for each of its ancestors when the sheet of the application changes, and once when
+        that of its window does: a fifth of the time.
+        """
+        self._windows.add(window)
+        window.setStyleSheet(style_sheet(self._theme))
+
     def _wanted(self) -> Theme:
         if self._mode != "system":
             return DARK if self._mode == "dark" else LIGHT
@@ -117,11 +130,13 @@ class Themes(QObject):
 
     def _apply(self) -> None:
         wanted = self._wanted()
-        if wanted is self._theme and self._app.styleSheet():
+        if wanted is self._theme:
             return
         self._theme = wanted
         self._app.setPalette(palette(wanted))
-        self._app.setStyleSheet(style_sheet(wanted))
+        sheet = style_sheet(wanted)
+        for window in filter(isValid, self._windows):
+            window.setStyleSheet(sheet)
         self.changed.emit()
 
 
@@ -285,6 +300,7 @@ QHeaderView::section { background: @base@; color: @muted@; border: none;
   border-bottom: 1px solid @line@; padding: 6px 8px; }
 QHeaderView::section:vertical { border: none; color: @text@; padding: 0 10px; }
 QScrollArea { border: none; background: transparent; }
+QAbstractScrollArea::corner { background: transparent; border: none; }
 QScrollBar:vertical { width: 12px; background: transparent; margin: 0; }
 QScrollBar:horizontal { height: 12px; background: transparent; margin: 0; }
 QScrollBar::handle { background: @edge@; border-radius: 4px; margin: 2px; min-height: 24px; min-width: 24px; }

@@ -192,6 +192,21 @@ def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
     assert not bench.view.bars.grab().isNull()
 
 
+def test_that_nothing_is_drawn_or_offered_before_anything_was_measured(panel):
+    bench = tab(panel(init=LIBRARY_NOT_FOUND), "Measured")
+    assert bench.results.placeholderText() and not bench.results.isEnabled()
+    assert bench.view.isHidden() and bench.view.size_box.isHidden() and bench.export.isHidden()
+
+
+def test_that_the_size_shown_is_one_at_which_most_formats_were_measured(qtbot):
+    view = ResultView()
+    qtbot.addWidget(view)
+    rows = [{**row, "m": size} for row in RESULT["gemm"][:2] for size in (204, 2048)]
+    rows = [{**row, "tops": None, "note": "no time"} if row["m"] == 2048 else row for row in rows]
+    view.show_result({**RESULT, "gemm": rows}, None)
+    assert view.size_box.currentData() == 204
+
+
 def test_that_the_roofline_has_a_roof_and_its_products_for_each_measured_format(qtbot):
     roofline = Roofline()
     qtbot.addWidget(roofline)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 import precgui.gui
@@ -106,6 +106,25 @@ def test_that_pinning_changes_the_palette_once(qapp: QApplication, qtbot: QtBot)
     assert qapp.palette().color(QPalette.ColorRole.Base).name() == DARK.base
     with qtbot.assertNotEmitted(followed.changed):
         followed.set_mode("dark")
+
+
+def test_that_a_window_is_dressed_before_and_after_a_change_and_the_application_never(
+    qapp: QApplication, qtbot: QtBot
+) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    early, late = QLabel("early", window), QLabel("late")
+    for label in (early, late):
+        label.setProperty("kind", "muted")
+    themes().set_mode("light")
+    themes().dress(window)
+    window.show()
+    themes().set_mode("dark")
+    late.setParent(window)
+    for label in (early, late):
+        label.ensurePolished()
+        assert label.palette().color(QPalette.ColorRole.WindowText).name() == DARK.muted
+    assert not qapp.styleSheet()  # a change of it costs five times as much
 
 
 def test_that_there_is_one_theme_an_application(qapp: QApplication) -> None:

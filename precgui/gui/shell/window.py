@@ -69,6 +69,7 @@ class Window(QMainWindow):
     def __init__(self, settings: Settings, notices: Notices) -> None:
         super().__init__()
         self.setObjectName("window")
+        themes().dress(self)
         self.setWindowTitle("precgui")
         self.setWindowIcon(app_icon())
         self.setMinimumSize(640, 480)

@@ -145,6 +145,7 @@ class SectionCard(QFrame):
         """All rows are there: the button that unfolds the rare ones comes below them."""
         self._column.addWidget(self.more)
         self._column.addSpacing(8)
+        self._column.addStretch(1)  # what a column has too much of must not pull rows apart
 
     def update_visibility(self) -> None:
         foldable = [row for row in self.rows if row.rare and row.relevant and not row.noted]

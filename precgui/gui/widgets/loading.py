@@ -31,4 +31,5 @@ def loading(title: str, page: QVBoxLayout) -> Iterator[None]:
         yield
     finally:
         page.removeWidget(label)
+        label.hide()
         label.deleteLater()

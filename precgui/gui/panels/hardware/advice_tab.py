@@ -60,6 +60,7 @@ class AdviceTab(QWidget):
 
     def _lay_out(self) -> None:
         form = QFormLayout()
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)  # the longest choice needs the whole width
         for title, box in (("Device", self.device), ("Task", self.task), ("Model", self.model_size)):
             box.setAccessibleName(title)
             box.setMinimumContentsLength(18)

@@ -88,6 +88,7 @@ class ResultView(QWidget):
         super().__init__()
         self.size_box = QComboBox()
         self.size_box.setAccessibleName("Size")
+        self.size_box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.bars, self.roofline, self.table, self.rows = Bars(), Roofline(), QTableView(), RowsModel()
         self._result: Result | None = None
         self._earlier: Result | None = None
@@ -149,8 +150,14 @@ class ResultView(QWidget):
             self.size_box.clear()
             for size in sizes:
                 self.size_box.addItem(f"Size {size}", size)
-            self.size_box.setCurrentIndex(len(sizes) - 1)
+            self.size_box.setCurrentIndex(self._best_covered(sizes))
             self.size_box.blockSignals(False)
+
+    def _best_covered(self, sizes: list[int]) -> int:
+        """The place of the size at which most formats were measured, the largest of those; -1 without sizes."""
+        rates = self._result["gemm"] if self._result else []
+        counts = [sum(bool(row["tops"]) for row in rates if row["m"] == size) for size in sizes]
+        return max(range(len(sizes)), key=lambda place: (counts[place], place), default=-1)
 
     def _show_bars(self) -> None:
         result, size = self._result, self.size_box.currentData()

@@ -100,6 +100,7 @@ class MeasuredTab(QWidget):
         self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
         self.measure, self.stop = QPushButton("Measure"), QPushButton("Stop")
         self.progress, self.told = QProgressBar(), label("", "muted")
+        self.export = ExportButton(self._shown, self.told.setText)
         self._redraw = QTimer(self, interval=REDRAW_MS, singleShot=True)
         self._redraw.timeout.connect(self._show_growth)
         self._next_part = 0
@@ -126,6 +127,7 @@ class MeasuredTab(QWidget):
         column.addWidget(self.progress)
         column.addWidget(self.told)
         column.addWidget(self.view, 1)
+        column.addStretch(0)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scrolled(page))
@@ -140,10 +142,11 @@ class MeasuredTab(QWidget):
             box.setMinimumContentsLength(16)
             grid.addWidget(label(title, "muted"), row, 0)
             grid.addWidget(box, row, 1)
+        self.results.setPlaceholderText("nothing measured yet")
         for column, widget in enumerate((self.measure, self.stop), 2):
             grid.addWidget(widget, 0, column)
         grid.addWidget(self.view.size_box, 1, 2)
-        grid.addWidget(ExportButton(self._shown, self.told.setText), 1, 3)
+        grid.addWidget(self.export, 1, 3)
         return grid
 
     def _fill_devices(self) -> None:
@@ -163,6 +166,7 @@ class MeasuredTab(QWidget):
         for result in self._model.results:
             when = str(result["started"])[:16].replace("T", " ")
             self.results.addItem(f"{when}  {result['device']['name']}")
+        self.results.setCurrentIndex(min(0, self.results.count() - 1))  # a placeholder stops Qt from choosing it
         self.results.blockSignals(False)
         if self._growing is None:
             self._show_chosen()
@@ -253,6 +257,7 @@ class MeasuredTab(QWidget):
 
     def _show_chosen(self) -> None:
         result = self._chosen()
+        self.results.setEnabled(self.results.count() > 0)
         if result is None:
             self.told.setText("Nothing measured yet: Measure takes about a minute, and the window stays usable.")
         else:
@@ -266,6 +271,7 @@ class MeasuredTab(QWidget):
         """One part of the view, then the next, until all show what has come."""
         if self._growing is None:
             return
+        self._show_view(True)
         self.view.show_part(self._next_part, self._growing, self._earlier(self._growing))
         self._next_part = (self._next_part + 1) % PARTS
         if self._next_part:
@@ -276,7 +282,13 @@ class MeasuredTab(QWidget):
         return self._model.results[index] if 0 <= index < len(self._model.results) else None
 
     def _show(self, result: Mapping[str, Any] | None) -> None:
+        self._show_view(result is not None)
         self.view.show_result(result, self._earlier(result) if result else None)
+
+    def _show_view(self, visible: bool) -> None:
+        """Without a result there is nothing to choose, to draw or to export."""
+        for widget in (self.view, self.view.size_box, self.export):
+            widget.setVisible(visible)
 
     def _earlier(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return measured.earlier_than(result, self._model.results)

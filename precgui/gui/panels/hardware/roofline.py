@@ -64,6 +64,7 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.getViewBox().disableAutoRange()
         for side, text in (("bottom", "operations per byte"), ("left", "10¹² operations a second")):
             self.getAxis(side).setLogMode(True)
+            self.getAxis(side).enableAutoSIPrefix(False)
             self.getAxis(side).setLabel(text)
         for roof in self._roofs.values():
             for item in roof.items:
