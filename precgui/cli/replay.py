@@ -76,6 +76,8 @@ def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
     if not steps:
         raise UserError(f"{args.file} has no recorded step to compare with; replay a run of precgui run")
     step = args.step if args.step is not None else _default_step(saved, steps, losses)
+    if not 1 <= step <= steps[-1]:
+        raise UserError(f"{args.file} has no step {step}; it has the steps 1 to {steps[-1]:.0f}")
     if not args.json:
         say(f"training again up to step {step} ...", flush=True)
     repeated = shadow_of_run(config, step, lambda: False)

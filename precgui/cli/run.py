@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from precgui import config, paths
 from precgui.cli.console import HarmlessConsole
@@ -63,7 +63,7 @@ def add_parsers(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train and report. Returns 0 when the run completed or was stopped, 1 when it failed."""
     if args.keys:
-        return _print_keys()
+        return _print_keys(as_json=args.json)
     try:
         wanted = config.load(args.config, args.settings)
     except config.ConfigError as error:
@@ -204,8 +204,15 @@ def _stop_on_signals(stop: Callable[[], None], interrupt: Callable[[], None]) ->
             signal.signal(number, handler)
 
 
-def _print_keys() -> int:
-    table = Table("key", "default", "meaning", box=None)
+def _print_keys(*, as_json: bool) -> int:
+    if as_json:
+        from precgui.runs.file.json_text import dump
+
+        keys = [{"key": path, "default": repr(default), "meaning": text} for path, text, default in config.key_table()]
+        print(dump({"keys": keys}))
+        return 0
+    longest = max(len(path) for path, _, _ in config.key_table())  # a key that is cut could not be given to --set
+    table = Table(Column("key", no_wrap=True, min_width=longest), "default", "meaning", box=None)
     for path, description, default in config.key_table():
         table.add_row(path, escape(repr(default)), escape(description))
     HarmlessConsole().print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -40,12 +41,20 @@ def _path(loc: Iterable[int | str]) -> str:
     return ".".join(str(part) for part in loc)
 
 
+def _meant(name: str) -> str:
+    """The keys that end in this name or in one like it, as half a sentence; empty where there is none."""
+    endings = {path: path.rpartition(".")[2] for path, _, _ in key_table()}
+    alike = difflib.get_close_matches(name, set(endings.values()), 1, 0.75)
+    near = [path for path, ending in endings.items() if ending in alike]
+    return f"did you mean {' or '.join(near[:3])}? " if near else ""
+
+
 def _sentence(error: Any) -> str:
     """One pydantic error as a sentence that names the value and the cure."""
     kind, ctx = error["type"], error.get("ctx", {})
     shown = _short(error["input"])
     known = {
-        "extra_forbidden": "unknown key; `precgui run --keys` lists the known ones",
+        "extra_forbidden": f"unknown key; {_meant(str(error['loc'][-1]))}`precgui run --keys` lists the known ones",
         "literal_error": f"{shown} is not one of {ctx.get('expected')}",
         "greater_than_equal": f"{shown} is too small, the least is {ctx.get('ge')}",
         "greater_than": f"{shown} is too small, it must be above {ctx.get('gt')}",

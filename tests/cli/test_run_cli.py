@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from precgui import config
 from precgui.cli.main import main
 from precgui.events import RunEnded
 from precgui.job import Job
@@ -141,3 +142,21 @@ def _wait_for_steps(path: Path) -> None:
                 return
         time.sleep(0.1)
     raise AssertionError("no step was recorded in two minutes")
+
+
+def test_that_every_key_is_listed_whole_at_eighty_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["run", "--keys"]) == 0
+    told = capsys.readouterr().out
+    assert all(path in told for path, _, _ in config.key_table())
+
+
+def test_that_keys_are_one_json_document(capsys):
+    assert main(["run", "--keys", "--json"]) == 0
+    keys = json.loads(capsys.readouterr().out)["keys"]
+    assert [key["key"] for key in keys] == [path for path, _, _ in config.key_table()]
+
+
+def test_that_an_unknown_key_leads_to_the_one_that_was_meant(capsys):
+    assert main(["run", "digits-quick", "--set", "epochs=1"]) == 2
+    assert "did you mean train.epochs?" in capsys.readouterr().err

@@ -19,7 +19,6 @@ from precgui.hardware.device import Device
 from precgui.runs.outlook import WORDS, PrecisionOutlook, outlook, time_estimate
 
 _ASKING = "Asking the machine..."
-_LINK = '<a href="hardware">Which precision to use here</a>'
 Answer = tuple[Machine, list[dict[str, Any]]]
 
 
@@ -41,7 +40,6 @@ class OutlookText(QFrame):
         for text in (self.machine_text, self.time_text):
             text.setWordWrap(True)
             text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.link.setText(_LINK)
         self.link.setTextInteractionFlags(
             Qt.TextInteractionFlag.LinksAccessibleByKeyboard | self.link.textInteractionFlags()
         )
@@ -56,6 +54,7 @@ class OutlookText(QFrame):
         grid.addWidget(self.time_text, 1, 1, 1, 2)
         grid.setColumnStretch(1, 1)
         themes().changed.connect(self._recolour)
+        self._recolour()
 
     def ask(self) -> None:
         """Ask driver, system and kept measurements, in a thread; `known` follows."""
@@ -107,6 +106,7 @@ class OutlookText(QFrame):
 
     def _recolour(self) -> None:
         theme = themes().theme
+        self.link.setText(f'<a href="hardware" style="color: {theme.accent}">Which precision to use here</a>')
         bad = self._level in ("slow", "emulated")
         drawing, colour = ("warning", theme.warning) if bad else ("info", theme.info)
         self._mark.setPixmap(pixmap(drawing, colour, 18, self.devicePixelRatioF()))
