@@ -14,8 +14,11 @@ AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
 NUMERIC := tests/formats tests/engine/test_instruction_sets.py $(filter-out %_script.py %_compile.py, \
 	$(wildcard tests/engine/test_precision*.py tests/engine/test_qat*.py tests/engine/test_quantize*.py))
 
+QUICK := tests/test_config.py tests/test_layers.py tests/formats tests/hardware tests/lint tests/planner \
+	$(filter-out %/test_damage.py %/test_writer.py %/test_bombs.py,$(wildcard tests/runs/test_*.py))
+
 .DEFAULT_GOAL := help
-.PHONY: help run test test-avx2 gpu check format bench constraints digits screenshots wheel clean
+.PHONY: help run test quick test-avx2 gpu check format bench constraints digits screenshots wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -30,6 +33,10 @@ test: $(READY) ## run all tests
 
 gpu: ## measure all that only an NVIDIA GPU can show, in 8 minutes, into GPU_OUT or gpu-report/
 	@$(if $(wildcard $(READY)),$(BIN)/python,python3) benchmarks/gpu_report.py $(ARGS)
+
+quick: $(READY) ## run the tests that need no training, in about a minute
+	@packaging/system-libraries.sh offscreen
+	@$(BIN)/pytest $(QUICK) $(ARGS)
 
 test-avx2: $(READY) ## run the numeric tests as on a processor without AVX-512 and VNNI
 	@$(AVX2) $(BIN)/pytest $(NUMERIC) $(ARGS)
