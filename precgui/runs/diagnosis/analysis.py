@@ -7,12 +7,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from precgui.config.precision_traits import TRAITS
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.nan_aware import largest
 
 FP16_LARGEST = 65504.0
 FP16_SMALLEST = 2.0**-24
-NARROW = ("fp16-amp", "fp16-pure")  # precisions whose range is that of FP16
+# Precisions whose range is that of FP16.
+NARROW = tuple(name for name, row in TRAITS.items() if row.operand == "fp16")
 
 
 @dataclass(frozen=True)

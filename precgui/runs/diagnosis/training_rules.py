@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.config.precision_traits import TRAITS
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import (
     Growth,
@@ -24,7 +25,12 @@ from precgui.runs.diagnosis.nan_aware import least
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _SIGNED_TASKS = ("gan", "cartpole")  # their losses are no measure of progress
-_WIDE = ("fp32", "fp64", "tf32", "bf16-amp", "fp16-amp")  # precisions that do not make a training diverge
+# Precisions that do not make a training diverge: FP32 or FP64 weights, operands of 16 bits or more.
+_WIDE = tuple(
+    name
+    for name, row in TRAITS.items()
+    if not row.is_stored_low and row.operand in ("fp64", "fp32", "tf32", "bf16", "fp16")
+)
 _DEAD = 0.999
 
 
