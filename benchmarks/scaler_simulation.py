@@ -10,7 +10,7 @@ import time
 
 from PySide6.QtWidgets import QApplication
 
-from precgui.gui.panels.scaler.panel import ScalerTab
+from precgui.gui.panels.inspect.scaler.panel import ScalerTab
 from precgui.gui.session import Session
 
 MOVES = 60

@@ -21,7 +21,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 from open_large import write_tensors
 from PySide6.QtWidgets import QApplication
 
-from precgui.gui.panels.tensors.panel import TensorsPanel
+from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
 from precgui.gui.session import Session
 
 

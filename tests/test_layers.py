@@ -145,7 +145,12 @@ def _inside_fault(module: str, target: str) -> str | None:
 
 
 def _panel(parts: list[str]) -> str:
-    """The name of the panel that a module belongs to: its folder in `panels/`, or its file."""
+    """The name of the panel that a module belongs to: its folder in `panels/`, or its file.
+
+    The tabs of Inspect that have a folder are panels of their own.
+    """
+    if parts[2:3] == ["inspect"] and len(parts) > 3 and PACKAGE.joinpath(*parts[:4]).is_dir():
+        return ".".join(parts[2:4])
     return parts[2] if len(parts) > 2 else ""
 
 
@@ -178,6 +183,7 @@ def test_that_a_module_imports_only_what_its_room_may(path: Path) -> None:
         ("gui.panels.live", "from precgui.gui.panels.library.panel import LibraryPanel"),
         ("gui.panels.live", "from precgui.gui.panels import library"),
         ("gui.panels.live.chooser", "from precgui.gui.panels.setup.panel import SetupPanel"),
+        ("gui.panels.inspect.scaler.panel", "from precgui.gui.panels.inspect.tensors.panel import TensorsPanel"),
         ("gui.panels.live", "import precgui.engine.train"),
         ("gui.plots.linked", "from precgui.gui.shell import window"),
         ("gui.session", "import importlib\nimportlib.import_module('torch')"),

@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.panels.inspect.panel import InspectPanel
-from precgui.gui.panels.shadow.error_tab import ErrorTab, left_together
+from precgui.gui.panels.inspect.shadow.error_tab import ErrorTab, left_together
 from precgui.gui.session import Session
 from precgui.runs.replays import ReplayedLine, StepReplay, write_replay
 from tests.gui.conftest import write_run

@@ -16,8 +16,8 @@ from precgui.gui.panels.inspect.fact_tree import FactTree
 from precgui.gui.panels.inspect.overview import OverviewTab
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tabs import TABS, TabSpec
+from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
 from precgui.gui.panels.setup.panel import SetupPanel
-from precgui.gui.panels.tensors.panel import TensorsPanel
 from precgui.gui.session import Session
 from precgui.runs.facts import FactGroup, RunFact
 from precgui.runs.library import read_entry

@@ -11,9 +11,9 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.gui.panels.inspect.panel import InspectPanel
-from precgui.gui.panels.payoff import profile_bar
-from precgui.gui.panels.payoff.memory_tab import MemoryTab
-from precgui.gui.panels.payoff.time_tab import TimeTab
+from precgui.gui.panels.inspect.payoff import profile_bar
+from precgui.gui.panels.inspect.payoff.memory_tab import MemoryTab
+from precgui.gui.panels.inspect.payoff.time_tab import TimeTab
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.payoff.profile_file import profile_path, write_profile

@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import OWN_LOOP, RunConfig, ScalingConfig
 from precgui.gui.panels.inspect.panel import InspectPanel
-from precgui.gui.panels.scaler.panel import ScalerTab, with_policy
-from precgui.gui.panels.scaler.plots import min_max
+from precgui.gui.panels.inspect.scaler.panel import ScalerTab, with_policy
+from precgui.gui.panels.inspect.scaler.plots import min_max
 from precgui.gui.session import Session
 from tests.gui.conftest import write_run
 from tests.runs.synthetic import live_run, open_writer

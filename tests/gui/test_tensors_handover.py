@@ -8,7 +8,7 @@ import numpy as np
 
 from precgui.config import RunConfig
 from precgui.events import RunEnded, RunStarted
-from precgui.gui.panels.tensors.incremental_reader import IncrementalReader
+from precgui.gui.panels.inspect.tensors.incremental_reader import IncrementalReader
 from precgui.runs.file.reader import open_run
 from tests.gui.test_tensors_panel import event, recorded
 from tests.runs.synthetic import live_run

@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, TensorStats
 from precgui.gui.panels.formats.recorded import recorded as recorded_row
-from precgui.gui.panels.tensors.model import AMAX, BAD, NAME, OVERFLOW, SAFE, UNDERFLOW
-from precgui.gui.panels.tensors.panel import TensorsPanel
+from precgui.gui.panels.inspect.tensors.model import AMAX, BAD, NAME, OVERFLOW, SAFE, UNDERFLOW
+from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
 from precgui.gui.plots.signals import grouped
 from precgui.gui.session import Session
 from precgui.runs.tensors.grouping import ALL

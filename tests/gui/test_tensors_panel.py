@@ -13,10 +13,10 @@ from precgui.config import RunConfig
 from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS, Event, Incident, RunEnded, RunStarted, TensorStats
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.bits import BitsTab
-from precgui.gui.panels.tensors import incremental_reader as reading
-from precgui.gui.panels.tensors import panel as panel_module
-from precgui.gui.panels.tensors.model import AMAX, CHANGED, LOST_BF16, NAME, OVERFLOW, SAFE, UNDERFLOW
-from precgui.gui.panels.tensors.panel import TensorsPanel
+from precgui.gui.panels.inspect.tensors import incremental_reader as reading
+from precgui.gui.panels.inspect.tensors import panel as panel_module
+from precgui.gui.panels.inspect.tensors.model import AMAX, CHANGED, LOST_BF16, NAME, OVERFLOW, SAFE, UNDERFLOW
+from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.tensors.grouping import ALL

@@ -92,7 +92,7 @@ class InspectPanel(Pages):
     def _make(self, index: int) -> QWidget:
         if index not in self._made:
             module, _, name = TABS[index].place.partition(":")
-            made = getattr(importlib.import_module(f"precgui.gui.panels.{module}"), name)(self._session)
+            made = getattr(importlib.import_module(f"precgui.gui.panels.inspect.{module}"), name)(self._session)
             self._made[index] = made
             self._tab_pages[index].addWidget(made)
         return self._made[index]

@@ -17,7 +17,7 @@ class RunView(Protocol):
 
 @dataclass(frozen=True)
 class TabSpec:
-    """`place` is `module:Class` below `gui.panels`, imported when the tab is first shown.
+    """`place` is `module:Class` below `gui.panels.inspect`, imported when the tab is first shown.
 
     `shows(run)` says whether there is something to show; it is asked often and must be quick. Where it is False the
     tab is greyed, and `absent` says why in its tool tip.
@@ -35,7 +35,7 @@ TABS: tuple[TabSpec, ...] = (
     TabSpec(
         "overview",
         "Overview",
-        "inspect.overview:OverviewTab",
+        "overview:OverviewTab",
         "settings, results, environment, certificate, notes",
     ),
     TabSpec(

@@ -13,8 +13,8 @@ from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QToolTip, QVBoxLayout, QWidget
 
 from precgui.events import TENSOR_STATS
-from precgui.gui.panels.tensors.spectrogram import TOLD, limits, line_pens, octave_text
-from precgui.gui.panels.tensors.summary_text import short
+from precgui.gui.panels.inspect.tensors.spectrogram import TOLD, limits, line_pens, octave_text
+from precgui.gui.panels.inspect.tensors.summary_text import short
 from precgui.gui.plots.axes import ValueAxis
 from precgui.gui.plots.signals import grouped
 from precgui.gui.theme import themes

@@ -11,13 +11,13 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
-from precgui.gui.panels.tensors import summary_text as verdict
-from precgui.gui.panels.tensors.controls import WhatIfBar, fill
-from precgui.gui.panels.tensors.incremental_reader import IncrementalReader
-from precgui.gui.panels.tensors.list import TensorList
-from precgui.gui.panels.tensors.model import TensorTable
-from precgui.gui.panels.tensors.spectrogram import Spectrogram
-from precgui.gui.panels.tensors.step_view import Moment
+from precgui.gui.panels.inspect.tensors import summary_text as verdict
+from precgui.gui.panels.inspect.tensors.controls import WhatIfBar, fill
+from precgui.gui.panels.inspect.tensors.incremental_reader import IncrementalReader
+from precgui.gui.panels.inspect.tensors.list import TensorList
+from precgui.gui.panels.inspect.tensors.model import TensorTable
+from precgui.gui.panels.inspect.tensors.spectrogram import Spectrogram
+from precgui.gui.panels.inspect.tensors.step_view import Moment
 from precgui.gui.session import Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages
 from precgui.gui.widgets.plain_text import PlainLabel

@@ -10,8 +10,8 @@ from precgui.config import OWN_LOOP, ConfigError, RunConfig, build
 from precgui.config.precision_traits import traits
 from precgui.config.sections import ScalingConfig
 from precgui.gui.open_runs import Problem
-from precgui.gui.panels.scaler.plots import SimulationPlots
-from precgui.gui.panels.scaler.policy_row import PolicyRow
+from precgui.gui.panels.inspect.scaler.plots import SimulationPlots
+from precgui.gui.panels.inspect.scaler.policy_row import PolicyRow
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.panels.shadow.share_bar import SHARE_ROLE, ShareDelegate
+from precgui.gui.panels.inspect.shadow.share_bar import SHARE_ROLE, ShareDelegate
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from precgui.gui.panels.tensors.model import snr_text
+from precgui.gui.panels.inspect.tensors.model import snr_text
 from precgui.gui.plots.signals import power_label
 from precgui.runs.run import Run
 from precgui.runs.tensors.confidence import Provenance, spread, spread_text

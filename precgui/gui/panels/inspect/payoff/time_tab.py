@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 
 from precgui.config import ConfigError, change
 from precgui.gui.open_runs import Problem
-from precgui.gui.panels.payoff.profile_bar import ProfileBar
+from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
 from precgui.gui.session import Session
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip

@@ -29,7 +29,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.panels.tensors.model import (
+from precgui.gui.panels.inspect.tensors.model import (
     AMAX,
     BAD,
     CHANGED,
