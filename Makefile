@@ -1,5 +1,5 @@
 # `make run` and `make test` install what they need first: system libraries for Qt, then a virtual environment.
-# PYTHON=python3.12 chooses another interpreter, ARGS="..." is handed to precgui or pytest.
+# PYTHON=python3.12 chooses another interpreter, ARGS="..." is handed to precgui or pytest: `make test ARGS="-n0 -k name"`.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,6 +8,9 @@ LOCK := packaging/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 QUIET := $(if $(CI),-qq)
 SCREEN := offscreen $(if $(DISPLAY),x11) $(if $(WAYLAND_DISPLAY),wayland)
+
+# One pytest process per core, as far as the memory allows (tests/conftest.py); the tests of a file stay together.
+PARALLEL := -n auto --dist loadfile --max-worker-restart 2
 
 # What runs differently on x86 processors that have AVX2 and no more: matrix products, integers, compiled rounding.
 AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
@@ -29,17 +32,17 @@ run: $(READY) ## start the application
 
 test: $(READY) ## run all tests
 	@packaging/system-libraries.sh offscreen
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 gpu: ## measure all that only an NVIDIA GPU can show, in 8 minutes, into GPU_OUT or gpu-report/
 	@$(if $(wildcard $(READY)),$(BIN)/python,python3) benchmarks/gpu_report.py $(ARGS)
 
 quick: $(READY) ## run the tests that need no training, in about a minute
 	@packaging/system-libraries.sh offscreen
-	@$(BIN)/pytest $(QUICK) $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) $(QUICK) $(ARGS)
 
 test-avx2: $(READY) ## run the numeric tests as on a processor without AVX-512 and VNNI
-	@$(AVX2) $(BIN)/pytest $(NUMERIC) $(ARGS)
+	@$(AVX2) $(BIN)/pytest $(PARALLEL) $(NUMERIC) $(ARGS)
 
 check: $(READY) ## style, types and layers
 	$(BIN)/ruff check .
@@ -56,7 +59,7 @@ bench: $(READY) ## run the benchmarks, each prints its figures
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit; done
 
 constraints: $(READY) ## choose the newest versions that fit and write them down with their hashes
-	$(BIN)/python packaging/pin_versions.py
+	$(BIN)/python packaging/pin_versions.py $(ARGS)
 
 digits: $(READY) ## write the bundled data set again
 	$(BIN)/python packaging/build_digits.py

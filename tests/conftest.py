@@ -1,4 +1,4 @@
-"""Settings of every test: no screen, one thread, and none of the user's own runs or settings."""
+"""Settings of every test: no screen, one thread per process, and none of the user's own runs or settings."""
 
 from __future__ import annotations
 
@@ -7,19 +7,33 @@ import os
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of this process, of its workers and of all that tests start
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 if "ATEN_CPU_CAPABILITY" in os.environ:  # torch 2.15 would take code compiled for other vectors from its cache: garbage
     _USER = getpass.getuser()
     _CODE = Path(tempfile.gettempdir()) / f"torchinductor_{_USER}_{os.environ['ATEN_CPU_CAPABILITY']}"
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_CODE))
 
+WORKER_BYTES = 2 * 2**30  # of a test process with the process that it trains in
+
 # The same examples everywhere and however long they take: a test must not fail because the machine is busy.
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Number of processes of `-n auto`: one per usable core, and no more than fit into the free memory."""
+    asked = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", "")
+    if asked.isdecimal():
+        return int(asked)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, psutil.virtual_memory().available // WORKER_BYTES))
 
 
 @pytest.fixture(autouse=True)

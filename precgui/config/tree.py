@@ -47,7 +47,7 @@ class RunConfig(Section):
         ge=1,
         le=4096,
         title="CPU threads",
-        description="Threads of torch; empty: physical cores minus one.",
+        description="Threads of torch; empty: physical cores minus one, at most OMP_NUM_THREADS.",
         json_schema_extra={"rare": True},
     )
     model: ModelConfig = Field(default_factory=ModelConfig, title="Model")

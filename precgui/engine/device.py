@@ -37,11 +37,18 @@ def name(device: torch.device) -> str:
     return {"cpu": "CPU", "mps": "Apple GPU", "xpu": "Intel GPU"}.get(device.type, device.type)
 
 
-def pin_threads(wanted: int | None) -> int:
-    """Set torch's threads; by default one core is left to the window and its neighbours. Returns the number."""
-    threads = wanted or max(1, physical_cores() - 1)
+def pin_threads(asked: int | None) -> int:
+    """Set the number of torch's CPU threads and return it. None: as many as `default_threads` says."""
+    threads = asked or default_threads()
     torch.set_num_threads(threads)
     return threads
+
+
+def default_threads() -> int:
+    """All physical cores but one, which is left to the window, and no more than OMP_NUM_THREADS allows."""
+    threads = max(1, physical_cores() - 1)
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # one number for each level of nesting
+    return min(threads, int(limit)) if limit.isdecimal() and int(limit) > 0 else threads
 
 
 def physical_cores() -> int:
