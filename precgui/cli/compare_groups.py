@@ -17,16 +17,16 @@ from rich.table import Table
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
-from precgui.config import DEFAULT_RECIPE, build
+from precgui.runs.errors import RunFileError
 
 if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
     from precgui.runs.report.content import ReportContent
+    from precgui.runs.report.writing import ReportKind
     from precgui.runs.study.figures import RunFigures
-    from precgui.runs.study.groups import Group, Study
+    from precgui.runs.study.groups import Study
     from precgui.runs.tensorboard.imported_run import ImportedRun
     from precgui.runs.verdict.targets import Targets
-    from precgui.sweeps.spec import SweepSpec
 
 
 @dataclass(frozen=True)
@@ -90,40 +90,24 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
     """The study of a sweep. Raises UserError."""
     from precgui.sweeps.errors import SweepError
     from precgui.sweeps.folder import SweepFolder
+    from precgui.sweeps.spec import repeat_command
     from precgui.sweeps.study import SweepReader
 
     try:
-        folder, wanted = SweepFolder(path), _targets(targets)
+        folder = SweepFolder(path)
+        wanted = folder.targets() if targets is None else _targets(targets)
         reader = SweepReader(folder)
         study = reader.study(baseline=baseline, targets=wanted)
         runs = reader.figures(lambda note: say(f"precgui: {note}", file=sys.stderr))
     except SweepError as error:
         raise UserError(str(error)) from None
     spec = folder.spec
-    return JudgedRuns(
-        study, runs, _sweep_command(spec, len(folder.plan.seeds)), spec.title or path.resolve().name, wanted
-    )
-
-
-def _sweep_command(spec: SweepSpec, seeds: int) -> str:
-    """The command that runs the same sweep again, from the default recipe and all that differs from it."""
-    changed = build(spec.config).model_dump(exclude_defaults=True, exclude={"precision", "title", "seed"})
-    words = ["precgui sweep", DEFAULT_RECIPE, f"--precisions {','.join(spec.precisions)}", f"--seeds {seeds}"]
-    words += [f"--set {path}={value}" for path, value in _flat(changed)]
-    words += [f"--vary {key}={','.join(map(str, values))}" for key, values in spec.vary.items()]
-    return " ".join([*words, f"--baseline {spec.baseline}", "-o DIR"])
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for key, value in tree.items():
-        pairs += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
-    return pairs
+    command = repeat_command(spec, len(folder.plan.seeds))
+    return JudgedRuns(study, runs, command, spec.title or path.resolve().name, wanted)
 
 
 def groups_of(paths: Sequence[Path], baseline: str, targets: Path | None, tags: Mapping[str, str]) -> JudgedRuns:
     """Runs that belong to no sweep, in groups. Raises UserError."""
-    from precgui.runs.errors import RunFileError
     from precgui.runs.open import open_run_or_events
     from precgui.runs.study.groups import make_study
     from precgui.runs.study.loose import loose_figures
@@ -162,26 +146,18 @@ def print_study(judged: JudgedRuns, form: StudyForm) -> int:
     if form.as_json:
         print(json.dumps(judged.document(), allow_nan=False))
         return 0
-    target = form.csv or form.html or form.markdown
-    if target is None:
+    chosen: dict[ReportKind, Path | None] = {"csv": form.csv, "html": form.html, "markdown": form.markdown}
+    kind, target = next(((name, path) for name, path in chosen.items() if path is not None), (None, None))
+    if kind is None or target is None:
         _print_tables(judged)
         return 0
-    text = _csv_text(judged.study) if form.csv else _report_text(judged, html=form.html is not None)
+    from precgui.runs.report.writing import write_report
+
     try:
-        with target.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UserError(f"{target} already exists; choose another name or delete it first.") from None
-    except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror}; choose another place.") from None
+        write_report(judged.content(), kind, target)
+    except RunFileError as error:
+        raise UserError(str(error)) from None
     return 0
-
-
-def _report_text(judged: JudgedRuns, *, html: bool) -> str:
-    from precgui.runs.report.html import html_report
-    from precgui.runs.report.markdown import markdown_report
-
-    return html_report(judged.content()) if html else markdown_report(judged.content())
 
 
 def _print_tables(judged: JudgedRuns) -> None:
@@ -193,30 +169,6 @@ def _print_tables(judged: JudgedRuns) -> None:
     console.print(table)
     for sentence in content.notes:
         console.print(escape(sentence), highlight=False)
-
-
-def _csv_text(study: Study) -> str:
-    """One row for each group and figure, with the verdicts below; nothing rounded."""
-    from io import StringIO
-
-    from precgui.runs.csv_cells import write_table
-
-    text = StringIO()
-    header = ["group", "precision", "baseline", "n", "failed", "figure", "mean", "sd", "ci_low", "ci_high",
-                     "difference", "ratio", "change_low", "change_high", "p_holm", "verdict", "why"]  # fmt: skip
-    write_table(text, header, (row for group in study.groups for row in _csv_rows(group)))
-    return text.getvalue()
-
-
-def _csv_rows(group: Group) -> list[list[object]]:
-    head = [group.group, group.precision, group.baseline, group.n, group.failed]
-    rows: list[list[object]] = []
-    for name, m in group.metrics.items():
-        ci, change = m.ci95 or ("", ""), m.difference_ci95 or m.ratio_ci95 or ("", "")
-        rows.append([*head, name, m.mean, m.sd, *ci, m.difference, m.ratio, *change, m.p_holm, "", m.withheld])
-    for target, v in group.verdicts.items():
-        rows.append([*head, target, v.value, "", *(v.ci or ("", "")), "", "", "", "", "", v.text, v.why])
-    return [["" if cell is None else cell for cell in row] for row in rows]
 
 
 def _run_row(run: RunFigures) -> dict[str, Any]:

@@ -176,7 +176,8 @@ def _show_new(spec: SweepSpec, as_json: bool) -> int:
     if as_json:
         document = {
             "folder": None, "members": members, "done": 0, "left": len(members), "left_s": estimate.total_s,
-            "detectable": estimate.detectable, "looks": spec.looks, "sources": list(estimate.sources),
+            "detectable": estimate.detectable, "detectable_by_arm": dict(estimate.by_arm), "looks": spec.looks,
+            "sources": list(estimate.sources),
         }  # fmt: skip
         print(json.dumps(document, allow_nan=False))
         return 0
@@ -191,7 +192,8 @@ def _estimate_lines(estimate: SweepEstimate) -> list[str]:
     time = "time: not known" if estimate.total_s is None else f"time: about {_duration(estimate.total_s)}"
     lines = [f"{estimate.runs} runs, {time}"]
     if estimate.detectable is not None:
-        lines.append(f"smallest difference that can be told apart: about {100 * estimate.detectable:.2f} points")
+        parts = [f"{arm} {estimate.difference_text(value)}" for arm, value in estimate.by_arm.items()]
+        lines.append(f"smallest difference that can be told apart: about {', '.join(parts)}")
     return [*lines, *(f"({source})" for source in estimate.sources)]
 
 

@@ -16,6 +16,7 @@ from precgui.runs.errors import RunFileError
 
 if TYPE_CHECKING:
     from precgui.gui.study_reading import StudyGrid, StudyReading
+    from precgui.runs.verdict.targets import Targets
     from precgui.sweeps.spec import SweepSpec
 
 FOLLOW_MS = 1000
@@ -69,8 +70,9 @@ class StudyControl(QObject):
         self.read_grid()
         self._timer.start()
 
-    def start(self, spec: SweepSpec, folder: Path) -> bool:
+    def start(self, spec: SweepSpec, folder: Path, targets: Targets | None = None) -> bool:
         """Make the folder of a new study and run it; whether it began. A fault becomes a notice."""
+        from precgui.runs.verdict.targets import DEFAULT_TARGETS
         from precgui.sweeps.errors import SweepError
         from precgui.sweeps.folder import create_sweep
 
@@ -78,7 +80,7 @@ class StudyControl(QObject):
             self._tell("A study is running already.")
             return False
         try:
-            create_sweep(folder, spec)
+            create_sweep(folder, spec, targets or DEFAULT_TARGETS)
         except SweepError as error:
             self._tell(f"{error}.", severity="error")
             return False

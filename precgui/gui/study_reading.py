@@ -12,6 +12,7 @@ from precgui.runs.metric import metric_of
 from precgui.runs.report.content import ReportContent, report_content
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import MemberRow, SweepDocument, sweep_document
+from precgui.sweeps.spec import repeat_command
 from precgui.sweeps.state import ENDED
 from precgui.sweeps.study import SweepReader
 
@@ -62,7 +63,8 @@ class StudyReading:
         reader.folder.reload()
         study, runs = reader.study(), reader.figures()
         title = reader.folder.spec.title or self.path.resolve().name
-        return report_content(study, runs, title=title, command=f"precgui compare {self.path}")
+        command = repeat_command(reader.folder.spec, len(reader.folder.plan.seeds))
+        return report_content(study, runs, title=title, command=command)
 
     def _opened(self) -> SweepReader:
         if self._reader is None:

@@ -3,97 +3,115 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
 
-from precgui.config import RunConfig
 from precgui.config.names import IMAGE_TASKS
-from precgui.runs.errors import RunFileError
-from precgui.runs.file.reader import open_run
+from precgui.events import Metric
+from precgui.runs.metric import ACCURACY
+from precgui.runs.step_times import step_time, total_steps
 from precgui.runs.verdict.looks import Looks
 from precgui.runs.verdict.paired import detectable
-from precgui.sweeps.spec import SweepSpec
+from precgui.sweeps.earlier import EarlierRuns, Spread
+from precgui.sweeps.spec import Arm, SweepSpec
 from precgui.sweeps.state import MemberState
 
 START_S = 5.0  # a process with torch; only for members of which nothing else is known
 TYPICAL_SD = 0.0063  # of paired differences of accuracy, INT4 against FP32 on the digits (benchmarks/verdicts.py)
-_MOST_FILES = 200
-# What decides how long a run takes; other fields of the config may differ.
-_WORK = ("task", "model_name", "model.size", "data.batch_size", "train.epochs", "train.max_steps", "train.accumulation")
+_TYPICAL = (
+    "{seeds} seeds can tell apart differences that are this large, if single differences spread by "
+    "{sd:.2f} points, as INT4 against FP32 on the digits"
+)
 
 
 @dataclass(frozen=True)
 class SweepEstimate:
-    """`total_s` is None when nothing is known of some precision; `detectable` is in the unit of the metric.
+    """`total_s` is None when nothing is known of some precision; `detectable` is in the unit of `metric`.
 
-    `sources` are sentences that say where the figures come from.
+    `detectable` is the largest of `by_arm`, the smallest difference from the baseline that can be told apart in each
+    arm. `sources` are sentences that say where the figures come from.
     """
 
     runs: int
     total_s: float | None
     detectable: float | None
     sources: tuple[str, ...]
+    by_arm: Mapping[str, float] = field(default_factory=dict)
+    metric: Metric = ACCURACY
+
+    def difference_text(self, value: float) -> str:
+        """A difference of the metric with its unit; of a share in points."""
+        share = self.metric.unit == "%"
+        return f"{100 * value:.2f} points" if share else f"{value:.3g} {self.metric.unit}".rstrip()
 
 
-def estimate_sweep(spec: SweepSpec, runs_folder: Path) -> SweepEstimate:
-    """Time and smallest visible difference of a sweep on this machine, from runs of the same work."""
-    known = _past_seconds(spec.config_of(spec.arms()[0], spec.first_seed), runs_folder)
+def estimate_sweep(spec: SweepSpec, runs_folder: Path, earlier: EarlierRuns | None = None) -> SweepEstimate:
+    """Time and smallest visible difference of a sweep on this machine, from runs and studies of the same work."""
+    known = earlier or EarlierRuns(runs_folder)
     arms = spec.arms()
     short = 1 + spec.timing_rounds * len(arms)
-    runs = spec.seeds * len(arms) + min(spec.twins, spec.seeds) * len(spec.baselines()) + short
-    smallest, spread = _smallest(spec, len(arms))
-    missing = sorted({arm.precision for arm in arms} - known.keys())
+    twins = min(spec.twins, spec.seeds)
+    runs = spec.seeds * len(arms) + twins * len(spec.baselines()) + short
+    per_arm = {arm.name: _seconds(spec, arm, known) for arm in arms}
+    by_arm, metric, spread = _smallest(spec, known)
+    largest = max(by_arm.values(), default=None)
+    missing = [name for name, seconds in per_arm.items() if seconds is None]
     if missing:
         why = f"no earlier run of the same work here in {', '.join(missing)}: the time is known after the first block"
-        return SweepEstimate(runs, None, smallest, (why, *spread))
-    per_arm = [known[arm.precision] for arm in arms]
-    twins = min(spec.twins, spec.seeds) * sum(known[arm.precision] for arm in spec.baselines())
-    total = spec.seeds * sum(per_arm) + twins + short * START_S
-    return SweepEstimate(runs, total, smallest, ("times of earlier runs of the same work on this machine", *spread))
+        return SweepEstimate(runs, None, largest, (why, *spread), by_arm, metric)
+    base_s = sum(per_arm[arm.name] or 0.0 for arm in spec.baselines())
+    total = spec.seeds * sum(seconds or 0.0 for seconds in per_arm.values()) + twins * base_s + short * START_S
+    source = "times of earlier runs of the same work on this machine"
+    return SweepEstimate(runs, total, largest, (source, *spread), by_arm, metric)
 
 
-def _smallest(spec: SweepSpec, arms: int) -> tuple[float | None, tuple[str, ...]]:
-    """The difference that the seeds can tell apart, where the metric is an accuracy of which a spread is known."""
-    value = detectable(TYPICAL_SD, spec.seeds, Looks(tuple(spec.looks)).alpha, max(arms - 1, 1))
-    if spec.config.get("task", "digits") not in IMAGE_TASKS or not math.isfinite(value):
-        return None, ()
-    return value, (
-        f"{spec.seeds} seeds can tell apart differences that are this large, if single differences spread by "
-        f"{100 * TYPICAL_SD:.2f} points, as INT4 against FP32 on the digits",
-    )
+def _seconds(spec: SweepSpec, arm: Arm, known: EarlierRuns) -> float | None:
+    """Of one run of an arm: as long as the newest of the same work took, else by its kept step time."""
+    config = spec.config_of(arm, spec.first_seed)
+    run_s = known.seconds(config)
+    if run_s is None and (step := step_time(config, config.precision)) is not None:
+        run_s = step.step_s * total_steps(config, step.steps_per_epoch)
+    return None if run_s is None else run_s + START_S
 
 
-def _past_seconds(config: RunConfig, folder: Path) -> dict[str, float]:
-    """Seconds of a run by precision, of the newest runs with the same work on this host."""
+def _smallest(spec: SweepSpec, known: EarlierRuns) -> tuple[dict[str, float], Metric, tuple[str, ...]]:
+    """Of each arm the difference that the seeds can tell apart, by its spread in an earlier study, else a typical one.
+
+    Arms of which no spread is known are left out where the metric is no accuracy.
+    """
+    arms = [arm for arm in spec.arms() if arm.precision != spec.baseline]
+    spreads = {arm.name: known.spread(spec.config_of(arm, spec.first_seed), spec.baseline) for arm in arms}
+    alpha = Looks(tuple(spec.looks)).alpha
+    typical = spec.config.get("task", "digits") in IMAGE_TASKS
     found: dict[str, float] = {}
-    try:
-        files = sorted(folder.glob("*.h5"), key=lambda file: file.stat().st_mtime, reverse=True)[:_MOST_FILES]
-    except OSError:
-        return found
-    wanted = _work(config)
-    for path in files:
-        try:
-            with open_run(path) as run:
-                time_s = run.summary.get("time_s")
-                fits = run.status == "completed" and run.machine.get("host") == platform.node()
-                if fits and isinstance(time_s, int | float) and _work(run.config) == wanted:
-                    found.setdefault(run.config.precision, float(time_s) + START_S)
-        except RunFileError:
-            continue
-    return found
+    for name, spread in spreads.items():
+        if spread is not None or typical:
+            sd = spread.sd if spread is not None else TYPICAL_SD
+            found[name] = detectable(sd, spec.seeds, alpha, len(arms))
+    found = {name: value for name, value in found.items() if math.isfinite(value)}
+    metric = next((spread.metric for spread in spreads.values() if spread is not None), ACCURACY)
+    return found, metric, _sources(spec, found, spreads)
 
 
-def _work(config: RunConfig) -> tuple[object, ...]:
-    values = []
-    for path in _WORK:
-        value: object = config
-        for part in path.split("."):
-            value = getattr(value, part)
-        values.append(value)
-    return tuple(values)
+def _sources(spec: SweepSpec, found: Mapping[str, float], spreads: Mapping[str, Spread | None]) -> tuple[str, ...]:
+    known = {name: spread for name in found if (spread := spreads[name]) is not None}
+    sentences = []
+    for study in dict.fromkeys(spread.study for spread in known.values()):
+        own = {name: spread for name, spread in known.items() if spread.study == study}
+        first = next(iter(own.values()))
+        sentences.append(
+            f"spread of {', '.join(own)}: as in the study {study} of this machine, with the same settings and "
+            f"{first.seeds} seeds"
+        )
+        if first.twin:
+            worth = SweepEstimate(0, None, None, (), metric=first.metric).difference_text(first.twin)
+            sentences.append(f"rounding alone moved the results there by up to {worth}; no study tells less than that")
+    if rest := [name for name in found if name not in known]:
+        typical = _TYPICAL.format(seeds=spec.seeds, sd=100 * TYPICAL_SD)
+        sentences.append(f"{', '.join(rest)}: {typical}" if known else typical)
+    return tuple(sentences)
 
 
 def seconds_left(states: Sequence[MemberState]) -> float | None:

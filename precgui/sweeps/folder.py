@@ -9,6 +9,7 @@ from pathlib import Path
 
 from precgui.config import RunConfig
 from precgui.regular_files import read_text
+from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, Targets, load_targets, targets_toml
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.lock import FileLock
 from precgui.sweeps.plan import (
@@ -25,6 +26,7 @@ from precgui.sweeps.spec import Arm, SweepSpec, read_spec, spec_toml
 from precgui.sweeps.state import MemberState, given_up_arms, read_state
 
 SPEC, PLAN, MEMBERS, DISCARDED = "sweep.toml", "plan.json", "members", "discarded"
+TARGETS = "targets.toml"
 PAUSE = "pause"
 MOST_PLAN_BYTES = 64 << 20
 
@@ -34,7 +36,7 @@ def is_sweep(path: Path) -> bool:
     return (path / SPEC).is_file()
 
 
-def create_sweep(path: Path, spec: SweepSpec) -> SweepFolder:
+def create_sweep(path: Path, spec: SweepSpec, targets: Targets = DEFAULT_TARGETS) -> SweepFolder:
     """Make the folder of a new sweep. Raises SweepError when it holds something already or cannot be made."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -42,6 +44,8 @@ def create_sweep(path: Path, spec: SweepSpec) -> SweepFolder:
             raise SweepError(f"{path} already holds something; {hint}")
         (path / MEMBERS).mkdir(parents=True, exist_ok=True)
         _write(path / PLAN, plan_json(make_plan(spec)))
+        if targets != DEFAULT_TARGETS:
+            _write(path / TARGETS, targets_toml(targets))
         _write(path / SPEC, spec_toml(spec))  # last: a folder with it is complete
     except OSError as error:
         raise SweepError(f"{path} cannot be written: {error.strerror}; choose another place") from None
@@ -155,6 +159,22 @@ class SweepFolder:
         except OSError as error:  # TimeoutError, too
             raise SweepError(f"{self.path / PLAN} cannot be changed: {error}") from None
         self.plan = plan
+
+    def targets(self) -> Targets:
+        """The targets of this sweep: those of its `targets.toml`, else the defaults. Raises SweepError."""
+        if not (self.path / TARGETS).exists():
+            return DEFAULT_TARGETS
+        try:
+            return load_targets(self.path / TARGETS)
+        except TargetError as error:
+            raise SweepError(str(error)) from None
+
+    def set_targets(self, targets: Targets) -> None:
+        """Keep other targets from now on. Raises SweepError."""
+        try:
+            _write(self.path / TARGETS, targets_toml(targets))
+        except OSError as error:
+            raise SweepError(f"{self.path / TARGETS} cannot be written: {error.strerror}") from None
 
     @property
     def paused(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from precgui.config import ConfigError, RunConfig, build, key_table
+from precgui.config import DEFAULT_RECIPE, ConfigError, RunConfig, build, key_table
 from precgui.config.reading import parse_toml, read_toml
 from precgui.runs.verdict.looks import Looks, planned_looks
 from precgui.sweeps.errors import SweepError
@@ -160,6 +161,26 @@ def read_spec(path: Path) -> SweepSpec:
 def spec_toml(spec: SweepSpec) -> str:
     """The spec as TOML that `read_spec` reads back."""
     return tomli_w.dumps(spec.model_dump(exclude_none=True))
+
+
+def repeat_command(spec: SweepSpec, seeds: int) -> str:
+    """The command that runs the same sweep again, from the default recipe and all that differs from it."""
+    changed = build(spec.config).model_dump(exclude_defaults=True, exclude={"precision", "title", "seed"})
+    words = [DEFAULT_RECIPE, "--precisions", ",".join(spec.precisions), "--seeds", str(seeds)]
+    for path, value in _flat(changed):
+        words += ["--set", f"{path}={value}"]
+    for path, values in spec.vary.items():
+        words += ["--vary", f"{path}={','.join(map(str, values))}"]
+    words += ["--timing-rounds", str(spec.timing_rounds)] if spec.timing_rounds else []
+    return f"precgui sweep {shlex.join(words)} --baseline {shlex.quote(spec.baseline)} -o DIR"
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def parse_vary(text: str) -> tuple[str, list[Any]]:

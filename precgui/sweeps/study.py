@@ -11,7 +11,7 @@ from precgui.runs.file.reader import open_run
 from precgui.runs.study.figures import RunFigures, RunKind, figures_of
 from precgui.runs.study.groups import Study, make_study
 from precgui.runs.verdict.looks import Looks
-from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
+from precgui.runs.verdict.targets import Targets
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.plan import Kind, Member
@@ -42,8 +42,11 @@ class SweepReader:
             found.append(self._known[state.path])
         return found
 
-    def study(self, *, baseline: str = "", targets: Targets = DEFAULT_TARGETS) -> Study:
-        """The judged study of what has ended so far. Raises SweepError."""
+    def study(self, *, baseline: str = "", targets: Targets | None = None) -> Study:
+        """The judged study of what has ended so far, by the targets of the sweep where no others are given.
+
+        Raises SweepError.
+        """
         figures = self.figures()
         if not figures:
             raise SweepError(
@@ -53,7 +56,7 @@ class SweepReader:
             return make_study(
                 sorted(figures, key=lambda run: (self._place(run.group), run.order)),
                 baseline=baseline,
-                targets=targets,
+                targets=self.folder.targets() if targets is None else targets,
                 looks=Looks(tuple(self.folder.spec.looks)),
                 baseline_of=self._baselines(),
             )

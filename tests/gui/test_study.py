@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
-from PySide6.QtWidgets import QTableWidget
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QDialogButtonBox, QTableWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.gui import study_control
@@ -133,6 +134,50 @@ def test_that_the_estimate_stands_in_run_before_start(qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: "points" in panel.study.estimate.text())
     assert "The time is not known" in panel.study.estimate.text()
     assert "Smallest difference that can be told apart: about" in panel.study.estimate.text()
+
+
+@pytest.mark.usefixtures("waiting")
+def test_that_a_study_varies_fields_and_keeps_baseline_targets_and_rounds(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    panel = SetupPanel(session)
+    qtbot.addWidget(panel)
+    panel.kind.choose("Study")
+    row = panel.study.vary.add()
+    assert row.field.currentText() == "optimizer.lr"
+    assert "now 0.05" in row.values.placeholderText()
+    assert not panel.start_button.isEnabled()
+    assert "Name two values of optimizer.lr at least" in panel.message.text()
+    row.values.setText("0.01, 0.1")
+    panel.study.baseline.setCurrentText("bf16-amp")
+    panel.study.timing_rounds.setValue(4)
+    dialog = panel.study.ask_for_targets()
+    dialog.bounds["speedup"].setText("fast")
+    assert "speedup" in dialog.fault.text().lower()
+    dialog.bounds["speedup"].setText("1.2")
+    dialog.boxes["energy_saved"].setChecked(False)
+    dialog.buttons.button(QDialogButtonBox.StandardButton.Ok).click()
+    panel.copy_command()
+    assert "--baseline bf16-amp --timing-rounds 4 --vary optimizer.lr=0.01,0.1" in QGuiApplication.clipboard().text()
+    panel.study.path.setText(str(tmp_path / "mine"))
+    panel.start()
+    folder = SweepFolder(tmp_path / "mine")
+    assert folder.spec.vary == {"optimizer.lr": [0.01, 0.1]}
+    assert (folder.spec.baseline, folder.spec.timing_rounds) == ("bf16-amp", 4)
+    assert (folder.targets().speedup, folder.targets().energy_saved) == (1.2, None)
+    session.study.stop()
+    qtbot.waitUntil(lambda: not session.is_busy and session.study.grid is not None)
+
+
+@pytest.mark.usefixtures("waiting")
+def test_that_a_row_of_varied_values_can_be_removed(qtbot: QtBot) -> None:
+    panel = SetupPanel(Session())
+    qtbot.addWidget(panel)
+    panel.kind.choose("Study")
+    for _ in range(2):
+        panel.study.vary.add().values.setText("0.1, 0.2")
+    assert "optimizer.lr is varied twice" in panel.study.fault.replace("Optimizer", "optimizer")
+    panel.study.vary.rows[0].remove.click()
+    assert panel.start_button.isEnabled()
 
 
 @pytest.mark.usefixtures("waiting")

@@ -32,11 +32,12 @@ def write_member(
     accuracy: float = 0.9,
     step_s: float = 0.01,
     engine: dict[str, Any] | None = None,
+    host: str = "h",
 ) -> Path:
     """The file of a member as a run would leave it; without a status it looks killed."""
     path = folder.path_of(member)
     config_, created = folder.config_of(member), "2026-01-02T03:04:05+00:00"
-    writer = RunWriter(path, config_, run_id=member.name, created=created, machine={"host": "h"}, environment={})
+    writer = RunWriter(path, config_, run_id=member.name, created=created, machine={"host": host}, environment={})
     weights = f"{member.seed}{' twin' * (member.kind == 'twin')}"
     facts = {"initial_weights_sha256": weights, "threads": 1, "data": {"validation_samples": 100}, **(engine or {})}
     writer(RunStarted(0.0, 5, 5, "cpu", facts))

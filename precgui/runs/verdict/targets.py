@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -49,14 +50,24 @@ DEFAULT_TARGETS = Targets()
 def load_targets(path: Path) -> Targets:
     """The targets of a TOML file; `false` in place of a number switches a target off. Raises TargetError."""
     try:
-        tree = read_toml(path)
-        return Targets.model_validate({key: None if value is False else value for key, value in tree.items()})
+        return make_targets(read_toml(path))
     except (OSError, UnicodeDecodeError) as error:
         raise TargetError(f"{path} cannot be read: {error}") from None
-    except ValidationError as error:
-        raise TargetError(f"{path}: {_sentence(error)}") from None
+    except TargetError as error:
+        raise TargetError(f"{path}: {error}") from None
     except ValueError as error:
         raise TargetError(f"{path} is not valid TOML: {error}") from None
+
+
+def make_targets(tree: Mapping[str, Any]) -> Targets:
+    """Targets from plain values; False switches one off, and one that is not named keeps its default.
+
+    Raises TargetError.
+    """
+    try:
+        return Targets.model_validate({key: None if value is False else value for key, value in tree.items()})
+    except ValidationError as error:
+        raise TargetError(_sentence(error)) from None
 
 
 def _sentence(error: ValidationError) -> str:

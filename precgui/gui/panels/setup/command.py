@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from precgui.config import RunConfig
+from precgui.sweeps.spec import SweepSpec
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_:-]*")
 _WORDS_OF_TOML = ("true", "false", "inf", "nan", "none")
@@ -48,9 +49,13 @@ def set_at(tree: dict[str, Any], path: str, value: Any) -> None:
     tree[name] = value
 
 
-def study_command(source: str, base: RunConfig, config: RunConfig, precisions: Sequence[str], seeds: int) -> str:
-    """The command line that runs a study of `config` in these precisions."""
-    words = ["precgui", "sweep", source, "--precisions", ",".join(precisions), "--seeds", str(seeds)]
+def study_command(source: str, base: RunConfig, config: RunConfig, spec: SweepSpec) -> str:
+    """The command line that runs a study of `config`, told as what differs from `source`."""
+    words = ["precgui", "sweep", source, "--precisions", ",".join(spec.precisions), "--seeds", str(spec.seeds)]
+    words += ["--baseline", spec.baseline]
+    words += ["--timing-rounds", str(spec.timing_rounds)] if spec.timing_rounds else []
+    for path, values in spec.vary.items():
+        words += ["--vary", f"{path}={','.join(map(value_text, values))}"]
     for path, value in changes(base.model_dump(), config.model_dump()):
         words += ["--set", f"{path}={value_text(value)}"] if path not in ("precision", "seed", "title") else []
     return shlex.join(words)

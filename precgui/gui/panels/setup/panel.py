@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
@@ -269,8 +270,8 @@ class SetupPanel(QWidget):
         """Put the command that starts this run on the clipboard."""
         if (config := self.form.value()) is not None:
             text = command(self.source, self.base, config)
-            if self.is_study:
-                text = study_command(self.source, self.base, config, self.study.chosen(), self.study.seeds.value())
+            if self.is_study and (spec := self.study.spec(config)) is not None:
+                text = study_command(self.source, self.base, config, spec)
             QGuiApplication.clipboard().setText(text)
             self._tell("info", f"Copied: {text}")
 
@@ -319,8 +320,11 @@ class SetupPanel(QWidget):
         self._refresh()
 
     def _start_study(self, config: RunConfig) -> None:
-        spec = self.study.spec(config)
-        if spec is not None and not self._session.is_busy and self._session.study.start(spec, self.study.folder):
+        spec, study = self.study.spec(config), self._session.study
+        if spec is None or self._session.is_busy:
+            return
+        spec = spec.model_copy(update={"order_seed": secrets.randbelow(2**31)})
+        if study.start(spec, self.study.folder, self.study.targets):
             self._session.panel_wanted.emit("live/study")
             self.study.begin(self.source, self._session.folder)
 

@@ -1,14 +1,15 @@
-"""Of a study in Run: its precisions, its number of seeds, its folder, and the estimate before Start."""
+"""Of a study in Run: precisions, baseline, seeds, varied fields, targets, folder, and the estimate before Start."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
+    QComboBox,
     QFileDialog,
     QFrame,
     QGridLayout,
@@ -22,11 +23,15 @@ from PySide6.QtWidgets import (
 
 from precgui.config import PRECISION_GROUPS, PRECISIONS, RunConfig
 from precgui.gui.panels.setup.precision_cards import ChoiceRow
+from precgui.gui.panels.setup.vary_fields import VaryFields
 from precgui.gui.plots.signals import duration
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import named
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.widgets.targets_dialog import TargetsDialog
 from precgui.gui.workers.latest_only import LatestOnly
+from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
+from precgui.sweeps.earlier import EarlierRuns
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.estimate import SweepEstimate, estimate_sweep
 from precgui.sweeps.spec import SweepSpec, make_spec
@@ -34,7 +39,13 @@ from precgui.sweeps.spec import SweepSpec, make_spec
 USUAL = ("fp32", "bf16-amp")  # and the precision of the form
 SEEDS = 5  # the first look at which verdicts are made
 MOST_SEEDS = 1000
+MOST_TIMING_ROUNDS = 100
+USUAL_BASELINE = "fp32, else the first"
 DEBOUNCE_MS = 300
+_TIMING = (
+    "Rounds of short runs for times alone: every precision once in each, in random order. 0 takes the times of the "
+    "seeds."
+)
 _STATISTICS = (
     "Every seed runs once in every precision, in random order. Verdicts are made at the planned number of seeds "
     "and at one larger number; with one seed there is none."
@@ -54,11 +65,17 @@ class StudySettings(QWidget):
         self._rows: list[ChoiceRow] = []
         self.more = QLineEdit(self)
         self.seeds = QSpinBox(self)
+        self.baseline = QComboBox(self)
+        self.timing_rounds = QSpinBox(self)
+        self.vary = VaryFields(self)
+        self.targets: Targets = DEFAULT_TARGETS
+        self.targets_button = QPushButton("Targets...", self)
         self.path = QLineEdit(self)
         self.choose_button = QPushButton("Choose...", self)
         self.estimate = PlainLabel(self)
         self.told = PlainLabel(_STATISTICS, self)
         self._estimates = LatestOnly(self)
+        self._earlier = EarlierRuns(folder)
         self._wait = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
         self._next: tuple[SweepSpec, Path] | None = None
         self._lay_out()
@@ -69,10 +86,19 @@ class StudySettings(QWidget):
         self.hide()
 
     def _lay_out(self) -> None:
-        self.seeds.setRange(1, MOST_SEEDS)
-        self.seeds.setValue(SEEDS)
-        self.seeds.setAccessibleName("Number of seeds")
-        ignore_wheel(self.seeds)
+        for spin, most, value, told in (
+            (self.seeds, MOST_SEEDS, SEEDS, "Number of seeds"),
+            (self.timing_rounds, MOST_TIMING_ROUNDS, 0, "Rounds of timing"),
+        ):
+            spin.setRange(value and 1, most)
+            spin.setValue(value)
+            spin.setAccessibleName(told)
+            ignore_wheel(spin)
+        ignore_wheel(self.baseline)
+        self.baseline.setAccessibleName("Baseline")
+        self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.timing_rounds.setToolTip(plain_tip(_TIMING))
+        self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
         self.more.setPlaceholderText("more, such as emulated:e5m2, emulated:e3m4")
         self.more.setAccessibleName("More precisions, separated by commas")
         self.path.setAccessibleName("Folder of the study")
@@ -80,13 +106,16 @@ class StudySettings(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
         column.addLayout(self._precisions())
-        line = QHBoxLayout()
-        line.setSpacing(8)
-        for part in (named("&Seeds", self.seeds), self.seeds, named("F&older", self.path)):
-            line.addWidget(part)
-        line.addWidget(self.path, 1)
-        line.addWidget(self.choose_button)
-        column.addLayout(line)
+        column.addLayout(
+            _line(
+                (named("&Seeds", self.seeds), self.seeds, named("&Baseline", self.baseline), self.baseline),
+                (named("&Timing rounds", self.timing_rounds), self.timing_rounds, self.targets_button),
+            )
+        )
+        column.addWidget(self.vary)
+        folder = _line((named("F&older", self.path), self.path, self.choose_button))
+        folder.setStretchFactor(self.path, 1)
+        column.addLayout(folder)
         banner = QFrame(self)
         banner.setProperty("kind", "banner")
         inside = QVBoxLayout(banner)
@@ -113,17 +142,31 @@ class StudySettings(QWidget):
 
     def _connect(self) -> None:
         for box in self.boxes.values():
-            box.toggled.connect(lambda _: self.changed.emit())
-        self.more.textChanged.connect(lambda _: self.changed.emit())
-        self.seeds.valueChanged.connect(lambda _: self.changed.emit())
+            box.toggled.connect(lambda _: self._on_precisions())
+        self.more.textChanged.connect(lambda _: self._on_precisions())
+        for spin in (self.seeds, self.timing_rounds):
+            spin.valueChanged.connect(lambda _: self.changed.emit())
+        self.baseline.activated.connect(lambda _: self.changed.emit())
+        self.vary.changed.connect(self.changed)
+        self.targets_button.clicked.connect(lambda _: self.ask_for_targets())
         self.path.textChanged.connect(lambda _: self.changed.emit())
         self.choose_button.clicked.connect(self.ask_for_folder)
         self._wait.timeout.connect(self._estimate)
         self._estimates.answered.connect(self._show)
         self._estimates.failed.connect(self.estimate.setText)
 
+    def _on_precisions(self) -> None:
+        """Offer the chosen precisions as baseline; the choice stays while its precision does."""
+        chosen = self.baseline.currentText()
+        self.baseline.clear()
+        self.baseline.addItems([USUAL_BASELINE, *dict.fromkeys(self.chosen())])
+        self.baseline.setCurrentIndex(max(0, self.baseline.findText(chosen)))
+        self.changed.emit()
+
     def begin(self, source: str, folder: Path) -> None:
         """Propose a folder that does not exist yet, beside the other runs."""
+        if self._earlier.folder != folder:
+            self._earlier = EarlierRuns(folder)
         self.path.setText(str(folder / f"study-{Path(source).stem}-{datetime.now():%Y%m%d-%H%M%S}"))
 
     def set_words(self, words: Mapping[str, tuple[str, str]]) -> None:
@@ -154,16 +197,26 @@ class StudySettings(QWidget):
             self.fault = "Name a folder for the study."
         else:
             try:
-                return make_spec(config, self.chosen(), self.seeds.value())
+                return make_spec(
+                    config,
+                    self.chosen(),
+                    self.seeds.value(),
+                    vary=self.vary.chosen(),
+                    baseline=self.baseline.currentText() if self.baseline.currentIndex() > 0 else "",
+                    timing_rounds=self.timing_rounds.value(),
+                    title=config.title,
+                )
             except SweepError as error:
                 self.fault = f"{str(error)[:1].upper()}{str(error)[1:]}."
         return None
 
     def estimate_for(self, config: RunConfig | None, folder: Path) -> None:
         """Say how long the study will take and which difference it can tell; in a thread, a moment later."""
+        self.vary.show_present(config)
         spec = self.spec(config) if config is not None else None
         if spec is None:
-            self._asked = ()
+            self._asked, self._next = (), None
+            self._estimates.cancel()
             self.estimate.setText(self.fault)
             return
         asked = (spec.model_dump_json(), folder)
@@ -175,10 +228,22 @@ class StudySettings(QWidget):
     def _estimate(self) -> None:
         if self._next is not None:
             spec, folder = self._next
-            self._estimates.ask(lambda _: estimate_sweep(spec, folder))
+            earlier = self._earlier if self._earlier.folder == folder else EarlierRuns(folder)
+            self._estimates.ask(lambda _: estimate_sweep(spec, folder, earlier))
 
     def _show(self, found: SweepEstimate) -> None:
         self.estimate.setText(estimate_text(found))
+
+    def ask_for_targets(self) -> TargetsDialog:
+        """Open the form of the targets."""
+        dialog = TargetsDialog(self.targets, self)
+        dialog.chosen.connect(self._use_targets)
+        dialog.open()
+        return dialog
+
+    def _use_targets(self, targets: Targets) -> None:
+        self.targets = targets
+        self.targets_button.setText("Targets..." if targets == DEFAULT_TARGETS else "Targets (own)...")
 
     def ask_for_folder(self) -> None:
         dialog = QFileDialog(self, "Choose a new, empty folder for the study", str(self.folder.parent))
@@ -192,6 +257,21 @@ def estimate_text(found: SweepEstimate) -> str:
     """The runs, the time and the smallest difference, each with where it comes from."""
     time = "The time is not known" if found.total_s is None else f"About {duration(found.total_s)} here"
     parts = [f"{found.runs} runs. {time}."]
-    if found.detectable is not None:
-        parts.append(f"Smallest difference that can be told apart: about {100 * found.detectable:.2f} points.")
+    if found.by_arm:
+        each = ", ".join(f"{arm} {found.difference_text(value)}" for arm, value in found.by_arm.items())
+        parts.append(f"Smallest difference that can be told apart: about {each}.")
     return "\n".join([" ".join(parts), *(f"{source[:1].upper()}{source[1:]}." for source in found.sources)])
+
+
+def _line(*groups: Sequence[QWidget]) -> QHBoxLayout:
+    """Groups of widgets side by side, with more room between groups than inside."""
+    line = QHBoxLayout()
+    line.setSpacing(8)
+    for group in groups:
+        for part in group:
+            line.addWidget(part)
+        if len(groups) > 1:
+            line.addSpacing(12)
+    if len(groups) > 1:
+        line.addStretch(1)
+    return line

@@ -1,0 +1,116 @@
+"""The targets of a study as a form: what a person asks of a precision, each with a bound or switched off."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QDialog,
+    QDialogButtonBox,
+    QGridLayout,
+    QLineEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.widgets.editors import number_text, read_number
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.runs.report.content import TITLES
+from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, Targets, make_targets
+
+_TITLES = {**TITLES, "accuracy_lost": "Accuracy lost", "metric_lost": "Metric lost, if it is no share"}
+_LATE = (
+    "The figures of this study are known already. Targets that are chosen after a look at them make verdicts too kind; "
+    "choose targets before Start where you can."
+)
+
+
+class TargetsDialog(QDialog):
+    """`chosen` carries the Targets when they are accepted. `late`: the figures of the study can be seen already."""
+
+    chosen = Signal(object)
+
+    def __init__(self, targets: Targets, parent: QWidget | None = None, *, late: bool = False) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Targets")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.boxes: dict[str, QCheckBox] = {}
+        self.bounds: dict[str, QLineEdit] = {}
+        self.fault = PlainLabel(self)
+        self.fault.setProperty("kind", "error")
+        self.fault.setWordWrap(True)
+        self.buttons = QDialogButtonBox(
+            QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel, parent=self
+        )
+        self.reset_button = QPushButton("Defaults", self)
+        self.buttons.addButton(self.reset_button, QDialogButtonBox.ButtonRole.ResetRole)
+        self._lay_out(late)
+        self.show_targets(targets)
+        self.buttons.accepted.connect(self._accept)
+        self.buttons.rejected.connect(self.reject)
+        self.reset_button.clicked.connect(lambda: self.show_targets(DEFAULT_TARGETS))
+
+    def _lay_out(self, late: bool) -> None:
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(12)
+        grid.setColumnStretch(2, 1)
+        for row, (name, about) in enumerate(Targets.model_fields.items()):
+            box, bound, told = (
+                QCheckBox(_TITLES[name], self),
+                QLineEdit(self),
+                PlainLabel(about.description or "", self),
+            )
+            bound.setAccessibleName(f"{_TITLES[name]}: bound")
+            bound.setFixedWidth(84)
+            told.setProperty("kind", "muted")
+            told.setWordWrap(True)
+            told.setMinimumWidth(320)
+            box.toggled.connect(bound.setEnabled)
+            box.toggled.connect(lambda _: self._check())
+            bound.textChanged.connect(lambda _: self._check())
+            for column, part in enumerate((box, bound, told)):
+                grid.addWidget(part, row, column)
+            self.boxes[name], self.bounds[name] = box, bound
+        outer = QVBoxLayout(self)
+        outer.setSpacing(12)
+        if late:
+            caution = PlainLabel(_LATE, self)
+            caution.setWordWrap(True)
+            outer.addWidget(caution)
+        outer.addLayout(grid)
+        outer.addWidget(self.fault)
+        outer.addWidget(self.buttons)
+
+    def show_targets(self, targets: Targets) -> None:
+        """Fill the form; a target that is off keeps its default as a proposal."""
+        for name, bound in self.bounds.items():
+            value = getattr(targets, name)
+            self.boxes[name].setChecked(value is not None)
+            bound.setText(number_text(getattr(DEFAULT_TARGETS, name) if value is None else value))
+            bound.setEnabled(value is not None)
+        self._check()
+
+    def targets(self) -> Targets:
+        """As the form says. Raises TargetError."""
+        return make_targets(
+            {
+                name: read_number(bound.text().strip()) if self.boxes[name].isChecked() else False
+                for name, bound in self.bounds.items()
+            }
+        )
+
+    def _check(self) -> None:
+        ok = self.buttons.button(QDialogButtonBox.StandardButton.Ok)
+        try:
+            self.targets()
+        except TargetError as error:
+            self.fault.setText(f"{str(error)[:1].upper()}{str(error)[1:]}.")
+            ok.setEnabled(False)
+        else:
+            self.fault.setText("")
+            ok.setEnabled(True)
+
+    def _accept(self) -> None:
+        self.chosen.emit(self.targets())
+        self.accept()

@@ -1,0 +1,94 @@
+"""Before a sweep: its time and the differences it can tell, from what this machine has run before."""
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
+from precgui.sweeps.earlier import EarlierRuns
+from precgui.sweeps.errors import SweepError
+from precgui.sweeps.estimate import START_S, TYPICAL_SD, estimate_sweep
+from precgui.sweeps.folder import TARGETS, SweepFolder, create_sweep
+from precgui.sweeps.study import SweepReader
+from tests.sweeps.sample_sweep import small_spec, small_sweep, write_member
+
+
+def _earlier_study(folder: Path, host: str = "", **options: Any) -> SweepFolder:
+    """A study of 4 seeds whose bf16-amp differs by 0, 1, 2 and 3 points, and whose twin does by 2."""
+    sweep = small_sweep(folder, seeds=4, twins=1, **options)
+    for member in sweep.plan.members:
+        worse = 0.01 * member.seed if member.precision != "fp32" else 0.02 * (member.kind == "twin")
+        write_member(sweep, member, accuracy=0.9 - worse, host=host or platform.node())
+    return sweep
+
+
+@pytest.fixture(autouse=True)
+def no_kept_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRECGUI_STATE", str(tmp_path / "state"))
+
+
+def test_that_time_and_spread_come_from_an_earlier_study(tmp_path: Path) -> None:
+    _earlier_study(tmp_path)
+    spec = small_spec(seeds=5)
+    found = estimate_sweep(spec, tmp_path)
+    assert found.total_s == pytest.approx(5 * 2 * (0.6 + START_S) + 3 * (0.6 + START_S) + START_S)
+    assert found.by_arm.keys() == {"bf16-amp"}
+    # sd of 0, 1, 2, 3 points is 1.29; (t(1 - 0.0294 / 2, 4) + t(0.8, 4)) / sqrt(5) is 1.905
+    assert found.detectable == pytest.approx(0.0129 * (3.319 + 0.941) / 5**0.5, rel=2e-3)
+    assert any("as in the study sweep of this machine" in source for source in found.sources)
+    assert any("rounding alone moved the results there by up to 2.00 points" in source for source in found.sources)
+
+
+def test_that_a_study_of_another_machine_or_other_settings_says_nothing(tmp_path: Path) -> None:
+    _earlier_study(tmp_path, host="another")
+    assert estimate_sweep(small_spec(seeds=5), tmp_path).total_s is None
+    assert not estimate_sweep(small_spec(seeds=5), tmp_path).by_arm
+
+
+def test_that_varied_fields_count_with_their_own_times(tmp_path: Path) -> None:
+    _earlier_study(tmp_path, vary={"train.max_steps": [5, 6]})
+    known = estimate_sweep(small_spec(seeds=3, vary={"train.max_steps": [5, 6]}), tmp_path)
+    assert known.total_s is not None
+    unknown = estimate_sweep(small_spec(seeds=3, vary={"train.max_steps": [5, 7]}), tmp_path)
+    assert unknown.total_s is None
+    assert "fp32 train.max_steps=7" in unknown.sources[0]
+
+
+def test_that_a_typical_spread_stands_in_for_images(tmp_path: Path) -> None:
+    spec = small_spec(seeds=5)
+    images = spec.model_copy(update={"config": {**spec.config, "task": "digits"}})
+    found = estimate_sweep(images, tmp_path)
+    assert found.detectable == pytest.approx(TYPICAL_SD * (3.319 + 0.941) / 5**0.5, rel=2e-3)
+
+
+def test_that_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _earlier_study(tmp_path)
+    earlier = EarlierRuns(tmp_path)
+    first = estimate_sweep(small_spec(seeds=5), tmp_path, earlier)
+    monkeypatch.setattr("precgui.sweeps.earlier.open_run", lambda path: pytest.fail("read again"))
+    assert estimate_sweep(small_spec(seeds=5), tmp_path, earlier) == first
+
+
+# Targets ---------------------------------------------------------------------------------------------------
+
+
+def test_that_the_targets_of_a_sweep_are_kept_in_its_folder(tmp_path: Path) -> None:
+    wanted = Targets(speedup=1.1, memory_saved=None)
+    folder = create_sweep(tmp_path / "sweep", small_spec(seeds=3), wanted)
+    assert SweepFolder(folder.path).targets() == wanted
+    for member in folder.plan.members:
+        write_member(folder, member, step_s=0.01 if member.precision == "fp32" else 0.008)
+    group = SweepReader(SweepFolder(folder.path)).study().groups[1]
+    assert group.verdicts["speedup"].margin == pytest.approx(1.1)
+    assert "memory_saved" not in group.verdicts
+    folder.set_targets(DEFAULT_TARGETS)
+    assert SweepReader(folder).study().groups[1].verdicts["speedup"].margin == pytest.approx(2.0)
+
+
+def test_that_targets_changed_by_hand_to_nonsense_are_named(tmp_path: Path) -> None:
+    folder = small_sweep(tmp_path)
+    (folder.path / TARGETS).write_text("speed = 2\n", encoding="utf-8")
+    with pytest.raises(SweepError, match="speed is not a target"):
+        folder.targets()
