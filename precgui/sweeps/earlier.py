@@ -132,10 +132,11 @@ def _earlier(run: SavedRun, kind: Kind, arm: str) -> EarlierRun | None:
     value = final.get("val_accuracy") if isinstance(final, Mapping) else None
     metric = metric_of(run.environment)
     samples = data.get("validation_samples") if isinstance(data, Mapping) else None
-    counts = metric.unit == "%" and metric.of_outputs and isinstance(samples, int) and samples > 0
+    counts = metric.unit == "%" and metric.of_outputs
+    grain = 1 / samples if counts and isinstance(samples, int) and samples > 0 else 0.0
     return EarlierRun(
         kind, arm, run.config.precision, run.config.seed, _number(run.summary.get("time_s")), metric, _number(value),
-        1 / samples if counts else 0.0, work_of(run.config), settings_of(run.config),
+        grain, work_of(run.config), settings_of(run.config),
     )  # fmt: skip
 
 
