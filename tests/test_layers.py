@@ -304,3 +304,23 @@ def test_that_no_docstring_begins_with_what() -> None:
         if line.lstrip().startswith('"""What ')
     }
     assert beginning == set()
+
+
+def test_that_a_script_can_carry_the_torch_form_of_rounding() -> None:
+    waiting, carried, libraries = ["precgui.engine.quantize.torch_form"], set(), set()
+    while waiting:
+        name = waiting.pop()
+        path = PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py")
+        if name.partition(".")[0] != "precgui":
+            libraries.add(name.partition(".")[0])
+        elif not path.is_file():
+            waiting += [name.rpartition(".")[0]] * (name.count(".") > 1)  # a name in a module, or a package
+        elif name not in carried:
+            carried.add(name)
+            waiting += [item.name for item in imports(ast.parse(path.read_text(encoding="utf-8")))]
+    assert libraries - set(sys.stdlib_module_names) == {"numpy", "torch"}
+    assert carried == {
+        f"precgui.{name}"
+        for name in ("paths", "engine.quantize.torch_form", "engine.quantize.plan", "formats.model",
+                     "formats.float_format", "formats.registry", "formats.rounding")
+    }  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from precgui.engine.quantize import device as on_device
+from precgui.engine.quantize import torch_form
 from precgui.engine.quantize.elements import quantize
 from precgui.engine.quantize.float_kernels import TILE, constants, is_plain, loop
 from precgui.engine.quantize.plan import SINGLE, make_plan
@@ -69,17 +70,34 @@ def test_that_the_fast_form_gives_the_answers_of_the_exact_form(name: str, round
         assert bits_equal(ours, exact).all()
 
 
-@pytest.mark.parametrize("overflow", OVERFLOWS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rounding", ROUNDINGS)
-@pytest.mark.parametrize("name", ["bf16", "tf32", "fp16", "e4m3fn", "e5m2fnuz", "e2m1", "ue4m3", "e9m4", "int4"])
-def test_that_the_form_for_accelerators_gives_the_same_bits(
-    name: str, rounding: RoundingMode, overflow: Overflow
-) -> None:
-    values = _torch(np.concatenate([PATTERNS[:4000], BF16[::20], FP16[::20]]))
-    ours = quantize(values, name, rounding=rounding, overflow=overflow, seed=3)
-    device = on_device.rounded_on_device(values, get(name), CastPolicy(rounding, overflow), 3)
-    keep = ~values.isnan().numpy()
-    assert bits_equal(ours.numpy()[keep], device.numpy()[keep]).all()
+@pytest.mark.parametrize("name", [*EXACT_NAMES, "e5m2", "e5m2fnuz", "int4", "uint8"])
+def test_that_the_torch_form_gives_the_same_bits(name: str, rounding: RoundingMode, dtype: type) -> None:
+    with np.errstate(invalid="ignore"):
+        values = np.concatenate([PATTERNS[:4000], BF16[::20], FP16[::20]]).astype(dtype)
+    if dtype is np.float64:
+        values = np.concatenate([values, RNG.integers(0, 2**64, 2000, dtype=np.uint64).view(np.float64)])
+    for overflow in OVERFLOWS:
+        policy = CastPolicy(rounding, overflow)
+        ours = quantize(_torch(values), name, rounding=rounding, overflow=overflow, seed=3).numpy()
+        form = torch_form.rounded(_torch(values), get(name), policy, 3)
+        if form is None:
+            form = on_device.rounded_on_device(_torch(values), get(name), policy, 3)
+        assert bits_equal(form.numpy(), ours)[~np.isnan(values)].all()
+
+
+def test_that_all_but_rare_formats_have_a_torch_form_in_single_precision() -> None:
+    values = _torch(PATTERNS[:100])
+    left = {
+        (name, rounding)
+        for name in EXACT_NAMES
+        for rounding in ROUNDINGS
+        if torch_form.rounded(values, get(name), CastPolicy(rounding), 0) is None
+    }
+    assert left == {(name, rounding) for name in ("e8m0", "e5m112") for rounding in ROUNDINGS} | {
+        ("sign1", "toward_zero")
+    }
 
 
 def test_that_tensor_operations_serve_double_precision_too() -> None:

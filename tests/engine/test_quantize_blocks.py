@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import precgui
+from precgui.engine.quantize import torch_form
 from precgui.engine.quantize.block_kernels import fused_blocks
-from precgui.engine.quantize.blocks import _composed, quantize_blocks
+from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.formats.blocks import SCALE_RULES, ScaleRule, quantize_blocks_array
 from precgui.formats.registry import UnknownFormatError, blocks, get
 from tests.formats.references import signal_to_noise_db
@@ -32,13 +33,13 @@ def test_that_tensors_and_arrays_agree(name: str, rule: ScaleRule) -> None:
 
 
 @pytest.mark.parametrize("rule", SCALE_RULES)
-def test_that_the_fused_pass_and_the_composed_one_agree(rule: ScaleRule) -> None:
+def test_that_the_fused_pass_and_the_torch_form_agree(rule: ScaleRule) -> None:
     for name in ("mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4"):
         chosen, element = blocks()[name], get(blocks()[name].element)
         for values in (NORMAL, WIDE, SMALL):
             fused = np.empty_like(values)
             fused_blocks(values.reshape(-1), fused.reshape(-1), element, rule, chosen.block)
-            composed = _composed(torch.from_numpy(values), chosen, element, rule, "nearest_even", None)
+            composed = torch_form.quantize_blocks(torch.from_numpy(values), name, rule=rule)
             assert np.array_equal(fused, composed.numpy())
 
 

@@ -10,14 +10,14 @@ from torch import nn
 from precgui.engine.emulation import native_fp8
 from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
 from precgui.engine.emulation.operands import AmaxScale, BatchSeed, Identity, RoundingSpec, ScaledCast
-from precgui.engine.quantize import device
+from precgui.engine.quantize import device, torch_form
 from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.quantize.elements import quantize
 from precgui.formats.rounding import ROUNDINGS
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda"
-FORMATS = ("tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e4m3fnuz", "e3m2", "e2m1", "e5m7", "e9m4", "int8", "nf4")
+FORMATS = ("tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e4m3fnuz", "e3m2", "e2m1", "e5m7", "e9m4", "e8m0", "int8", "nf4")
 BLOCKS = ("mxfp8_e4m3", "mxfp6_e2m3", "mxfp4", "nvfp4")
 E4M3_MAX, E5M2_MAX = 448.0, 57344.0
 
@@ -61,7 +61,7 @@ def test_that_blocks_round_alike(name):
 
 
 def test_that_the_rounding_is_one_fused_kernel():
-    if device.fused(DEVICE) is device.round_tensor:
+    if device.fused(DEVICE) is torch_form.round_tensor:
         pytest.skip("torch cannot build a fused kernel here: no Triton, or no compiler")
     source = torch.randn(1 << 22, device=DEVICE)
     quantize(source, "e4m3fn")

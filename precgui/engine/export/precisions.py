@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from precgui.config import EMULATED, PrecisionOptions, RunConfig
 from precgui.config.precision_traits import traits
 from precgui.engine.emulation.functional import rounds_everywhere
 from precgui.engine.export.source import ScriptSource
-from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat, floor_log2
+from precgui.formats.model import FloatFormat
 from precgui.formats.registry import blocks, get
 
 _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
@@ -33,7 +32,7 @@ class ScriptParts:
     begin_epoch: list[str] = field(default_factory=list)  # after model.train()
     at_end: list[str] = field(default_factory=list)
     scaler: str = "torch.amp.GradScaler"
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tables: dict[str, str] = field(default_factory=dict)
 
 
 def pieces(config: RunConfig, device: str, notes: str, source: ScriptSource) -> ScriptParts:
@@ -91,7 +90,7 @@ def _full(context: _Context) -> ScriptParts:
         return ScriptParts(tf32=context.config.precision == "tf32")
     made = ScriptParts(tf32=True)
     context.source.take("emulation.operands", "FormatCast")
-    _add_format(made, "tf32")
+    _add_format(context.source, made, "tf32")
     lines = context.emulate_everywhere(made, 'MatmulArithmetic("tf32", to_tf32, to_tf32, to_tf32)')
     made.after_model = ['to_tf32 = FormatCast("tf32")', *lines]
     return made
@@ -138,8 +137,8 @@ def _masters(context: _Context, made: ScriptParts) -> None:
     trained, more = made.weights, ""
     if context.config.precision == "bf16-sr":
         context.source.take("emulation.operands", "BatchSeed")
-        context.source.take("export.torch_only_rounding", "quantize")
-        _add_format(made, "bf16")
+        context.source.take("quantize.torch_form", "quantize")
+        _add_format(context.source, made, "bf16")
         made.after_model += [
             "clock = BatchSeed(SEED)",
             "",
@@ -204,7 +203,7 @@ def _formats(config: RunConfig, role: str) -> str:
 def _operand(context: _Context, made: ScriptParts, role: str) -> str:
     name, place = _formats(context.config, role), f'f"{{name}}.{role}"'
     if context.config.precision == "fp8":
-        _add_format(made, name)
+        _add_format(context.source, made, name)
         return f'ScaledCast("{name}", RoundingSpec(mode, clock, {place}), {_scale(context, role)})'
     return _round(context, made, name, place)
 
@@ -224,16 +223,13 @@ def _round(context: _Context, made: ScriptParts, name: str, place: str) -> str:
         return "Identity()"
     if name in blocks():
         block = blocks()[name]
-        made.tables[f"BLOCKS[{name!r}]"] = {
-            "block": block.block,
-            "element": block.element,
-            "two_level": block.two_level,
-        }
-        _add_format(made, block.element)
+        context.source.take("formats.model", "BlockFormat")
+        made.tables[f"BLOCKS[{name!r}]"] = repr(block)
+        _add_format(context.source, made, block.element)
         if block.two_level:
-            _add_format(made, "ue4m3")
+            _add_format(context.source, made, block.scale)
         return f'BlockCast("{name}", {rounding}, "{context.options.scale_rule}")'
-    _add_format(made, name)
+    _add_format(context.source, made, name)
     fmt = get(name)
     if isinstance(fmt, FloatFormat):
         return f'FormatCast("{name}", {rounding})'
@@ -248,25 +244,10 @@ def _accumulator(context: _Context, made: ScriptParts) -> list[str]:
     return [f"        accumulator=Accumulator(partial({rounding}, axis=-1), {context.options.accumulator_block}),"]
 
 
-def _add_format(made: ScriptParts, name: str) -> None:
-    made.tables[f"FORMATS[{name!r}]"] = format_facts(get(name))
-
-
-def format_facts(fmt: Format) -> dict[str, Any]:
-    """The facts of a format that `engine.export.torch_only_rounding.quantize` needs."""
-    if isinstance(fmt, CodeBook):
-        return {"values": [float(value) for value in fmt.values]}
-    facts: dict[str, Any] = {"largest": float(fmt.max_finite), "top": floor_log2(fmt.max_finite)}
-    if isinstance(fmt, IntFormat):
-        whole = {
-            "step": float(fmt.step),
-            "lowest": fmt.min_ordinal,
-            "highest": fmt.max_ordinal,
-            "mantissa": fmt.bits - 2,
-        }
-        return {**facts, **whole}
-    beyond = "torch.inf" if fmt.has_inf else "torch.nan" if fmt.has_nan else float(fmt.max_finite)
-    return {**facts, "mantissa": fmt.mantissa_bits, "emin": fmt.emin, "beyond": beyond}
+def _add_format(source: ScriptSource, made: ScriptParts, name: str) -> None:
+    fmt = get(name)
+    source.take("formats.model", type(fmt).__name__)
+    made.tables[f"FORMATS[{name!r}]"] = repr(fmt)
 
 
 _BUILDERS: dict[str, Callable[[_Context], ScriptParts]] = {

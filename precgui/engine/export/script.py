@@ -20,6 +20,7 @@ _IMPORTS = (
     "import contextlib",
     "import itertools",
     "import math",
+    "from fractions import Fraction",
     "from collections.abc import Iterable, Iterator, Mapping",
     "from functools import partial",
     "from pathlib import Path",
@@ -129,7 +130,7 @@ def _main(
     lines.append(f"set_fp32_arithmetic(tf32={made.tf32})")
     if config.train.deterministic:
         lines += ["torch.use_deterministic_algorithms(True)", "torch.backends.cudnn.benchmark = False"]
-    lines += [f"{name} = {_literal(facts)}" for name, facts in made.tables.items()]
+    lines += [f"{name} = {fmt}" for name, fmt in made.tables.items()]
     lines += [
         "torch.manual_seed(SEED)",
         "config = settings(CONFIG)",
@@ -151,10 +152,6 @@ def _main(
         *made.at_end,
     ]
     return lines
-
-
-def _literal(facts: dict[str, Any]) -> str:
-    return repr(facts).replace("'torch.inf'", "torch.inf").replace("'torch.nan'", "torch.nan")
 
 
 def _mechanics(config: RunConfig, source: ScriptSource) -> list[str]:

@@ -11,11 +11,12 @@ from importlib import resources
 
 _ENGINE = "precgui.engine."
 _OTHERS = ("torch", "torchvision", "numpy", "PIL")  # libraries that are not of the standard one
-_BESIDE = ("events",)  # modules beside the engine from which definitions are taken
+# modules beside the engine from which definitions are taken
+_BESIDE = ("events", "formats.model", "formats.float_format", "formats.rounding")
 # What a script takes instead: rounding in plain torch for the compiled kernels.
-_INSTEAD = {"quantize.elements": "export.torch_only_rounding", "quantize.blocks": "export.torch_only_rounding"}
+_INSTEAD = {"quantize.elements": "quantize.torch_form", "quantize.blocks": "quantize.torch_form"}
 # Types that only precgui has, as a script without it writes them.
-_TYPES = {"ScaleRule": "str", "RoundingMode": "str", "RunConfig": "SimpleNamespace"}
+_TYPES = {"ScaleRule": "str", "RunConfig": "SimpleNamespace"}
 
 
 @dataclass(frozen=True)

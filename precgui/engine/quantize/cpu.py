@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.engine.quantize.e8m0_kernels import power_runner
 from precgui.engine.quantize.float_kernels import Run, constants, is_plain, loop, stream
-from precgui.engine.quantize.plan import DOUBLE, SINGLE, HostFloat, RoundingPlan, make_plan
+from precgui.engine.quantize.plan import DOUBLE, SHARES, SINGLE, HostFloat, RoundingPlan, make_plan
 from precgui.engine.quantize.table_kernels import book_runner, integer_runner
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
@@ -19,9 +19,7 @@ from precgui.formats.rounding import CastPolicy
 
 PIECE = 1 << 20  # elements; smaller arrays are not worth a thread
 SLOW_PIECE = 1 << 16
-# From which share of the gap on a positive and a negative magnitude goes outwards; above 1: never.
 ADDING = ("narrow", "fine")  # the ways that add and take away
-SHARES = {"toward_zero": (2.0, 2.0), "up": (0.0, 2.0), "down": (2.0, 0.0), "nearest_away": (0.5, 0.5)}
 Array = NDArray[Any]
 
 

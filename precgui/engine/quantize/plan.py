@@ -14,16 +14,18 @@ none: none of these; the caller takes a wider type or the array form of `formats
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from precgui.formats.model import FloatFormat, power_of_two
-from precgui.formats.rounding import DRAW_BITS, CastPolicy, keeps_finite
+from precgui.formats.model import CodeBook, FloatFormat, power_of_two
+from precgui.formats.rounding import DRAW_BITS, CastPolicy, RoundingMode, keeps_finite, round_ordinal
 
+# From which share of the gap on a positive and a negative magnitude goes outwards; above 1: never.
+SHARES = {"toward_zero": (2.0, 2.0), "up": (0.0, 2.0), "down": (2.0, 0.0), "nearest_away": (0.5, 0.5)}
 Way = Literal["identity", "fixed", "wide", "narrow", "fine", "none"]
 
 
@@ -167,3 +169,33 @@ def _beyond(fmt: FloatFormat, convention: CastPolicy, machine: HostFloat, *, neg
     if fmt.has_inf:
         return machine.infinity
     return machine.nan if fmt.has_nan else largest
+
+
+@lru_cache(maxsize=64)
+def book_thresholds(fmt: CodeBook, machine: HostFloat, rounding: RoundingMode) -> tuple[Any, ...]:
+    """For each entry of a code book but the first, the smallest machine number that rounds to it or to one above."""
+    return tuple(_least_above(fmt, place, machine, rounding) for place in range(1, len(fmt.values)))
+
+
+def _least_above(fmt: CodeBook, place: int, machine: HostFloat, rounding: RoundingMode) -> Any:
+    """The smallest machine number that rounds to the entry at `place` or above.
+
+    To nearest, the entries count as they are written; in the other directions as the machine holds them, so that a
+    value of the book stays what it is.
+    """
+    if not rounding.startswith("nearest"):
+        held = tuple(Fraction(float(machine.real(float(value)))) for value in fmt.values)
+        fmt = replace(fmt, values=held)
+
+    def reaches(number: Any) -> bool:
+        return round_ordinal(Fraction(float(number)), fmt, rounding) >= place
+
+    real = machine.real
+    low, high = (real(float(fmt.values[n])) for n in (place - 1, place))
+    while reaches(low):
+        low = np.nextafter(low, real(-np.inf))
+    while not reaches(high):
+        high = np.nextafter(high, real(np.inf))
+    while (middle := low + (high - low) / real(2)) not in (low, high):
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return high

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -13,9 +12,9 @@ import numpy as np
 from numba.extending import intrinsic, register_jitable
 
 from precgui.engine.quantize.float_kernels import Loop, Run, Words, compiled, drawn_at, stream
-from precgui.engine.quantize.plan import DOUBLE, HostFloat
+from precgui.engine.quantize.plan import DOUBLE, HostFloat, book_thresholds
 from precgui.formats.model import CodeBook, IntFormat
-from precgui.formats.rounding import DRAW_BITS, ROUNDINGS, RoundingMode, round_ordinal
+from precgui.formats.rounding import DRAW_BITS, ROUNDINGS, RoundingMode
 
 
 @lru_cache(maxsize=64)
@@ -110,33 +109,9 @@ def book_runner(fmt: CodeBook, machine: HostFloat, rounding: RoundingMode, seed:
     if rounding == "stochastic":
         drawn = _stochastic_book_loop(len(book), DOUBLE if _loses_digits(book) else machine)
         return lambda bits, out, start: drawn(bits.view(real), out.view(real), book, stream(seed, start))
-    steps = tuple(_least_above(fmt, place, machine, rounding) for place in range(1, len(fmt.values)))
+    steps = book_thresholds(fmt, machine, rounding)
     run = _book_loop(len(book))
     return lambda bits, out, start: run(bits.view(real), out.view(real), steps, book)
-
-
-def _least_above(fmt: CodeBook, place: int, machine: HostFloat, rounding: RoundingMode) -> Any:
-    """The smallest machine number that rounds to the entry at `place` or above.
-
-    To nearest, the entries count as they are written; in the other directions as the machine holds them, so that a
-    value of the book stays what it is.
-    """
-    if not rounding.startswith("nearest"):
-        held = tuple(Fraction(float(machine.real(float(value)))) for value in fmt.values)
-        fmt = replace(fmt, values=held)
-
-    def reaches(number: Any) -> bool:
-        return round_ordinal(Fraction(float(number)), fmt, rounding) >= place
-
-    real = machine.real
-    low, high = (real(float(fmt.values[n])) for n in (place - 1, place))
-    while reaches(low):
-        low = np.nextafter(low, real(-np.inf))
-    while not reaches(high):
-        high = np.nextafter(high, real(np.inf))
-    while (middle := low + (high - low) / real(2)) not in (low, high):
-        low, high = (low, middle) if reaches(middle) else (middle, high)
-    return high
 
 
 def _entry_of(place: int) -> Any:

@@ -1,0 +1,322 @@
+"""Rounding as torch operations: the one form for accelerators and for exported scripts.
+
+The constants and the order of steps are those of the compiled loops, on int32 or int64 words, so the results are the
+same bit for bit. Imports nothing but torch, `engine.quantize.plan` and modules of `formats` that need only the standard
+library, so a script carries these files as they are. One without the registry enters its formats in FORMATS and BLOCKS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from precgui.engine.quantize.plan import DOUBLE, SHARES, SINGLE, RoundingPlan, book_thresholds, make_plan
+from precgui.formats import registry
+from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat, floor_log2
+from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, CastPolicy, RoundingMode, stream_keys
+
+FORMATS: dict[str, Format] = {}  # by name, before those of the registry
+BLOCKS: dict[str, BlockFormat] = {}
+LOWEST_SCALE, HIGHEST_SCALE = -127, 127  # exponents that E8M0 holds
+MOST_ELEMENTS = 1 << 32  # beyond it the keys of the draws change
+_WORDS = {SINGLE: torch.int32, DOUBLE: torch.int64}
+_REALS = {SINGLE: torch.float32, DOUBLE: torch.float64}
+_EXACT_GAP = 1 << (53 - DRAW_BITS - 1)  # times a draw it is exact in double precision
+
+ElementCast = Callable[[Tensor, Format, RoundingMode], Tensor]
+
+
+def quantize(
+    tensor: Tensor, format: str, *, rounding: RoundingMode = "nearest_even", saturate: bool = False,
+    seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Round every element to a format; shape, dtype and device stay, no gradient passes.
+
+    Raises UnknownFormatError, and ValueError where torch operations cannot round to the format.
+    """
+    result = _cast(tensor.detach(), _named(format), CastPolicy(rounding, "saturate" if saturate else "ieee"), seed)
+    return result.to(tensor.dtype)
+
+
+def _named(format: str) -> Format:
+    return FORMATS[format] if format in FORMATS else registry.get(format)
+
+
+def _cast(tensor: Tensor, fmt: Format, policy: CastPolicy, seed: int | None) -> Tensor:
+    source = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+    result = rounded(source.contiguous(), fmt, policy, seed or 0)
+    if result is None:
+        raise ValueError(f"{fmt.name} in {policy.rounding} has no form in torch operations; choose another rounding")
+    return result
+
+
+def quantize_blocks(
+    tensor: Tensor, format: str, *, rule: str = "floor", rounding: RoundingMode = "nearest_even",
+    seed: int | None = None, axis: int = -1,
+) -> Tensor:  # fmt: skip
+    """Round a tensor to a block format, blocks running along `axis`; no gradient passes."""
+    chosen = BLOCKS[format] if format in BLOCKS else registry.blocks()[format]
+
+    def cast(elements: Tensor, fmt: Format, mode: RoundingMode) -> Tensor:
+        return _cast(elements, fmt, CastPolicy(mode, "saturate"), seed)
+
+    def blocks(padded: Tensor) -> Tensor:
+        local = _named(chosen.scale) if chosen.two_level else None
+        return round_blocks(padded, chosen, _named(chosen.element), local, rule, rounding, cast)
+
+    return in_blocks(tensor.detach().movedim(axis, -1), chosen.block, blocks).movedim(-1, axis)
+
+
+def rounded(
+    source: Tensor, fmt: Format, policy: CastPolicy, seed: int, run: Callable[..., Tensor] | None = None
+) -> Tensor | None:
+    """A contiguous float32 or float64 tensor, rounded; NaN stays. None for rare formats that need the array form.
+
+    `run` is `round_tensor` or that compiled.
+    """
+    if source.numel() > MOST_ELEMENTS:
+        return None
+    keys = [_signed(key, 32) for key in stream_keys(seed, 0)]
+    flat = source.view(-1)
+    if isinstance(fmt, IntFormat):
+        return _integers(flat, fmt, policy.rounding, *keys).view(source.shape)
+    if isinstance(fmt, CodeBook):
+        entries = _entries(flat, fmt, policy.rounding, *keys)
+        return None if entries is None else torch.where(source.isnan(), source, entries.view(source.shape))
+    plan = _plan(fmt, policy, source.dtype)
+    if plan is None:
+        return None
+    result = (run or round_tensor)(flat.to(_REALS[plan.machine]), plan, policy.rounding, *keys)
+    return result.view(source.shape).to(source.dtype)
+
+
+@lru_cache(maxsize=256)
+def _plan(fmt: FloatFormat, policy: CastPolicy, dtype: torch.dtype) -> RoundingPlan | None:
+    """In the type of the tensor where it has room around the format; else in double precision, without subnormals."""
+    if not fmt.has_zero:
+        return None
+    plan = make_plan(fmt, policy, SINGLE if dtype == torch.float32 else DOUBLE)
+    if plan.way in ("narrow", "fixed", "identity"):
+        return plan
+    wider = make_plan(fmt, policy, DOUBLE)
+    return None if dtype == torch.float64 or wider.way in ("fine", "none") else wider
+
+
+def _integers(flat: Tensor, fmt: IntFormat, rounding: str, first: int, second: int) -> Tensor:
+    lowest, highest = float(fmt.min_ordinal), float(fmt.max_ordinal)
+    t = flat * float(1 / fmt.step)
+    if rounding == "nearest_even":
+        whole = t.round()
+    else:
+        t = t.clamp(lowest - 1, highest + 1)
+        inner = t.abs().floor()
+        whole = (inner + _outward(t, inner, rounding, first, second)) * t.sign()
+    return whole.clamp(lowest, highest) * float(fmt.step) + 0.0  # an integer has no negative zero
+
+
+def _outward(t: Tensor, inner: Tensor, rounding: str, first: int, second: int) -> Any:
+    """Which numbers between two integers take the one that is further from zero."""
+    share = t.abs() - inner
+    match rounding:
+        case "stochastic":
+            return share >= (_draws(t, first, second) + 1).to(t.dtype) * 2.0**-DRAW_BITS
+        case "nearest_away":
+            return share >= 0.5
+        case "to_odd":
+            return (share > 0) & (inner % 2 == 0)
+        case "toward_zero":
+            return torch.zeros_like(share)
+        case _:
+            return (share > 0) & ((t > 0) if rounding == "up" else (t < 0))
+
+
+def _entries(flat: Tensor, fmt: CodeBook, rounding: RoundingMode, first: int, second: int) -> Tensor | None:
+    """The entry of a code book for each number but NaN."""
+    machine = SINGLE if flat.dtype == torch.float32 else DOUBLE
+    book = torch.tensor([float(value) for value in fmt.values], dtype=flat.dtype, device=flat.device)
+    if rounding == "toward_zero" and not fmt.has_zero:  # the gap around zero is entered from both sides
+        return None
+    if rounding != "stochastic":
+        thresholds = torch.tensor(book_thresholds(fmt, machine, rounding), dtype=flat.dtype, device=flat.device)
+        return book[torch.bucketize(flat, thresholds, right=True)]
+    if machine is DOUBLE or not _has_short_gaps(fmt):
+        return None
+    t = flat.clamp(book[0], book[-1])
+    place = torch.bucketize(t, book, right=True).clamp(1, len(book) - 1)
+    low, high = book[place - 1].double(), book[place].double()
+    inner = torch.where(t > 0, low, high)
+    moved = (t.double() - inner).abs() * 2.0**DRAW_BITS
+    away = (_draws(flat, first, second) + 1) * (high - low) <= moved
+    return torch.where(away == (t > 0), high, low).to(flat.dtype)
+
+
+@lru_cache(maxsize=64)
+def _has_short_gaps(fmt: CodeBook) -> bool:
+    """Whether a draw times a distance of neighbours is exact in double precision."""
+    held = [Fraction(float(torch.tensor(float(value)))) for value in fmt.values]
+    gaps = [Fraction(float(high - low)) for low, high in pairwise(held)]
+    return all(gap.numerator < _EXACT_GAP for gap in gaps)
+
+
+def round_tensor(source: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
+    """Round a flat tensor; `first` and `second` are the keys of the draws of stochastic rounding."""
+    machine = plan.machine
+    bits = source.view(_WORDS[machine])
+    magnitude = bits & (machine.sign - 1)
+    if plan.way == "narrow":
+        rounded = _narrow(bits, magnitude, plan, rounding, first, second)
+    elif plan.way == "identity":
+        rounded = magnitude
+    else:
+        rounded = _fixed(bits, magnitude, plan, rounding, first, second)
+    return _finished(bits, magnitude, rounded, plan).view(_REALS[machine])
+
+
+def _narrow(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
+    real, word = _REALS[plan.machine], _WORDS[plan.machine]
+    c = magnitude.clamp(max=plan.cap)
+    binade = (c & plan.machine.infinity).clamp(min=plan.lowest_binade)
+    big = (binade + plan.lift).view(real)
+    x = c.view(real)
+    grown = x + big
+    near = grown - big
+    if rounding == "nearest_even":
+        return near.view(word)
+    gap = (binade - plan.fall).view(real)
+    if rounding == "to_odd":
+        even = (near != x) & ((grown.view(word) & 1) == 0)
+        return torch.where(even, torch.where(near < x, near + gap, near - gap), near).view(word)
+    inner = torch.where(near > x, near - gap, near)
+    if rounding == "stochastic":
+        share: Any = (_draws(bits, first, second) + 1).to(real) * 2.0**-DRAW_BITS
+    else:
+        up, down = SHARES[rounding]
+        share = torch.where(bits < 0, down, up).to(real)
+    outer = (x > inner) & (x - inner >= share * gap)
+    return torch.where(outer, inner + gap, inner).view(word)
+
+
+def _fixed(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
+    dropped = (1 << plan.drop) - 1
+    if rounding == "to_odd":
+        odd: Tensor = (magnitude | ((magnitude & dropped) + dropped)) & ~dropped
+        return odd
+    if rounding == "nearest_even":
+        added: Any = (dropped >> 1) + ((magnitude >> plan.drop) & 1)
+    elif rounding == "stochastic":
+        drawn = _draws(bits, first, second).to(bits.dtype)
+        share = ((drawn >> max(DRAW_BITS - plan.drop, 0)) + 1) << max(plan.drop - DRAW_BITS, 0)
+        added = (dropped + 1) - share
+    else:
+        moves = [0 if share > 1 else dropped if share == 0 else (dropped + 1) >> 1 for share in SHARES[rounding]]
+        added = torch.where(bits < 0, moves[1], moves[0]).to(bits.dtype)
+    rounded: Tensor = (magnitude + added) & ~dropped
+    return rounded
+
+
+def _draws(like: Tensor, first: int, second: int) -> Tensor:
+    """`formats.rounding.draw` for every place of a flat tensor, in int32, whose products wrap as those of uint32 do."""
+    word = torch.arange(like.numel(), device=like.device, dtype=torch.int32) * _signed(STRIDE, 32) + first
+    word = (word ^ _shifted(word, 16)) * _signed(MIX_A, 32) + second
+    word = (word ^ _shifted(word, 15)) * _signed(MIX_B, 32)
+    return _shifted(word ^ _shifted(word, 15), 32 - DRAW_BITS)
+
+
+def _shifted(word: Tensor, by: int) -> Tensor:
+    """A logical shift of int32 to the right."""
+    return (word >> by) & ((1 << (32 - by)) - 1)
+
+
+def _finished(bits: Tensor, magnitude: Tensor, rounded: Tensor, plan: RoundingPlan) -> Tensor:
+    machine = plan.machine
+    negative = bits < 0
+    over = _either(negative, plan.over_down, plan.over_up, bits)
+    at_infinity = _either(negative, plan.inf_down, plan.inf_up, bits)
+    result = torch.where(rounded > plan.largest, over, rounded)
+    result = torch.where(magnitude == machine.infinity, at_infinity, result)
+    if plan.negative is not None:
+        result = torch.where(negative & (result != 0), plan.negative, result)
+    result = torch.where(magnitude > machine.infinity, magnitude, result)
+    if plan.negative is not None:
+        return result
+    signed = negative if plan.keeps_zero_sign else negative & (result != 0)
+    return torch.where(signed, result | _signed(machine.sign, machine.bits), result)
+
+
+def _either(choice: Tensor, yes: int, no: int, like: Tensor) -> Any:
+    return no if yes == no else torch.where(choice, yes, no).to(like.dtype)
+
+
+def _signed(word: int, bits: int) -> int:
+    return word - (1 << bits) if word >> (bits - 1) else word
+
+
+def in_blocks(tensor: Tensor, block: int, run: Callable[[Tensor], Tensor]) -> Tensor:
+    """`run` on a float32 or float64 copy whose last axis is padded to whole blocks; shape and dtype are put back."""
+    source = tensor.contiguous() if tensor.dtype == torch.float64 else tensor.float().contiguous()
+    width = source.shape[-1]
+    padding = -width % block
+    result = run(torch.nn.functional.pad(source, (0, padding)) if padding else source)
+    return (result[..., :width] if padding else result).to(tensor.dtype)
+
+
+def round_blocks(
+    padded: Tensor, chosen: BlockFormat, element: Format, local: Format | None, rule: str, rounding: RoundingMode,
+    cast: ElementCast,
+) -> Tensor:  # fmt: skip
+    """Scale each block, round its elements with `cast`, which saturates, and scale back.
+
+    `local` is the format of the block scales of a two-level format. The last axis holds whole blocks.
+    """
+    rows = padded.view(-1, chosen.block)
+    peak = rows.abs().amax(dim=1, keepdim=True)
+    known = peak.isfinite()
+    peak = torch.where(known, peak, 0.0)
+    if chosen.two_level and local is not None:
+        scale = _two_level_scale(peak.float(), finite_peak(padded), element, local, cast)
+        scaled = torch.where(scale == 0, 0.0, rows.float() / scale).to(rows.dtype)
+    else:
+        exponent = mx_exponent(peak, element, rule)
+        scale = torch.ldexp(torch.ones_like(peak), exponent)
+        scaled = torch.ldexp(rows, -exponent)
+    elements = cast(torch.where(known, scaled, 0.0), element, rounding)
+    return torch.where(known, elements * scale.to(rows.dtype), float("nan")).view(padded.shape)
+
+
+def finite_peak(tensor: Tensor) -> float:
+    """The largest magnitude of the finite elements; 0 where there are none."""
+    return float(torch.where(tensor.isfinite(), tensor, 0.0).abs().amax()) if tensor.numel() else 0.0
+
+
+def mx_exponent(peak: Tensor, element: Format, rule: str) -> Tensor:
+    """The exponent of the scale for the largest magnitude of each block, by rule, clamped to what E8M0 holds."""
+    mantissa, exponent = torch.frexp(peak)
+    limit = float(element.max_finite)
+    top = floor_log2(element.max_finite)
+    bits = element.mantissa_bits if isinstance(element, FloatFormat) else element.bits - 2
+    match rule:
+        case "floor":
+            chosen = exponent - 1 - top
+        case "ceil":
+            chosen = exponent - (mantissa == 0.5).int() - top
+        case "even":
+            chosen = exponent - 1 - top + (torch.round(mantissa * 2.0 ** (bits + 1)) == 2.0 ** (bits + 1)).int()
+        case _:
+            fraction, power = limit / 2.0 ** (top + 1), top + 1
+            chosen = exponent - power + (mantissa > fraction).int()
+    return torch.where(peak == 0, LOWEST_SCALE, chosen.clamp(LOWEST_SCALE, HIGHEST_SCALE)).int()
+
+
+def _two_level_scale(peak: Tensor, largest: float, element: Format, local: Format, cast: ElementCast) -> Tensor:
+    """Block scales in `local` times the FP32 scale of the tensor, whose largest finite magnitude is `largest`."""
+    limit = float(element.max_finite)
+    tensor_scale = torch.tensor(largest, dtype=torch.float32) / (float(local.max_finite) * limit)
+    tensor_scale = tensor_scale.to(peak.device)
+    shares = torch.where(tensor_scale > 0, peak / limit / tensor_scale, 0.0)
+    return cast(shares, local, "nearest_even") * tensor_scale
