@@ -14,11 +14,13 @@ PARALLEL := -n auto --dist loadfile --max-worker-restart 2
 
 # What runs differently on x86 processors that have AVX2 and no more: matrix products, integers, compiled rounding.
 AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
-NUMERIC := tests/formats tests/engine/test_instruction_sets.py $(filter-out %_script.py %_compile.py, \
-	$(wildcard tests/engine/test_precision*.py tests/engine/test_qat*.py tests/engine/test_quantize*.py))
+NUMERIC := tests/formats $(addprefix tests/engine/,emulation precisions qat quantize \
+	test_census.py test_execution.py test_instruction_sets.py)
 
-QUICK := tests/test_config.py tests/test_layers.py tests/formats tests/hardware tests/lint tests/planner \
-	$(filter-out %/test_damage.py %/test_writer.py %/test_bombs.py,$(wildcard tests/runs/test_*.py))
+# What trains, waits for processes or judges many imagined studies is left out.
+QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/lint tests/planner \
+	$(filter-out %/test_damage.py %/test_writer.py %/test_bombs.py %/test_what_if_of_a_run.py, \
+	$(wildcard $(addprefix tests/runs/,test_*.py file/test_*.py payoff/test_*.py tensorboard/test_*.py tensors/test_*.py)))
 
 .DEFAULT_GOAL := help
 .PHONY: help run test quick test-avx2 gpu check format bench constraints digits screenshots wheel clean

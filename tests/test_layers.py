@@ -324,3 +324,9 @@ def test_that_a_script_can_carry_the_torch_form_of_rounding() -> None:
         for name in ("paths", "engine.quantize.torch_form", "engine.quantize.plan", "formats.model",
                      "formats.float_format", "formats.registry", "formats.rounding")
     }  # fmt: skip
+
+
+def test_that_the_tests_mirror_the_rooms() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    of_no_room = {Path("faults"), Path("gpu")}
+    assert sorted(map(str, (folder for folder in folders - of_no_room if not (PACKAGE / folder).is_dir()))) == []

@@ -13,7 +13,7 @@ import precgui
 from precgui.cli.main import main
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded
 from tests.runs.synthetic import open_writer, synthetic_events
-from tests.runs.test_tensors import NAMES, stats_event
+from tests.runs.tensors.test_record import NAMES, stats_event
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from precgui.cli.main import main
 from precgui.runs.tensors.grouping import ALL
 from tests.runs.synthetic import open_writer
-from tests.runs.test_foretell import NAMES, path
+from tests.runs.tensors.test_what_if_table import NAMES, path
 
 __all__ = ["path"]
 

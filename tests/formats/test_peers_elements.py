@@ -6,7 +6,7 @@ rounding takes numbers near the smallest ones of the host to 0: compared where n
 qtorch rounds ties away from zero, has no infinity, takes subnormals just below a tie for the tie, and compiles itself
 at its first import with ninja and a C++ compiler: compared on normal values, and skipped without them.
 microxcaling takes the float32 just below half the smallest subnormal for the tie: compared from that subnormal on; its
-place: `tests/engine/test_peers_blocks.py`.
+place: `tests/engine/quantize/test_peers_blocks.py`.
 gfloat: conventions of E8M0 differ (ties alternate there and go up here, as in ml_dtypes), so it is left out.
 """
 

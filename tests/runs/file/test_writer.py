@@ -26,7 +26,7 @@ from precgui.runs.file.schema import FIXED_TEXTS
 from precgui.runs.file.table_file import TableFile
 from precgui.runs.tensors.record import Names, exponents_of, tensor_rows
 from tests.runs.synthetic import open_writer, synthetic_events
-from tests.runs.test_tensors import stats_event
+from tests.runs.tensors.test_record import stats_event
 
 KILLED_WRITER = "benchmarks/kill_test.py"
 

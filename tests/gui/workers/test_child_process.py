@@ -201,7 +201,7 @@ if __name__ == "__main__":
 def test_that_nothing_is_left_when_window_and_child_are_killed(tmp_path: Path) -> None:
     (tmp_path / "owner.py").write_text(OWNER)
     (tmp_path / "tmp").mkdir()
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": root}
     done = subprocess.run([sys.executable, tmp_path / "owner.py"], env=environment, check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL

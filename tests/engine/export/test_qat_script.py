@@ -11,7 +11,7 @@ from precgui import config
 from precgui.engine.export.script import write_script
 from precgui.engine.train import train
 from precgui.events import Evaluated, Event, Facts, RunStarted, StepDone
-from tests.engine.script_output import printed_by
+from tests.engine.export.script_output import printed_by
 
 _QAT = ("qat.start_epoch=2", "qat.observers_off_after_epoch=2", "qat.freeze_bn_after_epoch=2")
 RUNS: dict[str, tuple[str, ...]] = {

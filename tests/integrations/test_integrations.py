@@ -123,7 +123,7 @@ import subprocess
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from tests.record.test_integrations import Breaking, trainer_of_transformers
+from tests.integrations.test_integrations import Breaking, trainer_of_transformers
 from precgui.integrations.huggingface import PrecguiCallback
 
 folder = Path(sys.argv[1])
@@ -133,7 +133,7 @@ trainer_of_transformers(folder, Breaking(), PrecguiCallback(folder / "run.h5")).
 
 def test_that_an_exception_that_nobody_catches_is_kept(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    root = str(Path(__file__).parent.parent)
+    root = str(Path(__file__).parents[1])
     subprocess.run([sys.executable, "-c", SCRIPT, tmp_path, root], capture_output=True, check=False, timeout=240)
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.status, run.steps, run.message) == ("failed", 6, "ZeroDivisionError at step 7: on purpose")

@@ -24,7 +24,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.tasks import download
 from precgui.engine.train import train
 from precgui.events import Event, Incident, RunEnded
-from tests.engine.test_tasks_images import write_idx
+from tests.engine.tasks.test_images import write_idx
 
 
 class Server:

@@ -21,7 +21,7 @@ from precgui.runs.file.safe_hdf5 import open_snapshot
 from precgui.runs.file.schema import TENSORS_IN_CHUNK, tensor_room
 from precgui.runs.file.snapshot import lookup3
 from tests.runs.synthetic import open_writer
-from tests.runs.test_tensors import expected, stats_event
+from tests.runs.tensors.test_record import expected, stats_event
 
 END = RunEnded(9.0, "completed")
 

@@ -10,7 +10,7 @@ from precgui.config import RunConfig
 from precgui.events import RunEnded, RunStarted
 from precgui.gui.panels.inspect.tensors.incremental_reader import IncrementalReader
 from precgui.runs.file.reader import open_run
-from tests.gui.test_tensors_panel import event, recorded
+from tests.gui.panels.inspect.tensors.test_panel import event, recorded
 from tests.runs.synthetic import live_run
 
 

@@ -21,7 +21,7 @@ from precgui.engine.precisions import Precision
 from precgui.engine.precisions.low import largest
 from precgui.events import StepDone
 from tests.engine.conftest import Record
-from tests.engine.layer_gradients import gradients
+from tests.engine.precisions.layer_gradients import gradients
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STUCK = """
 import os, sys, threading
 from PySide6.QtCore import QCoreApplication, QTimer

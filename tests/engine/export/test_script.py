@@ -21,7 +21,7 @@ from precgui.engine.train import train
 from precgui.events import Evaluated, Event, RunStarted, StepDone
 from precgui.formats.rounding import ROUNDINGS
 from precgui.job import Job
-from tests.engine.script_output import printed_by
+from tests.engine.export.script_output import printed_by
 
 _OPTION = "precision_options"
 # Each name with the settings of a run; every precision, and every switch at least once.

@@ -215,7 +215,7 @@ def test_that_an_unknown_signal_is_a_key_error(write: Callable[..., Path]) -> No
 def test_that_the_reading_example_of_the_manual_works(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    manual = (Path(__file__).parents[2] / "docs" / "run-file.md").read_text(encoding="utf-8")
+    manual = (Path(__file__).parents[3] / "docs" / "run-file.md").read_text(encoding="utf-8")
     example = manual.split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(write().parent)
     exec(example, {})
@@ -225,7 +225,7 @@ def test_that_the_reading_example_of_the_manual_works(
 
 
 def test_that_the_manual_names_every_dataset_and_column() -> None:
-    manual = (Path(__file__).parents[2] / "docs" / "run-file.md").read_text(encoding="utf-8")
+    manual = (Path(__file__).parents[3] / "docs" / "run-file.md").read_text(encoding="utf-8")
     for path, table in TABLES.items():
         assert f"`/{path if not path.startswith('tensors/') or path.endswith('names') else 'tensors/KIND'}`" in manual
         for column in table.columns:

@@ -18,9 +18,9 @@ from precgui.engine.export.script import script, write_script
 from precgui.engine.tasks.images import digits
 from precgui.engine.train import train
 from precgui.events import Evaluated, Event, RunStarted, StepDone
-from tests.engine.script_output import printed_by
-from tests.engine.test_tasks_images import write_idx
-from tests.engine.test_tasks_own import LINE
+from tests.engine.export.script_output import printed_by
+from tests.engine.tasks.test_images import write_idx
+from tests.engine.tasks.test_own import LINE
 
 _FEW = ("data.batch_size=4", "data.epoch_steps=3", "train.max_steps=2", "train.epochs=1", "optimizer.lr=0.001")
 _FOLDER = ("task=image-folder", "data.path={folder}/classes", "data.pixels=16")

@@ -23,7 +23,7 @@ from precgui.gui.widgets.plain_text import PlainLabel, PlainMessageBox, plain_ti
 from precgui.runs.file.writer import RunWriter
 from tests.gui.conftest import PATIENCE_MS
 
-GUI = Path(__file__).parents[2] / "precgui" / "gui"
+GUI = Path(__file__).parents[3] / "precgui" / "gui"
 OWN = "widgets/plain_text.py"
 MADE_THERE = ("QLabel", "QMessageBox", "QInputDialog", "QErrorMessage", "QProgressDialog", "QTextEdit", "QTextBrowser")
 HOSTILE = "<img src='/nowhere/pipe'><b>bold</b>"

@@ -16,7 +16,7 @@ from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
 from precgui.gui.plots.signals import grouped
 from precgui.gui.session import Session
 from precgui.runs.tensors.grouping import ALL
-from tests.gui.test_tensors_panel import NAMES, cell, event, long_record, odd, panel, recorded, session
+from tests.gui.panels.inspect.tensors.test_panel import NAMES, cell, event, long_record, odd, panel, recorded, session
 from tests.runs.synthetic import live_run, open_writer
 
 __all__ = ["panel", "session"]

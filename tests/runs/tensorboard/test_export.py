@@ -16,7 +16,7 @@ from precgui.events import RunEnded, StepDone
 from precgui.runs.errors import RunFileError
 from precgui.runs.tensorboard.export import export_events
 from tests.runs.synthetic import open_writer, synthetic_events
-from tests.runs.test_tensors import NAMES, stats_event
+from tests.runs.tensors.test_record import NAMES, stats_event
 
 
 def exported(path: Path, folder: Path) -> EventAccumulator:

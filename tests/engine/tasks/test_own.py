@@ -132,7 +132,7 @@ def test_that_reading_a_config_runs_nothing(file: Path) -> None:
 
 
 def test_that_the_example_of_the_documentation_is_learned(record: Record, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "own-task.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "own-task.md").read_text(encoding="utf-8")
     file = tmp_path / "spirals.py"
     file.write_text(page.split("```python\n")[1].split("```")[0])
     events = record(

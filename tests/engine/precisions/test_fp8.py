@@ -19,7 +19,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.precisions import Precision
 from precgui.events import Incident, RunStarted
 from tests.engine.conftest import Record
-from tests.engine.layer_gradients import gradients
+from tests.engine.precisions.layer_gradients import gradients
 
 CPU = torch.device("cpu")
 TORCHAO = {"tensorwise": ScalingGranularity.TENSORWISE, "rowwise": ScalingGranularity.AXISWISE}
