@@ -15,11 +15,10 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from precgui.engine.dtype_names import dtype_name
-from precgui.engine.emulation.layers import shown
+from precgui.engine.emulation.layers import ATTENTION, shown
 
 _MOST_MODULES = 300  # in the record; the rest is summed up
 OTHERS = "(others)"
-ATTENTION = "(attention)"  # the label of attention kernels, in whichever module
 BACKWARD = "(backward)"
 _AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")
 

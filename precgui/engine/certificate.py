@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from precgui.engine.errors import EngineError
-from precgui.engine.torch_facts import switches
 
 TRUE_FP32_BELOW = 1e-5  # between FP32's 3e-7 and TF32's 3e-4
 TF32_BELOW = 1e-3  # between TF32's 3e-4 and BF16's 2e-3
@@ -61,6 +60,8 @@ def certificate(device: torch.device, *, fp32_only: bool = False) -> dict[str, A
     in which FP32 ones run, `switches` all that decides it, `environment` the variables that override switches.
     `fp32_only` tries FP32 products and no others: products of other formats may be slow.
     """
+    from precgui.engine.torch_facts import switches
+
     tried = {"fp32": torch.float32} if fp32_only else _DTYPES
     errors = {name: _error(device, dtype) for name, dtype in tried.items()}
     fp32 = errors["fp32"]

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
-from precgui.config import TrainConfig
 from precgui.engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from precgui.config import TrainConfig
 
 _BACKENDS = {
     "math": SDPBackend.MATH,

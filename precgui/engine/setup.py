@@ -18,6 +18,7 @@ from precgui.engine.ema import WeightAverage
 from precgui.engine.precisions import Precision
 from precgui.engine.tasks import Task, Tell
 from precgui.engine.telemetry.module_hooks import plain_name
+from precgui.engine.update import make_average, make_optimizer
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,6 @@ def build_run(config: RunConfig, tell: Tell) -> RunParts:
     facts |= {"metric": vars(task.metric), "data": dict(task.facts)}
     average = make_average(config, model, weights)
     return RunParts(device, task, precision, model, weights, make_optimizer(config, weights), average, facts)
-
-
-def make_optimizer(config: RunConfig, weights: list[nn.Parameter]) -> Optimizer:
-    wanted = config.optimizer
-    if wanted.name == "sgd":
-        return torch.optim.SGD(weights, lr=wanted.lr, momentum=wanted.momentum, weight_decay=wanted.weight_decay)
-    return torch.optim.AdamW(weights, lr=wanted.lr, eps=wanted.eps, weight_decay=wanted.weight_decay)
-
-
-def make_average(config: RunConfig, model: nn.Module, weights: list[nn.Parameter]) -> WeightAverage | None:
-    if config.train.ema_decay is None:
-        return None
-    return WeightAverage([p for p in model.parameters() if p.requires_grad], weights, config.train.ema_decay)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from precgui.engine.journal import Journal
 from precgui.engine.setup import build_run
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.parameters import tensor_count
+from precgui.engine.update import learning_rate, single_norms, total_norm
 from precgui.events import Emit, Evaluated, RunEnded, RunStarted, StepDone
 
 
@@ -249,25 +250,6 @@ class _UpTo(_Training):
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         self._look(lambda: self._accumulate(batches, samples), parameters)
         self.reached = True
-
-
-def single_norms(gradients: list[Tensor]) -> Sequence[Tensor]:
-    """The L2 norm of each gradient, in FP32 at least: it would overflow in FP16 and have three digits in BF16."""
-    narrow = any(gradient.element_size() < 4 for gradient in gradients)
-    return torch._foreach_norm(gradients, dtype=torch.float32 if narrow else None)
-
-
-def total_norm(norms: Sequence[Tensor]) -> Tensor:
-    """The L2 norm over all gradients, from that of each."""
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)))
-    return norm
-
-
-def learning_rate(config: RunConfig, step: int, total_steps: int) -> float:
-    """The learning rate of a step counted from 1: constant, or half a cosine from `lr` towards 0."""
-    if config.optimizer.schedule == "constant":
-        return config.optimizer.lr
-    return config.optimizer.lr * 0.5 * (1 + math.cos(math.pi * (step - 1) / total_steps))
 
 
 def _timed(batches: Iterable[Batch], count: int) -> Iterator[tuple[list[Batch], float]]:

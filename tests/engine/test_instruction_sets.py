@@ -6,12 +6,15 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from precgui import config
 from precgui.engine.emulation import lstm_kernel
+from precgui.engine.export.script import write_script
 from precgui.engine.qat import integer_layers, onednn
 
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the variables take instructions from x86 only")
@@ -86,3 +89,17 @@ def test_that_bf16_amp_trains_an_lstm_without_avx512() -> None:
     )
     assert any("no BF16 LSTM kernel for this processor" in line for line in lines)
     assert any("in bf16" in line for line in lines), "and the census sees BF16 products"
+
+
+@on_x86
+def test_that_a_script_of_an_lstm_in_bf16_trains_without_avx512(tmp_path: Path) -> None:
+    settings = ["task=text", "model.name=lstm", "precision=bf16-amp", "data.sequence_length=8", "data.epoch_steps=2"]
+    wanted = config.load("digits-quick", [*settings, "data.batch_size=2", "train.max_steps=2", "device=cpu"])
+    path, package = write_script(wanted, {"device": "cpu", "threads": 1}, tmp_path / "my lstm 1.py")
+    assert package.name == "my_lstm_1_parts"
+    lines = without_vnni(
+        "import runpy, sys, warnings; warnings.simplefilter('ignore'); sys.modules['precgui'] = None;"
+        f"sys.path.insert(0, {str(tmp_path)!r}); runpy.run_path({str(path)!r}, run_name='__main__')"
+    )
+    assert any(line.startswith("oneDNN has no BF16 LSTM kernel") for line in lines)
+    assert sum(line.startswith("step ") for line in lines) == 2

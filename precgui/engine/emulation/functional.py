@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from precgui.config import EMULATED, RunConfig
+from precgui.config.names import EMULATED
 from precgui.engine.emulation.layers import MatmulArithmetic, linear, shown_as
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 _Rounded = Callable[..., Tensor]
 FUNCTIONAL = "(elsewhere)"  # the place of these products, where a layer has its name

@@ -22,6 +22,7 @@ from precgui.engine.emulation.operands import Identity, OperandQuantizer
 _CONVOLUTION = torch.ops.aten.convolution.default
 _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 _EXACT = Identity()
+ATTENTION = "(attention)"  # the label of attention kernels, in whichever module
 _shown: list[str] = []
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.quantize.elements import quantize
-from precgui.formats.blocks import ScaleRule
-from precgui.formats.rounding import RoundingMode
+
+if TYPE_CHECKING:
+    from precgui.formats.blocks import ScaleRule
+    from precgui.formats.rounding import RoundingMode
 
 _TINY = 2.0**-110  # below it a factor would overflow
 

@@ -1,153 +1,144 @@
-"""The loop of an exported script: batches through the model, the update, validation; as lines of its main function."""
+"""The training loop of exported scripts. `script` writes the values of a run into the lines marked below."""
 
 from __future__ import annotations
 
-from precgui.config import RunConfig
-from precgui.config.precision_traits import traits
-from precgui.engine.export.precisions import ScriptParts
-from precgui.engine.export.source import ScriptSource
+import contextlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
 
-_BACKENDS = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+import torch
+from torch import nn
 
+from precgui.engine import backend_flags, execution
+from precgui.engine.precisions.full import FP32 as RunPrecision
+from precgui.engine.tasks.regression import Regression as RunTask
+from precgui.engine.update import learning_rate, make_average, make_optimizer, single_norms, total_norm
 
-def scaling(config: RunConfig) -> str:
-    """The loss scaling that the run had: none, static or dynamic."""
-    automatic = traits(config.precision).loss_scaling
-    return automatic if config.scaling.mode == "auto" else config.scaling.mode
-
-
-def scaler_lines(config: RunConfig, made: ScriptParts) -> list[str]:
-    if scaling(config) == "none":
-        return []
-    wanted = config.scaling
-    return [
-        f"scaler = {made.scaler}(",
-        f"    device.type, init_scale={wanted.initial_scale}, growth_factor={wanted.growth_factor},",
-        f"    backoff_factor={wanted.backoff_factor}, growth_interval={wanted.growth_interval},",
-        ")",
-    ]
+DEVICE, THREADS = "cpu", 1
+CONFIG: dict[str, Any] = {}
+DATA: dict[str, Any] = {}
 
 
-def taken_lines(config: RunConfig, made: ScriptParts) -> list[str]:
-    """Where something follows an update only: a list that is filled when the scaler lets the optimizer step."""
-    if scaling(config) == "none" or not _after_taken(config, made):
-        return []
-    return ["taken: list[bool] = []", "optimizer.register_step_post_hook(lambda *_: taken.append(True))"]
+def main() -> None:
+    """Train and validate, printing every loss."""
+    config = settings(CONFIG)
+    torch.set_num_threads(THREADS)
+    device = torch.device(DEVICE)
+    if config.train.deterministic:
+        backend_flags.set_deterministic(device)
+    precision = RunPrecision(config, device)
+    precision.prepare()
+    torch.manual_seed(config.seed)
+    task = RunTask(config)
+    print_changes(task.facts)
+    model = execution.prepare_model(precision.convert(task.model()), config.train)
+    weights = precision.weights(model)
+    for note in precision.notes:
+        print(note)
+    average = make_average(config, model, weights)
+    loop = TrainingLoop(config, task, precision, model, make_optimizer(config, weights), average)
+    epoch = 0
+    while loop.step < loop.total_steps:
+        epoch += 1
+        loop.train_epoch(epoch)
+        with loop.averaged(), torch.inference_mode():
+            loop.validate(epoch)
+    with loop.averaged():
+        for facts, sentences in precision.finish(model, task, lambda: False):
+            print(*sentences, sep="\n")
+            print(f"on integers: validation loss {facts['quantised']['evaluation']['integer']['loss']!r}")
 
 
-def _after_taken(config: RunConfig, made: ScriptParts) -> list[str]:
-    return [*made.after_step_taken, *(["average.update()"] if config.train.ema_decay is not None else [])]
+class TrainingLoop:
+    """The steps and the validation of a run."""
+
+    def __init__(self, config: Any, task: Any, precision: Any, model: nn.Module, optimizer: Any, average: Any) -> None:
+        self.config, self.task, self.precision = config, task, precision
+        self.model, self.optimizer, self.average = model, optimizer, average
+        self.step = 0
+        self.total_steps = config.train.epochs * math.ceil(task.steps_per_epoch / config.train.accumulation)
+        if config.train.max_steps is not None:
+            self.total_steps = min(self.total_steps, config.train.max_steps)
+
+    def train_epoch(self, epoch: int) -> None:
+        self.model.train()
+        self.precision.begin_epoch(self.model, epoch)
+        for batches in grouped(self.task.train_batches(), self.config.train.accumulation):
+            if self.step == self.total_steps:
+                return
+            self.step += 1
+            self.train_step(batches)
+
+    def train_step(self, batches: list[Any]) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, self.step, self.total_steps)
+        self.optimizer.zero_grad(set_to_none=True)
+        samples = sum(len(targets) for _, targets in batches)
+        losses = []
+        for batch in batches:
+            outputs, targets = self.forward(batch)
+            loss = self.task.loss(outputs, targets)
+            if len(batches) > 1:
+                loss = loss * (len(targets) / samples)
+            self.precision.backward(loss)
+            losses.append(loss.detach())
+        self.precision.unscale(self.optimizer)
+        if self.config.train.clip_norm is not None:
+            weights = [w for group in self.optimizer.param_groups for w in group["params"] if w.grad is not None]
+            norm = total_norm(single_norms([w.grad for w in weights]))
+            nn.utils.clip_grads_with_norm_(weights, self.config.train.clip_norm, norm)
+        skipped = self.precision.step(self.optimizer)
+        if self.average is not None and not skipped:
+            self.average.update()
+        total = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        print(f"step {self.step}: loss {total.item()!r}")
+
+    def forward(self, batch: Any) -> tuple[Any, Any]:
+        inputs, targets = self.precision.convert_input(*batch)
+        if self.config.train.channels_last:
+            inputs = execution.channels_last(inputs)
+        with self.precision.forward_context(), execution.attention(self.config.train.attention):
+            outputs = self.model(inputs)
+        return self.precision.convert_output(outputs), targets
+
+    def validate(self, epoch: int) -> None:
+        self.model.eval()
+        total, samples, scores = 0.0, 0, []
+        for batch in self.task.validation_batches():
+            outputs, targets = self.forward(batch)
+            total += float(self.task.loss(outputs, targets)) * len(targets)
+            samples += len(targets)
+            scores.append(self.task.score(outputs, targets))
+        metric = f"{self.task.metric.title} {self.task.result(scores)!r}"
+        print(f"epoch {epoch}: validation loss {total / samples!r}, {metric}")
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the model has the average of its weights where one is kept."""
+        return self.average.applied() if self.average is not None else contextlib.nullcontext()
 
 
-def forward_lines(config: RunConfig, made: ScriptParts, source: ScriptSource) -> list[str]:
-    """A nested function: a batch through the model."""
-    lines = ["def forward(inputs: Any, targets: Any) -> tuple[Any, Any]:"]
-    lines += [f"    {line}" for line in made.per_batch]
-    lines.append(f"    inputs = cast_floats(inputs, {made.storage}, device)")
-    lines.append(f"    targets = cast_floats(targets, {made.targets}, device)")
-    if config.train.channels_last:
-        source.take("execution", "channels_last")
-        lines.append("    inputs = channels_last(inputs)")
-    contexts = [made.cast] if made.cast else []
-    if config.train.attention != "auto":
-        contexts.append(f"sdpa_kernel(SDPBackend.{_BACKENDS[config.train.attention]})")
-    if contexts:
-        return [
-            *lines,
-            f"    with {', '.join(contexts)}:",
-            "        outputs = model(inputs)",
-            f"    return cast_floats(outputs, {made.targets}), targets",
-        ]
-    return [*lines, f"    return cast_floats(model(inputs), {made.targets}), targets"]
+def grouped(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
+    """Up to `count` batches at a time."""
+    iterator = iter(batches)
+    while group := list(itertools.islice(iterator, count)):
+        yield group
 
 
-def training_lines(config: RunConfig, made: ScriptParts, source: ScriptSource) -> list[str]:
-    count = config.train.accumulation
-    steps = "task.steps_per_epoch" if count == 1 else f"math.ceil(task.steps_per_epoch / {count})"
-    total = f"{config.train.epochs} * {steps}"
-    total = total if config.train.max_steps is None else f"min({config.train.max_steps}, {total})"
-    lines = [
-        f"total_steps = {total}",
-        "step = epoch = 0",
-        "while step < total_steps:",
-        "    epoch += 1",
-        "    model.train()",
-        *(f"    {line}" for line in made.begin_epoch),
-    ]
-    batches = "task.train_batches()"
-    loop = f"for inputs, targets in {batches}:" if count == 1 else f"for group in groups({batches}, {count}):"
-    lines += [f"    {loop}", "        if step == total_steps:", "            break", "        step += 1"]
-    inner = [*_rate(config), "optimizer.zero_grad(set_to_none=True)", *_backward(config), *made.before_unscale]
-    inner += [*_clip(config, source), *_update(config, made), *_shown(config)]
-    return [*lines, *(f"        {line}" for line in inner)]
+def settings(values: Mapping[str, Any]) -> Any:
+    """Nested values as attributes."""
+    parts = {name: settings(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return SimpleNamespace(**parts)
 
 
-def _rate(config: RunConfig) -> list[str]:
-    if config.optimizer.schedule == "constant":
-        return []
-    return [
-        "for parameters in optimizer.param_groups:",
-        f'    parameters["lr"] = {config.optimizer.lr} * 0.5 * (1 + math.cos(math.pi * (step - 1) / total_steps))',
-    ]
+def print_changes(facts: Mapping[str, Any]) -> None:
+    """Say so when the data are not those of the run."""
+    other = [name for name, value in DATA.items() if facts.get(name) != value]
+    if other:
+        print(f"the data are not those of the run ({', '.join(other)}), so the losses will differ")
 
 
-def _backward(config: RunConfig) -> list[str]:
-    scaled = "loss.backward()" if scaling(config) == "none" else "scaler.scale(loss).backward()"
-    if config.train.accumulation == 1:
-        return ["outputs, targets = forward(inputs, targets)", "loss = task.loss(outputs, targets)", scaled]
-    return [
-        "samples = sum(len(targets) for _, targets in group)",
-        "losses = []",
-        "for inputs, targets in group:",
-        "    outputs, targets = forward(inputs, targets)",
-        "    loss = task.loss(outputs, targets)",
-        "    if len(group) > 1:",
-        "        loss = loss * (len(targets) / samples)",
-        f"    {scaled}",
-        "    losses.append(loss.detach())",
-        "loss = torch.stack(losses).sum()",
-    ]
-
-
-def _clip(config: RunConfig, source: ScriptSource) -> list[str]:
-    lines = [] if scaling(config) == "none" else ["scaler.unscale_(optimizer)"]
-    if config.train.clip_norm is None:
-        return lines
-    source.take("train", "single_norms", "total_norm")
-    return [
-        *lines,
-        "clipped = [weight for weight in weights if weight.grad is not None]",
-        "norm = total_norm(single_norms([weight.grad for weight in clipped]))",
-        f"nn.utils.clip_grads_with_norm_(clipped, {config.train.clip_norm}, norm)",
-    ]
-
-
-def _update(config: RunConfig, made: ScriptParts) -> list[str]:
-    after = _after_taken(config, made)
-    if scaling(config) == "none":
-        return ["optimizer.step()", *made.after_step, *after]
-    update = f"scaler.update({config.scaling.initial_scale})" if scaling(config) == "static" else "scaler.update()"
-    lines = ["scaler.step(optimizer)", update, *made.after_step]
-    if not after:
-        return lines
-    return ["taken.clear()", *lines, "if taken:", *(f"    {line}" for line in after)]
-
-
-def _shown(config: RunConfig) -> list[str]:
-    return ['print(f"step {step}: loss {loss.item()!r}")']
-
-
-def validation_lines(config: RunConfig) -> list[str]:
-    lent = "torch.inference_mode()" if config.train.ema_decay is None else "average.applied(), torch.inference_mode()"
-    return [
-        "    model.eval()",
-        "    total, samples, scores = 0.0, 0, []",
-        f"    with {lent}:",
-        "        for inputs, targets in task.validation_batches():",
-        "            outputs, targets = forward(inputs, targets)",
-        "            total += float(task.loss(outputs, targets)) * len(targets)",
-        "            samples += len(targets)",
-        "            scores.append(task.score(outputs, targets))",
-        '    told = f"{task.metric.title} {task.result(scores)!r}"',
-        '    print(f"epoch {epoch}: validation loss {total / samples!r}, {told}")',
-    ]
+if __name__ == "__main__":
+    main()

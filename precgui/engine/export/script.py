@@ -1,189 +1,108 @@
-"""A run as a plain PyTorch script, without precgui: what it needs of precgui's source, written out."""
+"""A run as a PyTorch script that needs no precgui: its loop and its settings, with the modules it uses in a folder."""
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from precgui import __version__
-from precgui.config import RunConfig, build
+from precgui.config import OWN_LOOP, RunConfig, build, is_own_task
+from precgui.engine import precisions, tasks
 from precgui.engine.errors import EngineError
-from precgui.engine.export.loop import forward_lines, scaler_lines, taken_lines, training_lines, validation_lines
-from precgui.engine.export.precisions import ScriptParts, pieces
-from precgui.engine.export.qat import quantised_pieces
-from precgui.engine.export.source import ScriptSource, import_lines
-from precgui.engine.export.tasks import ScriptedTask, scripted
+from precgui.engine.export import loop
+from precgui.engine.export.modules import copied
 
-_IMPORTS = (
-    "import contextlib",
-    "import itertools",
-    "import math",
-    "from fractions import Fraction",
-    "from collections.abc import Iterable, Iterator, Mapping",
-    "from functools import partial",
-    "from pathlib import Path",
-    "from types import SimpleNamespace",
-    "from typing import Any",
-    "import torch",
-    "from torch import Tensor, nn",
-    "from torch.nn.attention import SDPBackend, sdpa_kernel",
-)
+_SECTIONS = ("task", "seed", "precision", "model", "data", "train", "optimizer", "scaling", "precision_options", "qat")
+_PLACES = ("folder", "source", "file")  # facts that may differ although the data are the same
 
 
 def write_script(config: RunConfig, environment: Mapping[str, Any], path: Path) -> list[Path]:
-    """Write the script and the files it reads beside it; returns what was written.
+    """Write the script and the package that it imports beside it; returns both paths.
 
-    `environment` is the run's (device, threads, notes, kept modules, data). Raises EngineError when a file exists or
-    cannot be written.
+    `environment` is the run's (device, threads, data). Raises EngineError when one of them exists or cannot be written.
     """
-    text, files = script(config, environment)
+    text = script(config, environment)
+    package = path.with_name(package_name(path))
+    for place in (path, package):
+        if place.exists():
+            raise EngineError(f"{place} already exists; choose another name or delete it first")
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-        beside = [path.with_name(source.name) for source in files]
-        for source, target in zip(files, beside, strict=True):
-            if not target.exists():
-                shutil.copyfile(source, target)
-    except FileExistsError:
-        raise EngineError(f"{path} already exists; choose another name or delete it first") from None
+        path.write_text(copied(text, package), encoding="utf-8")
     except OSError as error:
+        shutil.rmtree(package, ignore_errors=True)
         raise EngineError(f"{path} cannot be written: {error.strerror}; choose another place") from None
-    return [path, *beside]
+    return [path, package]
 
 
-def script(config: RunConfig, environment: Mapping[str, Any]) -> tuple[str, tuple[Path, ...]]:
-    """The text of the script and the files that belong beside it. Raises EngineError for a rounding twin."""
+def package_name(path: Path) -> str:
+    """The package beside a script: `my run.py` imports from `my_run_parts`."""
+    name = re.sub(r"\W", "_", path.stem, flags=re.ASCII)
+    return f"{'_' if name[:1].isdigit() else ''}{name}_parts"
+
+
+def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
+    """The text of the script, with imports from precgui. Raises EngineError for a run that has no script."""
     if config.train.rounding_twin:
         raise EngineError("a rounding twin has no script of its own: export the run that it is the twin of")
-    environment = _usable(environment)
-    source = ScriptSource()
-    device = str(environment.get("device") or "cpu")
-    source.take("backend_flags", "set_fp32_arithmetic")
-    source.take("casting", "cast_floats")
-    notes = " ".join(environment.get("notes") or ())
-    quantised = config.precision.endswith("-qat")
-    made = quantised_pieces(config, source) if quantised else pieces(config, device, notes, source)
-    task = scripted(config, environment, source)
-    lines = "\n".join(_main(config, environment, task, made, source)).splitlines()
-    main = "\n".join(f"    {line}" if line else "" for line in lines)
-    functions = [*task.functions, *_functions(config, made)]
-    body = "\n\n\n".join([source.text(), *functions, f"def main() -> None:\n{main}"])
-    constants = _constants(config, environment, task, body)
-    imports = import_lines([*_IMPORTS, *source.imports], constants + body)
-    title = "".join(c if c.isprintable() else " " for c in config.display_title)
-    title = title.replace("\\", "/").replace('"', "'")
-    head = f'"""{title}: a run of precgui {__version__} as a plain PyTorch script."""'
-    top = "\n\n".join([head, "from __future__ import annotations", imports, constants])
-    return f'{top}\n\n\n{body}\n\n\nif __name__ == "__main__":\n    main()\n', task.files
-
-
-def _usable(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of the environment that the script needs, without values of types that no run file of ours has."""
-    threads, data = environment.get("threads"), environment.get("data")
-    lists = {name: environment.get(name) for name in ("notes", "kept_in_fp32")}
-    return {
-        **environment,
-        "threads": threads if isinstance(threads, int) and 0 < threads < 1 << 16 else None,
-        "data": data if isinstance(data, Mapping) else {},
-        **{name: [str(each) for each in value] if isinstance(value, list) else [] for name, value in lists.items()},
-    }
-
-
-def _constants(config: RunConfig, environment: Mapping[str, Any], task: ScriptedTask, body: str) -> str:
-    constants = [f"SEED = {config.seed}", *task.constants]
-    if "KEPT" in body:
-        kept = [str(name) for name in environment.get("kept_in_fp32") or ()]
-        constants.append(f"KEPT = {kept!r}  # modules that stay in FP32")
-    return "\n".join(constants)
-
-
-def _functions(config: RunConfig, made: ScriptParts) -> list[str]:
-    functions = []
-    if config.train.accumulation > 1:
-        functions.append(_GROUPS)
-    if made.after_step_taken:
-        functions.append(_STORE)
-    return functions
-
-
-_GROUPS = '''def groups(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
-    """Up to `count` batches at a time."""
-    iterator = iter(batches)
-    while group := list(itertools.islice(iterator, count)):
-        yield group'''
-
-_STORE = '''@torch.no_grad()
-def store(stored: list[tuple[nn.Parameter, OperandQuantizer]]) -> None:
-    """Round the weights to the format in which they are kept."""
-    for parameter, to_format in stored:
-        parameter.copy_(to_format(parameter.detach(), -1))'''
-
-
-def _main(
-    config: RunConfig, environment: Mapping[str, Any], task: ScriptedTask, made: ScriptParts, source: ScriptSource
-) -> list[str]:
-    """The lines of the main function: setting up, training, validation."""
-    lines = [f"torch.set_num_threads({int(environment.get('threads') or config.threads or 1)})"]
-    lines.append(f"device = torch.device({str(environment.get('device') or 'cpu')!r})")
-    lines.append(f"set_fp32_arithmetic(tf32={made.tf32})")
-    if config.train.deterministic:
-        lines += ["torch.use_deterministic_algorithms(True)", "torch.backends.cudnn.benchmark = False"]
-    lines += [f"{name} = {fmt}" for name, fmt in made.tables.items()]
-    lines += [
-        "torch.manual_seed(SEED)",
-        "config = settings(CONFIG)",
-        f"task = {task.make}",
-        "tell_other_data(task.facts)",
-        "model = task.model().to(device)",
-        *made.after_model,
-        *_mechanics(config, source),
-        f"weights = {made.weights}",
-        f"optimizer = {_optimizer(config)}",
-        *_averaging(config, source),
-        *scaler_lines(config, made),
-        *taken_lines(config, made),
-        "",
-        *forward_lines(config, made, source),
-        "",
-        *training_lines(config, made, source),
-        *validation_lines(config),
-        *made.at_end,
-    ]
-    return lines
-
-
-def _mechanics(config: RunConfig, source: ScriptSource) -> list[str]:
-    lines = []
-    if config.train.channels_last:
-        lines.append("model.to(memory_format=torch.channels_last)")
-    if config.train.checkpointing:
-        source.take("execution", "checkpoint_segments")
-        lines.append("checkpoint_segments(model)")
-    if config.train.compile:
-        source.take("execution", "compile_model")
-        lines.append("compile_model(model)")
-    return lines
-
-
-def _optimizer(config: RunConfig) -> str:
-    wanted = config.optimizer
-    if wanted.name == "sgd":
-        return (
-            f"torch.optim.SGD(weights, lr={wanted.lr}, momentum={wanted.momentum}, weight_decay={wanted.weight_decay})"
+    if config.task == OWN_LOOP:
+        raise EngineError(
+            "this run was recorded in a training loop that is not precgui's; the script is the one that recorded it"
         )
-    return f"torch.optim.AdamW(weights, lr={wanted.lr}, eps={wanted.eps}, weight_decay={wanted.weight_decay})"
+    if config.quantised_by == "torchao":
+        raise EngineError("a run that torchao quantised has no script; train it with qat.backend = own and export that")
+    recorded = environment.get("data")
+    facts = {str(k): v for k, v in recorded.items() if _is_plain(v)} if isinstance(recorded, Mapping) else {}
+    threads = environment.get("threads")
+    threads = threads if isinstance(threads, int) and 0 < threads < 1 << 16 else config.threads or 1
+    title = "".join(c if c.isprintable() else " " for c in config.display_title).replace("\\", "/").replace('"', "'")
+    values = {
+        "DEVICE, THREADS": f"{str(environment.get('device') or 'cpu')!r}, {threads}",
+        "CONFIG: dict[str, Any]": _table(_settings(config, facts)),
+        "DATA: dict[str, Any]": _table({name: value for name, value in facts.items() if name not in _PLACES}),
+    }
+    head = f'"""{title}: a run of precgui {__version__} as a PyTorch script."""'
+    text = re.sub(r'\A""".*?"""', lambda _: head, Path(loop.__file__).read_text(encoding="utf-8"))
+    for role, kind in (("RunPrecision", precisions.chosen(config)), ("RunTask", tasks.maker(config))):
+        line = f"from {kind.__module__} import {kind.__name__} as {role}"
+        text = re.sub(rf"^from \S+ import \w+ as {role}$", line, text, flags=re.MULTILINE)
+    for name, value in values.items():
+        begin = text.index(f"\n{name} = ") + len(f"\n{name} = ")
+        text = text[:begin] + value + text[text.index("\n", begin) :]
+    return text
 
 
-def _averaging(config: RunConfig, source: ScriptSource) -> list[str]:
-    if config.train.ema_decay is None:
-        return []
-    source.take("ema", "WeightAverage")
-    return [
-        "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
-        f"average = WeightAverage(trained, weights, {config.train.ema_decay})",
-    ]
+def _settings(config: RunConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a config that the copied modules read, as plain values."""
+    wanted = config.model_dump(mode="json", include=set(_SECTIONS))
+    wanted |= {"model_name": config.model_name, "quantised_by": config.quantised_by}
+    wanted["qat"]["save_to"] = ""
+    if is_own_task(config.task):
+        wanted["task"] = _own_task(config.task, facts)
+    else:
+        found = facts.get("folder") or (facts.get("source") if config.data.path else "")
+        wanted["data"]["path"] = str(found or config.data.path)
+    return wanted
+
+
+def _own_task(task: str, facts: Mapping[str, Any]) -> str:
+    """The task with the whole path of its file, so that the script finds it from anywhere."""
+    place, _, function = task.rpartition(":")
+    kept = Path(str(facts.get("file", "")))
+    named = Path(place).expanduser().parts
+    same = kept.is_absolute() and kept.parts[-len(named) :] == named  # a file of others may name any
+    return f"{kept}:{function}" if same and place.endswith(".py") else task
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _table(values: Mapping[str, Any]) -> str:
+    return "\n".join(["{", *(f"    {key!r}: {value!r}," for key, value in values.items()), "}"])
 
 
 def serve(emit: Callable[[Any], None], control: object, *, config: Any, environment: Any, path: str) -> None:

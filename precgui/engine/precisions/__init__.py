@@ -5,14 +5,17 @@ from __future__ import annotations
 import torch
 
 from precgui.config import EMULATED, RunConfig
-from precgui.engine.precisions.amp import BF16Amp, FP16Amp
+from precgui.engine.precisions.amp import BF16Amp
 from precgui.engine.precisions.base import Precision
-from precgui.engine.precisions.full import FP32, FP64, TF32
+from precgui.engine.precisions.fp16 import FP16Amp, FP16Pure
+from precgui.engine.precisions.full import FP32, FP64
 from precgui.engine.precisions.low import FP8, MXFP4, MXFP6, MXFP8, NVFP4, AnyFormat
-from precgui.engine.precisions.pure import BF16Pure, BF16Stochastic, FP16Pure
+from precgui.engine.precisions.pure import BF16Pure
 from precgui.engine.precisions.qat import Int1, Int2, Int4, Int8
+from precgui.engine.precisions.stochastic import BF16Stochastic
+from precgui.engine.precisions.tf32 import TF32
 
-__all__ = ["PRECISIONS", "Precision", "make"]
+__all__ = ["PRECISIONS", "Precision", "chosen", "make"]
 
 PRECISIONS: dict[str, type[Precision]] = {
     "fp64": FP64,
@@ -35,11 +38,15 @@ PRECISIONS: dict[str, type[Precision]] = {
 }
 
 
-def make(config: RunConfig, device: torch.device) -> Precision:
-    """The precision that the config names."""
+def chosen(config: RunConfig) -> type[Precision]:
+    """The class of the precision that the config names."""
     if config.quantised_by == "torchao":
         from precgui.engine.precisions.qat_torchao import Exported  # torchao takes seconds to import
 
-        return Exported(config, device)
-    chosen = AnyFormat if config.precision.startswith(EMULATED) else PRECISIONS[config.precision]
-    return chosen(config, device)
+        return Exported
+    return AnyFormat if config.precision.startswith(EMULATED) else PRECISIONS[config.precision]
+
+
+def make(config: RunConfig, device: torch.device) -> Precision:
+    """The precision that the config names."""
+    return chosen(config)(config, device)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from precgui.config import RunConfig, ScalingConfig
 from precgui.engine.backend_flags import set_fp32_arithmetic
 from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
-from precgui.engine.tasks import Task
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig, ScalingConfig
+    from precgui.engine.tasks.base import Task
 
 
 class Precision:

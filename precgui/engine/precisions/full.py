@@ -1,17 +1,11 @@
-"""FP64, FP32 and TF32: one format for storage, full precision everywhere else."""
+"""FP64 and FP32: one format for storage and products."""
 
 from __future__ import annotations
-
-import contextlib
 
 import torch
 from torch import nn
 
-from precgui.engine.certificate import TRUE_FP32_BELOW, gemm_error, require_true_fp32
-from precgui.engine.emulation.functional import FUNCTIONAL_NOTE, FunctionalRoundingMode, rounds_everywhere
-from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
-from precgui.engine.emulation.operands import FormatCast
-from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
+from precgui.engine.certificate import require_true_fp32
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
 
@@ -35,29 +29,4 @@ class FP32(Precision):
 
     def _convert(self, model: nn.Module) -> nn.Module:
         require_true_fp32(self.device)
-        return model
-
-
-class TF32(Precision):
-    """TF32 products where the device has them, emulated where it has not; told apart by the error of a product."""
-
-    tf32 = True
-    _elsewhere: FunctionalRoundingMode | None = None
-
-    def forward_context(self) -> contextlib.AbstractContextManager[object]:
-        return self._elsewhere or contextlib.nullcontext()
-
-    def _convert(self, model: nn.Module) -> nn.Module:
-        if gemm_error(self.device) < TRUE_FP32_BELOW:
-            to_tf32 = FormatCast("tf32")
-            products = MatmulArithmetic("tf32", to_tf32, to_tf32, to_tf32)
-            self.labels = emulate_products(layers(model, set()), lambda _: products)
-            if rounds_everywhere(self.config):
-                self.labels |= emulate_recurrent(recurrent_layers(model, set()), lambda _: products)
-                self._elsewhere = FunctionalRoundingMode(products, compiled=self.config.train.compile)
-                self.notes.append(FUNCTIONAL_NOTE)
-            self.notes.append(
-                f"TF32 is emulated in {len(self.labels)} layers: this device multiplies FP32 operands exactly, "
-                "so they are rounded to 10 mantissa bits first; speed says nothing about TF32 hardware"
-            )
         return model

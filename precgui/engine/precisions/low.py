@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
-from precgui.config import EMULATED, RunConfig
+from precgui.config.names import EMULATED
 from precgui.engine.certificate import require_true_fp32
 from precgui.engine.emulation import native_fp8
 from precgui.engine.emulation.accumulator import Accumulator
@@ -36,6 +36,9 @@ from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.base import Precision
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.registry import blocks, get
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 Role = Literal["weight", "activation", "gradient"]
 ROLES: tuple[Role, ...] = ("weight", "activation", "gradient")

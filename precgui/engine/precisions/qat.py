@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
 
-from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.quantised import Quantised
 from precgui.engine.qat.conversion import Converted, convert_layers
 from precgui.engine.qat.layers import LayerQuantization, Quantizer, begin_batch, follow_epoch, quantise_model
-from precgui.engine.tasks import Batch, Task
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+    from precgui.engine.tasks.base import Batch, Task
 
 NOT_QUANTISED = (nn.RNNBase, nn.MultiheadAttention, nn.modules.conv._ConvTransposeNd)
 

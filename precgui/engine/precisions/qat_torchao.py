@@ -11,7 +11,7 @@ from torch import nn
 
 from precgui.config import RunConfig
 from precgui.engine.casting import cast_floats
-from precgui.engine.census import ATTENTION
+from precgui.engine.emulation.layers import ATTENTION
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.qat import NOT_QUANTISED
 from precgui.engine.precisions.quantised import Quantised
@@ -22,7 +22,7 @@ from precgui.engine.qat.pt2e.layer_errors import layer_errors
 from precgui.engine.qat.pt2e.lowering import Lowered
 from precgui.engine.qat.pt2e.rebuild import prepared, sample
 from precgui.engine.qat.pt2e.state import state
-from precgui.engine.tasks import Batch, Task
+from precgui.engine.tasks.base import Batch, Task
 
 
 class Exported(Quantised):

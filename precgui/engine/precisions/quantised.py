@@ -5,19 +5,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
-from precgui.engine.qat import saved_model
 from precgui.engine.qat.conversion import Converted
 from precgui.engine.qat.measure import evaluate, measure, sentences, sizes, some_batches
 from precgui.engine.qat.onednn import arithmetic_note
-from precgui.engine.tasks import Batch, Task
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+    from precgui.engine.tasks.base import Batch, Task
 
 
 class Quantised(Precision):
@@ -33,6 +34,8 @@ class Quantised(Precision):
                 "qat.save_to keeps the converted model, which qat.measure = false does not make; set it true"
             )
         if self.qat.save_to:
+            from precgui.engine.qat import saved_model
+
             saved_model.check_place(self.qat.save_to)
 
     @abstractmethod
@@ -69,6 +72,8 @@ class Quantised(Precision):
         yield {"quantised": facts}, told
 
     def _save(self, converted: Converted, facts: dict[str, Any]) -> str:
+        from precgui.engine.qat import saved_model
+
         path = Path(self.qat.save_to).expanduser().absolute()
         evaluation = facts["evaluation"].get("integer", {})
         try:

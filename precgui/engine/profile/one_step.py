@@ -18,8 +18,8 @@ from precgui.engine import device as devices
 from precgui.engine import execution, precisions, tasks
 from precgui.engine.precisions import Precision
 from precgui.engine.profile.tracker import MemoryTracker
-from precgui.engine.setup import make_average, make_optimizer
 from precgui.engine.tasks import Batch, Task
+from precgui.engine.update import make_average, make_optimizer, single_norms, total_norm
 
 
 @dataclass(slots=True)
@@ -157,10 +157,8 @@ def _update(parts: StepParts, tracker: PhaseListener | None) -> None:
     gradients = [weight.grad for weight in learned if weight.grad is not None]
     if tracker is not None:
         tracker.hold("gradients", {"": gradients})
-    narrow = any(gradient.element_size() < 4 for gradient in gradients)
-    norms = torch._foreach_norm(gradients, dtype=torch.float32 if narrow else None)
-    norm = torch.linalg.vector_norm(torch.stack(list(norms)))
-    del norms, gradients
+    norm = total_norm(single_norms(gradients))
+    del gradients
     if train.clip_norm is not None:
         nn.utils.clip_grads_with_norm_(learned, train.clip_norm, norm)
     if parts.fake is None:

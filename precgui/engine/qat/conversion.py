@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,9 @@ from precgui.engine.qat.folding import fold, norms_behind
 from precgui.engine.qat.integer_layers import Integer, convert
 from precgui.engine.qat.layers import Quantizer
 from precgui.engine.qat.straight_through import relative
-from precgui.engine.tasks import Batch, Task
+
+if TYPE_CHECKING:
+    from precgui.engine.tasks.base import Batch, Task
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from precgui.engine.casting import cast_floats
 from precgui.engine.emulation.lstm_kernel import run_without_lstm_kernel
 from precgui.engine.qat.conversion import Converted
-from precgui.engine.tasks import Batch, Task
+from precgui.engine.tasks.base import Batch, Task
 from precgui.events import Metric
 
 _ENOUGH = 1024  # samples of the validation set: three models are evaluated, two of them on the CPU

@@ -2,7 +2,7 @@
 
 The constants and the order of steps are those of the compiled loops, on int32 or int64 words, so the results are the
 same bit for bit. Imports nothing but torch, `engine.quantize.plan` and modules of `formats` that need only the standard
-library, so a script carries these files as they are. One without the registry enters its formats in FORMATS and BLOCKS.
+library, so a script carries these files as they are.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from precgui.formats import registry
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat, floor_log2
 from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, CastPolicy, RoundingMode, stream_keys
 
-FORMATS: dict[str, Format] = {}  # by name, before those of the registry
-BLOCKS: dict[str, BlockFormat] = {}
 LOWEST_SCALE, HIGHEST_SCALE = -127, 127  # exponents that E8M0 holds
 MOST_ELEMENTS = 1 << 32  # beyond it the keys of the draws change
 _WORDS = {SINGLE: torch.int32, DOUBLE: torch.int64}
@@ -40,12 +38,10 @@ def quantize(
 
     Raises UnknownFormatError, and ValueError where torch operations cannot round to the format.
     """
-    result = _cast(tensor.detach(), _named(format), CastPolicy(rounding, "saturate" if saturate else "ieee"), seed)
+    result = _cast(
+        tensor.detach(), registry.get(format), CastPolicy(rounding, "saturate" if saturate else "ieee"), seed
+    )
     return result.to(tensor.dtype)
-
-
-def _named(format: str) -> Format:
-    return FORMATS[format] if format in FORMATS else registry.get(format)
 
 
 def _cast(tensor: Tensor, fmt: Format, policy: CastPolicy, seed: int | None) -> Tensor:
@@ -61,14 +57,14 @@ def quantize_blocks(
     seed: int | None = None, axis: int = -1,
 ) -> Tensor:  # fmt: skip
     """Round a tensor to a block format, blocks running along `axis`; no gradient passes."""
-    chosen = BLOCKS[format] if format in BLOCKS else registry.blocks()[format]
+    chosen = registry.blocks()[format]
 
     def cast(elements: Tensor, fmt: Format, mode: RoundingMode) -> Tensor:
         return _cast(elements, fmt, CastPolicy(mode, "saturate"), seed)
 
     def blocks(padded: Tensor) -> Tensor:
-        local = _named(chosen.scale) if chosen.two_level else None
-        return round_blocks(padded, chosen, _named(chosen.element), local, rule, rounding, cast)
+        local = registry.get(chosen.scale) if chosen.two_level else None
+        return round_blocks(padded, chosen, registry.get(chosen.element), local, rule, rounding, cast)
 
     return in_blocks(tensor.detach().movedim(axis, -1), chosen.block, blocks).movedim(-1, axis)
 

@@ -27,7 +27,7 @@ from precgui.engine.tasks.segmentation import Segmentation
 from precgui.engine.tasks.text import Text
 from precgui.events import Metric
 
-__all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "Tell", "make", "place_in_task", "ratio"]
+__all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "Tell", "make", "maker", "place_in_task", "ratio"]
 
 DOWNLOADED: dict[str, type[Torchvision]] = {
     "mnist": Mnist,
@@ -60,4 +60,9 @@ def make(config: RunConfig, tell: Tell = lambda _: None) -> Task:
             "this run was recorded in a training loop that is not precgui's, so precgui cannot start it; run its own "
             "script again, or choose a task"
         )
-    return TASKS[config.task](config) if config.task in TASKS else make_own(config)
+    return maker(config)(config)
+
+
+def maker(config: RunConfig) -> Callable[[RunConfig], Task]:
+    """The class of the task that the config names, or the function that calls the user's code."""
+    return TASKS.get(config.task, make_own)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SequentialSampler
 
-from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.events import Metric
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 Batch = tuple[Any, Tensor]
 _EVALUATED_AT_ONCE = 512

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from precgui.config import RunConfig
 from precgui.engine.tasks.base import Batch, Ratio
 from precgui.events import Metric
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 LONGEST = 200  # steps of an episode
 _DISCOUNT = 0.99

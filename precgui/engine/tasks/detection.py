@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from precgui.config import RunConfig
-from precgui.engine.models import Detector
+from precgui.engine.models.detection import Detector
 from precgui.engine.tasks.base import DatasetTask, InMemory, split
 from precgui.engine.tasks.images import VALIDATION_SHARE, digits
 from precgui.events import Metric
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 OVERLAP = 0.5  # intersection over union from which a box counts as found
 _RECALLS = 101  # points at which precision is read, from 0 to 1

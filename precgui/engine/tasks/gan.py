@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from precgui.config import RunConfig
-from precgui.engine.models import Adversaries, Judged
-from precgui.engine.models.adversarial import NOISE
+from precgui.engine.models.adversarial import NOISE, Adversaries, Judged
 from precgui.engine.tasks.base import Batch, DatasetTask, InMemory, split
 from precgui.engine.tasks.images import VALIDATION_SHARE, digits
 from precgui.events import Metric
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 _NEIGHBOURS = 5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.error import URLError
 
 import numpy as np
@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from precgui import paths
-from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
-from precgui.engine.models import ImageShape, image_model
+from precgui.engine.models.images import ImageShape, image_model
 from precgui.engine.tasks.base import Batch, Classification, DatasetTask, InMemory, split
 from precgui.engine.tasks.download import missing_sentence
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 _PADDING = 8  # one pixel at each side for so many of the edge: 4 of 32 pixels, as He et al. 2016 have it
 

@@ -11,15 +11,18 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from precgui.config import RunConfig, is_own_task
+from precgui.config.names import is_own_task
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.events import NO_METRIC, Metric
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 _NEEDED = ("model", "train_batches", "validation_batches", "loss")
 NO_SCORE = Metric(NO_METRIC, "No metric", "the task gives no score")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from precgui.config import RunConfig
 from precgui.engine.tasks.base import DatasetTask, InMemory
 from precgui.events import Metric
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 FEATURES, TARGETS = 64, 16
 CONDITION = 20.0  # of the inputs; the least squares problem has its square

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from precgui.config import RunConfig
-from precgui.engine.models import UNet
+from precgui.engine.models.unet import UNet
 from precgui.engine.tasks.base import DatasetTask, InMemory, split
 from precgui.engine.tasks.images import VALIDATION_SHARE, digits
 from precgui.events import Metric
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 PIXELS = 32
 CLASSES = 11  # the background and ten digits

@@ -7,18 +7,20 @@ import math
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
-from precgui.engine.models import language_model
+from precgui.engine.models.transformer import language_model
 from precgui.engine.tasks.base import Batch, Ratio
 from precgui.events import Metric
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
 
 VALIDATION_SHARE = 0.1
 MOST_BYTES = 1 << 30

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _RUNNER = """
-import runpy, sys
+import pathlib, runpy, sys
 sys.modules["precgui"] = None
 for path in sys.argv[1:]:
     print("script", path)
+    sys.path.insert(0, str(pathlib.Path(path).parent))
     runpy.run_path(path, run_name="__main__")
 """
 

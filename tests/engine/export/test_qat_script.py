@@ -27,7 +27,6 @@ RUNS: dict[str, tuple[str, ...]] = {
     "int2": ("precision=int2-qat", "qat.ends=fp32", "qat.activations=int4", "train.ema_decay=0.9"),
     "int1": ("precision=int1-qat", "qat.activations=fp32", "qat.ends=same", "train.checkpointing=true"),
     "unmeasured": ("precision=int8-qat", "qat.measure=false", "task=text", "data.sequence_length=16"),
-    "torchao": ("precision=int8-qat", "qat.backend=torchao", *_QAT, "precision_options.keep_fp32=features.3"),
 }
 
 

@@ -99,11 +99,14 @@ def test_that_a_script_repeats_the_run_bit_for_bit(outputs: Outputs, name: str) 
 
 def test_that_every_task_of_precgui_has_a_script() -> None:
     for task in config.TASKS:
-        text, _ = script(config.load("digits-quick", [f"task={task}"]), {})
+        text = script(config.load("digits-quick", [f"task={task}"]), {})
         compile(text, f"{task}.py", "exec")
 
 
-def test_that_a_script_says_when_the_data_have_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_that_a_script_says_when_the_data_have_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "prose.txt").write_text("what was read by the run " * 20)
     wanted, events = recorded(("task=text", f"data.path={tmp_path / 'prose.txt'}", "data.sequence_length=8"))
     started = next(e for e in events if isinstance(e, RunStarted))
@@ -129,6 +132,6 @@ def test_that_nothing_in_a_run_file_becomes_code(hostile: Callable[[str], dict[s
     wanted = config.load("digits-quick", ["task=mnist", "precision=bf16-amp", "precision_options.keep_fp32=head"])
     wanted = wanted.model_copy(update={"title": told.get("title", "")})
     environment = {"kept_in_fp32": [told.get("kept", "head")], **told}
-    text, _ = script(wanted, environment)
+    text = script(wanted, environment)
     statements = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import)]
     assert "precgui_was_here" not in {alias.name for node in statements for alias in node.names}

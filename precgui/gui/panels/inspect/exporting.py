@@ -109,7 +109,7 @@ class Exports(QObject):
             self._session.notice.emit(Problem(answer))
         elif isinstance(answer, list):
             names = [str(name) for name in answer]
-            told = f"Written: {names[0]}" if len(names) == 1 else f"{len(names)} files were written: {names[0]}, ..."
+            told = f"Written: {names[0]}" if len(names) == 1 else f"Written: {names[0]} and {len(names) - 1} more"
             self._session.notice.emit(Problem(told, "\n".join(names), "info"))
 
 

@@ -1,0 +1,93 @@
+"""FP16 under autocast and FP16 throughout, with loss scaling; emulated on CPUs, whose own FP16 kernels are slow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.emulation.fp16_on_cpu import Fp16ProductMode
+from precgui.engine.emulation.layers import ATTENTION, MatmulArithmetic, emulate_products, layers
+from precgui.engine.emulation.operands import TorchCast
+from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
+from precgui.engine.precisions import fp32_modules
+from precgui.engine.precisions.amp import Autocast
+from precgui.engine.precisions.pure import Pure
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+
+_SMALLEST_FP16 = 2.0**-24
+
+
+class FP16Amp(Autocast):
+    dtype = torch.float16
+    scaling = "dynamic"
+
+    @contextlib.contextmanager
+    def forward_context(self) -> Iterator[None]:
+        with super().forward_context(), half_products(self.device):
+            yield
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        if self.device.type == "cpu":
+            self.labels, note = emulate_fp16(model, self.fp32_modules)
+            self.notes.append(note)
+        return super()._convert(model)
+
+
+class _FP16Scaler(torch.amp.GradScaler):
+    """A scaler that also divides FP16 gradients; torch's own refuses them, because small ones are lost by it."""
+
+    def _unscale_grads_(self, optimizer: Any, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool) -> Any:
+        return super()._unscale_grads_(optimizer, inv_scale, found_inf, True)
+
+
+class FP16Pure(Pure):
+    storage = torch.float16
+    scaling = "dynamic"
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        tiny = config.optimizer.name == "adamw" and config.optimizer.eps < _SMALLEST_FP16
+        if tiny and not self.options.master_weights:
+            self.notes.append(
+                f"optimizer.eps = {config.optimizer.eps:g} is zero in FP16, so weights whose gradient vanishes become "
+                "NaN; set optimizer.eps = 1e-4 or precision_options.master_weights = true"
+            )
+
+    def _convert(self, model: nn.Module) -> nn.Module:
+        if self.device.type == "cpu":
+            self.labels, note = emulate_fp16(model, self.fp32_modules)
+            self.notes.append(note)
+        return super()._convert(model)
+
+    def forward_context(self) -> contextlib.AbstractContextManager[object]:
+        return half_products(self.device)
+
+    def _scaler_type(self) -> type[torch.amp.GradScaler]:
+        return _FP16Scaler
+
+
+def half_products(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """The context in which products outside of layers are FP16 at a bearable speed."""
+    return Fp16ProductMode() if device.type == "cpu" else contextlib.nullcontext()
+
+
+def emulate_fp16(model: nn.Module, kept: dict[str, nn.Module]) -> tuple[dict[str, str], str]:
+    """FP16 layers for a CPU, whose weight gradients of FP16 convolutions run a reference kernel (about 150x FP32).
+
+    Returns the labels of the layers and the note that tells of them.
+    """
+    to_fp16 = TorchCast(torch.float16)
+    products = MatmulArithmetic("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)
+    left_out = fp32_modules.members(kept)
+    labels = emulate_products(layers(model, left_out), lambda _: products)
+    labels |= emulate_recurrent(recurrent_layers(model, left_out), lambda _: products)
+    return labels | {ATTENTION: "fp16"}, (
+        f"FP16 is emulated in {len(labels)} layers: CPUs have no fast FP16 training kernels, so operands and "
+        "results are rounded to FP16 and multiplied in FP32; speed says nothing about FP16 hardware"
+    )

@@ -1,0 +1,39 @@
+"""BF16 weights whose updates are rounded stochastically."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.emulation.operands import BatchSeed
+from precgui.engine.precisions.master_weights import MasterWeights
+from precgui.engine.precisions.pure import BF16Pure
+from precgui.engine.quantize.elements import quantize
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+
+
+class BF16Stochastic(BF16Pure):
+    """BF16 weights; the update is made in FP32 and rounded stochastically, up or down by the distance to each side.
+
+    Nothing of FP32 is kept but the optimizer's state: the FP32 weight lives for the length of a step.
+    """
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        self._clock = BatchSeed(config.seed)
+
+    def weights(self, model: nn.Module) -> list[nn.Parameter]:
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.masters = MasterWeights(trained, kept=False, write_back=self._rounded)
+        return self.masters.parameters
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        self._clock.tick += 1
+        return super().step(optimizer)
+
+    def _rounded(self, weight: Tensor, place: int) -> Tensor:
+        return quantize(weight, "bf16", rounding="stochastic", seed=self._clock.draw(f"weight {place}"))
