@@ -134,8 +134,9 @@ def _write_csv(comparison: RunComparison, path: Path) -> None:
 
 
 def _worded(row: dict[str, Any]) -> dict[str, Any]:
-    """None and intervals in words, and the metric as its title and its unit."""
+    """None and intervals in words, the metric as its title and its unit, and the names of other settings."""
     metric = {"metric": row["metric"]["title"], "metric_unit": row["metric"]["unit"]}
+    metric["differs_in"] = ", ".join(row["differs_in"])
     ends = {key: f"{value[0]} to {value[1]}" for key, value in row.items() if isinstance(value, tuple)}
     return {key: _NOT_MEASURABLE if value is None else value for key, value in {**row, **metric, **ends}.items()}
 
@@ -149,22 +150,17 @@ _ROWS: _Rows = (
     ("validation loss", lambda run: _number(run.val_loss)),
     ("time", lambda run: _number(run.time_s, ".1f", " s")),
     ("median step", lambda run: _number(run.step_s_median, ".3f", " ms" + marked(run.arithmetic), 1e3)),
+    ("CPU time of a step", lambda run: _number(run.cpu_s_median, ".3f", " ms", 1e3)),
     ("samples per second", lambda run: _number(run.samples_per_s, ".0f")),
-    ("speed-up", lambda run: _ratio(run.speedup, run.speedup_interval, marked(run.arithmetic))),
+    ("speed-up", lambda run: _ratio(run, run.speedup, run.speedup_interval, marked(run.arithmetic))),
     ("memory peak", lambda run: _number(run.memory_peak_bytes, ".1f", " MiB" + " (emulated)" * run.emulated, 2**-20)),
-    ("memory against baseline", lambda run: _number(run.memory_ratio, ".2f", "x")),
+    ("memory against baseline", lambda run: _ratio_alone(run, run.memory_ratio)),
     ("energy", lambda run: _number(run.energy_j, ".1f", " J")),
     ("tensor cores busy", lambda run: _number(run.tensor_use, ".1f", " %", 1e2)),
-    ("energy against baseline", lambda run: _ratio(run.energy_ratio, run.energy_ratio_interval)),
+    ("energy against baseline", lambda run: _ratio(run, run.energy_ratio, run.energy_ratio_interval)),
     ("skipped steps", lambda run: _number(run.skipped_steps, "d")),
     ("non-finite events", lambda run: f"{run.nonfinite_events}"),
 )
-
-
-def _why_withheld(run: Compared) -> str:
-    """The text in place of a difference that is not given."""
-    why = run.withheld or run.accuracy_withheld
-    return f"withheld: {why}" if why else _NOT_MEASURABLE
 
 
 def _table(comparison: RunComparison) -> Table:
@@ -175,9 +171,16 @@ def _table(comparison: RunComparison) -> Table:
     return table
 
 
+def _difference(metric: Metric, run: Compared, *, is_base: bool) -> str:
+    from precgui.runs.metric import difference_text
+
+    text = difference_text(metric, run.accuracy_delta, run.why_no_difference or _NOT_MEASURABLE)
+    return text if is_base or run.accuracy_delta is None else text + run.difference_remark
+
+
 def _metric_rows(comparison: RunComparison) -> _Rows:
     """The rows of the metric, called as it is called where all runs have the same one."""
-    from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
+    from precgui.runs.metric import in_text, shared, value_text, way_text
 
     of = {run.run: Metric(**run.metric) for run in comparison.runs}
     common = shared(of.values())
@@ -190,7 +193,7 @@ def _metric_rows(comparison: RunComparison) -> _Rows:
 
     return (
         (name, value),
-        (against, lambda run: difference_text(of[run.run], run.accuracy_delta, _why_withheld(run))),
+        (against, lambda run: _difference(of[run.run], run, is_base=run.run == comparison.baseline)),
     )
 
 
@@ -202,7 +205,11 @@ def _number(value: float | None, form: str = ".4g", unit: str = "", factor: floa
     return _NOT_MEASURABLE if value is None else f"{value * factor:{form}}{unit}"
 
 
-def _ratio(ratio: float | None, interval: tuple[float, float] | None, mark: str = "") -> str:
+def _ratio(run: Compared, ratio: float | None, interval: tuple[float, float] | None, mark: str = "") -> str:
     from precgui.runs.ratio_interval import ratio_text
 
-    return ratio_text(ratio, interval, _NOT_MEASURABLE, mark)
+    return ratio_text(ratio, interval, run.why_no_ratio or _NOT_MEASURABLE, mark)
+
+
+def _ratio_alone(run: Compared, ratio: float | None) -> str:
+    return run.why_no_ratio or _NOT_MEASURABLE if ratio is None else f"{ratio:.2f}x"

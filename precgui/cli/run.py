@@ -97,13 +97,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(path: Path, precision: str) -> dict[str, Any]:
-    """The summary as the file tells it: what is reported is what was kept. Of a file that is gone, nothing was."""
+    """The summary as the file tells it: what is reported is what was kept. Of a file that is gone, nothing was.
+
+    The time of its step is kept, too, for estimates of later runs.
+    """
     from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
+    from precgui.runs.step_times import keep_step_time
 
     kept: Mapping[str, Any] = {}
     with suppress(RunFileError), open_run(path) as saved:
         kept = saved.summary
+        with suppress(OSError):
+            keep_step_time(saved)
     return {"run": str(path), "precision": precision, **_NOTHING_KEPT, **kept}
 
 

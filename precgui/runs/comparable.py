@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from precgui.config import RunConfig
 
@@ -21,3 +22,22 @@ def why_not_comparable(own: RunConfig, base: RunConfig) -> str:
         if value(own) != value(base):
             return f"another {name}: {value(own)}, not {value(base)}"
     return ""
+
+
+_TRAINING_SECTIONS = ("data", "train", "optimizer")
+# Steps are compared as they were made; the others move neither the result nor the time of a step.
+_LEFT_OUT = (
+    "data.workers", "data.path", "data.download", "train.epochs", "train.max_steps", "train.rounding_twin",
+    "train.stop_at_nonfinite", "train.stop_after_skipped",
+)  # fmt: skip
+
+
+def training_settings(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a config that move what a training of the same work learns or costs, flat; those of the
+    precision, of the record and of where it runs aside."""
+    return {
+        f"{section}.{name}": value
+        for section in _TRAINING_SECTIONS
+        for name, value in (tree.get(section) or {}).items()
+        if f"{section}.{name}" not in _LEFT_OUT
+    }

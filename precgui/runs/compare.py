@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from precgui.events import Metric
 from precgui.runs.caveats import Arithmetic, arithmetic_of
+from precgui.runs.comparable import training_settings
 from precgui.runs.identity import identity_of, other_result, other_work
 from precgui.runs.outcome import outcome
 from precgui.runs.ratio_interval import SEPARATE_RUNS, Interval, Variation, ratio_interval, variation
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.event_file import NAME_PART
+from precgui.runs.timing import EMULATED_HERE, RunTiming, StepClock, clock_for, timing_of, why_no_time
 
 ONE_SEED = (
     "each difference of a metric is between two single runs, and one seed is no measurement: another seed moves it, "
@@ -30,7 +32,8 @@ class Compared:
     """One run of a comparison. None stands for "not measurable"; ratios are to the baseline.
 
     `speedup`: samples per second of median steps over the baseline's, above 1 is faster; steps per second where one
-    of the two does not tell its samples, which `notes` say.
+    of the two does not tell its samples, which `notes` say. Steps are timed as `runs.timing` says: in CPU time where
+    other programs kept the CPU busy, which `notes` say, too.
     `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less. The intervals hold 95 % of what varied within the
     two runs (`runs.ratio_interval`); None for the baseline and for runs of few steps.
     `tensor_use`: share of the time in which tensor cores worked, None where the hardware does not tell.
@@ -39,7 +42,9 @@ class Compared:
     nothing about hardware that has the format. `arithmetic` is `native`, `emulated`, or `slow` where the device
     computes the format more slowly than FP32, and `caveat` says why. `withheld` says why there are no ratios and no
     difference: the work is another one than the baseline's; empty where it is the same. `accuracy_withheld` says why
-    there is no difference alone: other steps or start weights.
+    there is no difference alone: other steps or start weights. `costs_withheld` says why there are no ratios of time,
+    memory and energy: emulated arithmetic in one of the two, another machine or number of threads. `differs_in` are the
+    settings other than the precision in which the run differs from the baseline, with both values.
     """
 
     run: str
@@ -72,8 +77,29 @@ class Compared:
     caveat: str
     withheld: str
     accuracy_withheld: str = ""
+    costs_withheld: str = ""
+    cpu_s_median: float | None = None  # CPU time of the process in a step
+    differs_in: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     accuracy_grain: float | None = None  # one validation sample of the metric; None where it has no such step
     outcome: str = ""  # the status, and what it hides; see `runs.outcome`
+
+    @property
+    def why_no_ratio(self) -> str:
+        """The reason for which there are no ratios of time, memory and energy, for a cell; empty when there is none."""
+        if self.withheld:
+            return f"withheld: {self.withheld}"
+        return f"not measurable: {self.costs_withheld}" if self.costs_withheld else ""
+
+    @property
+    def why_no_difference(self) -> str:
+        """The reason for which there is no difference of the metric, for a cell; empty when there is none."""
+        why = self.withheld or self.accuracy_withheld
+        return f"withheld: {why}" if why else ""
+
+    @property
+    def difference_remark(self) -> str:
+        """The remark behind a difference to the baseline, with a space before it."""
+        return f" ({'; '.join(('one seed', *(f'other {key}' for key in self.differs_in)))})"
 
 
 @dataclass(frozen=True)
@@ -105,20 +131,23 @@ def _short_name(run: Run) -> str:
     return run.title if run.path is None or NAME_PART in run.path.name else run.path.stem
 
 
-def compare(runs: Sequence[Run], baseline: str | None = None) -> RunComparison:
+def compare(runs: Sequence[Run], baseline: str | None = None, called: Sequence[str] | None = None) -> RunComparison:
     """Compare runs with a baseline named by file name, title or precision; the first FP32 run by default.
+
+    `called` are unique names for the runs, in their order, in place of those of `names`.
 
     Raises UnknownBaseline, and ValueError when there are no runs.
     """
     if not runs:
         raise ValueError("there is no run to compare")
-    called = names(runs)
+    called = names(runs) if called is None else called
     at = _baseline_index(runs, called, baseline)
-    figures = [_figures(run) for run in runs]
-    base = runs[at], figures[at]
-    rows = [_compared(name, run, own, *base) for name, run, own in zip(called, runs, figures, strict=True)]
-    silent = [name for name, own in zip(called, figures, strict=True) if not own["tells_samples"]]
-    return RunComparison(called[at], tuple(rows), _notes(rows, called[at]) + _sample_notes(silent))
+    sides = [_side(run) for run in runs]
+    clock = _clock(sides, sides[at])
+    rows = [_compared(name, side, sides[at], clock) for name, side in zip(called, sides, strict=True)]
+    silent = [name for name, side in zip(called, sides, strict=True) if not side.tells_samples]
+    timed = (f"{clock.note[:1].lower()}{clock.note[1:].rstrip('.')}",) if clock.note else ()
+    return RunComparison(called[at], tuple(rows), timed + _notes(rows, called[at]) + _sample_notes(silent))
 
 
 def _sample_notes(silent: Sequence[str]) -> tuple[str, ...]:
@@ -133,6 +162,17 @@ def _sample_notes(silent: Sequence[str]) -> tuple[str, ...]:
 
 def _notes(rows: Sequence[Compared], baseline: str) -> tuple[str, ...]:
     notes = [f"{row.run} has no ratios and no difference: it is of {row.withheld}" for row in rows if row.withheld]
+    notes += [
+        f"{row.run} has no ratios of time, memory and energy: {row.costs_withheld}"
+        for row in rows
+        if row.costs_withheld not in ("", EMULATED_HERE)
+    ]
+    notes += [
+        f"{row.run} differs from the baseline in {_values(row.differs_in)}, too: what it shows is not of the precision "
+        "alone"
+        for row in rows
+        if row.differs_in and not row.withheld
+    ]
     titles = list(dict.fromkeys(row.metric["title"] for row in rows))
     if len(titles) > 1:
         notes.append(
@@ -149,6 +189,10 @@ def _notes(rows: Sequence[Compared], baseline: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _values(settings: Mapping[str, tuple[Any, Any]]) -> str:
+    return ", ".join(f"{key} ({own}, not {base})" for key, (own, base) in settings.items())
+
+
 def _baseline_index(runs: Sequence[Run], called: Sequence[str], wanted: str | None) -> int:
     if wanted is None:
         return next((i for i, run in enumerate(runs) if run.config.precision == "fp32"), 0)
@@ -163,51 +207,78 @@ def _baseline_index(runs: Sequence[Run], called: Sequence[str], wanted: str | No
     raise UnknownBaseline(f"no run is called {wanted}; the names are {', '.join(called)}")
 
 
-def _figures(run: Run) -> dict[str, Any]:
-    """The summary, flat, with the rate of median steps; computed anew, so that unfinished runs have one, too."""
+@dataclass(frozen=True)
+class _Side:
+    """One run with its figures: those of its summary, flat, computed anew, so that unfinished runs have them, too."""
+
+    run: Run
+    figures: dict[str, Any]
+    samples: float  # of a step; 0 where none was told
+    tells_samples: bool
+    timing: RunTiming
+
+    def variation(self, clock: StepClock) -> Variation | None:
+        """Of the steps; by the clock on a CPU with the share of the time in which they waited for it."""
+        times, on_cpu = self.run.series(clock.signal)[1], self.timing.device_kind == "cpu"
+        return variation(times, self.run.series("cpu_s")[1] if on_cpu and clock.signal == "step_s" else None)
+
+
+def _side(run: Run) -> _Side:
     summary = summarise(run)
     final = summary.pop("final")
     samples = run.series("samples")[1]
-    step_s = summary["step_s_median"]
-    rate = float(np.median(samples)) / step_s if len(samples) and step_s and samples.any() else None
     tells = not len(samples) or bool(samples.any())
-    return {**summary, **final, "rate": rate, "tells_samples": tells, "variation": _variation(run)}
+    return _Side(run, {**summary, **final}, float(np.median(samples)) if len(samples) else 0.0, tells, timing_of(run))
 
 
-def _variation(run: Run) -> Variation | None:
-    """Of the steps; on a CPU with the share of the time in which they waited for it."""
-    on_cpu = str(getattr(run, "device", "")).startswith("cpu")
-    return variation(run.series("step_s")[1], run.series("cpu_s")[1] if on_cpu else None)
+def _clock(sides: Sequence[_Side], base: _Side) -> StepClock:
+    """The clock for all runs whose times are compared with the baseline's; that of the wall for a single one."""
+    compared = [side for side in sides if side is not base and not _why_no_costs(side, base)]
+    return clock_for([side.timing for side in (*compared, base)]) if compared else StepClock()
 
 
-def _compared(name: str, run: Run, own: dict[str, Any], base_run: Run, base: dict[str, Any]) -> Compared:
-    figures = {key: value for key, value in own.items() if key not in ("rate", "tells_samples", "variation")}
-    how, work, base_work = arithmetic_of(run), identity_of(run), identity_of(base_run)
+def _why_no_costs(side: _Side, base: _Side) -> str:
+    return other_work(identity_of(side.run), identity_of(base.run)) or why_no_time(side.timing, base.timing)
+
+
+def _compared(name: str, side: _Side, base: _Side, clock: StepClock) -> Compared:
+    run, own, is_base = side.run, side.figures, side is base
+    how, work, base_work = arithmetic_of(run), identity_of(run), identity_of(base.run)
     withheld = other_work(work, base_work)
     no_difference = other_result(work, base_work)
-    varied = (None, None) if own is base else (own["variation"], base["variation"])
-    base = dict.fromkeys(base, None) | {"metric": base["metric"], "steps": 0} if withheld else base
-    speedup = _speedup(own, base)
-    energy_ratio = _ratio(_per_step(own, "energy_j"), _per_step(base, "energy_j"))
+    no_costs = "" if is_base or withheld else why_no_time(side.timing, base.timing)
+    varied = (None, None) if is_base else (side.variation(clock), base.variation(clock))
+    against = dict.fromkeys(base.figures) | {"steps": 0} if withheld or no_costs else base.figures
+    speedup = None if withheld or no_costs else _speedup(side, base, clock)
+    energy_ratio = _ratio(_per_step(own, "energy_j"), _per_step(against, "energy_j"))
     return Compared(
         run=name,
         title=run.title,
         path=str(run.path) if run.path else None,
         speedup=speedup,
         speedup_interval=ratio_interval(speedup, *varied),
-        memory_ratio=_ratio(own["memory_peak_bytes"], base["memory_peak_bytes"]),
+        memory_ratio=_ratio(own["memory_peak_bytes"], against["memory_peak_bytes"]),
         energy_ratio=energy_ratio,
         energy_ratio_interval=ratio_interval(energy_ratio, *varied, of_energy=True),
-        accuracy_delta=None if no_difference else _difference(own["val_accuracy"], base["val_accuracy"]),
+        accuracy_delta=None if no_difference else _difference(own["val_accuracy"], base.figures["val_accuracy"]),
         emulated=how.arithmetic == "emulated",
         arithmetic=how.arithmetic,
         caveat=how.caveat,
         withheld=withheld,
         accuracy_withheld="" if withheld else no_difference,
+        costs_withheld=no_costs,
+        differs_in={} if withheld else _other_settings(run, base.run),
+        cpu_s_median=side.timing.cpu_s,
         accuracy_grain=_grain(work.data, Metric(**own["metric"])),
         outcome=outcome(own["status"], own),
-        **figures,
+        **own,
     )
+
+
+def _other_settings(run: Run, base: Run) -> dict[str, tuple[Any, Any]]:
+    """Settings that move the result of a training and are no part of its precision, each with both values."""
+    own, other = (training_settings(each.config.model_dump()) for each in (run, base))
+    return {key: (value, other[key]) for key, value in own.items() if value != other[key]}
 
 
 def _grain(data: Mapping[str, Any], metric: Metric) -> float | None:
@@ -217,11 +288,12 @@ def _grain(data: Mapping[str, Any], metric: Metric) -> float | None:
     return 1 / samples if counts and isinstance(samples, int) and samples > 0 else None
 
 
-def _speedup(own: dict[str, Any], base: dict[str, Any]) -> float | None:
+def _speedup(own: _Side, base: _Side, clock: StepClock) -> float | None:
     """Of samples per second; of steps per second where a recorded loop did not tell its samples."""
-    if own["tells_samples"] and base["tells_samples"]:
-        return _ratio(own["rate"], base["rate"])
-    return _ratio(base["step_s_median"], own["step_s_median"])
+    steps = _ratio(getattr(base.timing, clock.signal), getattr(own.timing, clock.signal))
+    if steps is None or not (own.tells_samples and base.tells_samples):
+        return steps
+    return _ratio(steps * own.samples, base.samples)
 
 
 def _per_step(figures: dict[str, Any], key: str) -> float | None:

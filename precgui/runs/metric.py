@@ -54,7 +54,15 @@ def difference_text(metric: Metric, difference: float | None, unknown: str) -> s
     """A difference with its sign and unit; of shares in percentage points."""
     if difference is None or not math.isfinite(difference):
         return unknown
-    return f"{100 * difference:+.2f} pp" if metric.unit == "%" else f"{difference:+.4g} {metric.unit}".rstrip()
+    if metric.unit == "%":
+        return f"{signed(100 * difference, 2)} pp"
+    return f"{difference or 0.0:+.4g} {metric.unit}".rstrip()
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign; one that rounds to zero has none."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text
 
 
 def in_text(title: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import open_run
+from precgui.runs.step_times import keep_step_time
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import SweepFolder
@@ -78,6 +82,8 @@ def _run_member(folder: SweepFolder, member: Member, emit: EmitSweep, aborted: C
     emit(MemberEnded(member.name, ended.status, ended.message, time.monotonic() - begin))
     if not path.exists():
         raise SweepError(f"{member.name} left no file: {ended.message or 'the process could not be started'}")
+    with contextlib.suppress(RunFileError, OSError), open_run(path) as run:  # for estimates of later runs, no more
+        keep_step_time(run)
 
 
 def _wait_for_it(folder: SweepFolder, block: int | None, stopped: Callable[[], bool]) -> None:

@@ -19,6 +19,7 @@ from precgui.events import RunEnded
 from precgui.job import Job
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
+from precgui.runs.step_times import step_time
 
 SHORT = ["--set", "train.max_steps=10", "--set", "device=cpu", "--set", "threads=1"]
 
@@ -42,6 +43,8 @@ def test_that_json_has_the_promised_keys_and_nothing_else_is_printed(
         str(path), "completed", "bf16-amp", 10,
     )  # fmt: skip
     assert set(report["final"]) == {"train_loss", "val_loss", "val_accuracy"}
+    with open_run(path) as saved:
+        assert step_time(saved.config, "bf16-amp") is not None  # for the estimate of the next run
     assert {key: report["metric"][key] for key in ("name", "unit", "higher_is_better")} == {
         "name": "accuracy", "unit": "%", "higher_is_better": True,
     }  # fmt: skip

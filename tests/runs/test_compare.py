@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from precgui.config import RunConfig
-from precgui.events import Evaluated, Incident, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.events import Evaluated, HostRead, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs.baseline import LOSS_GAP, BaselineComparison
 from precgui.runs.compare import ONE_SEED, UnknownBaseline, compare, names
 from precgui.runs.live import LiveRun
@@ -91,10 +91,56 @@ def test_that_what_the_record_tells_of_other_work_withholds_figures(
     assert (row.speedup is None) == bool(withheld)
 
 
-def test_that_emulated_arithmetic_is_marked() -> None:
+def test_that_emulated_arithmetic_has_no_ratio_of_time_memory_and_energy() -> None:
     emulated = run("fp16-amp", 0.2, 0.9, 1.0, 1.0)
     emulated.extend([Incident(0.0, 0, "emulated", "info", "FP16 is emulated in 4 layers")])
-    assert [row.emulated for row in compare([run("fp32", 0.1, 0.9, 1.0, 1.0), emulated]).runs] == [False, True]
+    base, row = compare([run("fp32", 0.1, 0.92, 1.0, 1.0), emulated]).runs
+    assert (base.emulated, row.emulated) == (False, True)
+    assert (row.speedup, row.memory_ratio, row.energy_ratio) == (None, None, None)
+    assert row.why_no_ratio == "not measurable: emulated here"
+    assert row.accuracy_delta == pytest.approx(-0.02)
+
+
+def busy_run(precision: str, step_s: float, cpu_s: float, pressure: float, **changed: object) -> LiveRun:
+    """A run on a CPU whose steps take `step_s` by the clock and `cpu_s` of the CPU."""
+    facts = {"device": "cpu", "device_name": "CPU", "threads": 1, **changed}
+    steps = [
+        StepDone(n, n * step_s, 1.0, 1.0, False, 0.1, 1.0, step_s, 0.0, 10, 1.0, cpu_s=cpu_s) for n in range(1, 21)
+    ]
+    reads = [HostRead(n * step_s, 8.0, pressure, 0.0) for n in range(1, 21)]
+    config = RunConfig.model_validate({"precision": precision})
+    return live_run([RunStarted(0.0, 20, 20, "cpu", facts), *steps, *reads], config)
+
+
+def test_that_runs_on_a_busy_cpu_are_compared_by_their_cpu_time() -> None:
+    """By the clock the second one is slower, since others had the CPU; the CPU did twice as much in the same time."""
+    busy = compare([busy_run("fp32", 0.1, 0.02, 0.9), busy_run("bf16-amp", 0.2, 0.01, 0.9)])
+    assert busy.runs[1].speedup == pytest.approx(2)
+    assert "times are CPU times of the process" in busy.notes[0]
+    assert "90 %" in busy.notes[0]
+    quiet = compare([busy_run("fp32", 0.1, 0.02, 0.0), busy_run("bf16-amp", 0.2, 0.01, 0.0)])
+    assert quiet.runs[1].speedup == pytest.approx(0.5)
+    assert not any("CPU times" in note for note in quiet.notes)
+    assert quiet.runs[1].cpu_s_median == 0.01
+
+
+def test_that_another_machine_or_number_of_threads_withholds_ratios_and_says_so() -> None:
+    base = busy_run("fp32", 0.1, 0.1, 0.0)
+    for facts, why in (({"threads": 4}, "another number of threads (4"), ({"device_name": "H100"}, "another machine")):
+        comparison = compare([base, busy_run("bf16-amp", 0.1, 0.1, 0.0, **facts)])
+        row = comparison.runs[1]
+        assert row.speedup is None
+        assert row.costs_withheld.startswith(why)
+        assert any(why in note for note in comparison.notes)
+
+
+def test_that_another_learning_rate_is_named_beside_the_difference() -> None:
+    base, other = run("fp32", 0.1, 0.92, 1.0, 1.0), run("bf16-amp", 0.1, 0.9, 1.0, 1.0)
+    other.config = RunConfig.model_validate({"precision": "bf16-amp", "optimizer": {"lr": 0.2}, "title": "b"})
+    comparison = compare([base, other])
+    assert comparison.runs[1].difference_remark == " (one seed; other optimizer.lr)"
+    assert any("optimizer.lr (0.2, not 0.05)" in note for note in comparison.notes)
+    assert compare([base, base]).runs[1].difference_remark == " (one seed)"
 
 
 def test_that_emulated_and_slow_runs_say_so_beside_their_speed() -> None:

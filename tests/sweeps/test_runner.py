@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from precgui.child import StopToken
 from precgui.runs.file.reader import open_run
-from precgui.sweeps.events import SweepEvent
+from precgui.runs.step_times import step_time
+from precgui.sweeps.events import MemberBegan, MemberEnded, SweepEvent, SweepWaits
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import sweep_document
-from precgui.sweeps.runner import SweepBusy, run_sweep
+from precgui.sweeps.runner import SweepBusy, run_sweep, serve
 from tests.sweeps.sample_sweep import small_sweep
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +62,36 @@ def test_that_a_sweep_killed_at_any_moment_loses_no_run_and_runs_none_twice(tmp_
     events: list[SweepEvent] = []
     run_sweep(folder, events.append)
     assert events == []  # nothing is left to do
+
+
+def test_that_the_task_of_the_window_runs_members_silently_and_ends_with_stop(tmp_path: Path) -> None:
+    folder, control = small_sweep(tmp_path, seeds=1, precisions=("fp32",)), StopToken()
+    events: list[SweepEvent] = []
+
+    def emit(event: SweepEvent) -> None:
+        events.append(event)
+        if isinstance(event, MemberEnded):
+            control.stop()
+
+    serve(emit, control, folder=str(folder.path))
+    assert [type(event) for event in events] == [MemberBegan, MemberEnded]  # no event of the run itself
+    assert isinstance(events[1], MemberEnded)
+    assert events[1].status == "completed"
+    assert sum(state.status == "completed" for state in folder.states()) == 1
+    assert step_time(folder.config_of(folder.plan.members[0]), "fp32") is not None  # for the estimate of the next one
+
+
+def test_that_the_task_of_the_window_says_why_it_cannot_run(tmp_path: Path) -> None:
+    folder = small_sweep(tmp_path, seeds=1, precisions=("fp32",))
+    other = SweepFolder(folder.path)
+    assert other.runner.acquire()
+    events: list[SweepEvent] = []
+    serve(events.append, StopToken(), folder=str(folder.path))
+    serve(events.append, StopToken(), folder=str(tmp_path / "none"))
+    other.runner.release()
+    assert all(isinstance(event, SweepWaits) for event in events)
+    assert "is being run by process" in str(events[0])
+    assert len(events) == 2
 
 
 def _weights(path: Path) -> str:

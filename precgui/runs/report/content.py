@@ -9,11 +9,12 @@ from typing import Any
 
 from precgui import __version__
 from precgui.events import Metric
+from precgui.runs.metric import signed
 from precgui.runs.study.answer import answer
 from precgui.runs.study.claims import ClaimResult, judge_claims
 from precgui.runs.study.comparable import difference_of_settings
 from precgui.runs.study.figures import RunFigures
-from precgui.runs.study.groups import Group, GroupMetric, Study
+from precgui.runs.study.groups import Group, GroupMetric, Study, speed_or_share
 from precgui.runs.study.pairs import NOT_MEASURED
 from precgui.runs.verdict.judge import Verdict
 
@@ -101,9 +102,9 @@ def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
         row("validation loss", lambda g: _mean(g.metrics["val_loss"], 1, "", 4)),
         row("validation loss against it", lambda g: _difference(g, "val_loss", 1, "", 4)),
         row("step by the clock", lambda g: _mean(g.metrics["step_s"], 1e3, " ms", 2)),
-        row("step by the clock against it", lambda g: _ratio(g, "step_s")),
+        row("speed-up by the clock", lambda g: _ratio(g, "step_s")),
         row("step in CPU time", lambda g: _mean(g.metrics["cpu_s"], 1e3, " ms", 2)),
-        row("CPU time against it", lambda g: _ratio(g, "cpu_s")),
+        row("speed-up in CPU time", lambda g: _ratio(g, "cpu_s")),
         row("wait for data", lambda g: _mean(g.metrics["data_share"], 100, " %", 1)),
         row("memory peak", lambda g: _mean(g.metrics["memory_bytes"], 2**-20, " MiB", 2)),
         row("memory against it", lambda g: _ratio(g, "memory_bytes")),
@@ -154,15 +155,9 @@ def _difference(group: Group, name: str, factor: float, unit: str, digits: int) 
     if figure.difference is None:
         return "not measured" if figure.withheld in ("", NOT_MEASURED) else f"withheld: {figure.withheld}"
     ci = figure.difference_ci95
-    interval = f" [{_signed(factor * ci[0], digits)}, {_signed(factor * ci[1], digits)}]" if ci else ", no interval"
+    interval = f" [{signed(factor * ci[0], digits)}, {signed(factor * ci[1], digits)}]" if ci else ", no interval"
     floor = ", not more than rounding" if figure.within_rounding else ""
-    return f"{_signed(factor * figure.difference, digits)}{unit}{interval}{floor}"
-
-
-def _signed(value: float, digits: int) -> str:
-    """With its sign, but for a zero."""
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text
+    return f"{signed(factor * figure.difference, digits)}{unit}{interval}{floor}"
 
 
 def _ratio(group: Group, name: str) -> str:
@@ -171,8 +166,9 @@ def _ratio(group: Group, name: str) -> str:
         return "baseline"
     if figure.ratio is None:
         return "not measured" if figure.withheld in ("", NOT_MEASURED) else f"withheld: {figure.withheld}"
-    interval = f" [{figure.ratio_ci95[0]:.2f}, {figure.ratio_ci95[1]:.2f}]" if figure.ratio_ci95 else ""
-    return f"{figure.ratio:.2f}x{interval}"
+    ratio, ci = speed_or_share(figure, name)
+    interval = f" [{ci[0]:.2f}, {ci[1]:.2f}]" if ci else ""
+    return f"{ratio:.2f}x{interval}"
 
 
 def _verdict_cell(group: Group, target: str) -> str:
@@ -195,10 +191,10 @@ def _detail(verdict: Verdict, metric: Metric) -> str:
     factor, unit, digits = (100, " %", 2) if share else (1, "x" if ratio else "", 3)
     if verdict.target == "accuracy_lost" and share:
         unit = " points"
-    ci = f" [{factor * verdict.ci[0]:.{digits}f}, {factor * verdict.ci[1]:.{digits}f}]" if verdict.ci else ""
+    ci = f" [{factor * verdict.ci[0]:z.{digits}f}, {factor * verdict.ci[1]:z.{digits}f}]" if verdict.ci else ""
     side = "at least" if verdict.target in ("speedup", "tensor_use") else "at most"
     margin = f"; target {side} {factor * (verdict.margin or 0):g}{unit}"
-    what = f"{factor * verdict.value:.{digits}f}{unit}{ci}{margin}"
+    what = f"{factor * verdict.value:z.{digits}f}{unit}{ci}{margin}"
     return f"{what}; {verdict.n} pairs; {verdict.why}" if verdict.why else f"{what}; {verdict.n} pairs"
 
 

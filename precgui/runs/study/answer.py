@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from precgui.events import Metric
-from precgui.runs.metric import in_text, way_text
+from precgui.runs.metric import in_text, signed, way_text
 from precgui.runs.study.groups import Group, Study
 
 _BASELINE_STAYS = "Stay with {baseline} here."
@@ -43,8 +43,10 @@ def change_text(group: Group, study: Study) -> str:
     factor, unit = (100, " points") if metric.unit == "%" else (1, f" {metric.unit}".rstrip())
     factor *= -1 if metric.higher_is_better else 1  # the verdict counts losses as positive
     ends = sorted(factor * end for end in verdict.ci) if verdict.ci else []
-    interval = f" [{ends[0]:+.2f}, {ends[1]:+.2f}]" if ends else ""
-    return f"{in_text(metric.title)} changes by {factor * verdict.value:+.2f}{unit}{interval} ({way_text(metric)})"
+    interval = f" [{signed(ends[0], 2)}, {signed(ends[1], 2)}]" if ends else ""
+    return (
+        f"{in_text(metric.title)} changes by {signed(factor * verdict.value, 2)}{unit}{interval} ({way_text(metric)})"
+    )
 
 
 def _saving(group: Group) -> list[str]:

@@ -166,7 +166,7 @@ def _text(quantity: Quantity, value: float, ci: tuple[float, float]) -> str:
     if quantity == "speedup":
         return f"{value:.2f}x [{ci[0]:.2f}, {ci[1]:.2f}]"
     unit = " points" if quantity == "points_lost" else " %"
-    return f"{100 * value:.2f}{unit} [{100 * ci[0]:.2f}, {100 * ci[1]:.2f}]"
+    return f"{100 * value:z.2f}{unit} [{100 * ci[0]:z.2f}, {100 * ci[1]:z.2f}]"
 
 
 def claims_of(precision: str) -> list[GuideClaim]:

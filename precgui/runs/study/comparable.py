@@ -1,20 +1,8 @@
-"""Whether times, memory and energy of two runs may be compared, and in which settings two runs differ."""
+"""In which settings two runs of a study differ."""
 
 from __future__ import annotations
 
 from precgui.runs.study.figures import RunFigures
-
-
-def why_no_time(run: RunFigures, baseline: RunFigures) -> str:
-    """The reason for which times, memory and energy may not be compared; empty when there is none."""
-    if run.emulated or baseline.emulated:
-        return "emulated here"
-    if (run.host, run.device) != (baseline.host, baseline.device):
-        here, there = f"{run.device or 'a device'} on {run.host}", f"{baseline.device or 'a device'} on {baseline.host}"
-        return f"another machine ({here}, the baseline {there})"
-    if run.threads != baseline.threads:
-        return f"another number of threads ({run.threads}, the baseline {baseline.threads})"
-    return ""
 
 
 def difference_of_settings(run: RunFigures, baseline: RunFigures) -> dict[str, tuple[object, object]]:

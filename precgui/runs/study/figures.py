@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 
 from precgui.events import Metric
 from precgui.runs.baseline import trailing_mean, window_of
-from precgui.runs.caveats import arithmetic_of
 from precgui.runs.identity import TrainingIdentity, identity_of
 from precgui.runs.metric import metric_of
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
+from precgui.runs.timing import timing_of
 
 RunKind = Literal["run", "twin", "timing"]
 CURVE_POINTS = 240
-BUSY_PRESSURE = 0.1  # share of the time in which some process waited for a CPU
 _SETTINGS_LEFT_OUT = ("title", "seed", "precision")
 
 
 @dataclass(frozen=True)
 class ValidationCurve:
-    """The validations of a run: step, loss, seconds since the start, CPU seconds of steps until then; shape (n,)."""
+    """The validations of a run: step, loss, seconds since the begin of the first step, CPU seconds of steps until then;
+    shape (n,)."""
 
     step: NDArray[np.float64]
     loss: NDArray[np.float64]
@@ -75,7 +75,6 @@ class RunFigures:
     time_s: float | None
     skipped_steps: int | None
     emulated: str
-    busy: bool
     pressure: float | None
     machine: Mapping[str, Any] = field(default_factory=dict)
     validation: ValidationCurve = _NO_VALIDATION
@@ -97,23 +96,19 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
     samples = run.series("samples")[1]
     nonfinite = bool(run.events("nonfinite_loss"))
     loss = final["val_loss"] if final["val_loss"] is not None else final["train_loss"]
-    arithmetic = arithmetic_of(run)
-    pressure = _mean(run.series("cpu_pressure")[1])
+    timing = timing_of(run)
     return RunFigures(
         name=name, path=run.path, group=group or config.precision, precision=config.precision, seed=config.seed,
         kind=kind, order=order, status=run.status, came_through=run.status == "completed" and loss is not None
         and not nonfinite, metric=metric_of(environment), metric_value=final["val_accuracy"],
         val_loss=final["val_loss"], train_loss=final["train_loss"], work=identity_of(run),
         settings=_settings(config.model_dump()),
-        host=_text(run.machine.get("host")), device=_text(environment.get("device_name")),
-        device_kind=_text(environment.get("device")).partition(":")[0],
-        threads=environment.get("threads") if isinstance(environment.get("threads"), int) else None,
-        versions=_versions(environment), step_s=_timed(run, "step_s"), cpu_s=_timed(run, "cpu_s"),
+        host=timing.host, device=timing.device, device_kind=timing.device_kind, threads=timing.threads,
+        versions=_versions(environment), step_s=timing.step_s, cpu_s=timing.cpu_s,
         data_share=_data_share(run), memory_bytes=summary["memory_peak_bytes"],
         joules_per_sample=_joules(summary["energy_j"], samples), tensor_use=summary["tensor_use"],
         time_s=summary["time_s"], skipped_steps=summary["skipped_steps"],
-        emulated=arithmetic.caveat if arithmetic.arithmetic == "emulated" else "",
-        busy=pressure is not None and pressure > BUSY_PRESSURE, pressure=pressure, machine=dict(run.machine),
+        emulated=timing.emulated, pressure=timing.pressure, machine=dict(run.machine),
         curve=_curve(run), validation=_validation(run),
     )  # fmt: skip
 
@@ -132,14 +127,6 @@ def _versions(environment: Mapping[str, Any]) -> dict[str, Any]:
     libraries = environment.get("libraries")
     found = dict(libraries) if isinstance(libraries, Mapping) else {}
     return {"precgui": environment.get("precgui"), "python": environment.get("python"), **found}
-
-
-def _timed(run: Run, signal: str) -> float | None:
-    """The median over the steps but the first tenth, in which caches fill."""
-    values = run.series(signal)[1]
-    values = values[len(values) // 10 :]
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if len(finite) else None
 
 
 def _data_share(run: Run) -> float | None:
@@ -166,15 +153,15 @@ def _validation(run: Run) -> ValidationCurve:
     step, loss = run.series("val_loss")
     steps, cpu_s = run.series("cpu_s")
     spent = np.concatenate(([0.0], np.cumsum(cpu_s)))
-    return ValidationCurve(
-        step, loss, run.series("val_loss", "time_s")[0], spent[np.searchsorted(steps, step, "right")]
-    )
+    time_s = run.series("val_loss", "time_s")[0] - _start_up_s(run)
+    return ValidationCurve(step, loss, time_s, spent[np.searchsorted(steps, step, "right")])
 
 
-def _mean(values: NDArray[np.float64]) -> float | None:
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if len(finite) else None
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _start_up_s(run: Run) -> float:
+    """Seconds from the start of the run to its first batch: building the model, reading data."""
+    ends = run.series("step_s", "time_s")[0]
+    if not len(ends):
+        return 0.0
+    first = [run.series(name)[1][0] for name in ("step_s", "data_s")]
+    begin = float(ends[0]) - float(np.nansum(first))
+    return max(0.0, begin) if math.isfinite(begin) else 0.0

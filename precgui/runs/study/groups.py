@@ -16,11 +16,11 @@ from precgui.runs.study.pairs import (
     curve_distance,
     curve_distances,
     differences,
-    is_busy,
     log_ratios,
     own_values,
 )
 from precgui.runs.study.reach import LossReached, common_loss, loss_reached
+from precgui.runs.timing import clock_for
 from precgui.runs.verdict.judge import Sample, Verdict, judge
 from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference
@@ -101,11 +101,23 @@ _COSTS: tuple[tuple[str, Value], ...] = (
     ("memory_bytes", lambda run: run.memory_bytes),
     ("joules_per_sample", lambda run: run.joules_per_sample),
 )
+_TIMES = ("step_s", "cpu_s")
 _OWN: tuple[tuple[str, Value], ...] = (
     ("data_share", lambda run: run.data_share),
     ("tensor_use", lambda run: run.tensor_use),
     ("time_s", lambda run: run.time_s),
 )
+
+
+def speed_or_share(figure: GroupMetric, name: str) -> tuple[float, tuple[float, float] | None]:
+    """The ratio as it is shown, with its interval: of times the speed-up, above 1 is faster; of memory and energy the
+    share of the baseline's, below 1 is less. NaN where there is none."""
+    if figure.ratio is None:
+        return math.nan, None
+    if name not in _TIMES:
+        return figure.ratio, figure.ratio_ci95
+    ci = figure.ratio_ci95
+    return 1 / figure.ratio, (1 / ci[1], 1 / ci[0]) if ci else None
 
 
 def make_study(
@@ -192,17 +204,8 @@ def _twin_text(count: int, largest: Mapping[str, float]) -> str:
 
 def _speed(arms: Sequence[PairedArm]) -> tuple[Value, str]:
     """The time that is compared: of the clock, or of the CPU where other programs kept it busy."""
-    runs = [run for arm in arms for run in (*arm.runs, *arm.baseline)]
-    on_cpu = all(not run.device.startswith(("NVIDIA", "cuda")) for run in runs)
-    threads = {run.threads for run in runs}
-    if runs and is_busy(runs) and on_cpu and len(threads) == 1 and all(run.cpu_s for run in runs if run.came_through):
-        pressure = max(run.pressure or 0.0 for run in runs)
-        note = (
-            f"Times are CPU times of the process: other programs kept the CPU busy in up to {100 * pressure:.0f} % "
-            "of a run, so the clock would say more of them than of the precision."
-        )
-        return (lambda run: run.cpu_s), note
-    return (lambda run: run.step_s), ""
+    clock = clock_for([run for arm in arms for run in (*arm.runs, *arm.baseline) if run.came_through])
+    return (lambda run: run.cpu_s if clock.signal == "cpu_s" else run.step_s), clock.note
 
 
 def _verdicts(
@@ -263,7 +266,7 @@ def _metrics(arms: Sequence[PairedArm], judged: set[str], floor: TwinFloor) -> d
         is_cost = (name, value) in _COSTS
         compared = [arm for arm in arms if arm.name in judged]
         samples = {
-            arm.name: log_ratios(arm, value, times=name in ("step_s", "cpu_s")) if is_cost else differences(arm, value)
+            arm.name: log_ratios(arm, value, times=name in _TIMES) if is_cost else differences(arm, value)
             for arm in compared
         }
         grains = {arm.name: max((r.grain for r in arm.baseline), default=0.0) * (name == "metric") for arm in compared}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from precgui.runs.identity import other_result
-from precgui.runs.study.comparable import why_no_time
 from precgui.runs.study.figures import RunFigures
+from precgui.runs.timing import why_no_time
 from precgui.runs.verdict.judge import Sample
 
 Value = Callable[[RunFigures], float | None]
@@ -105,8 +105,3 @@ def curve_distance(run: RunFigures, base: RunFigures) -> float | None:
     with np.errstate(all="ignore"):
         distance = float(np.abs(own[late] - other[late]).mean() / np.abs(other[late]).mean())
     return distance if math.isfinite(distance) else None
-
-
-def is_busy(runs: Sequence[RunFigures]) -> bool:
-    """Whether other programs took the CPU from some of the runs, so that their wall time is not theirs."""
-    return any(run.busy for run in runs)

@@ -15,8 +15,8 @@ from precgui.runs.study.figures import RunFigures
 class LossReached:
     """How many of `n` runs of a group reached a validation loss of `loss` or less. Medians only where all of them did.
 
-    `time_s` is by the clock from the start of the run, `cpu_s` the CPU time of the steps until then; `energy_j` counts
-    the mean energy of a sample.
+    `time_s` is by the clock from the begin of the first step, so that start-up is left out; `cpu_s` is the CPU time of
+    the steps until then; `energy_j` counts the mean energy of a sample.
     """
 
     loss: float

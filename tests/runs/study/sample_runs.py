@@ -24,7 +24,7 @@ def figures(group: str, seed: int, **changes: Any) -> RunFigures:
         status="completed", came_through=True, metric=work.metric, metric_value=0.9, val_loss=0.5, train_loss=0.5,
         work=work, settings={}, host="h", device="CPU", device_kind="cpu", threads=1, versions={"torch": "2"},
         step_s=0.010, cpu_s=0.010, data_share=0.01, memory_bytes=1000.0, joules_per_sample=None, tensor_use=None,
-        time_s=1.0, skipped_steps=0, emulated="", busy=False, pressure=0.0, machine={}, curve=curve,
+        time_s=1.0, skipped_steps=0, emulated="", pressure=0.0, machine={}, curve=curve,
     )  # fmt: skip
     return replace(made, **changes)
 

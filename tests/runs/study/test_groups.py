@@ -7,8 +7,9 @@ import pytest
 
 from precgui.config import ModelConfig, RunConfig
 from precgui.events import Metric
+from precgui.runs.report.content import report_content
 from precgui.runs.study.answer import answer
-from precgui.runs.study.groups import Study, make_study
+from precgui.runs.study.groups import Study, make_study, speed_or_share
 from precgui.runs.verdict.looks import Looks
 from precgui.runs.verdict.targets import Targets
 from tests.runs.study.sample_runs import arm, figures
@@ -107,7 +108,7 @@ def test_that_a_difference_inside_the_twins_is_called_rounding() -> None:
 
 
 def test_that_times_are_of_the_cpu_where_it_is_busy_and_of_rounds_where_there_are_some() -> None:
-    slow = {"busy": True, "pressure": 0.8, "step_s": 0.5}
+    slow = {"pressure": 0.8, "step_s": 0.5}
     study = _study(arm("fp32", SEEDS, **slow), arm("bf16-amp", SEEDS, **{**slow, "step_s": 0.1}))
     assert "CPU times" in study.notes[0]
     assert study.groups[1].verdicts["speedup"].value == pytest.approx(1.0)
@@ -118,6 +119,17 @@ def test_that_times_are_of_the_cpu_where_it_is_busy_and_of_rounds_where_there_ar
     ]
     verdict = _study([*BASE, *rounds[::2]], [*arm("bf16-amp", SEEDS), *rounds[1::2]]).groups[1].verdicts["speedup"]
     assert (verdict.verdict, verdict.n) == ("met", 8)
+
+
+def test_that_a_shorter_step_is_a_speed_up_above_one_wherever_it_stands() -> None:
+    runs = [*BASE, *arm("bf16-amp", SEEDS, step_s=0.005, memory_bytes=500.0)]
+    study = _study(runs)
+    figure = study.groups[1].metrics
+    assert speed_or_share(figure["step_s"], "step_s")[0] == pytest.approx(2.0)
+    assert speed_or_share(figure["memory_bytes"], "memory_bytes")[0] == pytest.approx(0.5)
+    assert study.groups[1].verdicts["speedup"].value == pytest.approx(2.0)
+    rows = dict(report_content(study, runs, title="", command="").rows)
+    assert rows["speed-up by the clock"][1].startswith("2.00x")
 
 
 def test_that_each_variation_has_its_own_baseline() -> None:

@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from precgui.runs.study.figures import ValidationCurve
+from precgui.config import RunConfig
+from precgui.events import Evaluated, StepDone
+from precgui.runs.study.figures import ValidationCurve, figures_of
 from precgui.runs.study.reach import common_loss, loss_reached
 from tests.runs.study.sample_runs import figures
+from tests.runs.synthetic import live_run
 
 
 def _run(group: str, seed: int, losses: list[float], joules: float | None = None):  # type: ignore[no-untyped-def]
@@ -41,3 +44,11 @@ def test_that_one_run_that_did_not_reach_it_leaves_a_count_alone() -> None:
 def test_that_energy_counts_the_samples_until_then() -> None:
     found = loss_reached([_run("fp32", 1, [0.9, 0.1], joules=0.5)], "fp32", 0.3)
     assert found.energy_j == 0.5 * 64 * 20
+
+
+def test_that_the_time_to_a_loss_begins_with_the_first_step() -> None:
+    """The model took 30 s to build; the loss was reached two steps of half a second later."""
+    steps = [StepDone(n, 30 + 0.5 * n, 1.0, 1.0, False, 0.1, 1.0, 0.4, 0.1, 10, 1.0) for n in (1, 2)]
+    run = live_run([*steps, Evaluated(2, 1, 31.0, 0.2, 0.9)], RunConfig())
+    made = figures_of(run, "a")
+    assert made.validation.time_s.tolist() == pytest.approx([1.0])

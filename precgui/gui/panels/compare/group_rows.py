@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from precgui.events import Metric
-from precgui.runs.study.groups import Group, GroupMetric, Study
+from precgui.runs.metric import signed
+from precgui.runs.study.groups import Group, GroupMetric, Study, speed_or_share
 from precgui.runs.study.pairs import NOT_MEASURED
 
 COLUMNS = (
@@ -63,7 +64,9 @@ def group_row(group: Group, figure: GroupFigure, study: Study) -> tuple[str, ...
 
 def _change(own: GroupMetric, figure: GroupFigure) -> tuple[str, str]:
     if own.ratio is not None:
-        return f"{own.ratio:.2f}x", _ends(own.ratio_ci95, lambda end: f"{end:.2f}x")
+        ratio, ci = speed_or_share(own, figure.key)
+        word = "speed-up " if figure.target == "speedup" else ""
+        return f"{word}{ratio:.2f}x", _ends(ci, lambda end: f"{end:.2f}x")
     if own.difference is not None:
         text = f"{_signed(own.difference, figure)}{figure.change_unit}"
         return text, _ends(own.difference_ci95, lambda end: _signed(end, figure))
@@ -95,5 +98,4 @@ def _ends(ends: tuple[float, float] | None, text: Callable[[float], str]) -> str
 
 
 def _signed(value: float, figure: GroupFigure) -> str:
-    text = f"{figure.factor * value:+.{figure.digits}f}"
-    return text[1:] if float(text) == 0 else text
+    return signed(figure.factor * value, figure.digits)

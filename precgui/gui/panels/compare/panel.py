@@ -18,7 +18,7 @@ from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.widgets.segmented import SegmentedChoice
-from precgui.runs.compare import compare, names
+from precgui.runs.compare import compare
 
 REFRESH_MS = 1000
 RUNS, GROUPS = "Runs", "Groups"
@@ -114,7 +114,9 @@ class ComparePanel(Pages):
             return
         wanted = self._baseline_key()
         keys, runs = list(opened), [opened[key].run for key in opened]
-        found = compare(runs, names(runs)[keys.index(wanted)] if wanted in opened else None)
+        found = compare(
+            runs, opened[wanted].name if wanted in opened else None, [each.name for each in opened.values()]
+        )
         self._fill_baseline(keys, wanted)
         self.note.setText(" ".join(f"{note[:1].upper()}{note[1:]}." for note in found.notes))
         self.note.setVisible(bool(found.notes))

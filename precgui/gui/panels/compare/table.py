@@ -41,6 +41,14 @@ def _step_time(run: Compared) -> str:
     return UNKNOWN if run.step_s_median is None else seconds_text(run.step_s_median) + marked(run.arithmetic)
 
 
+def _speedup(run: Compared) -> str:
+    return ratio_text(run.speedup, run.speedup_interval, run.why_no_ratio or UNKNOWN, marked(run.arithmetic))
+
+
+def _difference(run: Compared) -> str:
+    return difference_text(Metric(**run.metric), run.accuracy_delta, run.why_no_difference or UNKNOWN)
+
+
 @dataclass(frozen=True)
 class Figure:
     """A column: its heading, its text for a run, what it means."""
@@ -54,17 +62,18 @@ FIGURES = (
     Figure("Precision", lambda r: r.precision, "How the run uses number formats"),
     Figure("Status", lambda r: r.outcome or r.status, "How the run ended, or that it goes on; event files do not tell"),
     Figure("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
-    Figure("Difference", lambda r: difference_text(Metric(**r.metric), r.accuracy_delta, UNKNOWN), FROM_ONE_SEED),
+    Figure("Difference", _difference, FROM_ONE_SEED),
     Figure("Loss, last epoch", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss over the last epoch"),
-    Figure("Step time", _step_time, "Median of a step"),
-    Figure("Speed-up", lambda r: ratio_text(r.speedup, r.speedup_interval, UNKNOWN, marked(r.arithmetic)),
-           "Samples per second over the baseline's, with 95 % of what varied within the two runs; of emulated or slow "
-           "arithmetic it says nothing about the format"),
+    Figure("Step time", _step_time, "Median of a step, by the clock"),
+    Figure("CPU time", lambda r: UNKNOWN if r.cpu_s_median is None else seconds_text(r.cpu_s_median),
+           "Median CPU time of the process in a step: it stands for the step where other programs are busy"),
+    Figure("Speed-up", _speedup, "Samples per second over the baseline's, above 1 is faster, with 95 % of what varied "
+           "within the two runs; of slow arithmetic it says nothing about the format"),
     Figure("Time", lambda r: figure(r.time_s, "{:.1f} s"), "From the start to the last step"),
     Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:,.1f} MiB" + " (emulated)" * r.emulated),
            "Of the device's allocator; on a CPU of all tensors in one step"),
     Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
-    Figure("Energy ratio", lambda r: ratio_text(r.energy_ratio, r.energy_ratio_interval, UNKNOWN),
+    Figure("Energy ratio", lambda r: ratio_text(r.energy_ratio, r.energy_ratio_interval, r.why_no_ratio or UNKNOWN),
            "Energy of a step over the baseline's, with 95 % of what varied within the runs and the sensors' error"),
     Figure("Tensor cores", lambda r: figure(r.tensor_use, "{:.0%}"), "Share of the time in which they worked, by GPM"),
     Figure("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
@@ -144,6 +153,8 @@ class CompareTable(QTableWidget):
         self.setVerticalHeaderItem(row, head)
         for column, each in enumerate(FIGURES):
             text = each.text(found)
+            if column == DIFFERENCE and not is_base and found.accuracy_delta is not None:
+                text += found.difference_remark
             if column == METRIC and self._mixed and text != UNKNOWN:
                 text = f"{in_text(found.metric['title'])} {text}"
             item = QTableWidgetItem(text)

@@ -66,13 +66,18 @@ def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
     add("a", 2.5, error)
     add("b", 2.0, error)
     assert column(METRIC) == ["Error", "2.5 mm", "2 mm"]
-    assert column(DIFFERENCE) == ["Difference (lower is better)", "+0 mm", "-0.5 mm"]
+    assert column(DIFFERENCE) == ["Difference (lower is better)", "+0 mm", "-0.5 mm (one seed)"]
     assert panel.note.isVisible()
     assert "one seed is no measurement" in panel.note.text()
     assert "different metrics" not in panel.note.text()
     add("c", 0.5, Metric("iou", "Mean IoU", "overlap"))
     assert column(METRIC) == ["Metric", "error 2.5 mm", "error 2 mm", "mean IoU 50.00 %"]
-    assert column(DIFFERENCE) == ["Difference", "+0 mm", "-0.5 mm", "–"]
+    assert column(DIFFERENCE) == [
+        "Difference",
+        "+0 mm",
+        "-0.5 mm (one seed)",
+        "withheld: another metric: Mean IoU, not Error",
+    ]
     assert panel.note.isVisible()
     assert panel.note.text().startswith("The runs have different metrics (Error, Mean IoU)")
 

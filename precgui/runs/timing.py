@@ -1,0 +1,136 @@
+"""The one model of times by which runs are compared: whether they may be, and by which clock.
+
+A step is timed by the clock, or in CPU time of the process where other programs kept the CPU busy. Runs of a study are
+then compared in pairs (`runs.study`), two single runs with what varied within them (`runs.ratio_interval`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from precgui.runs.caveats import arithmetic_of
+from precgui.runs.run import Run
+
+BUSY_PRESSURE = 0.1  # share of the time in which some process waited for a CPU
+EMULATED_HERE = "emulated here"
+TimeSignal = Literal["step_s", "cpu_s"]
+
+
+class TimedRun(Protocol):
+    """The facts of a run on which it depends whether its times may be compared; None and "" are "not recorded"."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def device_kind(self) -> str: ...
+    @property
+    def threads(self) -> int | None: ...
+    @property
+    def step_s(self) -> float | None: ...
+    @property
+    def cpu_s(self) -> float | None: ...
+    @property
+    def emulated(self) -> str: ...
+    @property
+    def pressure(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class RunTiming:
+    """Those facts of one run. Times are medians over the steps but the first tenth, in which caches fill.
+
+    `cpu_s` is the CPU time of the process in a step, of all its threads. `emulated` says why, where the arithmetic is.
+    """
+
+    host: str
+    device: str
+    device_kind: str
+    threads: int | None
+    step_s: float | None
+    cpu_s: float | None
+    emulated: str
+    pressure: float | None
+
+
+@dataclass(frozen=True)
+class StepClock:
+    """The signal of the time of a step that is compared; `note` says why it is not that of the clock."""
+
+    signal: TimeSignal = "step_s"
+    note: str = ""
+
+
+@np.errstate(all="ignore")  # a damaged file holds any bits
+def timing_of(run: Run) -> RunTiming:
+    """The timing of a run, live or saved."""
+    environment, arithmetic = run.environment, arithmetic_of(run)
+    threads = environment.get("threads")
+    return RunTiming(
+        host=_text(run.machine.get("host")),
+        device=_text(environment.get("device_name")),
+        device_kind=_text(environment.get("device")).partition(":")[0],
+        threads=threads if isinstance(threads, int) else None,
+        step_s=_typical(run, "step_s"),
+        cpu_s=_typical(run, "cpu_s"),
+        emulated=arithmetic.caveat if arithmetic.arithmetic == "emulated" else "",
+        pressure=_mean(run, "cpu_pressure"),
+    )
+
+
+def is_busy(run: TimedRun) -> bool:
+    """Whether other programs took the CPU from the run, so that the time of the clock is not that of the run."""
+    return run.pressure is not None and run.pressure > BUSY_PRESSURE
+
+
+def clock_for(runs: Sequence[TimedRun]) -> StepClock:
+    """The clock for runs that are compared: CPU time where one of them was busy on a CPU, and all recorded it with the
+    same number of threads."""
+    busy = [run.pressure or 0.0 for run in runs if is_busy(run)]
+    on_cpu = all(run.device_kind == "cpu" for run in runs)
+    known = all(run.cpu_s for run in runs) and len({run.threads for run in runs}) == 1
+    if not (busy and on_cpu and known):
+        return StepClock()
+    return StepClock(
+        "cpu_s",
+        f"Times are CPU times of the process: other programs kept the CPU busy in up to {100 * max(busy):.0f} % "
+        "of a run, so the clock would say more of them than of the precision.",
+    )
+
+
+def why_no_time(run: TimedRun, baseline: TimedRun) -> str:
+    """The reason for which times, memory and energy may not be compared; empty when there is none.
+
+    A machine or a number of threads that was not recorded is held against no run.
+    """
+    if run.emulated or baseline.emulated:
+        return EMULATED_HERE
+    places = ((run.host, baseline.host), (run.device, baseline.device))
+    if any(own and other and own != other for own, other in places):
+        here, there = f"{run.device or 'a device'} on {run.host}", f"{baseline.device or 'a device'} on {baseline.host}"
+        return f"another machine ({here}, the baseline {there})"
+    if None not in (run.threads, baseline.threads) and run.threads != baseline.threads:
+        return f"another number of threads ({run.threads}, the baseline {baseline.threads})"
+    return ""
+
+
+def _typical(run: Run, signal: TimeSignal) -> float | None:
+    values = run.series(signal)[1]
+    values = values[len(values) // 10 :]
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else None
+
+
+def _mean(run: Run, signal: str) -> float | None:
+    values = run.series(signal)[1]
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
