@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 Values = NDArray[np.float64]
 
 _GROWTH = 1.5
-_FIRST_ROWS = 1024
+_FIRST_ROWS = 64
 
 
 class GrowableArray:

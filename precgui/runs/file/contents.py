@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text, safe_hdf5
+from precgui.runs.file.recent_views import recent_views
 from precgui.runs.file.safe_hdf5 import Torn, Unusable
 from precgui.runs.file.schema import EVENT_ROW, ROWS_VALID, TABLES, Column
 from precgui.runs.file.snapshot import FileSnapshot
 
+_CHANGED = "The file was changed, moved or deleted after it was opened; what had not been read is not shown."
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _locked(method: Callable[Concatenate[RunFileView, P], R]) -> Callable[Concatenate[RunFileView, P], R]:
+    """A method that uses the file, which no other thread may close meanwhile."""
+
+    @wraps(method)
+    def locked(self: RunFileView, /, *arguments: P.args, **options: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *arguments, **options)
+
+    return locked
+
 
 class RunFileView:
-    """An open run file. Damage costs only the damaged part and adds a sentence to `notes`."""
+    """An open run file. Damage costs only the damaged part and adds a sentence to `notes`.
+
+    Of files that `open_on_demand` was called for, only those that were read last are really open.
+    """
 
     def __init__(self, file: h5py.File, path: Path | None = None) -> None:
         """With a path, `refresh` opens that file anew."""
         self.file = file
         self._path = path
+        self._lock = threading.RLock()
+        self._on_demand = self._released = False
+        self._state: tuple[int, ...] = ()  # of the file when it was opened
         self._notes: dict[str, str] = {}
         self._datasets: dict[str, h5py.Dataset | None] = {}
         self._stored_bytes: dict[str, int] = {}
@@ -38,6 +64,7 @@ class RunFileView:
         contents._begin(snapshot)
         return contents
 
+    @_locked
     def refresh(self) -> None:
         """See what another process has written since. Raises RunFileError, and then leaves all as it was."""
         if self._path is None:
@@ -51,6 +78,45 @@ class RunFileView:
         self._rows.clear()
         self._begin(snapshot)
 
+    def open_on_demand(self) -> None:
+        """Let others close the file of a run that has ended; it opens again when more is read from it."""
+        self._on_demand = self._path is not None
+        self._use()
+
+    def release(self) -> None:
+        """Close the file until it is read again; nothing happens while another thread reads."""
+        if not self._on_demand or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._released = True
+            self._datasets.clear()
+            self.file.close()
+        finally:
+            self._lock.release()
+
+    @_locked
+    def close(self) -> None:
+        """Let go of the file for good. Idempotent."""
+        self._on_demand = self._released = False
+        self.file.close()
+
+    def _use(self) -> None:
+        """Open the file again if it was released."""
+        if self._on_demand:
+            recent_views.used(self)
+        if self._released and self._path is not None:
+            self._released = False
+            try:
+                file, snapshot = safe_hdf5.open_snapshot(self._path)
+            except RunFileError:
+                self.note("", _CHANGED)
+                return
+            if snapshot.state == self._state:
+                self.file = file
+            else:
+                self.note("", _CHANGED)
+                file.close()
+
     @property
     def notes(self) -> list[str]:
         """Sentences on what is missing or damaged, as far as it was read."""
@@ -60,6 +126,7 @@ class RunFileView:
         self._notes.setdefault(subject, sentence)
 
     def _begin(self, snapshot: FileSnapshot) -> None:
+        self._state = snapshot.state
         if snapshot.missing_bytes:
             self.note("", f"The file is cut short by {snapshot.missing_bytes} bytes; what is left of it is shown.")
         self._counters = self._read_counters()  # now, since a writer goes on meanwhile
@@ -71,6 +138,7 @@ class RunFileView:
             return ""
         return decoded(value.item())
 
+    @_locked
     def text(self, name: str) -> str:
         """A text, empty when it cannot be read."""
         item = self._dataset(name)
@@ -91,6 +159,7 @@ class RunFileView:
             self.note(name, f"/{name} is not the JSON that it should be ({reason}).")
             return {}
 
+    @_locked
     def rows(self, table: str) -> int:
         """Completely written rows: what the counter says, but no more than every column of the table has."""
         if table not in self._rows and TABLES[table].late and table not in (self.counters() or TABLES):
@@ -106,6 +175,7 @@ class RunFileView:
             self._rows[table] = min(lengths, default=0)
         return self._rows[table]
 
+    @_locked
     def read(self, table: str, column: str, start: int, stop: int) -> NDArray[Any]:
         """Rows of a column in the type of the schema; fewer where the file is damaged: the table then ends there."""
         spec = TABLES[table].columns[column]
@@ -126,6 +196,7 @@ class RunFileView:
             self._rows[table] = min(self.rows(table), start + len(values))
         return values
 
+    @_locked
     def pick(self, table: str, column: str, places: Sequence[int]) -> NDArray[Any]:
         """Some rows of a column in the type of the schema; those that the file has lost are zero, and noted."""
         spec = TABLES[table].columns[column]
@@ -143,8 +214,10 @@ class RunFileView:
 
     def _is_absent(self, table: str, column: str) -> bool:
         """Whether the file is of an older version, which did not have this column of its table."""
-        path = TABLES[table].dataset_path(table, column)
-        return TABLES[table].columns[column].late and not safe_hdf5.has(self.file, path)
+        if not TABLES[table].columns[column].late:
+            return False
+        self._use()
+        return not safe_hdf5.has(self.file, TABLES[table].dataset_path(table, column))
 
     def _stored(self, path: str, item: h5py.Dataset) -> int:
         """The stored bytes of a dataset, asked once while the file is as it is. Raises Unusable."""
@@ -156,6 +229,7 @@ class RunFileView:
 
     def _dataset(self, name: str) -> h5py.Dataset | None:
         """The dataset, held open; None, with a note, when it cannot be used."""
+        self._use()
         if name not in self._datasets:
             try:
                 self._datasets[name] = safe_hdf5.dataset(self.file, name, packed=name in _PACKED)
@@ -164,6 +238,7 @@ class RunFileView:
                 self.note(name, f"/{name} {reason}.")
         return self._datasets[name]
 
+    @_locked
     def counters(self) -> dict[str, int]:
         """The rows of each table as counted by the writer; empty when the counters cannot be read."""
         if self._counters is None:

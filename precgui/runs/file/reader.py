@@ -157,6 +157,8 @@ class SavedRun:
         elif writer_gone:
             self.status = "failed"
             self._odd.append(BROKEN_OFF)
+        if self.status != "running":
+            self._contents.open_on_demand()
 
     def series(self, name: str, over: Axis = "step") -> Series:
         x, values = signals.series(self, name, over)
@@ -210,7 +212,7 @@ class SavedRun:
 
     def close(self) -> None:
         """Let go of the file; what was read so far stays. Idempotent."""
-        self._contents.file.close()
+        self._contents.close()
 
     def __enter__(self) -> SavedRun:
         return self

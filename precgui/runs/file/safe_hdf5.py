@@ -61,7 +61,7 @@ def open_snapshot(path: Path) -> tuple[h5py.File, FileSnapshot]:
     for _ in range(_ATTEMPTS):
         snapshot = _snapshot(path)
         try:
-            file = h5py.File(snapshot, "r")
+            file = h5py.File(snapshot, "r", rdcc_nbytes=0)  # chunks are read once: keeping them would only cost memory
             _open.add(file)
             return file, snapshot
         except FAULTS as error:  # perhaps a writer was in the middle of it

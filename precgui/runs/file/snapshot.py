@@ -10,6 +10,7 @@ checksum is Jenkins' lookup3.
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -25,6 +26,8 @@ class FileSnapshot(io.RawIOBase):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._file = path.open("rb", buffering=0)
+        status = os.fstat(self._file.fileno())
+        self.state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)  # tells a file from its next
         self.size = self._file.seek(0, io.SEEK_END)
         self._file.seek(0)
         self._head = self._file.read(_SUPERBLOCK_BYTES)
