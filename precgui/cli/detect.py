@@ -32,8 +32,8 @@ _MARK = {"native": "●", "slow": "◐", "emulated": "○", "none": "✕", "unkn
 def add_parsers(subparsers: Any) -> None:
     """Add `detect` to the command line."""
     parser = subparsers.add_parser("detect", help="what this machine can do with each number format, and advice")
-    parser.add_argument("--task", choices=list(TASKS), default="classification", help="what the advice is for")
-    parser.add_argument("--size", choices=list(SIZES), default="large", help="how large the model is")
+    parser.add_argument("--task", choices=list(TASKS), help="what the advice is for (default classification)")
+    parser.add_argument("--size", choices=list(SIZES), help="how large the model is (default large)")
     parser.add_argument("--card", metavar="NAME", help="a card that is not in this machine, for example V100 or B200")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
@@ -46,14 +46,17 @@ def run(args: argparse.Namespace) -> int:
     if args.card is not None:
         machine = replace(machine, devices=cards_called(args.card))
     results = measured.kept()
+    task, size = args.task or "classification", args.size or "large"
     advices = {
-        device.id: advise(Situation(device, args.task, args.size, measured.gain(device.name, results)))
+        device.id: advise(Situation(device, task, size, measured.gain(device.name, results)))
         for device in machine.devices
     }
     if args.json:
         print(json.dumps(document(machine, advices, problem), indent=1))
     else:
-        _print(HarmlessConsole(), machine, advices, problem, f"{args.size} {args.task}")
+        supposed = not args.task and not args.size
+        situation = f"{size} {task}" + (" (supposed; choose with --task and --size)" if supposed else "")
+        _print(HarmlessConsole(), machine, advices, problem, situation)
     return 0
 
 

@@ -87,6 +87,15 @@ def _wanted_modules(word: str) -> list[str]:
     return [COMMANDS[word]] if word in COMMANDS else list(COMMANDS.values())
 
 
+def _not_there(file: Path) -> str:
+    """Why neither a file nor a command of this name can be used, and the cure."""
+    if file.suffix or len(file.parts) > 1:
+        return f"there is no file {file}; give the path of a run file, or see precgui --help"
+    near = difflib.get_close_matches(str(file), COMMANDS, 1)
+    perhaps = f"perhaps {near[0]} is meant" if near else f"the commands are {', '.join(COMMANDS)}"
+    return f"{file} is neither a file nor a command; {perhaps}; see precgui --help"
+
+
 def _window(arguments: list[str]) -> int:
     parser = Parser(prog="precgui", description="Open the window.")
     parser.add_argument("files", nargs="*", type=Path, metavar="RUN.h5", help="run files to open")
@@ -94,11 +103,7 @@ def _window(arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     for file in parsed.files:
         if not file.exists():
-            near = "".join(f"perhaps {name} is meant; " for name in difflib.get_close_matches(str(file), COMMANDS, 1))
-            raise UserError(
-                f"{file} is neither a run file nor a command; {near}the commands are {', '.join(COMMANDS)}; "
-                "see precgui --help"
-            )
+            raise UserError(_not_there(file))
     from precgui.gui.shell.app import run_app
 
     return run_app(parsed.files, fresh=parsed.fresh)

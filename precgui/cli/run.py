@@ -29,10 +29,13 @@ _NOTHING_KEPT = {
     "status": "failed",
     "steps": 0,
     "final": {"train_loss": None, "val_loss": None, "val_accuracy": None},
-    **dict.fromkeys(("time_s", "step_s_median", "samples_per_s", "memory_peak_bytes", "energy_j")),
+    **dict.fromkeys(
+        ("time_s", "before_first_step_s", "step_s_median", "samples_per_s", "memory_peak_bytes", "energy_j")
+    ),
     "skipped_steps": 0,
     "nonfinite_events": 0,
 }
+_MENTIONED = 0.05  # share of the time that passes before the first step
 _SHOWN_PER_KIND = 3  # a run that is NaN for 10 000 steps says so three times
 
 
@@ -175,7 +178,8 @@ class _Terminal:
             "steps": report["steps"],
             "train loss": _number(final["train_loss"]),
             "validation": self._validation(final["val_loss"], final["val_accuracy"]),
-            "time": f"{_number(report['time_s'], '.1f')} s, {_number(report['samples_per_s'], '.0f')} samples/s",
+            "time": _time(report),
+            "speed": f"{_number(report['samples_per_s'], '.0f')} samples/s",
             "skipped steps": report["skipped_steps"],
             "non-finite events": report["nonfinite_events"],
             "memory peak": _unit(report["memory_peak_bytes"], 2**20, "MiB"),
@@ -188,6 +192,15 @@ class _Terminal:
 
 def _number(value: float | None, form: str = ".4g") -> str:
     return "-" if value is None or not math.isfinite(value) else format(value, form)
+
+
+def _time(report: Mapping[str, Any]) -> str:
+    """The whole time; where much of it passed before the first step, that part by itself."""
+    whole_s, before_s = report["time_s"], report["before_first_step_s"]
+    text = f"{_number(whole_s, '.1f')} s"
+    if whole_s is None or before_s is None or before_s < max(1.0, _MENTIONED * whole_s):
+        return text
+    return f"{text}, {before_s:.1f} s of it before the first step (loading; on first use compiling, too)"
 
 
 def _unit(value: float | None, size: float, unit: str) -> str:

@@ -16,7 +16,10 @@ from precgui.formats.registry import get
 
 DIGITS = 320
 LARGEST_BITS = 120_000
-BY_ZERO = "division by zero has no value; write inf or nan if that is meant"
+BY_ZERO = (
+    "division by zero has no value in an expression, which is exact; write inf or nan if that is meant, "
+    "or divide as a format does with precgui arithmetic divide"
+)
 OUT_OF_REACH = "the result is out of reach: the widest format here ends at 1.2e4932"
 _CONTEXT = Context(prec=DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Overflow])
 

@@ -84,6 +84,10 @@ def _open_torch(path: Path, name: str, most: int) -> TensorReader:
     return _of_file(path, place, tensor.shape, coded)
 
 
+# What NumPy raises for a header that is damaged: it is read as a literal of Python, and its type by other rules.
+_NPY_FAULTS = (OSError, ValueError, EOFError, TokenError, SyntaxError, TypeError, RecursionError, MemoryError)
+
+
 def _open_npy(path: Path, most: int) -> TensorReader:
     try:
         with open_regular(path) as file:
@@ -92,7 +96,7 @@ def _open_npy(path: Path, most: int) -> TensorReader:
             shape, fortran, kind = read(file)
             start = file.tell()
             held = path.stat().st_size - start
-    except (OSError, ValueError, EOFError, TokenError) as error:
+    except _NPY_FAULTS as error:
         raise TensorFileError(f"{path.name} is no readable .npy file of plain numbers: {error}") from None
     if kind.kind not in "fiub":
         raise TensorFileError(f"{path.name} holds {kind}, not real numbers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -37,6 +38,7 @@ def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
         },
         "metric": asdict(metric_of(run.environment)),
         "time_s": _duration_s(run),
+        "before_first_step_s": _preparation_s(run),
         "step_s_median": _median(run.series("step_s")[1]),
         "samples_per_s": _samples_per_s(run),
         "memory_peak_bytes": _peak_bytes(run),
@@ -85,6 +87,13 @@ def _duration_s(run: Run) -> float | None:
     """From the start of the run to its last step or evaluation."""
     ends = np.concatenate([run.series(name, "time_s")[0] for name in ("loss", "val_loss")])
     return float(ends.max()) if len(ends) else None
+
+
+def _preparation_s(run: Run) -> float | None:
+    """From the start of the run to its first step: loading, and compiling when something is used for the first time."""
+    ends, step_s = run.series("step_s", "time_s")
+    begin_s = float(ends[0] - step_s[0]) if len(ends) else math.nan
+    return max(begin_s, 0.0) if math.isfinite(begin_s) else None
 
 
 def _samples_per_s(run: Run) -> float | None:

@@ -52,6 +52,13 @@ def test_that_detect_for_people_names_everything(capsys, monkeypatch):
         assert words in out
 
 
+def test_that_advice_that_nobody_asked_for_says_what_it_supposes(capsys, monkeypatch):
+    install(monkeypatch, init=LIBRARY_NOT_FOUND)
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "for large classification (supposed; choose with --task and --size)." in output(capsys, "detect")[1]
+    assert "supposed" not in output(capsys, "detect", "--task", "classification")[1]
+
+
 def test_that_a_card_that_is_not_here_can_be_asked_about(capsys, monkeypatch):
     install(monkeypatch, init=LIBRARY_NOT_FOUND)
     code, out, _ = output(capsys, "detect", "--card", "v100 sxm2", "--json")

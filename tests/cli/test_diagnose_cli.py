@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import precgui
 from precgui.cli.main import main
 from precgui.events import Event, RunEnded, RunStarted, StepDone
+from precgui.runs.errors import RunFileError
 from tests.runs.synthetic import open_writer
 
 Write = Callable[[str, list[float]], Path]
@@ -67,3 +69,24 @@ def test_that_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["diagnose", str(tmp_path / "text.h5")]) == 2
     assert capsys.readouterr().err.startswith("precgui: ")
     assert main(["diagnose", str(tmp_path / "missing.h5")]) == 2
+
+
+def test_that_a_folder_leads_to_the_run_files_in_it(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", str(tmp_path)]) == 2
+    assert "neither run files (.h5) nor TensorBoard event files; name a run file" in capsys.readouterr().err
+    path = write("good.h5", GOOD)
+    assert main(["diagnose", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"precgui: {tmp_path} is a folder; name the run files in it, such as {path}.\n"
+
+
+def test_that_python_diagnoses_a_path_and_says_what_it_takes(write: Write, tmp_path: Path) -> None:
+    path = write("bad.h5", BAD)
+    with precgui.open_run(path) as run:
+        found = repr(precgui.diagnose(run))  # NaN differs from itself
+    assert repr(precgui.diagnose(path)) == repr(precgui.diagnose(str(path))) == found != "[]"
+    with pytest.raises(RunFileError, match="is not there"):
+        precgui.diagnose(tmp_path / "none.h5")
+    with pytest.raises(TypeError, match="or the path of a run file, but got: int"):
+        precgui.diagnose(3)

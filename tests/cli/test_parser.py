@@ -31,8 +31,14 @@ from precgui.cli.parser import Parser
         ("compare a b --json --csv c", "--csv and --json exclude each other: leave one out"),
         ("export a.h5", "one of --csv, --tensorboard, --html, --json, --script is missing"),
         ("evaluate", "MODEL.pt is missing; see precgui evaluate --help"),
-        ("detct", "detct is neither a run file nor a command; perhaps detect is meant; the commands are"),
-        ("nothing.h5", "nothing.h5 is neither a run file nor a command; the commands are detect, bench"),
+        ("detct", "detct is neither a file nor a command; perhaps detect is meant; see precgui --help"),
+        ("nothing", "nothing is neither a file nor a command; the commands are detect, bench"),
+        ("nothing.h5", "there is no file nothing.h5; give the path of a run file, or see precgui --help\n"),
+        (
+            "encode 1/0",
+            "division by zero has no value in an expression, which is exact; write inf or nan if that is "
+            "meant, or divide as a format does with precgui arithmetic divide\n",
+        ),
         ("--foo", "--foo is not understood; see precgui --help"),
     ],
 )

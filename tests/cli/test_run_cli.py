@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from precgui import config
+from precgui.cli import run as run_command
 from precgui.cli.main import main
 from precgui.events import RunEnded
 from precgui.job import Job
@@ -36,7 +37,8 @@ def test_that_json_has_the_promised_keys_and_nothing_else_is_printed(
     code, report = run_json(capsys, "digits-quick", "-o", str(path), "--set", "precision=bf16-amp")
     assert code == 0
     assert set(report) == {
-        "run", "status", "precision", "steps", "final", "metric", "time_s", "step_s_median", "samples_per_s",
+        "run", "status", "precision", "steps", "final", "metric", "time_s", "before_first_step_s", "step_s_median",
+        "samples_per_s",
         "memory_peak_bytes", "energy_j", "tensor_use", "skipped_steps", "nonfinite_events", "nonfinite_since_step",
     }  # fmt: skip
     assert (report["run"], report["status"], report["precision"], report["steps"]) == (
@@ -63,6 +65,15 @@ def test_that_a_person_sees_the_end_of_the_run(tmp_path: Path, capsys: pytest.Ca
     assert shown.out == ""
     assert "validation" in shown.err
     assert "FP16 is emulated" in " ".join(shown.err.split())
+
+
+def test_that_time_before_the_first_step_is_told_where_it_is_much() -> None:
+    assert run_command._time({"time_s": 53.0, "before_first_step_s": 41.25}).startswith(
+        "53.0 s, 41.2 s of it before the first step"
+    )
+    for report in ({"time_s": 53.0, "before_first_step_s": 2.0}, {"time_s": 53.0, "before_first_step_s": None}):
+        assert run_command._time(report) == "53.0 s"
+    assert run_command._time({"time_s": None, "before_first_step_s": None}) == "- s"
 
 
 def test_that_the_metric_is_called_as_its_task_calls_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

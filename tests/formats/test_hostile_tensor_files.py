@@ -61,7 +61,13 @@ def test_that_a_list_that_holds_itself_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [b"{'descr': '<f4', 'shape': (2,", b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}"]
+    "header",
+    [
+        b"{'descr': '<f4', 'shape': (2,",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}",
+        b"{'descr': '<,f4', 'fortran_order': False, 'shape': (2,)}",  # a SyntaxError of NumPy
+        b"{'descr': '<f4',b'fortran_order': False, 'shape': (2,)}",  # a TypeError
+    ],
 )
 def test_that_a_damaged_header_of_npy_is_told(tmp_path: Path, header: bytes) -> None:
     padded = header.ljust(117) + b"\n"

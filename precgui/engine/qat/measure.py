@@ -130,7 +130,7 @@ def sentences(facts: Mapping[str, Any], metric: Metric) -> list[str]:
     """The figures as two sentences."""
     size, evaluation = facts["bytes"], facts["evaluation"]
     first = (
-        f"converted to integers: {size['integer'] / 1024:.0f} KiB instead of {size['fp32'] / 1024:.0f} KiB "
+        f"converted to integers: weights of {size['integer'] / 1024:.0f} KiB instead of {size['fp32'] / 1024:.0f} KiB "
         f"({size['fp32'] / size['integer']:.1f} times smaller)"
     )
     if all("metric" in evaluation.get(name, {}) for name in ("fp32", "fake", "integer")):

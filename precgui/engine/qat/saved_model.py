@@ -21,7 +21,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.qat.folding import _Norm
 from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.layers import quantizable
-from precgui.engine.qat.measure import evaluate, some_batches
+from precgui.engine.qat.measure import evaluate, saved_bytes, some_batches
 from precgui.engine.tasks import Batch
 
 _SCHEMA = 1
@@ -96,9 +96,9 @@ def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
 def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     """Build the model again and evaluate it on the CPU, on the samples that were taken after its training.
 
-    Gives the config's title, task and precision, `samples`, `saved` and `now` (loss, metric), `bytes` of the file, and
-    the name of the metric. Raises EngineError for what cannot be read, and for a task of the user's own, which is code,
-    unless `own_code`.
+    Gives the config's title, task and precision, `samples`, `saved` and `now` (loss, metric), `bytes` of the file and
+    of its weights alone, and the name of the metric. Raises EngineError for what cannot be read, and for a task of the
+    user's own, which is code, unless `own_code`.
     """
     saved = load(path)
     config: RunConfig = saved["config"].model_copy(update={"device": "cpu"})
@@ -117,6 +117,7 @@ def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], b
         "unit": task.metric.unit,
         "samples": sum(len(targets) for _, targets in batches),
         "bytes": path.stat().st_size,
+        "weights_bytes": saved_bytes(saved["state"]),
         "saved": saved["evaluation"],
         "now": {} if stopped() else evaluate(model, task, batches, torch.device("cpu")),
     }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from precgui.runs.diagnosis import (
     bookkeeping_rules,
     depth_rules,
@@ -16,6 +19,7 @@ from precgui.runs.diagnosis import (
 from precgui.runs.diagnosis.findings import Diagnosis, Finding, NotTold, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Rule
+from precgui.runs.open import open_run_or_events
 from precgui.runs.run import Run
 
 RULES: tuple[Rule, ...] = (
@@ -74,8 +78,17 @@ def examine(run: Run) -> Diagnosis:
     )
 
 
-def diagnose(run: Run) -> list[Finding]:
-    """The findings on a run, the weightiest first; an empty list, or infos only, is a healthy run."""
+def diagnose(run: Run | str | os.PathLike[str]) -> list[Finding]:
+    """The findings on a run or on a run file, the weightiest first; an empty list, or infos only, is a healthy run.
+
+    Raises RunFileError for a path at which no run lies, and TypeError for what is neither a run nor a path.
+    """
+    if isinstance(run, str | os.PathLike):
+        with open_run_or_events(Path(run)) as opened:
+            return diagnose(opened)
+    if not hasattr(run, "series"):
+        kind = type(run).__name__
+        raise TypeError(f"diagnose takes a run, as open_run returns it, or the path of a run file, but got: {kind}")
     return list(examine(run).findings)
 
 

@@ -94,10 +94,17 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
     parts = {"": path, **{name: path / name for name in _PARTS if (path / name).is_dir()}}
     files = [(file, part) for part, folder in parts.items() for file in event_files(folder)]
     if not files:
-        below = sorted(str(p.relative_to(path)) for p in path.glob("*") if p.is_dir() and event_files(p))
-        cure = f"choose one of {', '.join(below[:8])} in it" if below else "choose a folder that does"
-        raise RunFileError(f"{path} holds no TensorBoard event file; {cure}.")
+        raise RunFileError(_without_events(path))
     yield from files
+
+
+def _without_events(folder: Path) -> str:
+    """A sentence on a folder in which no event file lies, with what to name instead."""
+    if below := sorted(str(each.relative_to(folder)) for each in folder.glob("*/") if event_files(each)):
+        return f"{folder} holds no TensorBoard event file; choose one of {', '.join(below[:8])} in it."
+    if runs := min((*folder.glob("*.h5"), *folder.glob("*/*.h5")), default=None):
+        return f"{folder} is a folder; name the run files in it, such as {runs}."
+    return f"{folder} is a folder with neither run files (.h5) nor TensorBoard event files; name a run file."
 
 
 class _Reading:

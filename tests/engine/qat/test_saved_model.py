@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import precgui
 from precgui import config
 from precgui.cli.main import main
 from precgui.engine.errors import EngineError
@@ -45,6 +46,7 @@ def test_that_a_saved_model_is_evaluated_again_as_it_was(
     assert again["now"]["loss"] == pytest.approx(again["saved"]["loss"], rel=1e-5)
     assert again["samples"] == facts["evaluated_samples"]
     assert again["bytes"] == path.stat().st_size < facts["bytes"]["fp32"]
+    assert again["weights_bytes"] == pytest.approx(facts["bytes"]["integer"], abs=64)  # the archive names its file
 
 
 def test_that_few_bits_are_packed_in_the_file(record: Record, tmp_path: Path) -> None:
@@ -73,6 +75,10 @@ def test_that_the_command_line_evaluates_it_again(trained: Path, capsys: pytest.
     text = capsys.readouterr().out
     assert "int8-qat" in text
     assert "359 samples" in text
+    with precgui.open_run(trained.with_name("mine.h5")) as run:
+        weights = f"weights of {run.environment['quantised']['bytes']['integer'] / 1024:.0f} KiB"
+        assert any(weights in event.message for event in run.events())
+    assert f"{weights} in a file of {trained.stat().st_size / 1024:.0f} KiB" in text
     assert f"{told['now']['metric']:.2%}" in text
 
 

@@ -131,7 +131,8 @@ def test_that_the_summary_has_the_promised_keys_and_figures(write: Callable[...,
         summary = dict(saved.summary)
         assert summary == summarise(live_run(events)) == summarise(saved)
     assert list(summary) == [
-        "status", "precision", "steps", "final", "metric", "time_s", "step_s_median", "samples_per_s",
+        "status", "precision", "steps", "final", "metric", "time_s", "before_first_step_s", "step_s_median",
+        "samples_per_s",
         "memory_peak_bytes", "energy_j", "tensor_use", "skipped_steps", "nonfinite_events", "nonfinite_since_step",
     ]  # fmt: skip
     last_epoch = [step.loss for step in steps[-25:] if math.isfinite(step.loss)]
@@ -140,6 +141,7 @@ def test_that_the_summary_has_the_promised_keys_and_figures(write: Callable[...,
     assert (summary["steps"], summary["skipped_steps"], summary["nonfinite_events"]) == (300, 5, 5)
     assert summary["memory_peak_bytes"] == 1_000_300
     assert summary["samples_per_s"] == pytest.approx(6400)
+    assert summary["before_first_step_s"] == pytest.approx(0.06 - 0.009)
     # cuda:0 has no counter: power 110 .. 400 W in steps of 10 every 0.1 s; package-0 counts 2 J between readings.
     # The readings span 2.9 s of a run of 3.05 s.
     read_j = 29 * 2 + np.trapezoid(np.arange(110, 401, 10), dx=0.1)
