@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba.extending import intrinsic, register_jitable
+from numba import types
+from numba.extending import intrinsic
 
 from precgui.engine.quantize.float_kernels import Loop, Run, Words, compiled, drawn_at, stream
 from precgui.engine.quantize.plan import DOUBLE, HostFloat, book_thresholds
@@ -107,42 +108,39 @@ def book_runner(fmt: CodeBook, machine: HostFloat, rounding: RoundingMode, seed:
     real = machine.real
     book = tuple(real(float(value)) for value in fmt.values)
     if rounding == "stochastic":
-        drawn = _stochastic_book_loop(len(book), DOUBLE if _loses_digits(book) else machine)
+        drawn = _stochastic_book_loop(DOUBLE if _loses_digits(book) else machine)
         return lambda bits, out, start: drawn(bits.view(real), out.view(real), book, stream(seed, start))
     steps = book_thresholds(fmt, machine, rounding)
-    run = _book_loop(len(book))
+    run = _book_loop()
     return lambda bits, out, start: run(bits.view(real), out.view(real), steps, book)
 
 
-def _entry_of(place: int) -> Any:
-    """A chain of compiled comparisons, the last one with step `place - 1`: what a loop over a tuple does not become."""
-    if place == 0:
+@intrinsic
+def _entry_reached(context: Any, x: Any, thresholds: Any, book: Any) -> Any:
+    """The last entry whose threshold x reaches, by one comparison for each; LLVM makes vector instructions of them."""
 
-        @register_jitable
-        def first(x: Any, steps: Any, book: Any) -> Any:
-            return book[0]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, thresholds, book = arguments
+        reached = builder.extract_value(book, 0)
+        for place in range(signature.args[1].count):
+            above = builder.fcmp_ordered(">=", x, builder.extract_value(thresholds, place))
+            reached = builder.select(above, builder.extract_value(book, place + 1), reached)
+        return reached
 
-        return first
-    before, index = _entry_of(place - 1), place - 1
+    return x(x, thresholds, book), generate
 
-    @register_jitable
-    def entry(x: Any, steps: Any, book: Any) -> Any:
-        lower = before(x, steps, book)
-        return book[place] if x >= steps[index] else lower
 
-    return entry
+_reached: Any = _entry_reached
 
 
 @cache
-def _book_loop(entries: int) -> Loop:
-    entry = _entry_of(entries - 1)
-
-    def nearest_entry(values: Words, out: Words, steps: Any, book: Any) -> None:
+def _book_loop() -> Loop:
+    def nearest_entry(values: Words, out: Words, thresholds: Any, book: Any) -> None:
         for i in range(values.size):
             x = values[i]
-            out[i] = x if np.isnan(x) else entry(x, steps, book)
+            out[i] = x if np.isnan(x) else _reached(x, thresholds, book)
 
-    return compiled(nearest_entry)  # not kept on disk: a chain of closures has no stable name
+    return compiled(nearest_entry)
 
 
 def _loses_digits(book: tuple[Any, ...]) -> bool:
@@ -169,62 +167,49 @@ def _rounded_once(context: Any, a: Any, b: Any, c: Any) -> Any:
 _fused: Any = _rounded_once
 
 
-def _pivot(first: int, size: int, last: int, level: int, depth: int = 0) -> Any:
-    """The entry that a search through `size` gaps from `first` on compares with after `level` answers."""
-    middle = first + size // 2
-    if depth == level:
-        place = min(middle, last)
+@intrinsic
+def _neighbours(context: Any, x: Any, book: Any) -> Any:
+    """The two entries around x, which lies within the book, by a binary search without branches."""
 
-        @register_jitable
-        def entry(answers: Any, book: Any) -> Any:
-            return book[place]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, book = arguments
+        entries = [builder.extract_value(book, place) for place in range(signature.args[1].count)]
+        answers: list[Any] = []
 
-        return entry
-    low, high = (_pivot(start, size // 2, last, level, depth + 1) for start in (first, middle))
+        def pivot(first: int, size: int, depth: int = 0) -> Any:
+            """The entry in the middle of the `size` gaps that the answers have left, of those from `first` on."""
+            middle = first + size // 2
+            if depth == len(answers):
+                return entries[min(middle, len(entries) - 1)]
+            above, below = pivot(middle, size // 2, depth + 1), pivot(first, size // 2, depth + 1)
+            return builder.select(answers[depth], above, below)
 
-    @register_jitable
-    def chosen(answers: Any, book: Any) -> Any:
-        below, above = low(answers, book), high(answers, book)
-        return above if answers[depth] else below
+        low, high, levels = entries[0], entries[-1], (len(entries) - 2).bit_length()
+        for _ in range(levels):
+            middle = pivot(0, 1 << levels)
+            above = builder.fcmp_ordered(">=", x, middle)
+            low, high = builder.select(above, middle, low), builder.select(above, high, middle)
+            answers.append(above)
+        return context.make_tuple(builder, signature.return_type, (low, high))
 
-    return chosen
+    return types.UniTuple(x, 2)(x, book), generate  # type: ignore[no-untyped-call]
 
 
-def _around(last: int, level: int, size: int) -> Any:
-    """Compiled: the answers of the first `level` steps of a binary search for x, and the entries around it so far."""
-    if level == 0:
-
-        @register_jitable
-        def begin(x: Any, book: Any) -> Any:
-            return (), book[0], book[last]
-
-        return begin
-    before, pivot = _around(last, level - 1, size), _pivot(0, size, last, level - 1)
-
-    @register_jitable
-    def around(x: Any, book: Any) -> Any:
-        answers, low, high = before(x, book)
-        middle = pivot(answers, book)
-        above = x >= middle
-        return (*answers, above), (middle if above else low), (high if above else middle)
-
-    return around
+_around: Any = _neighbours
 
 
 @cache
-def _stochastic_book_loop(entries: int, machine: HostFloat) -> Loop:
+def _stochastic_book_loop(machine: HostFloat) -> Loop:
     """`machine` is the one in which distances are compared with the draw."""
-    last, exact = entries - 1, machine.real
-    levels = (last - 1).bit_length()
-    around = _around(last, levels, 1 << levels)
+    exact = machine.real
     scale, one = exact(1 << DRAW_BITS), np.uint32(1)
 
     def stochastic_entry(values: Words, out: Words, book: Any, extra: Any) -> None:
         for i in range(values.size):
             x = values[i]
             t = book[0] if x < book[0] else x
-            t = book[last] if t > book[last] else t
-            _, low, high = around(t, book)
+            t = book[-1] if t > book[-1] else t
+            low, high = _around(t, book)
             inner, outer = (low if t > 0 else high), (high if t > 0 else low)
             moved = abs(exact(t) - exact(inner)) * scale
             threshold = exact(np.int32(drawn_at(extra[0] + i, extra[1], extra[2]) + one))
