@@ -127,6 +127,22 @@ def test_that_a_window_is_dressed_before_and_after_a_change_and_the_application_
     assert not qapp.styleSheet()  # a change of it costs five times as much
 
 
+def test_that_a_hidden_part_is_dressed_after_those_in_view_or_when_it_is_needed(
+    qapp: QApplication, qtbot: QtBot
+) -> None:
+    parts = [QWidget() for _ in range(3)]
+    themes().set_mode("light")
+    for part in parts:
+        qtbot.addWidget(part)
+        themes().dress(part)
+    parts[0].show()
+    themes().set_mode("dark")
+    assert [DARK.accent in part.styleSheet() for part in parts] == [True, False, False]
+    themes().dress(parts[1])
+    assert DARK.accent in parts[1].styleSheet()
+    qtbot.waitUntil(lambda: DARK.accent in parts[2].styleSheet())
+
+
 def test_that_there_is_one_theme_an_application(qapp: QApplication) -> None:
     assert themes() is themes()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent
 from PySide6.QtWidgets import QGraphicsSimpleTextItem
 
 from precgui.gui.open_runs import short_names
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
 LOADING = "Loading..."
 READOUT_LINES = 8
-_READOUT_NAME_PX = (190, 100)  # the shorter one where there is little room beside the cursor
+_READOUT_NAME_PX = 190
 _READOUT_GAP_PX = 4
 _RIGHT_PX = 30  # half of the widest tick text of the x axis
 _BEHIND = -200.0  # grid lines lie under the curves
@@ -108,7 +108,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.plotItem.hideButtons()
         self.plotItem.setContentsMargins(0, 6, _RIGHT_PX, 0)
         self.setMinimumHeight(112)
-        self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName(self.signal.title)
         metrics = QFontMetrics(self.font())
         left_px = metrics.horizontalAdvance(LEFT_AXIS_TEXT) + 16
@@ -207,6 +207,9 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.value_axis.set_kind(scale)
         self.auto_y = True
 
+    def set_smoothing(self, points: int) -> None:
+        """Draw the mean of this many points; charts without lines have none."""
+
     def restyle(self) -> None:
         """Take the colours of the present theme."""
         theme = themes().theme
@@ -242,11 +245,8 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         line_px = self.view.mapViewToScene(QPointF(x, 0)).x()
         at_right = line_px < inside.center().x()
         room = (inside.right() - line_px if at_right else line_px - inside.left()) - 2 * _READOUT_GAP_PX
-        for name_px in _READOUT_NAME_PX:
-            self.readout.setText(self._readout_html(x, readings, headed, name_px))
-            self.readout.adjustSize()
-            if self.readout.width() <= room:
-                break
+        self.readout.setText(self._readout_html(x, readings, headed))
+        self.readout.adjustSize()
         width, height, fits = self.readout.width(), self.readout.height(), self.readout.width() <= room
         left = inside.right() - width if at_right else inside.left()
         top = inside.top() if fits else inside.bottom() - height  # where it hides no mark of the top edge
@@ -257,16 +257,18 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.cursor_line.hide()
         self.readout.hide()
 
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        event.ignore()  # the linked plots have the keys
+
     def contextMenuEvent(self, event: Any) -> None:
         event.ignore()  # the frame around the plot has the menu
 
-    def _readout_html(self, x: float, readings: Sequence[ReadoutLine], headed: bool, name_px: int) -> str:
+    def _readout_html(self, x: float, readings: Sequence[ReadoutLine], headed: bool) -> str:
         heading = place_text(x, self.over)
         lines = [f"<b>{heading[:1].upper()}{heading[1:]}</b>"] if headed else []
         metrics = QFontMetrics(self.readout.font())
         shown = readings[:READOUT_LINES]
-        for reading, short in zip(shown, short_names([reading.name for reading in shown]), strict=True):
-            name = metrics.elidedText(short, Qt.TextElideMode.ElideLeft, name_px)
+        for reading, name in zip(shown, _fitting([reading.name for reading in shown], metrics), strict=True):
             values = ", ".join(
                 f"{escape(value.label)} <b>{escape(value.text)}</b>"
                 + ("" if value.x == x else f" at {place_text(value.x, self.over)}")
@@ -276,6 +278,13 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         if len(readings) > READOUT_LINES:
             lines.append(f"and {len(readings) - READOUT_LINES} more")
         return "<br>".join(lines)
+
+
+def _fitting(names: Sequence[str], metrics: QFontMetrics) -> list[str]:
+    """The names without the words that all share, long ones cut in the middle; whole where that makes two alike."""
+    short = short_names(names)
+    cut = [metrics.elidedText(name, Qt.TextElideMode.ElideMiddle, _READOUT_NAME_PX) for name in short]
+    return cut if len(set(cut)) == len(set(names)) else short
 
 
 def _translucent(colour: str) -> str:

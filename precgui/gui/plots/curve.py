@@ -12,6 +12,7 @@ from PySide6.QtGui import QColor, QPen
 from precgui.gui.plots.marks import paint, scatter
 from precgui.gui.plots.pyramid import Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
+from precgui.gui.plots.smoothing import trailing_mean
 from precgui.runs.growable import GrowableArray
 from precgui.runs.run import Run
 from precgui.runs.signals import Axis
@@ -20,6 +21,7 @@ DOT_PX = 8
 MOST_DOTS = 100  # more points than this in view are a line without dots
 OPAQUE_PX = 3.0  # broader lines let shine through what they meet
 _PALE = 0.45
+_FAINT = 0.25  # of what was recorded, under its mean
 _EMPTY = np.empty(0)
 
 
@@ -56,6 +58,9 @@ class Curve:
     def __init__(self, run: Run, name: str, label: str, factor: float, dotted: bool = False) -> None:
         self.run, self.name, self.label = run, name, label
         self.line = pg.PlotCurveItem(connect="finite", antialias=True)
+        self.mean_line = pg.PlotCurveItem(connect="finite", antialias=True)
+        self.points = 1  # that are averaged
+        self._visible = True
         self.dots = scatter(DOT_PX) if dotted else None
         self.x: NDArray[np.float64] = _EMPTY
         self.y: NDArray[np.float64] = _EMPTY
@@ -65,26 +70,49 @@ class Curve:
     def _restart(self, scale: Scale, over: Axis) -> None:
         self._scale, self._over, self._complete = scale, over, False
         self.pyramid, self.nonfinite, self._shown = Pyramid(), NonFinite(), GrowableArray()
+        self.means, self._mean_pyramid, self._shown_means = GrowableArray(), Pyramid(), GrowableArray()
+
+    def smooth(self, points: int) -> None:
+        """Draw the mean of this many points over the recorded ones; 1: only these."""
+        self.points = points
+        self.means, self._mean_pyramid, self._shown_means = GrowableArray(), Pyramid(), GrowableArray()
+        self._update_means(0)
+        self.set_visible(self._visible)
+
+    def _update_means(self, known: int) -> None:
+        """Average what has come after the first `known` values."""
+        if self.points == 1:
+            return
+        start = max(0, known - self.points + 1)
+        fresh = trailing_mean(self.y[start:], self.points)[known - start :]
+        for kept, values in ((self.means, fresh), (self._shown_means, to_plot(fresh, self._factor, self._scale))):
+            kept.truncate(known)
+            kept.append(values)
+        self._mean_pyramid.update(self.x, self._shown_means.view, known)
 
     def set_style(self, colour: str, dash: tuple[float, ...], base: str, width_px: float) -> None:
-        drawn = QColor(colour)
-        drawn.setAlphaF(1.0 if width_px <= OPAQUE_PX else _PALE)
-        pen = QPen(drawn)
-        pen.setCosmetic(True)
-        pen.setWidthF(width_px)
-        if dash:
-            pen.setDashPattern(dash)
-        self.line.setPen(pen)
-        self.line.setZValue(-width_px)  # a broad line lies under the others
+        opacity = 1.0 if width_px <= OPAQUE_PX else _PALE
+        for line, share in ((self.line, _FAINT if self.points > 1 else 1.0), (self.mean_line, 1.0)):
+            drawn = QColor(colour)
+            drawn.setAlphaF(opacity * share)
+            pen = QPen(drawn)
+            pen.setCosmetic(True)
+            pen.setWidthF(width_px)
+            if dash:
+                pen.setDashPattern(dash)
+            line.setPen(pen)
+            line.setZValue(-width_px)  # a broad line lies under the others
         if self.dots is not None:
             paint(self.dots, colour, base)
 
     def set_visible(self, visible: bool) -> None:
+        self._visible = visible
         for item in self.items():
             item.setVisible(visible)
+        self.mean_line.setVisible(visible and self.points > 1)
 
     def items(self) -> list[pg.GraphicsObject]:
-        return [self.line] if self.dots is None else [self.line, self.dots]
+        return [self.line, self.mean_line] if self.dots is None else [self.line, self.mean_line, self.dots]
 
     def pull(self, scale: Scale, over: Axis) -> bool:
         """Take over what has been recorded since the last call. True when there is something new to draw."""
@@ -100,6 +128,7 @@ class Curve:
             return False
         self.pyramid.update(x, self._to_plot(y, known), known)
         self.nonfinite.update(y, known)
+        self._update_means(known)
         return True
 
     def _unchanged(self, x: NDArray[np.float64]) -> int:
@@ -120,6 +149,9 @@ class Curve:
         """Draw what lies between x0 and x1. True when every recorded point of it is drawn."""
         drawn = self.pyramid.query(x0, x1, pixels)
         self.line.setData(drawn.x, drawn.y, connect="finite", antialias=drawn.exact)
+        if self.points > 1:
+            means = self._mean_pyramid.query(x0, x1, pixels)
+            self.mean_line.setData(means.x, means.y, connect="finite", antialias=means.exact)
         if self.dots is not None:
             few = np.isfinite(drawn.y) & (drawn.exact and len(drawn.x) <= MOST_DOTS)
             self.dots.setData(drawn.x[few], drawn.y[few])

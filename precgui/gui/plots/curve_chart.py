@@ -86,6 +86,19 @@ class CurveChart(Chart):
     def __init__(self, signal: Signal) -> None:
         super().__init__(signal)
         self._drawn: dict[str, _RunCurves] = {}
+        self._points = 1  # that a line is the mean of
+
+    def set_smoothing(self, points: int) -> None:
+        self._points = points if self.signal.noisy else 1
+        for part in self._drawn.values():
+            self._smooth(part.curves)
+        self.restyle_runs()
+
+    def _smooth(self, curves: Sequence[Curve]) -> None:
+        """Evaluations are few and stay as they are."""
+        for curve in curves:
+            if curve.dots is None:
+                curve.smooth(self._points)
 
     def set_runs(self, runs: Sequence[OpenRun]) -> None:
         self.runs = list(runs)
@@ -118,6 +131,7 @@ class CurveChart(Chart):
         curves = [
             Curve(opened.run, name, label, self.signal.factor, dotted=name.startswith("val_")) for name, label in names
         ]
+        self._smooth(curves)
         track = Track(opened.run) if self.signal.key == "scale" else None
         named = devices_of(self.signal, opened.run) is not None and len(curves) > 1
         made = self._drawn[opened.key] = _RunCurves(opened, curves, track, named=named, ended=self.signal.ended)
@@ -148,6 +162,8 @@ class CurveChart(Chart):
                 curve.set_style(colour, dash, base, part.opened.line_px)
             for item in part.items():
                 item.setVisible(part.opened.visible)
+            for curve in part.curves:
+                curve.set_visible(part.opened.visible)
             if part.end is not None:
                 paint(part.end, colour, base)
             paint(part.edge, colour)
@@ -184,7 +200,9 @@ class CurveChart(Chart):
             for curve in part.curves:
                 exact &= curve.draw(x0, x1, self.width_px())
         self._draw_marks(parts, x0, x1)
-        self.note = ("every point" if exact else "min and max of each pixel") + _legend(parts)
+        drawn = "every point" if exact else "min and max of each pixel"
+        smoothed = f"smoothed: mean of the last {self._points} points; faint: " if self._points > 1 else ""
+        self.note = smoothed + drawn + _legend(parts)
 
     def _visible(self) -> list[_RunCurves]:
         return [self._drawn[opened.key] for opened in self.visible_runs()]
@@ -290,6 +308,9 @@ class CurveChart(Chart):
                     label = "" if own else curve.label
                     text = shown_value(float(curve.y[index]), self.signal)
                     values.append(Value(text, float(curve.x[index]), label))
+                    if curve.points > 1 and index < len(curve.means):
+                        mean = shown_value(float(curve.means.view[index]), self.signal)
+                        values.append(Value(mean, float(curve.x[index]), f"mean of {curve.points}"))
             if values:
                 found.append(ReadoutLine(colour_of(part.opened), part.opened.name, tuple(values)))
         return found

@@ -59,6 +59,7 @@ class EventChart(Chart):
         super().__init__(signal)
         self._marks: dict[str, _RunMarks] = {}
         self.auto_y = False
+        self._pointed = False
         self.value_axis.setTicks([[(-row, lane.title) for row, lane in enumerate(LANES)]])
         self.value_axis.setStyle(tickLength=0)
         self._whole_height()
@@ -134,6 +135,7 @@ class EventChart(Chart):
     def point_at(self, place: QPointF) -> None:
         """Tell the messages of the events under the mouse."""
         told = self.messages_at(place)
+        self._pointed = bool(told)
         if not told:
             QToolTip.hideText()
             return
@@ -143,6 +145,16 @@ class EventChart(Chart):
             plain_tip("\n".join(textwrap.fill(line, TIP_COLUMNS) for line in shown)),
             self,
         )
+
+    def show_cursor(self, x: float, headed: bool) -> None:
+        """Without the readout while a tool tip says the same in whole sentences."""
+        super().show_cursor(x, headed)
+        if self._pointed:
+            self.readout.hide()
+
+    def hide_cursor(self) -> None:
+        self._pointed = False
+        super().hide_cursor()
 
     def messages_at(self, place: QPointF) -> list[str]:
         """The texts of the events within a few pixels of a place of the scene."""

@@ -93,6 +93,7 @@ class LinkedPlots(QScrollArea):
         super().__init__(parent)
         self._two_columns_px = two_columns_px
         self.over: Axis = "step"
+        self.smoothing = 1
         self.following, self.paused = True, False
         self.paused_at: float | None = None
         self._range = (0.0, 10.0)
@@ -112,7 +113,7 @@ class LinkedPlots(QScrollArea):
     def _arrange(self) -> None:
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # Tab enters the plots one by one
         self.setAccessibleName("Plots")
         self._grid = QGridLayout(self._body)
         self._grid.setContentsMargins(0, 0, 6, 0)
@@ -143,8 +144,6 @@ class LinkedPlots(QScrollArea):
 
     def _connect_chart(self, frame: PlotFrame) -> None:
         chart = frame.chart
-        chart.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
-        chart.setFocusProxy(self)  # a click into a plot makes its keys work
         chart.moved.connect(lambda x, y: self._on_moved(frame, x, y))
         chart.reset.connect(self.follow)
         chart.hovered.connect(lambda x: self._on_hovered(chart, x))
@@ -154,6 +153,7 @@ class LinkedPlots(QScrollArea):
         """A frame has a new chart: give it runs, range and data."""
         self._connect_chart(frame)
         frame.chart.set_over(self.over)
+        frame.chart.set_smoothing(self.smoothing)
         frame.chart.show_x_range(*self._range)
         frame.set_runs(self._runs)
         frame.chart.pull()
@@ -311,6 +311,13 @@ class LinkedPlots(QScrollArea):
             frame.chart.set_over(over)
             frame.chart.pull()
         self.follow()
+
+    def set_smoothing(self, points: int) -> None:
+        """Draw the mean of this many points in every plot of a noisy signal; 1: what was recorded."""
+        self.smoothing = points
+        for frame in self.frames:
+            frame.chart.set_smoothing(points)
+        self.refresh()
 
     def _restyle(self) -> None:
         for frame in self.frames:

@@ -25,7 +25,8 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 class Signal:
     """One choice of a plot. `series` are names for `Run.series`, the main one first; `factor` turns the recorded
     unit into the shown one; `log` is the logarithmic scale that suits it, None where none does; `ended`: where a run
-    ends is marked, so that one that is behind another can be told from one that is over."""
+    ends is marked, so that one that is behind another can be told from one that is over; `noisy`: smoothing says more
+    than each value does."""
 
     key: str
     title: str
@@ -38,6 +39,7 @@ class Signal:
     log: Scale | None = "log10"
     absent: str = "No run has recorded this signal yet."
     ended: bool = False
+    noisy: bool = True
 
 
 EVENTS = "events"
@@ -46,10 +48,10 @@ SIGNALS: dict[str, Signal] = {
     signal.key: signal
     for signal in (
         Signal("loss", "Loss", "Loss", ("loss", "val_loss"), ("training", "validation")),
-        Signal("scale", "Loss scale", "Loss scale", ("scale",), scale="log2", log="log2"),
+        Signal("scale", "Loss scale", "Loss scale", ("scale",), scale="log2", log="log2", noisy=False),
         Signal(EVENTS, "Events: NaN, Inf, skipped steps", "", (), log=None),
         Signal("power", "Power", "Power (W)", ("power_w",), unit="W"),
-        Signal("lr", "Learning rate", "Learning rate", ("lr",)),
+        Signal("lr", "Learning rate", "Learning rate", ("lr",), noisy=False),
         Signal("grad_norm", "Gradient norm", "Gradient norm", ("grad_norm",), scale="log10",
                absent="The gradient norm was not recorded in these runs."),
         Signal("throughput", "Throughput", "Samples/s", ("samples_per_s",), unit="samples/s"),
@@ -69,7 +71,7 @@ SIGNALS: dict[str, Signal] = {
         Signal("dram_use", "Memory bandwidth used", "Used (%)", ("dram_use",), unit="%", factor=100.0),
         Signal("utilisation", "Utilisation of devices", "Utilisation (%)", ("utilisation",), unit="%", factor=100.0),
         Signal("clock", "SM clock", "SM clock (MHz)", ("clock_mhz",), unit="MHz"),
-        Signal("clock_held", "Clock held back", "1 = held", ("clock_held",)),
+        Signal("clock_held", "Clock held back", "1 = held", ("clock_held",), noisy=False),
         Signal("temperature", "Temperature", "Temperature (°C)", ("temperature_c",), unit="°C"),
     )
 }  # fmt: skip

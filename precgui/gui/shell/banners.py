@@ -112,6 +112,7 @@ class Banners(QWidget):
 
     def __init__(self, notices: Notices, host: QWidget) -> None:
         super().__init__(host)
+        themes().dress(self)
         self._notices = notices
         self._host = host
         self.banners: dict[tuple[str, str], Banner] = {}
@@ -174,6 +175,7 @@ class NoticeList(QDialog):
 
     def __init__(self, notices: Notices, chosen: Notice | None, parent: QWidget) -> None:
         super().__init__(parent)
+        themes().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle("Notices")
         self._notices = notices

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.shell.actions import Actions, plain_text
+from precgui.gui.theme import themes
 
 
 def match(typed: str, text: str) -> int | None:
@@ -66,6 +67,7 @@ class CommandPalette(QFrame):
 
     def __init__(self, actions: Actions, parent: QWidget) -> None:
         super().__init__(parent)
+        themes().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setProperty("kind", "overlay")
         actions.refresh()
@@ -166,6 +168,7 @@ class KeyList(QDialog):
 
     def __init__(self, actions: Actions, parent: QWidget) -> None:
         super().__init__(parent)
+        themes().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle("Keyboard shortcuts")
         table = _table(self)

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
 from precgui.gui.notices import Notice, Notices
 from precgui.gui.settings import Settings
+from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.workers.background import Background
 from precgui.paths import runs_dir
@@ -121,6 +122,7 @@ class Files(QObject):
         dialog = QFileDialog(self._window, "Open runs", folder, RUN_FILES)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        themes().dress(dialog)
         dialog.filesSelected.connect(lambda names: self.open([Path(name) for name in names]))
         dialog.open()
 
@@ -131,6 +133,7 @@ class Files(QObject):
         dialog = QFileDialog(self._window, "Open the folder of a study", str(self._folder()))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        themes().dress(dialog)
         dialog.fileSelected.connect(self._session.open_study)
         dialog.open()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QListWidget, QListWidgetItem, QWidget
 
+from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import OwnDocument
 from precgui.paths import docs
 
@@ -19,6 +20,7 @@ class HelpDialog(QDialog):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
+        themes().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle("Documentation")
         self.topics = QListWidget(self)

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from precgui.gui.shell.navigation import PanelSpec
+from precgui.gui.theme import themes
 from precgui.gui.widgets.loading import loading_label
 from precgui.gui.widgets.plain_text import PlainLabel
 
@@ -44,6 +45,7 @@ class PanelHost(QStackedWidget):
 
     def show_panel(self, name: str) -> None:
         self._wanted = name
+        themes().dress(self._pages[name])
         self.setCurrentWidget(self._pages[name])
         if name not in self.panels:
             self._pages[name].repaint()  # the word that it loads, before what takes a while
@@ -77,6 +79,7 @@ class PanelHost(QStackedWidget):
         blank = self._pages[name]
         shown = self.currentWidget() is blank
         self.insertWidget(self.indexOf(blank), panel)
+        themes().dress(panel)
         self._pages[name] = self.panels[name] = panel
         if shown:
             self.setCurrentWidget(panel)

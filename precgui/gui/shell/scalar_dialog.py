@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.tensorboard.imported_run import Scalars
@@ -51,6 +52,7 @@ class ScalarsDialog(QDialog):
     def __init__(self, events: EventScalars, now: Mapping[str, str], parent: QWidget) -> None:
         """`now` is what is shown at first: a tag for each signal that has one."""
         super().__init__(parent)
+        themes().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(f"Scalars of {events.path.name}")
         self._events = events

@@ -69,7 +69,6 @@ class Window(QMainWindow):
     def __init__(self, settings: Settings, notices: Notices) -> None:
         super().__init__()
         self.setObjectName("window")
-        themes().dress(self)
         self.setWindowTitle("precgui")
         self.setWindowIcon(app_icon())
         self.setMinimumSize(640, 480)
@@ -93,6 +92,8 @@ class Window(QMainWindow):
         self.setCentralWidget(centre)
         self.banners = Banners(notices, self.host)
         self.actions_ = Actions(self, [*ACTIONS, *panel_actions()])
+        for part in (self.menuBar(), self.navigation, self.line):
+            themes().dress(part)
         self.navigation.chosen.connect(self._on_panel_chosen)
         self.navigation.narrow_wanted.connect(self._set_narrow)
         self.line.bell_clicked.connect(self.show_notices)

@@ -12,6 +12,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import Qt as GuiQt
 from PySide6.QtWidgets import QLabel, QMessageBox, QTextBrowser, QWidget
 
+from precgui.gui.theme import themes
+
 
 class PlainLabel(QLabel):
     """A label without markup; `&` marks the key of its buddy, if it has one."""
@@ -44,6 +46,7 @@ class PlainMessageBox(QMessageBox):
 
     def __init__(self, parent: QWidget | None, title: str, text: str, more: str = "") -> None:
         super().__init__(parent)
+        themes().dress(self)
         self.setWindowTitle(title)
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setText(text)

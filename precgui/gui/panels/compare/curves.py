@@ -11,6 +11,7 @@ from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BESIDE_A_BASELINE, SIGNALS
+from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.baseline import BaselineComparison, window_of
 
@@ -28,6 +29,7 @@ class CompareCurves(QWidget):
             list(BESIDE_A_BASELINE), self, choices=BESIDE_A_BASELINE | SIGNALS, two_columns_px=TWO_COLUMNS_PX
         )
         self.axis_choice = AxisChoice(self)
+        self.smoothing = SmoothingChoice(self)
         self.whole = QPushButton("Reset zoom", self)
         self.whole.setToolTip("Back to the whole of all runs (F, or a double click into a plot)")
         self.all_runs = QPushButton("All runs", self)
@@ -37,7 +39,7 @@ class CompareCurves(QWidget):
         self._seen: dict[tuple[str, str, int], BaselineComparison] = {}
         self.setMinimumHeight(LEAST_HEIGHT)
         bar = QHBoxLayout()
-        for widget in (self.axis_choice.label, self.axis_choice, self.whole, self.all_runs):
+        for widget in (self.axis_choice.label, self.axis_choice, self.smoothing, self.whole, self.all_runs):
             bar.addWidget(widget)
         bar.addWidget(self.told, 1)
         layout = QVBoxLayout(self)
@@ -45,6 +47,7 @@ class CompareCurves(QWidget):
         layout.addLayout(bar)
         layout.addWidget(self.plots, 1)
         self.axis_choice.chosen.connect(self.plots.set_over)
+        self.smoothing.chosen.connect(self.plots.set_smoothing)
         self.whole.clicked.connect(self.plots.follow)
 
     def show_runs(self, runs: Sequence[OpenRun], baseline: OpenRun, chosen: Sequence[OpenRun]) -> None:

@@ -19,6 +19,7 @@ from precgui.gui.panels.live.study_grid import StudyGridView
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import duration, grouped
+from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.session import Session
 from precgui.gui.widgets.caveat import CaveatLabel
 from precgui.gui.widgets.empty_state import EmptyState, Pages
@@ -50,6 +51,7 @@ class LivePanel(Pages):
         self.fit_button = self._button("Autoscale", "Fit the value axes to what is in view (A)")
         self.keys_button = self._button("Keys", "List the keys of the plots and of all other places (F1)")
         self.axis_choice = AxisChoice(self)
+        self.smoothing = SmoothingChoice(self)
         self.view_text = PlainLabel(self)
         self.view = SegmentedChoice((RUNS, STUDY), "Single runs, or the grid of a study", self)
         self.study = StudyGridView(session, self)
@@ -79,6 +81,7 @@ class LivePanel(Pages):
             self.fit_button,
             self.axis_choice.label,
             self.axis_choice,
+            self.smoothing,
         ):
             bar.addWidget(widget)
         bar.addWidget(self.view_text, 1)
@@ -121,6 +124,7 @@ class LivePanel(Pages):
         self.follow_button.clicked.connect(self.plots.follow)
         self.fit_button.clicked.connect(self.plots.autoscale)
         self.axis_choice.chosen.connect(self.plots.set_over)
+        self.smoothing.chosen.connect(self.plots.set_smoothing)
         self.plots.view_changed.connect(self._tell_view)
         self.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
         self.keys_button.clicked.connect(lambda: session.keys_wanted.emit())

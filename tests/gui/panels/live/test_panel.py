@@ -235,8 +235,11 @@ def test_that_a_click_into_a_plot_gives_it_the_keys(panel: LivePanel, add: Add, 
     panel.show()
     qtbot.waitExposed(panel)
     panel.activateWindow()
-    qtbot.mouseClick(panel.plots.frames[1].chart.viewport(), Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(panel.plots.hasFocus)
+    chart = panel.plots.frames[1].chart
+    qtbot.mouseClick(chart.viewport(), Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(chart.hasFocus)
+    qtbot.keyClick(chart, Qt.Key.Key_Space)
+    assert panel.plots.paused
 
 
 def test_that_a_new_run_brings_the_whole_picture_back(panel: LivePanel, add: Add) -> None:

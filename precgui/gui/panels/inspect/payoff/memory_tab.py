@@ -108,12 +108,11 @@ class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     """Bytes alive after each allocation of a step, and where its phases begin."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(parent, enableMenu=False)
         self._curve = pg.PlotCurveItem()
         self._marks: list[Any] = []
         self._ledger: Ledger | None = None
         self.addItem(self._curve)
-        self.setMenuEnabled(False)
         self.setMouseEnabled(x=False, y=False)
         self.hideButtons()
         self.getAxis("bottom").setLabel("blocks taken and given back in a step")

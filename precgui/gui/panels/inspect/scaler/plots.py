@@ -51,7 +51,8 @@ class SimulationPlots(QWidget):
     def _plot(self, title: str, place: int) -> Any:
         left = ValueAxis("left", "log2" if place == 0 else "linear")
         view = PlotView()
-        plot = pg.PlotWidget(viewBox=view, axisItems={"left": left, "bottom": ValueAxis("bottom", "step")})
+        axes = {"left": left, "bottom": ValueAxis("bottom", "step")}
+        plot = pg.PlotWidget(viewBox=view, axisItems=axes, enableMenu=False)
         plot.setMinimumHeight(76)
         plot.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         plot.hideButtons()
