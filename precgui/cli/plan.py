@@ -102,9 +102,7 @@ def _of_config(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
     try:
         plain = planning.plan_config(wanted, size)
         if args.search:
-            memory = plain["memory"]["device_bytes"]
-            limit = planning.usable(memory, given=size is not None, device=wanted.device)
-            found = search.largest_batch(wanted, limit)
+            found = search.largest_batch(wanted, plain["memory"]["limit_bytes"])
             plain["search"], plain["largest_batch"] = found.to_json(), found.batch
     except (EngineError, MemoryError) as error:
         raise UserError(str(error)) from None
@@ -199,4 +197,6 @@ def _sentences(plain: dict[str, Any]) -> list[str]:
         peak = "" if attempt["peak_bytes"] is None else f", peak {mib(attempt['peak_bytes'])}"
         verdict = "fits" if attempt["fits"] else f"does not fit: {attempt['reason']}"
         told.append(f"  batch {attempt['batch']}{peak}{rate}: {verdict}")
+    if "search" in plain:
+        told.append(f"Rates are medians of half a second, by {plain['search']['clock']}.")
     return told

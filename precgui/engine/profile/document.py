@@ -20,7 +20,7 @@ from precgui.engine.profile.counts import Count, OperationCounts
 from precgui.engine.profile.measure import measured_ledger
 from precgui.engine.profile.one_step import step
 from precgui.engine.profile.operations import OperationRow, Profiled
-from precgui.engine.profile.paired import LEAST_ROUNDS, EventCost, Side, one_thread, paired, typical
+from precgui.engine.profile.paired import LEAST_ROUNDS, EventCost, Side, clock_name, paired, typical
 from precgui.engine.profile.predict import predicted_ledger
 from precgui.planner.ledger import difference_sentence, residual
 
@@ -64,7 +64,7 @@ def profile_config(
             "rounds": _ratios(fp32, other),
             "peak": asdict(peak),
             "profiler": asdict(cost),
-            "clock": "CPU time of the thread" if one_thread(device) else "wall time",
+            "clock": clock_name(device),
             "operations": _operations(profiled, counted, cost),
             "layers": _layers(twin, profiled, cost),
             "padding": _padding(profiled, cost, device, stopped),

@@ -102,6 +102,11 @@ def one_thread(device: torch.device) -> bool:
     return device.type == "cpu" and torch.get_num_threads() == 1
 
 
+def clock_name(device: torch.device) -> str:
+    """In words which time steps are measured in."""
+    return "CPU time of the thread" if one_thread(device) else "wall time"
+
+
 def _take_step(side: Side) -> tuple[float, float, float]:
     """Seconds of the step, seconds that it waited for its batches before, and the share of the CPU that it had.
 

@@ -23,18 +23,17 @@ def plan_config(config: RunConfig, size_bytes: int | None, *, alternatives: bool
     """
     found = predicted_ledger(config)
     size, where = (size_bytes, "as given") if size_bytes is not None else machine_memory(config.device)
-    fits = found.total_bytes <= usable(size, given=size_bytes is not None, device=config.device)
-    plain = found.to_json()
-    plain["memory"] = {"device_bytes": size, "from": where, "margin": MARGIN}
-    plain["fits"] = fits
-    half = predicted_ledger(with_batch(config, max(1, config.data.batch_size // 2)))
     limit = usable(size, given=size_bytes is not None, device=config.device)
+    plain = found.to_json()
+    plain["memory"] = {"device_bytes": size, "from": where, "margin": MARGIN, "limit_bytes": limit}
+    plain["fits"] = found.total_bytes <= limit
+    half = predicted_ledger(with_batch(config, max(1, config.data.batch_size // 2)))
     plain["batch_size"] = config.data.batch_size
     plain["largest_batch"] = carried_on(config.data.batch_size, found.total_bytes, half.total_bytes, limit)
     if alternatives:
         rows = [_row(change, settings, predicted, limit) for change, settings, predicted in _alternatives(config)]
         plain["changes"] = rows
-        plain["first_change"] = None if fits else first(rows)
+        plain["first_change"] = None if plain["fits"] else first(rows)
         plain["against_fp32"] = _against_fp32(config, found)
     return plain
 

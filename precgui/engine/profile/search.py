@@ -1,18 +1,22 @@
 """The largest batch that fits, found by steps that are really made, each in a child process that may die.
 
-The size is doubled until a step does not fit, then bisected. The process that asks never takes the memory itself.
+The size is doubled until a step does not fit, then bisected. The process that asks never takes the memory itself. On a
+CPU under Linux an allocation of the child fails above the limit, before the system has to kill a process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+import psutil
 import torch
 
 from precgui.config import RunConfig
@@ -20,11 +24,13 @@ from precgui.engine import device as devices
 from precgui.engine.backend_flags import restored
 from precgui.engine.errors import EngineError
 from precgui.engine.profile.measure import peak_bytes
-from precgui.engine.profile.one_step import build_step, step
+from precgui.engine.profile.one_step import StepParts, build_step, step
+from precgui.engine.profile.paired import clock_name, one_thread
 from precgui.spawn import ChildProcess
 
 _TIMED_S, _MOST_STEPS = 0.5, 20
-_LONGEST_S = 120.0  # one attempt
+_LONGEST_S, _POLL_S = 120.0, 0.1  # one attempt
+_SPARE_BYTES = 1 << 29  # of the process beside the tensors of a step
 _DONE_WITHIN = 1 / 16  # the bisection ends when the next size is that close
 
 
@@ -41,11 +47,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class LargestBatch:
-    """`batch` is the largest size that was tried and fits, 0 when none does; attempts are in the order of trial."""
+    """`batch` is the largest size that was tried and fits, 0 when none does; attempts are in the order of trial.
+
+    `clock` says in words which time the rates are of: CPU time where one thread does all the work.
+    """
 
     batch: int
     limit_bytes: int
     attempts: tuple[Attempt, ...]
+    clock: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -62,13 +72,21 @@ def largest_batch(
     """Search from the batch of `config` on. `limit_bytes` is what the step may take; a GPU out of memory ends an
     attempt before that. A size that the data set does not fill is not tried (`most` at most)."""
     attempts: list[Attempt] = []
-    with Child(config) as child:
+    with Child(config, limit_bytes) as child:
         for batch in _sizes(config.data.batch_size, most, lambda: attempts[-1].fits):
-            if stopped():
+            tried = None if stopped() else child.attempt(batch, stopped)
+            if tried is None:
                 break
-            attempts.append(_judged(child.attempt(batch), limit_bytes))
+            attempts.append(_judged(tried, limit_bytes))
             emit(attempts[-1])
-    return LargestBatch(max((a.batch for a in attempts if a.fits), default=0), limit_bytes, tuple(attempts))
+    largest = max((attempt.batch for attempt in attempts if attempt.fits), default=0)
+    return LargestBatch(largest, limit_bytes, tuple(attempts), _clock(config))
+
+
+def _clock(config: RunConfig) -> str:
+    with restored():
+        devices.pin_threads(config.threads)
+        return clock_name(devices.choose(config.device))
 
 
 def _judged(attempt: Attempt, limit_bytes: int) -> Attempt:
@@ -100,8 +118,8 @@ def _sizes(start: int, most: int, fitted: Callable[[], bool]) -> Iterator[int]:
 class Child:
     """A process that tries one size after the other; one that dies is replaced, and its size does not fit."""
 
-    def __init__(self, config: RunConfig) -> None:
-        self._config = config.model_dump()
+    def __init__(self, config: RunConfig, limit_bytes: int) -> None:
+        self._config, self._limit_bytes = config.model_dump(), limit_bytes
         self._process: ChildProcess | None = None
         self._pipe: Connection | None = None
 
@@ -111,12 +129,16 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def attempt(self, batch: int) -> Attempt:
-        """The result of one step of that size. Raises EngineError for what the user can mend."""
-        pipe = self._pipe or self._begin()
+    def attempt(self, batch: int, stopped: Callable[[], bool]) -> Attempt | None:
+        """The result of one step of that size; None when stopped. Raises EngineError for what the user can mend."""
+        pipe, end = self._pipe or self._begin(), time.monotonic() + _LONGEST_S
         try:
             pipe.send(batch)
-            if not pipe.poll(_LONGEST_S):
+            while not pipe.poll(_POLL_S) and time.monotonic() < end:
+                if stopped():
+                    self._end()
+                    return None
+            if not pipe.poll():
                 self._end()
                 return Attempt(batch, False, reason=f"a step took longer than {_LONGEST_S:.0f} s")
             found = pipe.recv()
@@ -129,7 +151,7 @@ class Child:
 
     def _begin(self) -> Connection:
         self._pipe, far = multiprocessing.Pipe()
-        self._process = ChildProcess(target=serve_attempts, args=(far, self._config), daemon=True)
+        self._process = ChildProcess(target=serve_attempts, args=(far, self._config, self._limit_bytes), daemon=True)
         self._process.start()
         far.close()
         return self._pipe
@@ -143,8 +165,11 @@ class Child:
         self._process = self._pipe = None
 
 
-def serve_attempts(pipe: Connection, config: dict[str, Any]) -> None:
+def serve_attempts(pipe: Connection, config: dict[str, Any], limit_bytes: int) -> None:
     """The inside of the child: a batch size in, an attempt out, until the pipe closes."""
+    with restored():
+        if devices.choose(config["device"]).type == "cpu":
+            _limit_memory(limit_bytes)
     while True:
         try:
             batch = int(pipe.recv())
@@ -158,6 +183,17 @@ def serve_attempts(pipe: Connection, config: dict[str, Any]) -> None:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def _limit_memory(limit_bytes: int) -> None:
+    """Let allocations of this process fail above the limit, where the system can do that (Linux)."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    allowed = psutil.Process().memory_info().data + limit_bytes + _SPARE_BYTES
+    with contextlib.suppress(ValueError, OSError):  # a lower limit stands already
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def try_batch(config: RunConfig) -> Attempt:
@@ -180,12 +216,30 @@ def try_batch(config: RunConfig) -> Attempt:
     return Attempt(batch, True, total, batch * config.train.accumulation / seconds)
 
 
-def _step_s(parts: Any) -> float:
+def _step_s(parts: StepParts) -> float:
+    """The median of some steps; in CPU time where one thread does all the work."""
+    clock = time.thread_time if one_thread(parts.device) else time.perf_counter
     times: list[float] = []
     end = time.perf_counter() + _TIMED_S
     while len(times) < 2 or (time.perf_counter() < end and len(times) < _MOST_STEPS):
-        begin = time.perf_counter()
+        begin = clock()
         step(parts)
         devices.synchronize(parts.device)
-        times.append(time.perf_counter() - begin)
+        times.append(clock() - begin)
     return sorted(times)[len(times) // 2]
+
+
+def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any], limit_bytes: int) -> None:
+    """Task of a child process: emits `{"kind": "attempt", ...}` for each size and `{"kind": "found", ...}`, or
+    `{"kind": "fault", "message"}`. A stop ends the size that is being tried, too."""
+    try:
+        found = largest_batch(
+            RunConfig.model_validate(config),
+            limit_bytes,
+            lambda attempt: emit({"kind": "attempt", **asdict(attempt)}),
+            control.stopped,
+        )
+    except (EngineError, MemoryError) as error:
+        emit({"kind": "fault", "message": str(error)})
+    else:
+        emit({"kind": "found", "stopped": control.stopped(), **found.to_json()})

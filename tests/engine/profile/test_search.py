@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import pytest
 
+from precgui.child import StopToken
 from precgui.config import load
-from precgui.engine.profile.search import _sizes, largest_batch, try_batch
+from precgui.engine.profile.search import Child, _sizes, largest_batch, serve, try_batch
 
 QUICK = ("record.tensors=false", "data.batch_size=8", "threads=1", "device=cpu", "model.name=mlp")
 
@@ -51,3 +55,25 @@ def test_that_the_search_runs_in_a_child_and_keeps_to_the_limit() -> None:
     assert found.batch == 16
     assert [attempt.batch for attempt in found.attempts][:2] == [16, 32]
     assert found.attempts[1].reason == "its peak is above the limit"
+
+
+def test_that_the_memory_of_a_child_is_limited_before_the_system_has_to_kill() -> None:
+    if sys.platform != "linux":
+        pytest.skip("limits of a process are those of Linux here")
+    config = load("digits-quick", [*QUICK, "data.batch_size=1024", "model.name=resnet", "model.size=large"])
+    with Child(config, 0) as child:  # half a GiB beside the tensors
+        found = child.attempt(1024, lambda: False)
+    assert found is not None
+    assert not found.fits
+    assert "memory" in found.reason
+
+
+def test_that_a_stop_ends_the_search_at_once_and_says_so() -> None:
+    config = load("digits-quick", [*QUICK, "data.batch_size=16"])
+    events: list[dict[str, Any]] = []
+    control = StopToken()
+    control.stop()
+    serve(events.append, control, config.model_dump(), 1 << 30)
+    assert [(event["kind"], event["stopped"], event["attempts"]) for event in events] == [("found", True, ())]
+    with Child(config, 1 << 30) as child:
+        assert child.attempt(16, lambda: True) is None

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import ConfigError, RunConfig, change, is_own_task
+from precgui.gui.panels.setup.batch_search import BatchSearch
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.plain_text import PlainLabel
@@ -153,11 +154,14 @@ class RunPlan(QWidget):
         self.chart = BarChart(parent=self)
         self.chart.setAccessibleName("Memory by part")
         self.tries = QVBoxLayout()
+        self.search = BatchSearch(config, self)
+        self.search.chosen.connect(lambda batch: self._try({"data.batch_size": batch}))
         column = QVBoxLayout(self)
         column.addWidget(self.answer)
         column.addWidget(self.chart)
         column.addLayout(self.tries)
-        column.addStretch(1)
+        column.addWidget(self.search, 1)
+        column.addStretch(0)
 
     def ask(self) -> None:
         """Plan in a child process; code of the user's own is not run for it."""
@@ -171,6 +175,7 @@ class RunPlan(QWidget):
         self._task.start()
 
     def stop(self) -> None:
+        self.search.stop()
         if self._task is not None:
             self._task.stop()
 
@@ -180,6 +185,7 @@ class RunPlan(QWidget):
             self.answer.setText(str(event["message"]))
             return
         made = event["plan"]
+        self.search.allow(int(made["memory"]["limit_bytes"]))
         self.chart.set_rows(part_rows({part: made["parts"][f"{part}_bytes"] for part in PARTS}))
         word, memory = "fits" if made["fits"] else "does not fit", made["memory"]
         told = [f"It {word} into {mib(memory['device_bytes'])} ({memory['from']}); {made['method']}."]

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, load
-from precgui.gui.panels.setup import plan_sheet
+from precgui.gui.panels.setup import batch_search, plan_sheet
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.plan_sheet import FormulaPlan, PlanSheet
 from precgui.gui.session import Session
@@ -17,7 +17,8 @@ from precgui.planner.ledger import PARTS
 
 PLAN: dict[str, Any] = {
     "parts": {f"{part}_bytes": 0 for part in PARTS} | {"weights_bytes": 1 << 20, "activations_bytes": 3 << 20},
-    "total_bytes": 4 << 20, "fits": False, "memory": {"device_bytes": 2 << 20, "from": "as given"},
+    "total_bytes": 4 << 20, "fits": False,
+    "memory": {"device_bytes": 2 << 20, "from": "as given", "limit_bytes": 1 << 20},
     "method": "predicted from shapes", "largest_batch": 12, "batch_size": 64, "against_fp32": None,
     "changes": [{"change": "Compute activations again.", "settings": {"train.checkpointing": True},
                  "total_bytes": 1 << 20, "fits": True}],
@@ -38,6 +39,12 @@ class SilentTask(plan_sheet.EngineTask):
     def stop(self) -> None: ...
 
 
+def first_change(sheet: PlanSheet) -> QPushButton:
+    button = sheet.run_plan.tries.itemAt(0).widget()
+    assert isinstance(button, QPushButton)
+    return button
+
+
 @pytest.fixture
 def sheet(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> PlanSheet:
     monkeypatch.setattr(plan_sheet, "EngineTask", SilentTask)
@@ -53,9 +60,48 @@ def test_that_the_plan_of_the_run_is_shown_with_what_to_change(sheet: PlanSheet,
     assert "It does not fit into 2 MiB (as given)" in sheet.run_plan.answer.text()
     assert sheet.run_plan.chart.accessibleDescription().endswith("Peak 4 MiB")
     with qtbot.waitSignal(sheet.wanted) as caught:
-        sheet.run_plan.findChildren(QPushButton)[0].click()
+        first_change(sheet).click()
     changed: RunConfig = caught.args[0]
     assert changed.train.checkpointing is True
+
+
+def test_that_the_largest_batch_is_searched_by_real_steps_and_goes_into_the_form(
+    sheet: PlanSheet, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_search, "EngineTask", SilentTask)
+    search = sheet.run_plan.search
+    assert not search.search_button.isEnabled()  # the plan says how much memory a step may take
+    sheet.run_plan.take({"kind": "plan", "plan": PLAN})
+    search.search_button.click()
+    task, arguments = SilentTask.asked[0]
+    assert task == "precgui.engine.profile.search:serve"
+    assert arguments["limit_bytes"] == 1 << 20
+    assert search.search_button.text() == "Cancel the search"
+    for batch, fits in ((64, True), (128, False)):
+        event = {"kind": "attempt", "batch": batch, "fits": fits, "peak_bytes": batch << 14, "samples_per_s": 10.0}
+        search.take(event | {"reason": "" if fits else "its peak is above the limit"})
+    rows = [search.table.topLevelItem(row) for row in range(2)]
+    assert [row.text(0) + ": " + row.text(3) for row in rows if row] == [
+        "64: fits", "128: does not fit: its peak is above the limit",
+    ]  # fmt: skip
+    found = {"kind": "found", "stopped": False, "batch": 64, "limit_bytes": 1 << 20, "clock": "wall time"}
+    search.take(found)
+    assert search.state.text().startswith("The largest batch that was tried and fits into 1 MiB: 64.")
+    with qtbot.waitSignal(sheet.wanted) as caught:
+        search.use_button.click()
+    assert caught.args[0].data.batch_size == 64
+
+
+def test_that_a_cancelled_search_keeps_what_it_has_found(sheet: PlanSheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_search, "EngineTask", SilentTask)
+    search = sheet.run_plan.search
+    sheet.run_plan.take({"kind": "plan", "plan": PLAN})
+    search.search_button.click()
+    search.take({"kind": "attempt", "batch": 32, "fits": True, "peak_bytes": 5, "samples_per_s": 1.0, "reason": ""})
+    search._end("")
+    assert search.state.text() == "Cancelled. The largest batch that was tried and fits so far: 32."
+    assert search.use_button.text() == "Use a batch of 32"
+    assert search.search_button.text() == "Find the largest batch by real steps"
 
 
 def test_that_what_is_wrong_is_one_sentence(sheet: PlanSheet) -> None:
@@ -95,7 +141,7 @@ def test_that_the_plan_opens_from_run_and_a_change_goes_into_the_form(
     sheet = panel.plan()
     assert sheet is not None
     sheet.run_plan.take({"kind": "plan", "plan": PLAN})
-    sheet.run_plan.findChildren(QPushButton)[0].click()
+    first_change(sheet).click()
     own = panel.form.value()
     assert own is not None and own.train.checkpointing is True
     sheet.close()

@@ -1,0 +1,130 @@
+"""The largest batch of the run that is set up, found by real steps in a child process: progress, rates, cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QPushButton, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
+
+from precgui.config import RunConfig, is_own_task
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.workers.engine_task import EngineTask
+from precgui.planner.ledger import mib
+
+_COLUMNS = ("Batch", "Peak memory", "Samples per second", "Result")
+_SEARCH, _CANCEL = "Find the largest batch by real steps", "Cancel the search"
+_TRYING = "Trying a batch of {batch} ..."
+_FOUND = "The largest batch that was tried and fits into {limit}: {batch}."
+_CANCELLED = "Cancelled. The largest batch that was tried and fits so far: {batch}."
+_NONE = "Not even one sample fits into {limit}."
+_RATES = "Rates are medians of half a second, by {clock}."
+
+
+class BatchSearch(QWidget):
+    """Doubles the batch until a step does not fit and bisects from there; emits `chosen` with the size to use."""
+
+    chosen = Signal(int)
+
+    def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._config = config
+        self._limit_bytes = 0
+        self._largest = 0
+        self._task: EngineTask | None = None
+        self.search_button = QPushButton(_SEARCH, self)
+        self.search_button.setEnabled(False)
+        self.use_button = QPushButton(self)
+        self.use_button.hide()
+        self.state = PlainLabel(self)
+        self.state.setWordWrap(True)
+        self.table = QTreeWidget(self)
+        self.table.setHeaderLabels(list(_COLUMNS))
+        self.table.setRootIsDecorated(False)
+        self.table.setUniformRowHeights(True)
+        self.table.setAccessibleName("Batch sizes that were tried")
+        self.table.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.table.hide()
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.search_button)
+        buttons.addWidget(self.use_button)
+        buttons.addStretch(1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 8, 0, 0)
+        column.addLayout(buttons)
+        column.addWidget(self.state)
+        column.addWidget(self.table, 1)
+        self.search_button.clicked.connect(self.toggle)
+        self.use_button.clicked.connect(lambda: self.chosen.emit(self._largest))
+
+    def allow(self, limit_bytes: int) -> None:
+        """Let a search begin; a step may take so many bytes."""
+        self._limit_bytes = limit_bytes
+        self.search_button.setEnabled(not is_own_task(self._config.task))
+
+    def toggle(self) -> None:
+        """Begin the search, or cancel it."""
+        if self._task is not None:
+            self.stop()
+            return
+        self._largest = 0
+        self.table.clear()
+        self.table.show()
+        self.use_button.hide()
+        arguments = {"config": self._config.model_dump(), "limit_bytes": self._limit_bytes}
+        self._task = EngineTask("precgui.engine.profile.search:serve", arguments)
+        self._task.said.connect(self.take)
+        self._task.ended.connect(self._end)
+        self._task.start()
+        self.search_button.setText(_CANCEL)
+        self.state.setText(_TRYING.format(batch=self._config.data.batch_size))
+
+    def stop(self) -> None:
+        """End the search and the step that it tries."""
+        if self._task is not None:
+            self._task.stop()
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Show a size that was tried, the result, or the sentence of what is wrong."""
+        if event["kind"] == "fault":
+            self.state.setText(str(event["message"]))
+        elif event["kind"] == "attempt":
+            self._add(event)
+        else:
+            self._show_result(event)
+
+    def _add(self, attempt: dict[str, Any]) -> None:
+        peak, rate = attempt["peak_bytes"], attempt["samples_per_s"]
+        texts = [
+            str(attempt["batch"]), "not measured" if peak is None else mib(peak),
+            "not measured" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
+            "fits" if attempt["fits"] else f"does not fit: {attempt['reason']}",
+        ]  # fmt: skip
+        item = QTreeWidgetItem(texts)
+        for column in range(3):
+            item.setTextAlignment(column, Qt.AlignmentFlag.AlignRight)
+        self.table.addTopLevelItem(item)
+        self.table.scrollToItem(item)
+        if attempt["fits"]:
+            self._largest = max(self._largest, int(attempt["batch"]))
+        self.state.setText(f"{self.table.topLevelItemCount()} sizes tried; the search goes on ...")
+
+    def _show_result(self, found: dict[str, Any]) -> None:
+        self._largest = int(found["batch"])
+        sentence = _CANCELLED if found["stopped"] else _FOUND if self._largest else _NONE
+        told = sentence.format(batch=self._largest, limit=mib(found["limit_bytes"]))
+        self.state.setText(f"{told} {_RATES.format(clock=found['clock'])}")
+        self._offer()
+
+    def _offer(self) -> None:
+        self.use_button.setText(f"Use a batch of {self._largest}")
+        self.use_button.setVisible(self._largest > 0)
+
+    def _end(self, fault: str) -> None:
+        self._task = None
+        self.search_button.setText(_SEARCH)
+        if fault:
+            self.state.setText(fault)
+        elif self.state.text().endswith("..."):  # it was cancelled before its result was sent
+            self.state.setText(_CANCELLED.format(batch=self._largest))
+            self._offer()
