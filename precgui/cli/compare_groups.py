@@ -89,13 +89,13 @@ def is_study(paths: Sequence[Path]) -> bool:
 def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
     """The study of a sweep. Raises UserError."""
     from precgui.sweeps.errors import SweepError
-    from precgui.sweeps.folder import SweepFolder
+    from precgui.sweeps.folder import SweepFolder, read_targets
     from precgui.sweeps.spec import repeat_command
     from precgui.sweeps.study import SweepReader
 
     try:
         folder = SweepFolder(path)
-        wanted = folder.targets() if targets is None else _targets(targets)
+        wanted = read_targets(path) if targets is None else _targets(targets)
         reader = SweepReader(folder)
         study = reader.study(baseline=baseline, targets=wanted)
         runs = reader.figures(lambda note: say(f"precgui: {note}", file=sys.stderr))

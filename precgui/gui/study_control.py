@@ -115,6 +115,31 @@ class StudyControl(QObject):
         """Wait no longer for the process that runs it."""
         self._task = None
 
+    def targets(self) -> Targets | None:
+        """The targets of the open study; None, with a notice, where they cannot be read."""
+        from precgui.sweeps.errors import SweepError
+        from precgui.sweeps.folder import read_targets
+
+        assert self.folder is not None
+        try:
+            return read_targets(self.folder)
+        except SweepError as error:
+            self._tell(f"{error}.", severity="error")
+            return None
+
+    def set_targets(self, targets: Targets) -> bool:
+        """Judge the open study by other targets from now on; whether they could be kept."""
+        from precgui.sweeps.errors import SweepError
+        from precgui.sweeps.folder import write_targets
+
+        assert self.folder is not None
+        try:
+            write_targets(self.folder, targets)
+        except SweepError as error:
+            self._tell(f"{error}.", severity="error")
+            return False
+        return True
+
     # Reading -----------------------------------------------------------------------------------------------
 
     def read_grid(self) -> None:

@@ -52,6 +52,24 @@ def create_sweep(path: Path, spec: SweepSpec, targets: Targets = DEFAULT_TARGETS
     return SweepFolder(path)
 
 
+def read_targets(path: Path) -> Targets:
+    """The targets of the sweep in a folder: those of its `targets.toml`, else the defaults. Raises SweepError."""
+    if not (path / TARGETS).exists():
+        return DEFAULT_TARGETS
+    try:
+        return load_targets(path / TARGETS)
+    except TargetError as error:
+        raise SweepError(str(error)) from None
+
+
+def write_targets(path: Path, targets: Targets) -> None:
+    """Let the sweep in a folder be judged by other targets from now on. Raises SweepError."""
+    try:
+        _write(path / TARGETS, targets_toml(targets))
+    except OSError as error:
+        raise SweepError(f"{path / TARGETS} cannot be written: {error.strerror}") from None
+
+
 class SweepFolder:
     """The spec of a sweep, its plan, and the state of its runs. Any number of processes may have it open.
 
@@ -159,22 +177,6 @@ class SweepFolder:
         except OSError as error:  # TimeoutError, too
             raise SweepError(f"{self.path / PLAN} cannot be changed: {error}") from None
         self.plan = plan
-
-    def targets(self) -> Targets:
-        """The targets of this sweep: those of its `targets.toml`, else the defaults. Raises SweepError."""
-        if not (self.path / TARGETS).exists():
-            return DEFAULT_TARGETS
-        try:
-            return load_targets(self.path / TARGETS)
-        except TargetError as error:
-            raise SweepError(str(error)) from None
-
-    def set_targets(self, targets: Targets) -> None:
-        """Keep other targets from now on. Raises SweepError."""
-        try:
-            _write(self.path / TARGETS, targets_toml(targets))
-        except OSError as error:
-            raise SweepError(f"{self.path / TARGETS} cannot be written: {error.strerror}") from None
 
     @property
     def paused(self) -> bool:

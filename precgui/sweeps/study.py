@@ -13,7 +13,7 @@ from precgui.runs.study.groups import Study, make_study
 from precgui.runs.verdict.looks import Looks
 from precgui.runs.verdict.targets import Targets
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.folder import SweepFolder
+from precgui.sweeps.folder import SweepFolder, read_targets
 from precgui.sweeps.plan import Kind, Member
 from precgui.sweeps.state import ENDED
 
@@ -56,7 +56,7 @@ class SweepReader:
             return make_study(
                 sorted(figures, key=lambda run: (self._place(run.group), run.order)),
                 baseline=baseline,
-                targets=self.folder.targets() if targets is None else targets,
+                targets=read_targets(self.folder.path) if targets is None else targets,
                 looks=Looks(tuple(self.folder.spec.looks)),
                 baseline_of=self._baselines(),
             )

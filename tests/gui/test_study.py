@@ -24,7 +24,7 @@ from precgui.gui.session import Session
 from precgui.gui.shell.window import Window
 from precgui.gui.study_reading import StudyReading
 from precgui.sweeps.events import MemberEnded, SweepWaits
-from precgui.sweeps.folder import SweepFolder
+from precgui.sweeps.folder import SweepFolder, read_targets
 from tests.sweeps.sample_sweep import small_sweep, write_member
 
 ACCURACY = {"fp32": 0.90, "bf16-amp": 0.89, "int8-qat": 0.5}
@@ -101,7 +101,7 @@ def test_that_three_clicks_lead_from_run_to_a_verdict(qtbot: QtBot, window: Wind
     compare = window.host.panels["compare"]
     assert isinstance(compare, ComparePanel)
     view = compare.groups
-    qtbot.waitUntil(lambda: view.verdicts.rowCount() > 0)
+    qtbot.waitUntil(lambda: view.figures.verdicts.rowCount() > 0)
     assert view.isVisible()
     assert view.answer.text().startswith("Stay with fp32 here.")
     assert "bf16-amp misses the target" in view.answer.text()
@@ -163,7 +163,7 @@ def test_that_a_study_varies_fields_and_keeps_baseline_targets_and_rounds(qtbot:
     folder = SweepFolder(tmp_path / "mine")
     assert folder.spec.vary == {"optimizer.lr": [0.01, 0.1]}
     assert (folder.spec.baseline, folder.spec.timing_rounds) == ("bf16-amp", 4)
-    assert (folder.targets().speedup, folder.targets().energy_saved) == (1.2, None)
+    assert (read_targets(folder.path).speedup, read_targets(folder.path).energy_saved) == (1.2, None)
     session.study.stop()
     qtbot.waitUntil(lambda: not session.is_busy and session.study.grid is not None)
 
@@ -291,12 +291,12 @@ def groups(qtbot: QtBot, tmp_path: Path) -> GroupsView:
     view.show()
     assert view.is_empty
     view._session.study.open(folder.path)
-    qtbot.waitUntil(lambda: view.verdicts.rowCount() > 0)
+    qtbot.waitUntil(lambda: view.figures.verdicts.rowCount() > 0)
     return view
 
 
 def test_that_groups_stand_beside_their_baseline_with_verdicts(groups: GroupsView) -> None:
-    base, bf16 = cells(groups.table, 0), cells(groups.table, 1)
+    base, bf16 = cells(groups.figures.table, 0), cells(groups.figures.table, 1)
     assert base[:2] == ["fp32 (baseline)", "5 of 5"]
     assert bf16[:2] == ["bf16-amp", "5 of 5"]
     assert bf16[4] == "-1.00 pp"
@@ -306,11 +306,11 @@ def test_that_groups_stand_beside_their_baseline_with_verdicts(groups: GroupsVie
 
 
 def test_that_another_figure_can_be_chosen_and_why_a_ratio_is_withheld_stands_in_its_row(groups: GroupsView) -> None:
-    names = [groups.figure.itemText(place) for place in range(groups.figure.count())]
+    names = [groups.figures.figure.itemText(place) for place in range(groups.figures.figure.count())]
     place = names.index("Step in CPU time")
-    groups.figure.setCurrentIndex(place)
-    groups.figure.activated.emit(place)
-    int8 = cells(groups.table, 2)
+    groups.figures.figure.setCurrentIndex(place)
+    groups.figures.figure.activated.emit(place)
+    int8 = cells(groups.figures.table, 2)
     assert int8[4] == "–"
     assert int8[6] == "not measurable"
     assert int8[7].startswith("withheld: ")
@@ -323,7 +323,7 @@ def test_that_a_study_without_an_ended_run_says_so(qtbot: QtBot, tmp_path: Path)
     view.show()
     view._session.study.open(small_sweep(tmp_path).path)
     qtbot.waitUntil(lambda: "has ended yet" in view.answer.text())
-    assert view.table.rowCount() == 0
+    assert view.figures.table.rowCount() == 0
 
 
 # Opening ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui import config
-from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
+from precgui.events import Evaluated, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.file.writer import RunWriter
 from precgui.sweeps.folder import SweepFolder, create_sweep
 from precgui.sweeps.plan import Member
@@ -33,6 +33,7 @@ def write_member(
     step_s: float = 0.01,
     engine: dict[str, Any] | None = None,
     host: str = "h",
+    emulated: str = "",
 ) -> Path:
     """The file of a member as a run would leave it; without a status it looks killed."""
     path = folder.path_of(member)
@@ -41,8 +42,10 @@ def write_member(
     weights = f"{member.seed}{' twin' * (member.kind == 'twin')}"
     facts = {"initial_weights_sha256": weights, "threads": 1, "data": {"validation_samples": 100}, **(engine or {})}
     writer(RunStarted(0.0, 5, 5, "cpu", facts))
+    if emulated:
+        writer(Incident(0.0, 0, "emulated", "info", emulated))
     for step in range(1, 6):
-        writer(StepDone(step, step * 0.1, loss, 1.0, False, 0.1, 1.0, step_s, 0.0, 8, math.nan, step_s))
+        writer(StepDone(step, step * 0.1, loss, 1.0, False, 0.1, 1.0, step_s, 0.0, 8, math.nan, cpu_s=step_s))
     writer(Evaluated(5, 1, 0.6, loss, accuracy))
     if status is None:
         writer.flush()

@@ -10,7 +10,7 @@ from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 from precgui.sweeps.earlier import EarlierRuns
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.estimate import START_S, TYPICAL_SD, estimate_sweep
-from precgui.sweeps.folder import TARGETS, SweepFolder, create_sweep
+from precgui.sweeps.folder import TARGETS, SweepFolder, create_sweep, read_targets, write_targets
 from precgui.sweeps.study import SweepReader
 from tests.sweeps.sample_sweep import small_spec, small_sweep, write_member
 
@@ -77,13 +77,13 @@ def test_that_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_that_the_targets_of_a_sweep_are_kept_in_its_folder(tmp_path: Path) -> None:
     wanted = Targets(speedup=1.1, memory_saved=None)
     folder = create_sweep(tmp_path / "sweep", small_spec(seeds=3), wanted)
-    assert SweepFolder(folder.path).targets() == wanted
+    assert read_targets(folder.path) == wanted
     for member in folder.plan.members:
         write_member(folder, member, step_s=0.01 if member.precision == "fp32" else 0.008)
     group = SweepReader(SweepFolder(folder.path)).study().groups[1]
     assert group.verdicts["speedup"].margin == pytest.approx(1.1)
     assert "memory_saved" not in group.verdicts
-    folder.set_targets(DEFAULT_TARGETS)
+    write_targets(folder.path, DEFAULT_TARGETS)
     assert SweepReader(folder).study().groups[1].verdicts["speedup"].margin == pytest.approx(2.0)
 
 
@@ -91,4 +91,4 @@ def test_that_targets_changed_by_hand_to_nonsense_are_named(tmp_path: Path) -> N
     folder = small_sweep(tmp_path)
     (folder.path / TARGETS).write_text("speed = 2\n", encoding="utf-8")
     with pytest.raises(SweepError, match="speed is not a target"):
-        folder.targets()
+        read_targets(folder.path)

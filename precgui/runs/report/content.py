@@ -9,11 +9,13 @@ from typing import Any
 
 from precgui import __version__
 from precgui.events import Metric
+from precgui.runs.differences import DifferenceRow, machine_sentence
 from precgui.runs.metric import signed
 from precgui.runs.study.answer import answer
 from precgui.runs.study.claims import ClaimResult, judge_claims
 from precgui.runs.study.comparable import difference_of_settings
 from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.group_facts import group_differences
 from precgui.runs.study.groups import Group, GroupMetric, Study, speed_or_share
 from precgui.runs.study.pairs import NOT_MEASURED
 from precgui.runs.verdict.judge import Verdict
@@ -40,7 +42,7 @@ class VerdictLine:
 
 @dataclass(frozen=True)
 class ReportContent:
-    """Everything that a report says. `columns` are the groups; `rows` have a cell for each."""
+    """Everything that a report says. `columns` are the groups; `rows` and `differences` have a cell for each."""
 
     title: str
     answer: str
@@ -54,25 +56,30 @@ class ReportContent:
     command: str
     study: Study
     runs: tuple[RunFigures, ...]
+    differences: tuple[DifferenceRow, ...]
 
 
 def report_content(study: Study, runs: Sequence[RunFigures], *, title: str, command: str) -> ReportContent:
     """The content of the report of a study."""
     groups = study.groups
     metric = Metric(**study.metric)
+    differences = group_differences(study, runs)
+    machines = machine_sentence(differences)
+    twin = study.twin.text[:1].upper() + study.twin.text[1:] + "."
     return ReportContent(
         title=title,
         answer=answer(study),
         columns=tuple(group.group for group in groups),
         rows=tuple(_rows(groups, metric)),
         verdicts=tuple(_line(group, verdict, metric) for group in groups for verdict in group.verdicts.values()),
-        notes=(*study.notes, study.twin.text[:1].upper() + study.twin.text[1:] + ".", *_setting_notes(groups, runs)),
+        notes=(*([machines] if machines else []), *study.notes, twin, *_setting_notes(groups, runs)),
         claims=tuple(judge_claims(study, runs)),
         facts=tuple(_facts(runs)),
         rules=_rules(study),
         command=command,
         study=study,
         runs=tuple(runs),
+        differences=tuple(differences),
     )
 
 

@@ -9,8 +9,9 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.runs.study.bands import loss_bands
 from precgui.runs.study.figures import RunFigures
-from precgui.runs.study.groups import Group, GroupMetric, Study
+from precgui.runs.study.groups import GroupMetric, Study
 from precgui.runs.study.pareto import dominated
 
 WIDTH, LEFT, RIGHT, ROW = 760, 190, 20, 26
@@ -84,21 +85,18 @@ def _cross(place: int, group: str, x: Ends, y: Ends) -> str:
 
 def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
     """The smoothed training loss of each group: the mean over the seeds and the range of all of them."""
-    bands = [(g.group, band) for g in study.groups if (band := _band(g, runs)) is not None]
+    bands = loss_bands(study, runs)
     if not bands:
         return ""
-    values = np.concatenate([np.concatenate(band[1:]) for _, band in bands])
-    positive = values[np.isfinite(values) & (values > 0)]
-    if not len(positive):
-        return ""
-    x = PictureScale(0.0, max(float(band[0][-1]) for _, band in bands), LEFT - 100, WIDTH - 150)
-    y = PictureScale(math.log10(positive.min()), math.log10(positive.max()), _PLOT_HEIGHT - _BOTTOM, _TOP)
+    least, largest = min(float(band.low.min()) for band in bands), max(float(band.high.max()) for band in bands)
+    x = PictureScale(0.0, max(float(band.x[-1]) for band in bands), LEFT - 100, WIDTH - 150)
+    y = PictureScale(math.log10(least), math.log10(largest), _PLOT_HEIGHT - _BOTTOM, _TOP)
     parts = []
-    for place, (group, (steps, mean, low, high)) in enumerate(bands):
-        colour = f"c{place % COLOURS}"
-        outline = [*_points(x, y, steps, high), *reversed(_points(x, y, steps, low))]
+    for place, band in enumerate(bands):
+        colour, group = f"c{place % COLOURS}", band.group
+        outline = [*_points(x, y, band.x, band.high), *reversed(_points(x, y, band.x, band.low))]
         parts.append(f'<polygon class="{colour} band" points="{" ".join(outline)}"/>')
-        parts.append(f'<polyline class="{colour}" points="{" ".join(_points(x, y, steps, mean))}"/>')
+        parts.append(f'<polyline class="{colour}" points="{" ".join(_points(x, y, band.x, band.mean))}"/>')
         label = f'x="{WIDTH - 140}" y="{_TOP + 10 + 18 * place}"'
         parts.append(f'<g class="{colour}"><text {label}>{escape(_short(group))}</text></g>')
     title = "Training loss, mean and range over the seeds"
@@ -118,24 +116,6 @@ def _grid_line(y: float, text: str) -> str:
         f'<text x="{LEFT - 106}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
         f'<line class="grid" x1="{LEFT - 100}" x2="{WIDTH - 150}" y1="{y:.1f}" y2="{y:.1f}"/>'
     )
-
-
-Band = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-
-
-def _band(group: Group, runs: Sequence[RunFigures]) -> Band | None:
-    """Steps, mean, least and largest loss of the runs of a group with the same steps."""
-    own = [run.curve for run in runs if run.group == group.group and run.kind == "run" and len(run.curve[0])]
-    own = [curve for curve in own if np.array_equal(curve[0], own[0][0])]
-    if not own:
-        return None
-    losses = np.vstack([loss for _, loss in own])
-    finite = np.where(np.isfinite(losses) & (losses > 0), losses, np.nan)
-    there = ~np.isnan(finite).any(0)
-    if not there.any():
-        return None
-    kept = finite[:, there]
-    return own[0][0][there], np.exp(np.log(kept).mean(0)), kept.min(0), kept.max(0)
 
 
 class PictureScale:

@@ -63,6 +63,11 @@ def judge_claims(study: Study, runs: Sequence[RunFigures]) -> list[ClaimResult]:
     return sorted(found, key=lambda result: result.verdict == "not tested here")
 
 
+def untested_claims(why: str) -> list[ClaimResult]:
+    """Every claim as not tested here, for the same reason."""
+    return [_untested(claim, why) for claim in guide_claims()]
+
+
 def _judged(claim: GuideClaim, study: Study, runs: Sequence[RunFigures]) -> ClaimResult:
     groups = [g for g in study.groups if g.precision in claim.precisions and g.baseline != g.group]
     if not groups:

@@ -15,6 +15,7 @@ from precgui.events import Metric
 from precgui.runs.baseline import trailing_mean, window_of
 from precgui.runs.identity import TrainingIdentity, identity_of
 from precgui.runs.metric import metric_of
+from precgui.runs.quantised_model import integer_model
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.timing import timing_of
@@ -42,7 +43,8 @@ _NO_VALIDATION = ValidationCurve(np.empty(0), np.empty(0), np.empty(0), np.empty
 class RunFigures:
     """One run as a study sees it; None stands for "not measured".
 
-    `settings` is the config without title, seed and precision, flat. `curve` is the smoothed training loss, as steps
+    `settings` is the config without title, seed and precision, flat. `model_bytes` is the size of the trained model.
+    `curve` is the smoothed training loss, as steps
     and values. Times are medians over the steps.
     """
 
@@ -77,6 +79,7 @@ class RunFigures:
     emulated: str
     pressure: float | None
     machine: Mapping[str, Any] = field(default_factory=dict)
+    model_bytes: float | None = None
     validation: ValidationCurve = _NO_VALIDATION
     curve: tuple[NDArray[np.float64], NDArray[np.float64]] = field(default_factory=lambda: (np.empty(0), np.empty(0)))
 
@@ -109,8 +112,18 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
         joules_per_sample=_joules(summary["energy_j"], samples), tensor_use=summary["tensor_use"],
         time_s=summary["time_s"], skipped_steps=summary["skipped_steps"],
         emulated=timing.emulated, pressure=timing.pressure, machine=dict(run.machine),
-        curve=_curve(run), validation=_validation(run),
+        model_bytes=_model_bytes(run), curve=_curve(run), validation=_validation(run),
     )  # fmt: skip
+
+
+def _model_bytes(run: Run) -> float | None:
+    """Of the integers where the model was converted to them, else of the weights as the precision keeps them."""
+    integers = integer_model(run)
+    if integers is not None:
+        return integers.models[-1].size_bytes
+    memory = run.environment.get("memory")
+    weights = memory.get("weights_bytes") if isinstance(memory, Mapping) else None
+    return float(weights) if isinstance(weights, int | float) and weights > 0 else None
 
 
 def _settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

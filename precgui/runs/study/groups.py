@@ -106,7 +106,14 @@ _OWN: tuple[tuple[str, Value], ...] = (
     ("data_share", lambda run: run.data_share),
     ("tensor_use", lambda run: run.tensor_use),
     ("time_s", lambda run: run.time_s),
+    ("model_bytes", lambda run: run.model_bytes),
 )
+
+
+_IN_WORDS = {
+    "metric": "the metric", "val_loss": "the validation loss", "train_loss": "the training loss",
+    "curve_distance": "the distance of the curves",
+}  # fmt: skip
 
 
 def speed_or_share(figure: GroupMetric, name: str) -> tuple[float, tuple[float, float] | None]:
@@ -198,7 +205,7 @@ def _distances(twin: RunFigures, base: RunFigures) -> dict[str, float]:
 def _twin_text(count: int, largest: Mapping[str, float]) -> str:
     if not count:
         return "no rounding twin was run: it is not known which differences are rounding alone"
-    parts = ", ".join(f"{name} {value:.4g}" for name, value in largest.items())
+    parts = ", ".join(f"{value:.4g} in {_IN_WORDS[name]}" for name, value in largest.items())
     return f"runs whose start weights moved by one ulp differ by up to {parts} ({count} twins): less is rounding alone"
 
 

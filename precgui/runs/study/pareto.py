@@ -7,18 +7,24 @@ from typing import Literal
 from precgui.runs.study.groups import Group, GroupMetric, Study
 
 Domination = Literal["no", "perhaps", "surely"]
-COSTS = ("cpu_s", "step_s", "memory_bytes", "joules_per_sample")
+COSTS = ("cpu_s", "step_s", "memory_bytes", "joules_per_sample", "model_bytes")
+SIZE = "model_bytes"  # the only cost that emulated arithmetic has, too
 
 
 def dominated(study: Study, cost: str) -> dict[str, Domination]:
     """Of each group that has the metric and this cost whether another one is better in both.
 
-    `surely`: the 95 % intervals lie apart in both. `perhaps`: by the means alone. Emulated groups have no cost and are
-    left out.
+    `surely`: the 95 % intervals lie apart in both. `perhaps`: by the means alone. Emulated groups have no cost but the
+    size of their model, and are left out of the others.
     """
     higher = bool(study.metric.get("higher_is_better", True))
-    groups = [g for g in study.groups if not g.emulated and _known(g, "metric") and _known(g, cost)]
+    groups = [g for g in study.groups if has_point(g, cost)]
     return {group.group: _worst(group, groups, cost, higher) for group in groups}
+
+
+def has_point(group: Group, cost: str) -> bool:
+    """Whether the group has the metric and this cost, so that it is a point of the picture."""
+    return (cost == SIZE or not group.emulated) and _known(group, "metric") and _known(group, cost)
 
 
 def _known(group: Group, name: str) -> bool:

@@ -46,6 +46,7 @@ def figures(metric: Mapping[str, Any]) -> tuple[GroupFigure, ...]:
         GroupFigure("joules_per_sample", "Energy of a sample", 1e3, " mJ", 3, "energy_saved"),
         GroupFigure("data_share", "Wait for data", 100, " %", 1, ""),
         GroupFigure("time_s", "Whole run", 1, " s", 1, ""),
+        GroupFigure("model_bytes", "Size of the model", 2**-10, " KiB", 1, ""),
     )
 
 

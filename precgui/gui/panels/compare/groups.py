@@ -1,89 +1,101 @@
-"""Compare > Groups: the answer of a study in a sentence, its groups beside their baseline, and every verdict."""
+"""Compare > Groups: the answer of a study in a sentence, and its groups as figures, trade-off, curves and claims."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QColor, QShowEvent
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QComboBox,
-    QFileDialog,
-    QHeaderView,
-    QPushButton,
-    QTableWidget,
-    QTableWidgetItem,
-    QVBoxLayout,
-    QWidget,
-)
-
-from precgui.gui.panels.compare.group_rows import COLUMNS, GroupFigure, figures, group_row
+from precgui.gui.panels.compare.bands_view import BandsView
+from precgui.gui.panels.compare.claims_view import ClaimsView
+from precgui.gui.panels.compare.differences_view import DifferencesView
+from precgui.gui.panels.compare.figures_view import FiguresView
+from precgui.gui.panels.compare.loose_groups import LooseGroups
+from precgui.gui.panels.compare.report_export import ReportExport
+from precgui.gui.panels.compare.trade_off import TradeOffView
 from precgui.gui.session import Session
-from precgui.gui.theme import severity_colour, themes
+from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
+from precgui.gui.widgets.empty_state import EmptyState, Pages
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
-from precgui.runs.report.content import ReportContent, VerdictLine
+from precgui.gui.widgets.segmented import SegmentedChoice
+from precgui.gui.widgets.targets_dialog import TargetsDialog
+from precgui.runs.report.content import ReportContent
+from precgui.runs.study.claims import untested_claims
+from precgui.runs.verdict.targets import Targets
 
 _EMPTY = (
     "A study runs several precisions with several seeds, and says how sure each difference is. Set one up in Run > "
-    "Study, or open the folder of one."
+    "Study, open the folder of one, or open runs: they are grouped by their settings."
 )
-_VERDICT_COLUMNS = ("Group", "Target", "Verdict", "Figures and reason")
-_WORDS = {"missed": "error", "undecided": "warning"}
-_VERDICT = COLUMNS.index("Verdict")
+FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES = "Figures", "Trade-off", "Curves", "Claims", "Differences"
+STUDY, RUNS = "study", "runs"
 
 
 class GroupsView(Pages):
-    """Follows the open study: it is judged again when another run has ended."""
+    """Of the open study, or of the open runs; judged again when another run has ended."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("compare", "No study is open", _EMPTY, "Set up a study"), parent)
+        super().__init__(EmptyState("compare", "Nothing to group", _EMPTY, "Set up a study"), parent)
         self._session = session
         self._judged = -1  # runs that had ended when the groups were asked for
-        self._content: ReportContent | None = None
-        self.title = PlainLabel(self)
+        self._claims_wanted = False
+        self._stale: set[str] = set()
+        self.content_shown: ReportContent | None = None
+        self.loose = LooseGroups(session, self)
         self.answer = PlainLabel(self)
-        self.notes = PlainLabel(self)
-        self.figure = QComboBox(self)
+        self.source = QComboBox(self)
+        self.targets_button = QPushButton("Targets...", self)
+        self.report = ReportExport(session, self)
         self.folder_button = QPushButton("Open study...", self)
-        self.table = _table(COLUMNS, "Groups of the study", self)
-        self.verdicts = _table(_VERDICT_COLUMNS, "Verdicts of the study", self)
-        self._later = QTimer(self, singleShot=True, interval=0)
+        self.view = SegmentedChoice((FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES), "View of the groups", self)
+        self.figures, self.trade_off, self.curves = FiguresView(self), TradeOffView(self), BandsView(self)
+        self.claims, self.differences = ClaimsView(self), DifferencesView(self)
+        self.pages = QStackedWidget(self)
         self._lay_out()
         self._connect()
         self.refresh()
 
     def _lay_out(self) -> None:
-        self.figure.setAccessibleName("Figure that is compared")
-        self.figure.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-        ignore_wheel(self.figure)
-        self.title.setProperty("kind", "muted")
         self.answer.setProperty("kind", "heading")
-        self.notes.setProperty("kind", "muted")
-        for text in (self.answer, self.notes):
-            text.setWordWrap(True)
-            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.answer.setWordWrap(True)
+        self.answer.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.source.setAccessibleName("Groups of the study, or of the open runs")
+        self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.source.setMinimumContentsLength(16)
+        ignore_wheel(self.source)
+        self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
+        for page in (self.figures, self.trade_off, self.curves, self.claims, self.differences):
+            self.pages.addWidget(page)
+        row = QHBoxLayout()
+        row.setSpacing(8)
+        row.addWidget(self.source, 1)
+        for button in (self.targets_button, self.report, self.folder_button):
+            row.addWidget(button)
+        views = QHBoxLayout()
+        views.addWidget(self.view)
+        views.addStretch(1)
         column = QVBoxLayout(self.content)
         column.setContentsMargins(24, 12, 24, 16)
-        column.setSpacing(12)
+        column.setSpacing(10)
         column.addWidget(self.answer)
-        head = panel_head("", named("&Figure", self.figure), self.figure, self.folder_button)
-        head.insertWidget(0, self.title)
-        column.addLayout(head)
-        column.addWidget(self.table, 2)
-        column.addWidget(self.verdicts, 3)
-        column.addWidget(self.notes)
+        column.addLayout(row)
+        column.addLayout(views)
+        column.addWidget(self.pages, 1)
 
     def _connect(self) -> None:
-        study = self._session.study
-        study.opened.connect(self._on_opened)
-        study.grid_read.connect(self.refresh)
-        study.groups_read.connect(self._take)
-        self.figure.activated.connect(lambda _: self._fill_table())
+        session = self._session
+        session.study.opened.connect(self._on_opened)
+        session.study.grid_read.connect(self.refresh)
+        session.study.groups_read.connect(self._take)
+        for signal in (session.run_added, session.run_removed, session.run_changed):
+            signal.connect(lambda _: self.refresh())
+        self.loose.read.connect(self._take)
+        self.source.activated.connect(lambda _: self._choose_source())
+        self.view.chosen.connect(lambda _: self._show_page())
+        self.targets_button.clicked.connect(lambda _: self.ask_for_targets())
         self.folder_button.clicked.connect(self.ask_for_folder)
-        self.empty.button.clicked.connect(lambda: self._session.panel_wanted.emit("setup/study"))
+        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("setup/study"))
         themes().changed.connect(self._fill)
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -91,60 +103,123 @@ class GroupsView(Pages):
         self.refresh()
 
     def _on_opened(self) -> None:
-        self._judged, self._content = -1, None
-        self.figure.clear()
+        self._judged, self.content_shown = -1, None
+        self._name_sources()
+        self.source.setCurrentIndex(max(0, self.source.findData(STUDY)))
+        self.refresh()
+
+    # What is grouped ---------------------------------------------------------------------------------------
+
+    @property
+    def source_kind(self) -> str:
+        """`study`, `runs`, or nothing where there is neither."""
+        return str(self.source.currentData() or "")
+
+    def _name_sources(self) -> None:
+        study, runs = self._session.study, len(self.loose.paths())
+        entries: list[tuple[str, str]] = []
+        if study.folder is not None:
+            entries.append((_study_title(study.grid, study.folder.name), STUDY))
+        if runs:
+            entries.append((f"Open runs ({runs}), grouped by their settings", RUNS))
+        if entries != [(self.source.itemText(n), self.source.itemData(n)) for n in range(self.source.count())]:
+            chosen = self.source.currentData()
+            self.source.clear()
+            for title, kind in entries:
+                self.source.addItem(title, kind)
+            self.source.setCurrentIndex(max(0, self.source.findData(chosen)))
+        self.source.setToolTip(plain_tip(str(study.folder or "")))
+
+    def _choose_source(self) -> None:
+        self.content_shown, self._judged = None, -1
         self.refresh()
 
     def refresh(self) -> None:
-        """Have the study judged where runs have ended since; nothing is done while the view is not seen."""
-        study = self._session.study
-        self.show_content(study.folder is not None)
-        if not self.isVisible() or study.folder is None:
+        """Have the groups judged where runs have ended since; nothing is done while the view is not seen."""
+        self._name_sources()
+        self.show_content(bool(self.source_kind) or self._claims_wanted)
+        if not self.isVisible():
             return
-        done = study.grid.document.done if study.grid is not None else 0
-        if done != self._judged and study.grid is not None:
-            self._judged = done
+        if self.content_shown is None:
+            self._fill()
+        study = self._session.study
+        if self.source_kind == RUNS:
+            self.loose.ask()
+            if self.content_shown is not self.loose.content:
+                self._take()
+        elif self.source_kind == STUDY and study.grid is not None and study.grid.document.done != self._judged:
+            self._judged = study.grid.document.done
             study.read_groups()
-        if self._content is None:
-            self.title.setText(str(study.folder))
-            self.answer.setText("Reading the runs of the study...")
 
     def _take(self) -> None:
-        self._content = self._session.study.groups
+        self.content_shown = self.loose.content if self.source_kind == RUNS else self._session.study.groups
         self._fill()
 
-    def _fill(self) -> None:
-        content = self._content
-        self.table.setRowCount(0)
-        self.verdicts.setRowCount(0)
-        if content is None:
-            why = self._session.study.why_no_groups
-            self.answer.setText(f"{why[:1].upper()}{why[1:]}." if why else "")
-            self.notes.setText("")
-            return
-        grid = self._session.study.grid
-        left = grid.document.left if grid is not None else 0
-        self.title.setText(f"{content.title}: {left} runs are left; this may change" if left else content.title)
-        self.title.setToolTip(plain_tip(str(self._session.study.folder)))
-        self.answer.setText(content.answer)
-        self.notes.setText("\n".join(content.notes))
-        if not self.figure.count():
-            for each in figures(content.study.metric):
-                self.figure.addItem(each.title, each)
-        self._fill_table()
-        lines = content.verdicts
-        rows = [(line.group, line.target, _in_words(line), line.detail) for line in lines]
-        _fill(self.verdicts, rows, 2, [line.word for line in lines])
+    # What is shown -----------------------------------------------------------------------------------------
 
-    def _fill_table(self) -> None:
-        figure = self.figure.currentData()
-        if self._content is None or not isinstance(figure, GroupFigure):
-            return
-        study = self._content.study
-        words = [v.verdict if (v := group.verdicts.get(figure.target)) else "" for group in study.groups]
-        _fill(self.table, [group_row(group, figure, study) for group in study.groups], _VERDICT, words)
-        rest = self.table.horizontalHeader().sizeHint().height() + 2 * self.table.frameWidth() + 14
-        self.table.setMaximumHeight(rest + len(study.groups) * self.table.verticalHeader().defaultSectionSize())
+    def _fill(self) -> None:
+        content = self.content_shown
+        self._stale = {FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES}
+        self.answer.setText(content.answer if content is not None else self._why_not())
+        self.targets_button.setEnabled(bool(self.source_kind))
+        self.report.show_content(content)
+        self._show_page()
+
+    def _why_not(self) -> str:
+        """Why there is no answer."""
+        if self.source_kind == RUNS:
+            why = self.loose.why or "reading the open runs..."
+        elif self.source_kind == STUDY:
+            why = self._session.study.why_no_groups or "reading the runs of the study..."
+        else:
+            why = "no study is open: these claims of guides have not been tested here"
+        return f"{why[:1].upper()}{why[1:]}" + ("" if why.endswith(".") else ".")
+
+    def _show_page(self) -> None:
+        """Fill the page that is seen, where what it shows is not that of the present groups."""
+        name, content = self.view.current, self.content_shown
+        if name in self._stale:
+            self._stale.discard(name)
+            if name == FIGURES:
+                self.figures.show_content(content)
+            elif name == TRADE_OFF:
+                self.trade_off.show_study(content.study if content is not None else None)
+            elif name == CURVES:
+                self.curves.show_content(content)
+            elif name == CLAIMS:
+                why = "no run of this study has ended" if self.source_kind else "no study is open"
+                self.claims.show_results(content.claims if content is not None else untested_claims(why))
+            else:
+                columns = content.columns if content is not None else ()
+                self.differences.show_rows(columns, content.differences if content is not None else ())
+        self.pages.setCurrentIndex([FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES].index(name))
+
+    def show_claims(self, precision: str = "") -> None:
+        """Go to the claims, those about one precision where it is named; also while nothing is open."""
+        self._claims_wanted = True
+        self.view.choose(CLAIMS)
+        self.claims.choose(precision)
+        self.refresh()
+
+    # What a user does --------------------------------------------------------------------------------------
+
+    def ask_for_targets(self) -> TargetsDialog | None:
+        """Open the form of the targets; the groups are judged by them again."""
+        study = self._session.study
+        targets = self.loose.targets if self.source_kind == RUNS else study.targets()
+        if targets is None:
+            return None
+        dialog = TargetsDialog(targets, self, late=self.content_shown is not None)
+        dialog.chosen.connect(self._use_targets)
+        dialog.open()
+        return dialog
+
+    def _use_targets(self, targets: Targets) -> None:
+        if self.source_kind == RUNS:
+            self.loose.targets = targets
+            self.loose.ask()
+        elif self._session.study.set_targets(targets):
+            self._session.study.read_groups()
 
     def ask_for_folder(self) -> None:
         dialog = QFileDialog(self, "Open the folder of a study", str(self._session.folder))
@@ -154,37 +229,10 @@ class GroupsView(Pages):
         dialog.open()
 
 
-def _in_words(line: VerdictLine) -> str:
-    """The verdict; the reason why it is not measurable stands beside it."""
-    return line.word if line.word == "not measurable" else line.verdict
+def _study_title(grid: object, folder: str) -> str:
+    from precgui.gui.study_reading import StudyGrid
 
-
-def _table(columns: Sequence[str], told: str, parent: QWidget) -> QTableWidget:
-    table = QTableWidget(0, len(columns), parent)
-    table.setAccessibleName(told)
-    table.setHorizontalHeaderLabels(list(columns))
-    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-    table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-    table.setShowGrid(False)
-    table.setTabKeyNavigation(False)
-    table.setWordWrap(False)
-    table.verticalHeader().hide()
-    table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 14)
-    across = table.horizontalHeader()
-    across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-    across.setStretchLastSection(True)
-    across.setHighlightSections(False)
-    across.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-    return table
-
-
-def _fill(table: QTableWidget, rows: Sequence[Sequence[str]], column: int, words: Sequence[str]) -> None:
-    """Fill a table; the verdicts in `column` are coloured by their word."""
-    table.setRowCount(len(rows))
-    for number, (cells, word) in enumerate(zip(rows, words, strict=True)):
-        for place, text in enumerate(cells):
-            item = QTableWidgetItem(text)
-            item.setToolTip(plain_tip(text))
-            if place == column and word:
-                item.setForeground(QColor(severity_colour(_WORDS[word]) if word in _WORDS else themes().theme.text))
-            table.setItem(number, place, item)
+    if not isinstance(grid, StudyGrid):
+        return f"Study {folder}"
+    left = grid.document.left
+    return f"Study {grid.title}: {left} runs are left; this may change" if left else f"Study {grid.title}"

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.compare.curves import CompareCurves
+from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.groups import GroupsView
 from precgui.gui.panels.compare.table import CompareTable
 from precgui.gui.session import Session
@@ -19,9 +20,10 @@ from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.widgets.segmented import SegmentedChoice
 from precgui.runs.compare import compare
+from precgui.runs.differences import differing, facts_of, machine_sentence
 
 REFRESH_MS = 1000
-RUNS, GROUPS = "Runs", "Groups"
+RUNS, DIFFERENCES, GROUPS = "Runs", "Differences", "Groups"
 _EMPTY = (
     "Open two or more runs, or train the same recipe in another precision, and their accuracy, time, memory, energy "
     "and losses stand here side by side."
@@ -31,7 +33,8 @@ _EMPTY = (
 class ComparePanel(Pages):
     """A row a run; the baseline is the first FP32 run unless another is chosen. Follows a run that goes on.
 
-    *Groups* shows those of the open study in its place.
+    *Differences* shows in which machines and settings the runs differ, *Groups* the groups of the open study, or of the
+    open runs.
     """
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
@@ -47,9 +50,12 @@ class ComparePanel(Pages):
         self.note.setWordWrap(True)
         self.table = CompareTable(self)
         self.curves = CompareCurves(self)
-        self.view = SegmentedChoice((RUNS, GROUPS), "Single runs, or the groups of a study", self)
+        self.view = SegmentedChoice((RUNS, DIFFERENCES, GROUPS), "Single runs, or the groups of a study", self)
+        self.differences = DifferencesView(self)
+        self.differences.layout().setContentsMargins(24, 12, 24, 16)
         self.groups = GroupsView(session, self)
-        self.add_page(self.groups)
+        for page in (self.differences, self.groups):
+            self.add_page(page)
         self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._lay_out()
         self._connect()
@@ -93,11 +99,16 @@ class ComparePanel(Pages):
                 self._timer.start()
 
     def show_tab(self, tab: str) -> None:
-        """Show the groups of the study, or the single runs."""
-        self.view.choose(GROUPS if tab == "groups" else RUNS)
+        """Show `groups`, `differences`, `claims` (those about a precision that follows a space), or the single runs."""
+        name, _, precision = tab.partition(" ")
+        views = {"groups": GROUPS, "claims": GROUPS, "differences": DIFFERENCES}
+        self.view.choose(views.get(name, RUNS))
+        if name == "claims":
+            self.groups.show_claims(precision)
 
     def _choose_view(self, name: str) -> None:
-        self.show_page(self.groups if name == GROUPS else None)
+        pages: dict[str, QWidget] = {GROUPS: self.groups, DIFFERENCES: self.differences}
+        self.show_page(pages.get(name))
         self.refresh()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -110,6 +121,8 @@ class ComparePanel(Pages):
         self.show_content(bool(opened))
         for part in (self.baseline_label, self.baseline):
             part.setVisible(bool(opened) and self.view.current == RUNS)
+        differences = differing([facts_of(each.run, each.name) for each in opened.values()])
+        self.differences.show_rows([each.name for each in opened.values()], differences)
         if not self.isVisible() or not opened:
             return
         wanted = self._baseline_key()
@@ -118,8 +131,9 @@ class ComparePanel(Pages):
             runs, opened[wanted].name if wanted in opened else None, [each.name for each in opened.values()]
         )
         self._fill_baseline(keys, wanted)
-        self.note.setText(" ".join(f"{note[:1].upper()}{note[1:]}." for note in found.notes))
-        self.note.setVisible(bool(found.notes))
+        notes = [machine_sentence(differences), *(f"{note[:1].upper()}{note[1:]}." for note in found.notes)]
+        self.note.setText(" ".join(note for note in notes if note))
+        self.note.setVisible(bool(self.note.text()))
         shown = list(opened.values())
         self.table.show_comparison(shown, found)
         base = shown[[row.run for row in found.runs].index(found.baseline)]

@@ -1,0 +1,124 @@
+"""Compare > Groups > Curves: the loss of each group over its seeds, as mean and range, over steps, time or energy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyqtgraph as pg
+from numpy.typing import NDArray
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QVBoxLayout, QWidget
+
+from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
+from precgui.gui.theme import DASHES, themes
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.empty_state import named
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.runs.report.content import ReportContent
+from precgui.runs.study.bands import BandAxis, BandLoss, LossBand, loss_bands
+
+_LOSSES: dict[BandLoss, str] = {"training": "Training loss", "validation": "Validation loss"}
+_AXES: dict[BandAxis, str] = {
+    "steps": "Steps", "cpu_s": "CPU time (s)", "time_s": "Time by the clock (s)", "joules": "Energy (J)",
+}  # fmt: skip
+_BAND_ALPHA, _SEED_ALPHA = 40, 110
+
+
+class BandsPlot(StudyPlot):
+    """A logarithmic loss; the line is the mean over the seeds, the band reaches from the least to the largest run."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("Loss of the groups", "log10", parent=parent)
+        self.bands: list[LossBand] = []
+        self.places: dict[str, int] = {}
+        self.each_seed = False
+        self.sentence = ""
+        self.legend = self.plotItem.addLegend(offset=(-8, 8), labelTextColor=themes().theme.text)
+
+    def show_bands(self, bands: list[LossBand], places: dict[str, int], names: tuple[str, str], sentence: str) -> None:
+        """`places` gives each group its colour; the sentence is shown where there is no band."""
+        self.bands, self.places, self.sentence = bands, places, sentence
+        self.name_axes(*names)
+        self.redraw()
+        self.show_all()
+
+    def draw(self) -> str:
+        self.legend.clear()
+        self.legend.setLabelTextColor(themes().theme.text)
+        for band in self.bands:
+            self._add(band, self.places[band.group])
+        return "" if self.bands else self.sentence
+
+    def _add(self, band: LossBand, place: int) -> None:
+        colour = QColor(run_colour(place))
+        pale = QColor(colour)
+        pale.setAlpha(_BAND_ALPHA)
+        low, high = _curve(band.x, band.low), _curve(band.x, band.high)
+        self.addItem(pg.FillBetweenItem(low, high, brush=pg.mkBrush(pale)))
+        if self.each_seed:
+            thin = QColor(colour)
+            thin.setAlpha(_SEED_ALPHA)
+            for losses in band.runs:
+                self.addItem(_curve(band.x, losses, pg.mkPen(thin, width=1)))
+        pen = pg.mkPen(colour, width=2)
+        if dash := DASHES[place // len(themes().theme.runs) % len(DASHES)]:
+            pen.setDashPattern(dash)
+        mean = _curve(band.x, band.mean, pen)
+        self.addItem(mean)
+        self.legend.addItem(mean, f"{band.group} ({len(band.runs)} seeds)")
+
+
+def _curve(x: NDArray[np.float64], loss: NDArray[np.float64], pen: Any = None) -> Any:
+    return pg.PlotCurveItem(x, np.log10(loss), pen=pen, antialias=True)
+
+
+class BandsView(QWidget):
+    """The plot with the choice of the loss and of what it is drawn over."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._content: ReportContent | None = None
+        self.loss, self.over = QComboBox(self), QComboBox(self)
+        self.each_seed = QCheckBox("&Each seed", self)
+        self.plot = BandsPlot(self)
+        self.note = PlainLabel(self)
+        self.note.setProperty("kind", "muted")
+        self.note.setWordWrap(True)
+        for box, choices, about in ((self.loss, _LOSSES, "Loss"), (self.over, _AXES, "Drawn over")):
+            for key, title in choices.items():
+                box.addItem(title, key)
+            box.setAccessibleName(about)
+            ignore_wheel(box)
+            box.currentIndexChanged.connect(lambda _: self._show())
+        self.each_seed.toggled.connect(lambda _: self._show())
+        bar = QHBoxLayout()
+        bar.setSpacing(8)
+        for part in (named("&Loss", self.loss), self.loss, named("&Over", self.over), self.over, self.each_seed):
+            bar.addWidget(part)
+        bar.addStretch(1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addLayout(bar)
+        column.addWidget(self.plot, 1)
+        column.addWidget(self.note)
+
+    def show_content(self, content: ReportContent | None) -> None:
+        self._content = content
+        self._show()
+
+    def _show(self) -> None:
+        content, loss, over = self._content, self.loss.currentData(), self.over.currentData()
+        groups = [group.group for group in content.study.groups] if content is not None else []
+        bands = loss_bands(content.study, content.runs, loss, over) if content is not None else []
+        self.plot.each_seed = self.each_seed.isChecked()
+        title = self.over.currentText()
+        why = f"No group has a curve over this: {title.partition(' (')[0].lower()} was not measured."
+        self.plot.show_bands(
+            bands, {name: place for place, name in enumerate(groups)}, (title, self.loss.currentText()), why
+        )
+        missing = [name for name in groups if name not in {band.group for band in bands}] if bands else []
+        parts = ["Lines are means over the seeds, bands reach from the least to the largest run."]
+        parts += ["The cost of a step is the mean over the runs of its group."] if over != "steps" else []
+        parts += [f"Not measurable here: {', '.join(missing)}."] if missing else []
+        self.note.setText(" ".join(parts))

@@ -1,0 +1,76 @@
+"""The button that writes the report on the groups: HTML, Markdown or CSV."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFileDialog, QMenu, QPushButton, QWidget
+
+from precgui.gui.open_runs import Problem
+from precgui.gui.session import Session
+from precgui.gui.workers.background import Background
+from precgui.runs.errors import RunFileError
+from precgui.runs.report.content import ReportContent
+from precgui.runs.report.writing import ReportKind, write_report
+
+KINDS: dict[ReportKind, tuple[str, str, str]] = {  # text, suffix, filter
+    "html": ("Report to read and print (HTML)...", "html", "HTML (*.html)"),
+    "markdown": ("Report as Markdown...", "md", "Markdown (*.md)"),
+    "csv": ("Figures as CSV...", "csv", "Comma-separated values (*.csv)"),
+}
+
+
+class ReportExport(QPushButton):
+    """Writes what is shown; a file that exists already is never overwritten."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__("Report", parent)
+        self._session = session
+        self.content: ReportContent | None = None
+        self.setToolTip("Write the answer, all figures, verdicts and claims as one file")
+        menu = QMenu(self)
+        for kind, (text, _, _) in KINDS.items():
+            menu.addAction(text).triggered.connect(partial(self.ask, kind))
+        self.setMenu(menu)
+        self.show_content(None)
+
+    def show_content(self, content: ReportContent | None) -> None:
+        self.content = content
+        self.setEnabled(content is not None)
+
+    def ask(self, kind: ReportKind) -> None:
+        """Ask for the file, then write it."""
+        if self.content is None:
+            return
+        text, suffix, files = KINDS[kind]
+        folder = self._session.study.folder or self._session.folder
+        dialog = QFileDialog(self, text.removesuffix("..."), str(folder), files)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(suffix)
+        dialog.setOption(QFileDialog.Option.DontConfirmOverwrite)
+        name = re.sub(r"[^\w.-]+", "-", self.content.title).strip("-.") or "report"
+        dialog.selectFile(f"{name}.{suffix}")
+        dialog.fileSelected.connect(lambda chosen: self.write(kind, Path(chosen)))
+        dialog.open()
+
+    def write(self, kind: ReportKind, path: Path) -> None:
+        """Write in a thread; a notice says what became of it."""
+        if self.content is not None:
+            work = Background(partial(_written, self.content, kind, path))
+            work.answered.connect(self._report)
+            work.begin()
+
+    def _report(self, problem: Problem) -> None:
+        self._session.notice.emit(problem)
+
+
+def _written(content: ReportContent, kind: ReportKind, path: Path) -> Problem:
+    try:
+        write_report(content, kind, path)
+    except RunFileError as error:
+        return Problem(str(error))
+    return Problem(f"Written: {path}", severity="info")

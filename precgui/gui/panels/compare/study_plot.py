@@ -1,0 +1,83 @@
+"""The base of the pictures of a study: axes with names, the colours of the theme, a sentence where nothing is drawn."""
+
+from __future__ import annotations
+
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QWidget
+
+from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.signals import Scale
+from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import PlainLabel
+
+_TOP_PX, _RIGHT_PX = 8, 24
+
+
+class StudyPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
+    """Drag pans, the wheel zooms, a double click shows everything again. Subclasses make their items in `draw`."""
+
+    def __init__(
+        self, about: str, y_scale: Scale = "linear", padding: float = 0.02, parent: QWidget | None = None
+    ) -> None:
+        self._bottom, self._left = ValueAxis("bottom", "linear"), ValueAxis("left", y_scale)
+        super().__init__(parent, axisItems={"bottom": self._bottom, "left": self._left}, enableMenu=False)
+        self.setAccessibleName(about)
+        self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
+        self.setMinimumHeight(160)
+        self.plotItem.hideButtons()
+        self.plotItem.setContentsMargins(0, _TOP_PX, _RIGHT_PX, 0)
+        self.plotItem.vb.setDefaultPadding(padding)
+        self._names = ("", "")
+        self.empty = PlainLabel(self)
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty.setProperty("kind", "muted")
+        self.empty.setWordWrap(True)
+        self.empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.scene().sigMouseClicked.connect(lambda event: self.show_all() if event.double() else None)
+        themes().changed.connect(self.redraw)
+
+    def redraw(self) -> None:
+        """Draw everything anew, in the present colours."""
+        theme = themes().theme
+        self.plotItem.clear()
+        self.setBackground(theme.base)
+        why = self.draw()
+        for axis, name in zip((self._bottom, self._left), self._names, strict=True):
+            axis.setPen(theme.line)
+            axis.setTextPen(theme.muted)
+            axis.setStyle(tickFont=self.font())
+            axis.enableAutoSIPrefix(False)
+            axis.setLabel(name, color=theme.muted)
+            axis.setGrid(60)
+        self.empty.setText(why)
+        self.empty.setVisible(bool(why))
+        for axis in (self._bottom, self._left):
+            axis.setVisible(not why)
+        self._place_sentence()
+
+    def show_all(self) -> None:
+        """Let the axes hold everything that is drawn."""
+        self.plotItem.vb.autoRange()
+
+    def draw(self) -> str:
+        """Add the items to the plot and name the axes; returns why there is nothing to draw, else an empty text."""
+        raise NotImplementedError
+
+    def name_axes(self, bottom: str, left: str) -> None:
+        self._names = (bottom, left)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if hasattr(self, "empty"):
+            self._place_sentence()
+
+    def _place_sentence(self) -> None:
+        self.empty.setGeometry(self.rect().adjusted(24, 24, -24, -24))
+
+
+def run_colour(place: int) -> str:
+    """The colour of a group by its place in the study."""
+    colours = themes().theme.runs
+    return colours[place % len(colours)]

@@ -1,0 +1,64 @@
+"""A table of finished texts, one column of which may be coloured by a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
+
+from precgui.gui.theme import severity_colour, themes
+from precgui.gui.widgets.plain_text import plain_tip
+
+SEVERITY = {
+    "missed": "error", "undecided": "warning", "does not hold here": "error", "not decided here": "warning",
+}  # fmt: skip
+
+
+class TextTable(QTableWidget):
+    """Every cell can be read whole in its tool tip."""
+
+    def __init__(self, columns: Sequence[str], about: str, parent: QWidget | None = None) -> None:
+        super().__init__(0, len(columns), parent)
+        self.setAccessibleName(about)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.setWordWrap(False)
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 14)
+        across = self.horizontalHeader()
+        across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        across.setStretchLastSection(True)
+        across.setHighlightSections(False)
+        across.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        self.set_columns(columns)
+
+    def set_columns(self, columns: Sequence[str]) -> None:
+        self.setColumnCount(len(columns))
+        self.setHorizontalHeaderLabels(list(columns))
+        for place, title in enumerate(columns):
+            item = self.horizontalHeaderItem(place)
+            if item is not None:
+                item.setToolTip(plain_tip(title))
+
+    def fill(self, rows: Sequence[Sequence[str]], column: int = -1, words: Sequence[str] = ()) -> None:
+        """Show these rows; the cells of `column` take the colour of their word, one for each row."""
+        self.setRowCount(len(rows))
+        for number, cells in enumerate(rows):
+            for place, text in enumerate(cells):
+                item = QTableWidgetItem(text)
+                item.setToolTip(plain_tip(text))
+                if place == column:
+                    word = words[number]
+                    item.setForeground(
+                        QColor(severity_colour(SEVERITY[word]) if word in SEVERITY else themes().theme.text)
+                    )
+                self.setItem(number, place, item)
+
+    def fit_rows(self, rows: int) -> None:
+        """Be no higher than so many rows need."""
+        rest = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth() + 14
+        self.setMaximumHeight(rest + rows * self.verticalHeader().defaultSectionSize())

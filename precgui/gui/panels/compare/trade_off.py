@@ -1,0 +1,154 @@
+"""Compare > Groups > Trade-off: the metric against a cost, with intervals, and which groups are dominated."""
+
+from __future__ import annotations
+
+import pyqtgraph as pg
+from PySide6.QtCore import QPointF, Qt
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QVBoxLayout, QWidget
+
+from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
+from precgui.gui.theme import themes
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.empty_state import named
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.runs.study.groups import Group, GroupMetric, Study
+from precgui.runs.study.pareto import Domination, dominated, has_point
+
+# key of the cost, its name, factor to the unit shown
+COSTS: tuple[tuple[str, str, float], ...] = (
+    ("cpu_s", "CPU time of a step (ms)", 1e3),
+    ("step_s", "Time of a step by the clock (ms)", 1e3),
+    ("memory_bytes", "Memory peak (MiB)", 2**-20),
+    ("joules_per_sample", "Energy of a sample (mJ)", 1e3),
+    ("model_bytes", "Size of the model (KiB)", 2**-10),
+)
+_GAP_PX = 8
+_TOLD = {
+    "no": "",
+    "perhaps": "perhaps dominated",
+    "surely": "surely dominated",
+}
+_ABOUT = (
+    "A group is dominated when another one has a better metric at a lower cost: surely, where the 95 % intervals lie "
+    "apart in both (open ring); perhaps, by the means alone (pale dot)."
+)
+
+
+class TradeOffPlot(StudyPlot):
+    """Crosses are 95 % intervals over the seeds."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("Metric against a cost", padding=0.06, parent=parent)
+        self._names_of_points: list[tuple[pg.TextItem, float, float]] = []
+        self.plotItem.vb.sigRangeChanged.connect(lambda *_: self._place_names())
+        self.plotItem.vb.sigResized.connect(lambda *_: self._place_names())
+        self.study: Study | None = None
+        self.cost = COSTS[0]
+        self.points: dict[str, Domination] = {}
+
+    def show_study(self, study: Study | None, cost: tuple[str, str, float]) -> None:
+        self.study, self.cost = study, cost
+        self.redraw()
+        self.show_all()
+
+    def draw(self) -> str:
+        study, (key, title, factor) = self.study, self.cost
+        self._names_of_points = []
+        self.points = dominated(study, key) if study is not None else {}
+        if study is None or not self.points:
+            return f"No group has been measured in both: {title.partition(' (')[0].lower()} and the metric."
+        share = 100.0 if study.metric.get("unit") == "%" else 1.0
+        unit = study.metric.get("unit")
+        self.name_axes(title, f"{study.metric.get('title')}{f' ({unit})' if unit else ''}")
+        for place, group in enumerate(study.groups):
+            if has_point(group, key):
+                self._add(group, place, (factor, share))
+        return ""
+
+    def _add(self, group: Group, place: int, factors: tuple[float, float]) -> None:
+        cost, metric = group.metrics[self.cost[0]], group.metrics["metric"]
+        x, left, right = _ends(cost, factors[0])
+        y, low, high = _ends(metric, factors[1])
+        colour, word = run_colour(place), self.points[group.group]
+        pen = pg.mkPen(colour, width=1.5)
+        self.addItem(pg.PlotCurveItem([left, right], [y, y], pen=pen))
+        self.addItem(pg.PlotCurveItem([x, x], [low, high], pen=pen))
+        theme = themes().theme
+        brush = {"no": colour, "perhaps": theme.blend(colour, 0.45), "surely": theme.base}[word]
+        self.addItem(pg.ScatterPlotItem([x], [y], size=11, pen=pen, brush=pg.mkBrush(brush)))
+        told = f"{group.group}, {_TOLD[word]}" if _TOLD[word] else group.group
+        name = pg.TextItem(told, color=theme.text)
+        name.setFont(self.font())
+        self.addItem(name, ignoreBounds=True)
+        self._names_of_points.append((name, x, y))
+
+    def _place_names(self) -> None:
+        """Beside the points, on the side that has room, and none over another."""
+        view = self.plotItem.vb
+        inside = view.sceneBoundingRect()
+        x_px, y_px = view.viewPixelSize()
+        height = self.fontMetrics().height() + 2
+        taken: list[tuple[float, float, float]] = []  # left, right and top of the names so far, in pixels
+        for name, x, y in sorted(self._names_of_points, key=lambda each: -each[2]):
+            place = view.mapViewToScene(QPointF(x, y))
+            width = self.fontMetrics().horizontalAdvance(name.toPlainText()) + 12
+            fits = place.x() + _GAP_PX + width < inside.right()
+            left, top = place.x() + (_GAP_PX if fits else -_GAP_PX - width), place.y() - height
+            for other_left, other_right, other_top in sorted(taken, key=lambda each: each[2]):
+                if left < other_right and other_left < left + width and abs(top - other_top) < height:
+                    top = other_top + height
+            taken.append((left, left + width, top))
+            name.setPos(x + (left - place.x()) * x_px, y - (top - place.y()) * y_px)
+
+
+def _ends(figure: GroupMetric, factor: float) -> tuple[float, float, float]:
+    """The mean and both ends of its interval."""
+    mean = figure.mean or 0.0
+    low, high = figure.ci95 or (mean, mean)
+    return factor * mean, factor * low, factor * high
+
+
+class TradeOffView(QWidget):
+    """The plot with the choice of its cost, and who is left out."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._study: Study | None = None
+        self.cost = QComboBox(self)
+        for cost in COSTS:
+            self.cost.addItem(cost[1], cost)
+        self.cost.setAccessibleName("Cost")
+        ignore_wheel(self.cost)
+        self.plot = TradeOffPlot(self)
+        self.note = PlainLabel(self)
+        self.note.setProperty("kind", "muted")
+        self.note.setWordWrap(True)
+        bar = QHBoxLayout()
+        bar.setSpacing(8)
+        bar.addWidget(named("&Cost", self.cost))
+        bar.addWidget(self.cost)
+        bar.addStretch(1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addLayout(bar)
+        column.addWidget(self.plot, 1)
+        column.addWidget(self.note)
+        self.cost.currentIndexChanged.connect(lambda _: self._show())
+
+    def show_study(self, study: Study | None) -> None:
+        """Draw a study; at first against the first cost that two groups have."""
+        is_other = study is not None and (self._study is None or study.metric != self._study.metric)
+        self._study = study
+        if study is not None and is_other:
+            usable = [place for place, cost in enumerate(COSTS) if len(dominated(study, cost[0])) > 1]
+            if self.cost.currentIndex() not in usable and usable:
+                self.cost.setCurrentIndex(usable[0])
+        self._show()
+
+    def _show(self) -> None:
+        cost = self.cost.currentData()
+        self.plot.show_study(self._study, cost)
+        missing = [g.group for g in self._study.groups if not has_point(g, cost[0])] if self._study else []
+        text = f"Left out, because this cost is not measurable there: {', '.join(missing)}. " if missing else ""
+        self.note.setText(text + _ABOUT)
+        self.note.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

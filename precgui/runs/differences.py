@@ -1,0 +1,89 @@
+"""In which facts runs or groups differ: machines first, then libraries, then settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from precgui.runs.run import Run
+
+Part = Literal["machine", "libraries", "settings"]
+PARTS: tuple[Part, ...] = ("machine", "libraries", "settings")
+NOT_RECORDED = "not recorded"
+# Of the machine; what else a file says of it moves from run to run.
+_MACHINE = ("host", "os", "cpu.name", "cpu.usable_cores", "memory_bytes", "nvidia_driver")
+_OF_EACH_RUN = ("title",)
+
+
+@dataclass(frozen=True)
+class ComparedFacts:
+    """The facts of one run or group as flat tables, by part."""
+
+    name: str
+    parts: Mapping[Part, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """One fact that is not the same everywhere; `values` in the order of what is compared."""
+
+    part: Part
+    fact: str
+    values: tuple[str, ...]
+
+
+def facts_of(run: Run, name: str) -> ComparedFacts:
+    """The facts of a run."""
+    environment = run.environment
+    libraries = environment.get("libraries")
+    versions = {"precgui": environment.get("precgui"), "python": environment.get("python")}
+    return ComparedFacts(
+        name,
+        {
+            "machine": machine_facts(run.machine, environment.get("device_name"), environment.get("threads")),
+            "libraries": versions | (dict(libraries) if isinstance(libraries, Mapping) else {}),
+            "settings": flat(run.config.model_dump()),
+        },
+    )
+
+
+def machine_facts(machine: Mapping[str, Any], device: Any, threads: Any) -> dict[str, Any]:
+    """What decides times and rounding: host, system, processor, memory, device, threads."""
+    known = flat(machine)
+    return {"device": device, "threads": threads, **{name: known.get(name) for name in _MACHINE}}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A tree as dotted paths."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def differing(compared: Sequence[ComparedFacts]) -> list[DifferenceRow]:
+    """The facts that are not the same everywhere, machines first; none for fewer than two."""
+    rows = []
+    for part in PARTS:
+        tables = [each.parts.get(part, {}) for each in compared]
+        for fact in dict.fromkeys(key for table in tables for key in table if key not in _OF_EACH_RUN):
+            values = tuple(_text(table.get(fact)) for table in tables)
+            if len(set(values)) > 1:
+                rows.append(DifferenceRow(part, fact, values))
+    return rows
+
+
+def machine_sentence(rows: Sequence[DifferenceRow]) -> str:
+    """That the runs are of several machines, with what differs; empty when they are not, as far as is recorded."""
+    own = [(row.fact, dict.fromkeys(row.values)) for row in rows if row.part == "machine"]
+    told = "; ".join(f"{fact}: {', '.join(values)}" for fact, values in own if len({*values} - {NOT_RECORDED}) > 1)
+    if not told:
+        return ""
+    return f"These were not run under equal conditions ({told}): times, memory and energy say as much of that."
+
+
+def _text(value: Any) -> str:
+    if value is None or value == "":
+        return NOT_RECORDED
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,42 @@
+"""The machine, libraries and settings of each group of a study, to see in which the groups differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from precgui.runs.differences import PARTS, ComparedFacts, DifferenceRow, Part, differing, machine_facts
+from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.groups import Study
+
+
+def group_differences(study: Study, runs: Sequence[RunFigures]) -> list[DifferenceRow]:
+    """In which facts the groups differ; where the runs of one group differ, all its values stand in one cell."""
+    names = [group.group for group in study.groups]
+    own = [(name, [run for run in runs if run.group == name and run.kind == "run"]) for name in names]
+    return differing([_facts(name, members) for name, members in own])
+
+
+def _facts(name: str, runs: Sequence[RunFigures]) -> ComparedFacts:
+    tables = [_of_run(run) for run in runs]
+    parts: dict[Part, Mapping[str, Any]] = {part: _joined([table[part] for table in tables]) for part in PARTS}
+    return ComparedFacts(name, parts)
+
+
+def _of_run(run: RunFigures) -> dict[Part, Mapping[str, Any]]:
+    return {
+        "machine": machine_facts({**run.machine, "host": run.host}, run.device, run.threads),
+        "libraries": run.versions,
+        "settings": {"precision": run.precision, "seed": run.seed, **run.settings},
+    }
+
+
+def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One table; a fact that differs inside the group has all its values, in their order of coming."""
+    keys = dict.fromkeys(key for table in tables for key in table)
+    found = {}
+    for key in keys:
+        values = [table.get(key) for table in tables]
+        same = all(value == values[0] for value in values)
+        found[key] = values[0] if same else ", ".join(dict.fromkeys(map(str, values)))
+    return found

@@ -1,0 +1,159 @@
+"""Compare > Groups: trade-off, curves, claims, differences, targets and the report, of a study and of open runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QDialogButtonBox
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.open_runs import Problem
+from precgui.gui.panels.compare.groups import CLAIMS, CURVES, DIFFERENCES, TRADE_OFF, GroupsView
+from precgui.gui.panels.compare.panel import ComparePanel
+from precgui.gui.session import Session
+from precgui.sweeps.folder import SweepFolder, read_targets
+from tests.gui.conftest import write_run
+from tests.sweeps.sample_sweep import small_sweep, write_member
+
+
+def _study(tmp_path: Path) -> SweepFolder:
+    """bf16-amp is a point worse, needs half of the time and no more memory; int8-qat is emulated."""
+    folder = small_sweep(tmp_path, seeds=5, precisions=("fp32", "bf16-amp", "int8-qat"))
+    for member in folder.plan.members:
+        worse = {"bf16-amp": 0.01, "int8-qat": 0.4}.get(member.precision, 0.0)
+        accuracy = 0.9 - worse + 0.01 * (member.seed % 3)
+        engine = {"memory": {"peak_bytes": 1000, "weights_bytes": 400 if member.precision == "fp32" else 800}}
+        fast = 0.005 if member.precision == "bf16-amp" else 0.01
+        write_member(
+            folder, member, accuracy=accuracy, step_s=fast + 0.0001 * (member.seed % 2), engine=engine,
+            emulated="products are rounded and computed in FP32" if member.precision == "int8-qat" else "",
+        )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def view(qtbot: QtBot, tmp_path: Path) -> GroupsView:
+    view = GroupsView(Session())
+    qtbot.addWidget(view)
+    view.resize(900, 700)
+    view.show()
+    view._session.study.open(_study(tmp_path).path)
+    qtbot.waitUntil(lambda: view.content_shown is not None)
+    return view
+
+
+def test_that_the_trade_off_says_who_is_dominated_and_who_is_left_out(view: GroupsView) -> None:
+    view.view.choose(TRADE_OFF)
+    plot = view.trade_off.plot
+    assert plot.points == {"fp32": "no", "bf16-amp": "no"}
+    assert "not measurable there: int8-qat" in view.trade_off.note.text()
+    view.trade_off.cost.setCurrentIndex(view.trade_off.cost.findText("Size of the model (KiB)"))
+    assert plot.points["bf16-amp"] == "perhaps"
+    assert plot.points.keys() == {"fp32", "bf16-amp", "int8-qat"}
+    view.trade_off.cost.setCurrentIndex(view.trade_off.cost.findText("Energy of a sample (mJ)"))
+    assert plot.empty.text() == "No group has been measured in both: energy of a sample and the metric."
+
+
+def test_that_curves_are_bands_over_steps_or_time(view: GroupsView) -> None:
+    view.view.choose(CURVES)
+    plot = view.curves.plot
+    assert [band.group for band in plot.bands] == ["fp32", "bf16-amp", "int8-qat"]
+    view.curves.over.setCurrentIndex(view.curves.over.findData("cpu_s"))
+    assert [band.group for band in plot.bands] == ["fp32", "bf16-amp"]
+    assert "Not measurable here: int8-qat" in view.curves.note.text()
+    before = len(plot.plotItem.items)
+    view.curves.each_seed.setChecked(True)
+    assert len(plot.plotItem.items) == before + 10
+    view.curves.over.setCurrentIndex(view.curves.over.findData("joules"))
+    assert plot.empty.text() == "No group has a curve over this: energy was not measured."
+
+
+def test_that_claims_stand_beside_what_was_measured_and_can_be_narrowed(view: GroupsView) -> None:
+    view.show_claims("bf16-amp")
+    table = view.claims.table
+    rows = [[table.item(row, column).text() for column in range(4)] for row in range(table.rowCount())]  # type: ignore[union-attr]
+    assert any("two to three times as fast" in row[1] for row in rows)
+    assert {row[0] for row in rows} <= {"holds here", "does not hold here", "not decided here", "not tested here"}
+    assert all(row[2] for row in rows)
+    some = table.rowCount()
+    view.show_claims()
+    assert table.rowCount() > some
+
+
+def test_that_claims_can_be_read_before_any_study_is_open(qtbot: QtBot) -> None:
+    panel = ComparePanel(Session())
+    qtbot.addWidget(panel)
+    panel.show()
+    panel.show_tab("claims fp8")
+    assert panel.groups.isVisible()
+    assert not panel.groups.is_empty
+    assert panel.groups.view.current == CLAIMS
+    assert panel.groups.claims.precision.currentText() == "fp8"
+    item = panel.groups.claims.table.item(0, 2)
+    assert item is not None
+    assert item.text() == "no study is open"
+
+
+def test_that_other_targets_judge_the_study_again_and_are_kept(qtbot: QtBot, view: GroupsView) -> None:
+    def speed_up() -> str:
+        verdicts = view.figures.verdicts
+        cells = [[verdicts.item(row, n).text() for n in range(3)] for row in range(verdicts.rowCount())]  # type: ignore[union-attr]
+        return next(word for group, target, word in cells if (group, target) == ("bf16-amp", "Speed-up"))
+
+    assert speed_up().startswith(("missed", "undecided"))
+    dialog = view.ask_for_targets()
+    assert dialog is not None
+    dialog.bounds["speedup"].setText("1.5")
+    dialog.buttons.button(QDialogButtonBox.StandardButton.Ok).click()
+    qtbot.waitUntil(lambda: speed_up() == "met")
+    assert view._session.study.folder is not None
+    assert read_targets(view._session.study.folder).speedup == 1.5
+
+
+def test_that_the_report_is_written_and_no_file_overwritten(qtbot: QtBot, view: GroupsView, tmp_path: Path) -> None:
+    assert view.report.isEnabled()
+    for kind, name, begin in (
+        ("html", "report.html", "<!DOCTYPE html>"), ("markdown", "report.md", "# "), ("csv", "table.csv", "group,"),
+    ):  # fmt: skip
+        with qtbot.waitSignal(view._session.notice) as caught:
+            view.report.write(kind, tmp_path / name)  # type: ignore[arg-type]
+        problem: Problem = caught.args[0]
+        assert problem.severity == "info"
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(begin)
+    with qtbot.waitSignal(view._session.notice) as caught:
+        view.report.write("html", tmp_path / "report.html")
+    assert "already exists" in caught.args[0].message
+    assert "precgui sweep" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_that_open_runs_are_grouped_by_their_settings(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    panel.show()
+    panel.show_tab("groups")
+    assert panel.groups.is_empty
+    for precision in ("fp32", "bf16-amp"):
+        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+    view = panel.groups
+    qtbot.waitUntil(lambda: view.content_shown is not None and len(view.content_shown.columns) == 2)
+    assert view.source.currentText() == "Open runs (2), grouped by their settings"
+    assert view.figures.table.item(0, 0).text() == "fp32 (baseline)"  # type: ignore[union-attr]
+    assert "not planned as a study" in view.figures.notes.text()
+    view.view.choose(DIFFERENCES)
+    assert view.differences.table.item(0, 1).text() == "precision"  # type: ignore[union-attr]
+
+
+def test_that_the_differences_of_open_runs_have_a_view_of_their_own(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    panel.show()
+    for precision in ("fp32", "bf16-amp"):
+        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+    panel.show_tab("differences")
+    table = panel.differences.table
+    heads = [table.horizontalHeaderItem(n).text() for n in range(table.columnCount())]  # type: ignore[union-attr]
+    assert heads == ["Part", "Fact", "in fp32", "in bf16-amp"]
+    assert [table.item(0, n).text() for n in range(4)] == ["settings", "precision", "fp32", "bf16-amp"]  # type: ignore[union-attr]
