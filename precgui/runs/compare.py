@@ -58,6 +58,7 @@ class Compared:
     val_accuracy: float | None
     metric: dict[str, Any]  # of the task, the fields of `events.Metric`
     time_s: float | None
+    before_first_step_s: float | None
     step_s_median: float | None
     samples_per_s: float | None
     memory_peak_bytes: int | None
