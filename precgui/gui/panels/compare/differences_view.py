@@ -22,10 +22,10 @@ class DifferencesView(QWidget):
         self.note.setProperty("kind", "muted")
         self.note.setWordWrap(True)
         self.table = TextTable(("Part", "Fact"), "Differences of machines and settings", self)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self.note)
-        column.addWidget(self.table, 1)
+        self.column = QVBoxLayout(self)
+        self.column.setContentsMargins(0, 0, 0, 0)
+        self.column.addWidget(self.note)
+        self.column.addWidget(self.table, 1)
 
     def show_rows(self, names: Sequence[str], rows: Sequence[DifferenceRow]) -> None:
         """`names` are the columns of the values."""

@@ -52,7 +52,7 @@ class ComparePanel(Pages):
         self.curves = CompareCurves(self)
         self.view = SegmentedChoice((RUNS, DIFFERENCES, GROUPS), "Single runs, or the groups of a study", self)
         self.differences = DifferencesView(self)
-        self.differences.layout().setContentsMargins(24, 12, 24, 16)
+        self.differences.column.setContentsMargins(24, 12, 24, 16)
         self.groups = GroupsView(session, self)
         for page in (self.differences, self.groups):
             self.add_page(page)
