@@ -49,7 +49,7 @@ def facts_of(run: Run, name: str) -> ComparedFacts:
 
 
 def machine_facts(machine: Mapping[str, Any], device: Any, threads: Any) -> dict[str, Any]:
-    """What decides times and rounding: host, system, processor, memory, device, threads."""
+    """The facts that decide times and rounding: host, system, processor, memory, device, threads."""
     known = flat(machine)
     return {"device": device, "threads": threads, **{name: known.get(name) for name in _MACHINE}}
 
