@@ -2,7 +2,7 @@
 
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import EMULATED, MODELS, OWN_LOOP, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task
-from precgui.config.reading import ConfigError, build, change, key_table, load, to_toml
+from precgui.config.reading import ConfigError, build, change, key_table, load, table_paths, table_text, to_toml
 from precgui.config.recipes import DEFAULT_RECIPE, RECIPES
 from precgui.config.sections import (
     OptimizerConfig,
@@ -37,5 +37,7 @@ __all__ = [
     "is_own_task",
     "key_table",
     "load",
+    "table_paths",
+    "table_text",
     "to_toml",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -153,6 +154,17 @@ def to_toml(config: RunConfig) -> str:
 def key_table() -> list[tuple[str, str, Any]]:
     """Every config path with its help text and default, in the order of the form."""
     return list(_walk(RunConfig, ""))
+
+
+@functools.cache
+def table_paths() -> frozenset[str]:
+    """The config paths whose value is a table of names and texts, not a section."""
+    return frozenset(path for path, _, default in key_table() if isinstance(default, dict))
+
+
+def table_text(table: Mapping[str, str]) -> str:
+    """A table as `--set` and the form read it back: `name=text, name=text`."""
+    return ", ".join(f"{name}={text}" for name, text in table.items())
 
 
 def _walk(section: type[BaseModel], prefix: str) -> Iterable[tuple[str, str, Any]]:

@@ -24,9 +24,23 @@ def _as_list(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+def _as_table(value: Any) -> Any:
+    """The table that `pattern=format, pattern=format` means; other values as they are. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    table = {}
+    for part in _as_list(value):
+        pattern, equals, name = (piece.strip() for piece in part.rpartition("="))
+        if not (equals and pattern and name):
+            raise ValueError(f"{part!r} is not pattern=format, such as blocks.0.*=e4m3fn")
+        table[pattern] = name
+    return table
+
+
 FormatName = Annotated[str, AfterValidator(check_format)]
 NumberName = Annotated[str, AfterValidator(check_number_format)]
 Patterns = Annotated[list[str], BeforeValidator(_as_list)]
+LayerFormats = Annotated[dict[str, FormatName], BeforeValidator(_as_table)]
 
 _WITH_MASTERS: dict[str, JsonValue] = {
     "precision": [name for name, row in TRAITS.items() if row.may_have_master_weights]
@@ -182,6 +196,13 @@ class PrecisionOptions(Section):
         title="Keep in FP32",
         description="Modules by name or type (*norm*, BatchNorm2d, head), or first, last; commas between them.",
         json_schema_extra={"show_if": {"precision": ["bf16-*", "fp16-*", *BELOW_16_BITS, *QUANTISED]}},
+    )
+    layers: LayerFormats = Field(
+        {},
+        title="Formats of layers",
+        description="pattern=format, commas between them (blocks.0.*=e4m3fn, head=fp32); the first pattern that "
+        "matches a layer counts, other layers have the format of the precision.",
+        json_schema_extra={"rare": True, "show_if": _LOW},
     )
     master_weights: bool = Field(
         False,

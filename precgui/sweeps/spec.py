@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from precgui.config import DEFAULT_RECIPE, ConfigError, RunConfig, build, key_table
+from precgui.config import DEFAULT_RECIPE, ConfigError, RunConfig, build, key_table, table_paths, table_text
 from precgui.config.reading import parse_toml, read_toml
 from precgui.runs.verdict.looks import Looks, planned_looks
 from precgui.sweeps.errors import SweepError
@@ -177,7 +177,9 @@ def repeat_command(spec: SweepSpec, seeds: int) -> str:
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
-        if isinstance(value, Mapping):
+        if prefix + key in table_paths():
+            yield prefix + key, table_text(value)
+        elif isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

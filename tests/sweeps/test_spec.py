@@ -1,12 +1,13 @@
 """What a sweep may be asked to do, and what is refused with one sentence."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from precgui import config
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.spec import make_spec, parse_vary, read_spec, spec_toml
+from precgui.sweeps.spec import make_spec, parse_vary, read_spec, repeat_command, spec_toml
 from tests.sweeps.sample_sweep import small_spec
 
 
@@ -31,6 +32,12 @@ def test_that_the_baseline_is_fp32_else_the_first_else_the_one_that_is_named() -
     assert make_spec(base, ["bf16-amp", "fp32"], 3).baseline == "fp32"
     assert make_spec(base, ["bf16-amp", "tf32"], 3).baseline == "bf16-amp"
     assert make_spec(base, ["fp32", "fp64"], 3, baseline="fp64").baseline == "fp64"
+
+
+def test_that_the_command_that_repeats_a_sweep_names_the_formats_of_layers() -> None:
+    base = config.load("digits-quick", ["precision_options.layers=conv*=e4m3fn, head=fp32"])
+    words = shlex.split(repeat_command(make_spec(base, ["emulated:bf16"], 3), 3))
+    assert config.load("digits-quick", words[words.index("--set") + 1 :: 2][:1]) == base
 
 
 def test_that_looks_are_fixed_with_the_plan() -> None:

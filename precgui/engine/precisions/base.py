@@ -32,6 +32,7 @@ class Precision:
     storage: ClassVar[torch.dtype] = torch.float32  # of parameters and of floating-point inputs
     loss_dtype: ClassVar[torch.dtype] = torch.float32
     keeps: ClassVar[bool] = False  # whether there is anything to keep in FP32
+    has_layer_formats: ClassVar[bool] = False  # whether layers may have formats of their own
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self.config, self.device = config, device
@@ -58,6 +59,8 @@ class Precision:
             self.fp32_modules = fp32_modules.find(model, self.options.keep_fp32)
         elif self.options.keep_fp32:
             self.notes.append(f"precision_options.keep_fp32 does nothing in {self.config.precision}")
+        if self.options.layers and not self.has_layer_formats:
+            self.notes.append(f"precision_options.layers does nothing in {self.config.precision}")
         return self._convert(model)
 
     def _convert(self, model: nn.Module) -> nn.Module:

@@ -17,18 +17,20 @@ from precgui.engine.errors import EngineError
 _ENDS = {"first": 0, "last": -1}
 
 
-def find(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
+def find(
+    model: nn.Module, patterns: Sequence[str], *, key: str = "precision_options.keep_fp32"
+) -> dict[str, nn.Module]:
     """The outermost modules that match a pattern, by name.
 
     A pattern is compared with the name and with the type of each module, whatever the case (`*norm*`, `head`,
     `BatchNorm2d`); `first` and `last` are the first and last module with weights of two or more dimensions.
-    Raises EngineError for a pattern that matches nothing.
+    Raises EngineError, which names the config path `key`, for a pattern that matches nothing.
     """
     chosen: set[str] = set()
     for pattern in patterns:
         matches = _matches(model, pattern)
         if not matches:
-            raise EngineError(f"precision_options.keep_fp32: {pattern!r} matches no module; {_told(model, pattern)}")
+            raise EngineError(f"{key}: {pattern!r} matches no module; {_told(model, pattern)}")
         chosen |= set(matches)
     return {
         name: module

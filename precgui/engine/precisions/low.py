@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -34,6 +36,7 @@ from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_laye
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.base import Precision
+from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.registry import blocks, get
 
@@ -48,12 +51,14 @@ class Low(Precision):
     """FP32 weights; the operands of the products in linear and convolutional layers are rounded to `formats`."""
 
     keeps = True
+    has_layer_formats = True
     formats: dict[Role, str]
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
         self.clock = BatchSeed(config.seed)
         self._elsewhere: FunctionalRoundingMode | None = None
+        self._of_layers: dict[str, str] = {}  # formats of layers that have one of their own
 
     def convert_input(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         self.clock.tick += 1
@@ -62,6 +67,7 @@ class Low(Precision):
     def _convert(self, model: nn.Module) -> nn.Module:
         require_true_fp32(self.device)  # products of rounded operands are exact in FP32 only
         chosen = layers(model, fp32_modules.members(self.fp32_modules))
+        self._of_layers = find_layer_formats(model, self.options.layers, self._rounded_layers(model, chosen))
         if not chosen and not rounds_everywhere(self.config):
             raise EngineError(
                 f"precision {self.config.precision}: the model has no linear or convolutional layer to round"
@@ -75,6 +81,10 @@ class Low(Precision):
                 f"products inside {shown} stay in FP32; precision_options.products = all rounds them, too"
             )
         return model
+
+    def _rounded_layers(self, model: nn.Module, chosen: Collection[str]) -> list[str]:
+        recurrent = recurrent_layers(model, fp32_modules.members(self.fp32_modules))
+        return [*chosen, *(recurrent if rounds_everywhere(self.config) else ())]
 
     def _turn_the_rest(self, model: nn.Module) -> None:
         """Recurrent layers, and what is computed outside of layers but not in the modules that are kept."""
@@ -91,23 +101,29 @@ class Low(Precision):
 
     def _turn(self, chosen: dict[str, nn.Module]) -> None:
         self.labels = emulate_products(chosen, self._products)
-        self.notes.append(
-            f"{self._label()} is emulated in {len(chosen)} layers: operands are rounded and multiplied in FP32; "
-            "speed says nothing about hardware that has the format"
-        )
+        for label, count in Counter(self.labels.values()).items():
+            self.notes.append(
+                f"{label} is emulated in {count} layers: operands are rounded and multiplied in FP32; "
+                "speed says nothing about hardware that has the format"
+            )
 
     def _products(self, layer: str) -> MatmulArithmetic:
-        weight, activation, gradient = (self._round(role, f"{layer}.{role}") for role in ROLES)
-        return MatmulArithmetic(self._label(), weight, activation, gradient, accumulator=self._accumulator(layer))
+        own = self._of_layers.get(layer)
+        if own is None:
+            formats, rounds = self.formats, {role: self._round(role, f"{layer}.{role}") for role in ROLES}
+        else:
+            formats = {"weight": own, "activation": own, "gradient": self.options.gradients or own}
+            rounds = {role: self._to(formats[role], f"{layer}.{role}") for role in ROLES}
+        return MatmulArithmetic(self._label(formats), **rounds, accumulator=self._accumulator(layer))
 
-    def _label(self) -> str:
-        names = list(dict.fromkeys(self.formats[role] for role in ROLES))
+    def _label(self, formats: Mapping[Role, str]) -> str:
+        names = list(dict.fromkeys(formats[role] for role in ROLES))
         summed = f" summed in {self.options.accumulator}" if self.options.accumulator else ""
         if len(names) == 1:
             return names[0] + summed
-        if self.formats["weight"] == self.formats["activation"]:
-            return f"{names[0]} (gradients {self.formats['gradient']})" + summed
-        return "/".join(self.formats[role] for role in ROLES) + summed
+        if formats["weight"] == formats["activation"]:
+            return f"{names[0]} (gradients {formats['gradient']})" + summed
+        return "/".join(formats[role] for role in ROLES) + summed
 
     def _round(self, role: Role, place: str) -> OperandQuantizer:
         return self._to(self.formats[role], place)
@@ -222,7 +238,7 @@ class FP8(Low):
         plain = self.options.rounding == "nearest_even" and self.options.accumulator is None
         if not plain or not native_fp8.available(self.device):
             return {}
-        return {name: layer for name, layer in chosen.items() if native_fp8.fits(layer)}
+        return {n: layer for n, layer in chosen.items() if n not in self._of_layers and native_fp8.fits(layer)}
 
     def _scale(self, role: Role) -> AmaxScale:
         history = self.options.fp8_history if self.options.fp8_amax == "delayed" else 0

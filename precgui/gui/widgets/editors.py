@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origi
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
+from precgui.config import table_text
+
 
 class Editor(Protocol):
     """A widget that holds one value. `edited` comes after every change by the user or by `set`."""
@@ -98,6 +100,21 @@ class ListEditor(TextEditor):
     def set(self, value: Any) -> None:
         if self.get() != list(value):
             self.setText(", ".join(value))
+            self.setCursorPosition(0)
+
+
+class TableEditor(TextEditor):
+    """Texts by name, as `name=text` separated by commas; what is no such pair is left for validation to name."""
+
+    def get(self) -> Any:
+        pairs = [part.rpartition("=") for part in self.text().split(",") if part.strip()]
+        if not all(name.strip() and text.strip() for name, _, text in pairs):
+            return self.text()
+        return {name.strip(): text.strip() for name, _, text in pairs}
+
+    def set(self, value: Any) -> None:
+        if self.get() != dict(value):
+            self.setText(table_text(value))
             self.setCursorPosition(0)
 
 
@@ -197,4 +214,6 @@ def editor_for(annotation: Any, suggestions: Sequence[str] = ()) -> Editor:
         return OptionalEditor(numeric=False) if optional else TextEditor()
     if len(kinds) == 1 and get_origin(kinds[0]) in (list, tuple):
         return ListEditor()
+    if len(kinds) == 1 and get_origin(kinds[0]) is dict and {_bare(kind) for kind in get_args(kinds[0])} == {str}:
+        return TableEditor()
     raise TypeError(f"there is no editor for the type {annotation}")

@@ -207,18 +207,26 @@ class Form(QWidget, Generic[M]):
             wanted = row.hints.get("show_if", {})
             fits = all(_fits(at(tree, other), values) for other, values in cast(dict[str, list[Any]], wanted).items())
             changed = bool(self._base) and row.editor.get() != at(self._base, path)
-            fault = self.faults.get(path, "")
+            fault = self._fault(path)
             row.update_state(fault=fault, changed=changed, shown=fits or bool(fault))
         for card in self._cards:
             card.update_visibility()
-        loose = [f"{path}: {text}" if path else text for path, text in self.faults.items() if path not in self.rows]
+        placed = {fault for path in self.rows for fault in self._faults_of(path)}
+        loose = [f"{path}: {text}" if path else text for path, text in self.faults.items() if path not in placed]
         self.general.setText("\n".join(loose))
         self.general.setVisible(bool(loose))
         self.changed.emit()
 
     def first_fault(self) -> QLineEdit | QWidget | None:
         """The first editor whose value is at fault."""
-        return next((row.widget for path, row in self.rows.items() if path in self.faults), None)
+        return next((row.widget for path, row in self.rows.items() if self._faults_of(path)), None)
+
+    def _faults_of(self, path: str) -> list[str]:
+        """The paths of the faults of a field, those of the parts of a list or table included."""
+        return [fault for fault in self.faults if fault == path or fault.startswith(f"{path}.")]
+
+    def _fault(self, path: str) -> str:
+        return "; ".join(self.faults[fault] for fault in self._faults_of(path))
 
     def _recolour(self) -> None:
         for row in self.rows.values():

@@ -68,7 +68,7 @@ def other(qtbot: QtBot) -> Form[Outer]:
 def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
     found: set[str] = set()
     for name, value in tree.items():
-        found |= paths(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name}
+        found |= paths(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name}
     return found
 
 
@@ -135,6 +135,22 @@ def test_that_a_fault_is_told_beside_its_field_and_the_text_is_kept(
     assert told.isVisible() and told.text().lower() == form.faults[path].lower()
     assert line(form, path).text() == typed
     assert form.first_fault() is line(form, path)
+
+
+def test_that_formats_of_layers_are_typed_as_pairs_and_a_fault_in_one_is_told_beside_the_field(
+    form: Form[RunConfig],
+) -> None:
+    field = line(form, "precision_options.layers")
+    field.setText("blocks.0.*=e4m3fn, head=fp32")
+    value = form.value()
+    assert value is not None and value.precision_options.layers == {"blocks.0.*": "e4m3fn", "head": "fp32"}
+    form.set_value(value)
+    assert field.text() == "blocks.0.*=e4m3fn, head=fp32"
+    for typed, complaint in [("head=fp33", "fp33"), ("head", "'head' is not pattern=format")]:
+        field.setText(typed)
+        assert form.value() is None and form.first_fault() is field
+        assert complaint in form.rows["precision_options.layers"].told.text().lower()
+        assert form.general.isHidden()
 
 
 def test_that_a_fault_moves_nothing(form: Form[RunConfig]) -> None:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from precgui.config import RunConfig
+from precgui.config import RunConfig, table_paths, table_text
 from precgui.sweeps.spec import SweepSpec
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_:-]*")
@@ -18,7 +18,7 @@ _WORDS_OF_TOML = ("true", "false", "inf", "nan", "none")
 def changes(base: Mapping[str, Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Path and value of all that differs from `base`."""
     for name, value in tree.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and prefix + name not in table_paths():
             yield from changes(base[name], value, f"{prefix}{name}.")
         elif value != base[name]:
             yield prefix + name, value
@@ -28,6 +28,8 @@ def value_text(value: object) -> str:
     """A value as `--set` reads it back."""
     if value is None:
         return "none"
+    if isinstance(value, Mapping):
+        return table_text(value)
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value not in _WORDS_OF_TOML:
         return value
     return json.dumps(value, ensure_ascii=False)

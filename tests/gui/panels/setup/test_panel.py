@@ -146,6 +146,13 @@ def test_that_the_copied_command_starts_the_same_run(panel: SetupPanel) -> None:
     assert load(words[2], words[4::2]) == panel.form.value()
 
 
+def test_that_formats_of_layers_survive_the_command() -> None:
+    base = RECIPES["digits-quick"][1]
+    wanted = load("digits-quick", ["precision=emulated:bf16", "precision_options.layers=conv*=e4m3fn, head=fp32"])
+    words = shlex.split(command("digits-quick", base, wanted))
+    assert load("digits-quick", words[4::2]) == wanted
+
+
 @pytest.mark.parametrize("title", ["true", "1e5", "none", "", "a b", "ü", "[1]", "nan", 'say "hi"', "back\\slash"])
 def test_that_any_title_survives_the_command(title: str) -> None:
     base, wanted = RECIPES["digits-long"][1], RECIPES["digits-long"][1].model_copy(update={"title": title})
