@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from numba.extending import register_jitable
 
 from precgui.engine.quantize.float_kernels import Loop, Words, compiled
 from precgui.engine.quantize.plan import SINGLE
+from precgui.engine.quantize.table_kernels import IntegerConstants
 from precgui.formats.blocks import HIGHEST_SCALE, LOWEST_SCALE, ScaleRule
 from precgui.formats.model import FloatFormat, Format, floor_log2, power_of_two
 
@@ -19,6 +20,23 @@ MAGNITUDE, INFINITY, SIGN, NORMAL = W(0x7FFFFFFF), W(0x7F800000), W(0x80000000),
 NAN = W(0x7FC00000)
 RAISE, RAISED_BY = F(2.0**64), 64
 TILE = 2048  # elements; a multiple of every block size
+
+
+class ScaleConstants(NamedTuple):
+    """The scale rule: what is added to the bits of the largest magnitude before its exponent is read."""
+
+    added: Any
+    even: Any
+    dropped_bits: Any
+
+
+class ElementConstants(NamedTuple):
+    """A float element format, in bits of float32, as in `engine.quantize.plan.RoundingPlan`."""
+
+    lowest_binade: Any
+    magic_exponent: Any
+    largest: Any
+    clamp: Any
 
 
 def serves(dtype: torch.dtype) -> bool:
@@ -38,14 +56,14 @@ def fused_blocks(source: Words, out: Words, element: Format, rule: ScaleRule, bl
         "even": ((1 << (drop - 1)) - 1, 1),
         "rceil": (0x007FFFFF - (limit & 0x007FFFFF), 0),
     }[rule]
-    scale_numbers = tuple(W(n) for n in (add, even, drop))
+    scale_numbers = ScaleConstants(W(add), W(even), W(drop))
     shift = np.int64(SINGLE.bias + top)
     bits, result = source.view(W), out.view(W)
     if isinstance(element, FloatFormat):
         _mx_loop()(bits, result, block, scale_numbers, shift, _element_numbers(element))
     else:
-        ends = tuple(
-            F(float(v)) for v in (1 / element.epsilon, element.epsilon, element.min_ordinal, element.max_ordinal)
+        ends = IntegerConstants(
+            *(F(float(v)) for v in (1 / element.epsilon, element.epsilon, element.min_ordinal, element.max_ordinal))
         )
         _mxint_loop()(bits, result, block, scale_numbers, shift, ends)
 
@@ -64,22 +82,21 @@ def largest_magnitude(values: Words) -> float:
     return float(W(_peak(values.view(W))).view(F))
 
 
-def _element_numbers(element: FloatFormat) -> tuple[Any, ...]:
-    """Lowest binade, lift, largest value and cap, as in `engine.quantize.plan`."""
+def _element_numbers(element: FloatFormat) -> ElementConstants:
     drop = SINGLE.mantissa_bits - element.mantissa_bits
     numbers = (
         SINGLE.bits_of(power_of_two(element.emin)), drop << SINGLE.mantissa_bits,
         SINGLE.bits_of(element.max_finite), SINGLE.bits_of(4 * element.max_finite),
     )  # fmt: skip
-    return tuple(W(n) for n in numbers)
+    return ElementConstants(*(W(n) for n in numbers))
 
 
 @register_jitable(inline="always")
 def _rounded(magnitude: Any, k: Any) -> Any:
     """Nearest-even to the element format, saturating, on the bits of a magnitude."""
-    c = min(magnitude, k[3])
-    big = W(max(W(c & INFINITY), k[0]) + k[1]).view(F)
-    return min(F((W(c).view(F) + big) - big).view(W), k[2])
+    c = min(magnitude, k.clamp)
+    big = W(max(W(c & INFINITY), k.lowest_binade) + k.magic_exponent).view(F)
+    return min(F((W(c).view(F) + big) - big).view(W), k.largest)
 
 
 @register_jitable
@@ -89,7 +106,7 @@ def _scale_exponent(peak: Any, k: Any, shift: Any) -> Any:
     if peak < NORMAL:
         peak = F(W(peak).view(F) * RAISE).view(W)
         raised = np.int64(RAISED_BY)
-    carried = W(peak + k[0] + W(W(peak >> k[2]) & k[1]))
+    carried = W(peak + k.added + W(W(peak >> k.dropped_bits) & k.even))
     return min(max(np.int64(carried >> W(23)) - shift - raised, np.int64(LOWEST_SCALE)), np.int64(HIGHEST_SCALE))
 
 
@@ -130,10 +147,10 @@ def _apply_divided(x: Any, y: Any, divisor: Any, scale: Any, k: Any) -> None:
 @register_jitable(error_model="numpy")
 def _apply_integer(x: Any, y: Any, inverse: Any, scale: Any, k: Any) -> None:
     for j in range(x.size):
-        t = np.rint(W(x[j]).view(F) * inverse[j] * k[0])
-        t = k[2] if t < k[2] else t
-        t = k[3] if t > k[3] else t
-        y[j] = F((t * k[1] + F(0)) * scale[j]).view(W)
+        t = np.rint(W(x[j]).view(F) * inverse[j] * k.inverse_step)
+        t = k.lowest if t < k.lowest else t
+        t = k.highest if t > k.highest else t
+        y[j] = F((t * k.step + F(0)) * scale[j]).view(W)
 
 
 def _mx(apply: Any) -> Loop:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.engine.quantize.e8m0_kernels import power_runner
 from precgui.engine.quantize.float_kernels import Run, constants, is_plain, loop, stream
-from precgui.engine.quantize.plan import DOUBLE, SHARES, SINGLE, HostFloat, RoundingPlan, make_plan
+from precgui.engine.quantize.plan import ADDING, DOUBLE, SHARES, SINGLE, HostFloat, RoundingPlan, make_plan
 from precgui.engine.quantize.table_kernels import book_runner, integer_runner
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
@@ -19,7 +19,6 @@ from precgui.formats.rounding import CastPolicy
 
 PIECE = 1 << 20  # elements; smaller arrays are not worth a thread
 SLOW_PIECE = 1 << 16
-ADDING = ("narrow", "fine")  # the ways that add and take away
 Array = NDArray[Any]
 
 
@@ -30,11 +29,11 @@ def round_into(source: Array, out: Array, fmt: Format, convention: CastPolicy, s
     table = _table_runner(fmt, convention, machine, seed) if plan is None else None
     if table is not None:
         _in_threads(table, source, out, machine, threads)
-    elif plan is None or plan.way == "none":
+    elif plan is None or plan.method == "none":
         _round_slowly(source, out, fmt, convention, seed)
-    elif plan.way == "identity" and convention.overflow == "ieee":
+    elif plan.method == "identity" and convention.overflow == "ieee":
         out[:] = source
-    elif plan.way == "identity":
+    elif plan.method == "identity":
         _clip_infinities(source, out, plan)
     else:
         _in_threads(_runner(plan, convention, seed), source, out, machine, threads)
@@ -74,29 +73,29 @@ def _runner(plan: RoundingPlan, convention: CastPolicy, seed: int) -> Run:
     numbers, rounding, machine = constants(plan), convention.rounding, plan.machine
     if rounding == "stochastic":
         return _stochastic_runner(plan, numbers, seed)
-    if rounding in SHARES and (plan.way not in ADDING or rounding != "nearest_away"):
-        directed, moves = loop(machine, "directed", plan.way, is_plain(plan)), _moves(rounding, plan)
+    if rounding in SHARES and (plan.method not in ADDING or rounding != "nearest_away"):
+        directed, moves = loop(machine, "directed", plan.method, is_plain(plan)), _moves(rounding, plan)
         return lambda bits, out, start: directed(bits, out, numbers, moves)
-    plain = loop(machine, "nearest" if rounding == "nearest_even" else rounding, plan.way, is_plain(plan))
+    plain = loop(machine, "nearest" if rounding == "nearest_even" else rounding, plan.method, is_plain(plan))
     return lambda bits, out, start: plain(bits, out, numbers, ())
 
 
 def _moves(rounding: str, plan: RoundingPlan) -> tuple[Any, ...]:
     """The argument that tells the loop which numbers are rounded outwards."""
     word = plan.machine.word
-    if plan.way in ADDING:
+    if plan.method in ADDING:
         return (word({"toward_zero": 1, "up": 0, "down": plan.machine.sign}[rounding]),)
     return tuple(word(_added(share, plan)) for share in SHARES[rounding])
 
 
 def _added(share: float, plan: RoundingPlan) -> int:
     """The addend to the bits with which the carry goes outwards from that share of the gap on."""
-    dropped = (1 << plan.drop) - 1
+    dropped = (1 << plan.dropped_bits) - 1
     return 0 if share > 1 else dropped if share == 0 else (dropped + 1) >> 1
 
 
 def _stochastic_runner(plan: RoundingPlan, numbers: Any, seed: int) -> Run:
-    stochastic = loop(plan.machine, "stochastic", plan.way, is_plain(plan))
+    stochastic = loop(plan.machine, "stochastic", plan.method, is_plain(plan))
 
     return lambda bits, out, start: stochastic(bits, out, numbers, stream(seed, start))
 

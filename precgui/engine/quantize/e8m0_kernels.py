@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from precgui.engine.quantize.float_kernels import Loop, Run, Words, compiled, drawn_at, stream
 from precgui.engine.quantize.plan import HostFloat
 from precgui.formats.model import FloatFormat, power_of_two
 from precgui.formats.rounding import DRAW_BITS, CastPolicy, keeps_finite
+
+
+class PowerConstants(NamedTuple):
+    """Bit patterns in the word of a machine float. over, infinite, negative: the results for those inputs."""
+
+    lowest: Any
+    largest: Any
+    over: Any
+    infinite: Any
+    negative: Any
+    infinity: Any
+    sign: Any
+    normal: Any
+    added: Any
 
 
 @lru_cache(maxsize=64)
@@ -22,14 +36,14 @@ def power_runner(fmt: FloatFormat, machine: HostFloat, convention: CastPolicy, s
     lowest, largest = bits_of(power_of_two(fmt.emin)), bits_of(power_of_two(fmt.emax))
     saturates = convention.overflow == "saturate"
     finite = convention.overflow == "ieee" and keeps_finite(convention.rounding, negative=False)
-    numbers = tuple(
+    numbers = PowerConstants(*(
         word(value)
         for value in (
             lowest, largest, largest if saturates or finite else machine.nan, largest if saturates else machine.nan,
             lowest if saturates else machine.nan, machine.infinity, machine.sign, 1 << machine.mantissa_bits,
             _added(convention.rounding, machine),
         )
-    )  # fmt: skip
+    ))  # fmt: skip
     run = _power_loop(machine, convention.rounding == "stochastic")
     if convention.rounding == "stochastic":
         return lambda bits, out, start: run(bits, out, numbers, stream(seed, start))
@@ -54,17 +68,17 @@ def _power_loop(machine: HostFloat, drawn: bool) -> Loop:
     def power(bits: Words, out: Words, k: Any, extra: Any) -> None:
         for i in range(bits.size):
             b = bits[i]
-            c = max(b, k[0])
-            tiny = c < k[7]
-            added = k[8]
+            c = max(b, k.lowest)
+            tiny = c < k.normal
+            added = k.added
             if drawn:
                 share = word(drawn_at(extra[0] + i, extra[1], extra[2]))
                 added = word(added - word(word(word(share >> less) + one) << more))
-            r = word(word((word(c + c) if tiny else c) + added) & k[5])
+            r = word(word((word(c + c) if tiny else c) + added) & k.infinity)
             r = word(r >> one) if tiny else r
-            r = k[2] if r > k[1] else r
-            r = k[3] if b == k[5] else r
-            r = k[4] if b >= k[6] or b == 0 else r
-            out[i] = b if word(b & word(k[6] - one)) > k[5] else r
+            r = k.over if r > k.largest else r
+            r = k.infinite if b == k.infinity else r
+            r = k.negative if b >= k.sign or b == 0 else r
+            out[i] = b if word(b & word(k.sign - one)) > k.infinity else r
 
     return compiled(power)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from precgui.engine.quantize.plan import HostFloat, RoundingPlan
+from precgui.engine.quantize.plan import ADDING, HostFloat, RoundingPlan
 from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, stream_keys
 
 Words = NDArray[Any]
@@ -26,22 +26,53 @@ TILE = 4096  # elements that stay in the first cache
 S8, S15, S16 = np.uint32(32 - DRAW_BITS), np.uint32(15), np.uint32(16)
 
 
+class LoopConstants(NamedTuple):
+    """Bit patterns of a plan in the word of its machine float, as the loops read them.
+
+    kept, half, dropped: masks of the bits that stay, and of those that are rounded off: half of them, all of them.
+    draw_right, draw_left: how far a random number of DRAW_BITS is shifted to lie on the dropped bits. first_negative:
+    the smallest word that `negative` replaces; zero_sign: the sign that a result of 0 keeps.
+    """
+
+    magnitude: Any
+    infinity: Any
+    sign: Any
+    clamp: Any
+    lowest_binade: Any
+    magic_exponent: Any
+    ulp_offset: Any
+    dropped_bits: Any
+    kept: Any
+    half: Any
+    dropped: Any
+    draw_right: Any
+    draw_left: Any
+    largest: Any
+    over_up: Any
+    over_down: Any
+    inf_up: Any
+    inf_down: Any
+    negative: Any
+    first_negative: Any
+    zero_sign: Any
+
+
 @lru_cache(maxsize=256)
-def constants(plan: RoundingPlan) -> tuple[Any, ...]:
-    """The numbers of a plan in the types of its machine, in the order in which the loops read them."""
+def constants(plan: RoundingPlan) -> LoopConstants:
+    """The numbers of a plan in the type of its machine."""
     machine = plan.machine
     every = (1 << machine.bits) - 1
-    dropped = (1 << plan.drop) - 1
+    dropped = (1 << plan.dropped_bits) - 1
     values = (
         machine.sign - 1, machine.infinity, machine.sign,
-        plan.cap, plan.lowest_binade, plan.lift, plan.fall,
-        plan.drop, every & ~dropped, dropped >> 1, dropped,
-        max(DRAW_BITS - plan.drop, 0), max(plan.drop - DRAW_BITS, 0),
+        plan.clamp, plan.lowest_binade, plan.magic_exponent, plan.ulp_offset,
+        plan.dropped_bits, every & ~dropped, dropped >> 1, dropped,
+        max(DRAW_BITS - plan.dropped_bits, 0), max(plan.dropped_bits - DRAW_BITS, 0),
         plan.largest, plan.over_up, plan.over_down, plan.inf_up, plan.inf_down,
         plan.negative or 0, machine.sign if plan.negative is not None else every,
         machine.sign if plan.keeps_zero_sign else 0,
     )  # fmt: skip
-    return tuple(machine.word(value & every) for value in values)
+    return LoopConstants(*(machine.word(value & every) for value in values))
 
 
 def stream(seed: int, start: int) -> tuple[Any, ...]:
@@ -56,8 +87,8 @@ def is_plain(plan: RoundingPlan) -> bool:
 
 
 @cache
-def loop(machine: HostFloat, rounding: str, way: str, plain: bool) -> Loop:
-    """The compiled loop for a rounding (a key of the tables below) and a way (`narrow`, `fine`, `fixed`, `wide`).
+def loop(machine: HostFloat, rounding: str, method: str, plain: bool) -> Loop:
+    """The compiled loop for a rounding (a key of the tables below) and a method of `plan`.
 
     `plain`: `is_plain` of the plan, for which fewer instructions do. The loop is called with the bits of the input and
     of the output, the `constants` and a tuple of what the rule needs besides: nothing, which numbers go outwards, or
@@ -65,10 +96,11 @@ def loop(machine: HostFloat, rounding: str, way: str, plain: bool) -> Loop:
     """
     word, real = machine.word, machine.real
     finish = _plain_finisher(word) if plain else _finisher(word)
-    if way in ("narrow", "fine"):
-        return _narrow(word, real, _NARROW[rounding](word, real), finish, way == "fine")
-    rule = _FIXED[rounding](word)
-    return _wide(word, real, rule, finish) if way == "wide" else _fixed(word, rule, finish)
+    if method in ADDING:
+        return _add_subtract(word, real, _ADDED[rounding](word, real), finish, method == "add_subtract_below")
+    rule = _MASKED[rounding](word)
+    masked = _bit_mask_scaled if method == "bit_mask_scaled" else _bit_mask
+    return masked(word, real, rule, finish)
 
 
 def compiled(function: Loop) -> Loop:
@@ -84,13 +116,13 @@ def _finisher(word: Any) -> Any:
 
     @register_jitable(inline="always")
     def finish(b: Any, a: Any, rounded: Any, k: Any) -> Any:
-        s = word(b & k[2])
-        r = (k[15] if s != 0 else k[14]) if rounded > k[13] else rounded
-        r = (k[17] if s != 0 else k[16]) if a == k[1] else r
-        r = k[18] if b >= k[19] and r != 0 else r
-        s = word(0) if k[19] == k[2] else s
-        r = a if a > k[1] else r
-        return word(r | (s if r != 0 else word(s & k[20])))
+        s = word(b & k.sign)
+        r = (k.over_down if s != 0 else k.over_up) if rounded > k.largest else rounded
+        r = (k.inf_down if s != 0 else k.inf_up) if a == k.infinity else r
+        r = k.negative if b >= k.first_negative and r != 0 else r
+        s = word(0) if k.first_negative == k.sign else s
+        r = a if a > k.infinity else r
+        return word(r | (s if r != 0 else word(s & k.zero_sign)))
 
     return finish
 
@@ -100,9 +132,9 @@ def _plain_finisher(word: Any) -> Any:
 
     @register_jitable(inline="always")
     def finish(b: Any, a: Any, rounded: Any, k: Any) -> Any:
-        r = k[14] if rounded > k[13] else rounded
-        r = a if a > k[1] else r
-        return word(r | word(b & k[2]))
+        r = k.over_up if rounded > k.largest else rounded
+        r = a if a > k.infinity else r
+        return word(r | word(b & k.sign))
 
     return finish
 
@@ -119,28 +151,28 @@ def drawn_at(place: Any, first: Any, second: Any) -> Any:
 Rule = Callable[..., Any]
 
 
-def _narrow(word: Any, real: Any, rule: Rule, finish: Any, fine: bool) -> Loop:
+def _add_subtract(word: Any, real: Any, rule: Rule, finish: Any, below: bool) -> Loop:
     """Magnitudes rounded by adding `big` and taking it away; `gap` is the distance of neighbours in that place.
 
-    fine: the format is as precise as the type or more, so that only what is below `big` has bits to lose.
+    below: the format is as precise as the type or more, so that only what is below `big` has bits to lose.
     """
 
-    def narrow(bits: Words, out: Words, k: Any, extra: Any) -> None:
+    def add_subtract(bits: Words, out: Words, k: Any, extra: Any) -> None:
         for i in range(bits.size):
             b = bits[i]
-            a = word(b & k[0])
-            c = min(a, k[3])
-            binade = k[4] if fine else max(word(c & k[1]), k[4])
-            big, step = word(binade + k[5]), word(binade - k[6])
-            big = word(0) if fine and c >= big else big
+            a = word(b & k.magnitude)
+            c = min(a, k.clamp)
+            binade = k.lowest_binade if below else max(word(c & k.infinity), k.lowest_binade)
+            big, step = word(binade + k.magic_exponent), word(binade - k.ulp_offset)
+            big = word(0) if below and c >= big else big
             x = word(c).view(real)
-            rounded = rule(x, word(big).view(real), step, word(b & k[2]), i, extra)
+            rounded = rule(x, word(big).view(real), step, word(b & k.sign), i, extra)
             out[i] = finish(b, a, real(rounded).view(word), k)
 
-    return compiled(narrow)
+    return compiled(add_subtract)
 
 
-def _nearest_narrow(word: Any, real: Any) -> Rule:
+def _nearest_added(word: Any, real: Any) -> Rule:
     @register_jitable(inline="always")
     def nearest(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
         return (x + big) - big
@@ -148,7 +180,7 @@ def _nearest_narrow(word: Any, real: Any) -> Rule:
     return nearest
 
 
-def _directed_narrow(word: Any, real: Any) -> Rule:
+def _directed_added(word: Any, real: Any) -> Rule:
     """Numbers with the sign bit `extra[0]` take the outer neighbour, the others the inner one."""
 
     @register_jitable(inline="always")
@@ -162,7 +194,7 @@ def _directed_narrow(word: Any, real: Any) -> Rule:
     return directed
 
 
-def _away_narrow(word: Any, real: Any) -> Rule:
+def _away_added(word: Any, real: Any) -> Rule:
     """To nearest, ties outwards."""
 
     @register_jitable(inline="always")
@@ -175,7 +207,7 @@ def _away_narrow(word: Any, real: Any) -> Rule:
     return away
 
 
-def _odd_narrow(word: Any, real: Any) -> Rule:
+def _odd_added(word: Any, real: Any) -> Rule:
     """The neighbour whose last bit is 1; that bit is the last one of x + big."""
     one = word(1)
 
@@ -191,7 +223,7 @@ def _odd_narrow(word: Any, real: Any) -> Rule:
     return odd
 
 
-def _stochastic_narrow(word: Any, real: Any) -> Rule:
+def _stochastic_added(word: Any, real: Any) -> Rule:
     one_draw = word(DRAW_BITS << (23 if real is np.float32 else 52))  # as a difference of exponents
 
     @register_jitable(inline="always")
@@ -205,24 +237,24 @@ def _stochastic_narrow(word: Any, real: Any) -> Rule:
     return stochastic
 
 
-def _fixed(word: Any, rule: Rule, finish: Any) -> Loop:
+def _bit_mask(word: Any, real: Any, rule: Rule, finish: Any) -> Loop:
     """Magnitudes rounded by an addition to their bits and a mask."""
 
-    def fixed(bits: Words, out: Words, k: Any, extra: Any) -> None:
+    def bit_mask(bits: Words, out: Words, k: Any, extra: Any) -> None:
         for i in range(bits.size):
             b = bits[i]
-            a = word(b & k[0])
-            out[i] = finish(b, a, word(rule(a, word(b & k[2]), k, i, extra) & k[8]), k)
+            a = word(b & k.magnitude)
+            out[i] = finish(b, a, word(rule(a, word(b & k.sign), k, i, extra) & k.kept), k)
 
-    return compiled(fixed)
+    return compiled(bit_mask)
 
 
-def _wide(word: Any, real: Any, rule: Rule, finish: Any) -> Loop:
+def _bit_mask_scaled(word: Any, real: Any, rule: Rule, finish: Any) -> Loop:
     """The same for formats that go on below the type, in tiles: one with subnormals has them scaled up meanwhile."""
     least_nonzero, normal = _least_nonzero(word), word(1 << (23 if real is np.float32 else 52))
     usual, scaled = _usual_tile(word, rule, finish), _scaled_tile(word, real, rule, finish)
 
-    def wide(bits: Words, out: Words, k: Any, extra: Any) -> None:
+    def bit_mask_scaled(bits: Words, out: Words, k: Any, extra: Any) -> None:
         for start in range(0, bits.size, TILE):
             x, y = bits[start : start + TILE], out[start : start + TILE]
             if least_nonzero(x, k) >= normal:
@@ -230,7 +262,7 @@ def _wide(word: Any, real: Any, rule: Rule, finish: Any) -> Loop:
             else:
                 scaled(x, y, k, extra, start)
 
-    return compiled(wide)
+    return compiled(bit_mask_scaled)
 
 
 def _least_nonzero(word: Any) -> Any:
@@ -238,9 +270,9 @@ def _least_nonzero(word: Any) -> Any:
 
     @register_jitable
     def least_nonzero(x: Any, k: Any) -> Any:
-        least = k[0]
+        least = k.magnitude
         for i in range(x.size):
-            least = min(least, word(word(x[i] & k[0]) - one))  # of zero: the largest word
+            least = min(least, word(word(x[i] & k.magnitude) - one))  # of zero: the largest word
         return word(least + one)
 
     return least_nonzero
@@ -251,8 +283,8 @@ def _usual_tile(word: Any, rule: Rule, finish: Any) -> Any:
     def usual(x: Any, y: Any, k: Any, extra: Any, start: Any) -> None:
         for i in range(x.size):
             b = x[i]
-            a = word(b & k[0])
-            y[i] = finish(b, a, word(rule(a, word(b & k[2]), k, start + i, extra) & k[8]), k)
+            a = word(b & k.magnitude)
+            y[i] = finish(b, a, word(rule(a, word(b & k.sign), k, start + i, extra) & k.kept), k)
 
     return usual
 
@@ -265,27 +297,27 @@ def _scaled_tile(word: Any, real: Any, rule: Rule, finish: Any) -> Any:
     def scaled(x: Any, y: Any, k: Any, extra: Any, start: Any) -> None:
         for i in range(x.size):
             b = x[i]
-            a = word(b & k[0])
+            a = word(b & k.magnitude)
             tiny = a < normal
             c = real(word(a).view(real) * up).view(word) if tiny else a
-            rounded = word(rule(c, word(b & k[2]), k, start + i, extra) & k[8])
+            rounded = word(rule(c, word(b & k.sign), k, start + i, extra) & k.kept)
             lowered = real(word(rounded).view(real) * down).view(word) if tiny else rounded
             y[i] = finish(b, a, lowered, k)
 
     return scaled
 
 
-def _nearest_fixed(word: Any) -> Rule:
+def _nearest_masked(word: Any) -> Rule:
     one = word(1)
 
     @register_jitable(inline="always")
     def nearest(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
-        return word(c + k[9] + word(word(c >> k[7]) & one))
+        return word(c + k.half + word(word(c >> k.dropped_bits) & one))
 
     return nearest
 
 
-def _directed_fixed(word: Any) -> Rule:
+def _directed_masked(word: Any) -> Rule:
     """`extra`: what is added to the bits of a positive and of a negative number before they are cut."""
 
     @register_jitable(inline="always")
@@ -295,32 +327,32 @@ def _directed_fixed(word: Any) -> Rule:
     return directed
 
 
-def _odd_fixed(word: Any) -> Rule:
+def _odd_masked(word: Any) -> Rule:
     """Sets the last bit that stays where any bit that is dropped was set."""
 
     @register_jitable(inline="always")
     def odd(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
-        return word(c | word(word(c & k[10]) + k[10]))
+        return word(c | word(word(c & k.dropped) + k.dropped))
 
     return odd
 
 
-def _stochastic_fixed(word: Any) -> Rule:
+def _stochastic_masked(word: Any) -> Rule:
     one = word(1)
 
     @register_jitable(inline="always")
     def stochastic(c: Any, sign: Any, k: Any, place: Any, extra: Any) -> Any:
         drawn = word(drawn_at(extra[0] + place, extra[1], extra[2]))
-        share = word(word(word(drawn >> k[11]) + one) << k[12])
-        return word(c + word(word(k[10] + one) - share))
+        share = word(word(word(drawn >> k.draw_right) + one) << k.draw_left)
+        return word(c + word(word(k.dropped + one) - share))
 
     return stochastic
 
 
-_NARROW: dict[str, Callable[[Any, Any], Rule]] = {
-    "nearest": _nearest_narrow, "directed": _directed_narrow, "nearest_away": _away_narrow, "to_odd": _odd_narrow,
-    "stochastic": _stochastic_narrow,
+_ADDED: dict[str, Callable[[Any, Any], Rule]] = {
+    "nearest": _nearest_added, "directed": _directed_added, "nearest_away": _away_added, "to_odd": _odd_added,
+    "stochastic": _stochastic_added,
 }  # fmt: skip
-_FIXED: dict[str, Callable[[Any], Rule]] = {
-    "nearest": _nearest_fixed, "directed": _directed_fixed, "to_odd": _odd_fixed, "stochastic": _stochastic_fixed
+_MASKED: dict[str, Callable[[Any], Rule]] = {
+    "nearest": _nearest_masked, "directed": _directed_masked, "to_odd": _odd_masked, "stochastic": _stochastic_masked
 }  # fmt: skip

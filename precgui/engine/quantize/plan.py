@@ -1,14 +1,16 @@
 """From a format to the few constants that a rounding kernel needs, for single and double precision.
 
-The way of rounding depends on the range of the format against the range of the numbers that hold it:
+The method of rounding depends on the range of the format against the range of the numbers that hold it:
 
 identity: the format holds every number of the type; nothing is done.
-fixed: the smallest normal is that of the type. Rounding is an integer addition to the bits and a mask.
-wide: the format goes on where the type has subnormals; those are scaled up, rounded as in `fixed`, scaled down.
-narrow: the exponent range has room on both sides. A constant C of the element's own binade plus the dropped bits
+bit_mask: the smallest normal is that of the type. Rounding is an integer addition to the bits and a mask.
+bit_mask_scaled: the format goes on where the type has subnormals; those are scaled up, rounded as in `bit_mask`, scaled
+down.
+add_subtract: the exponent range has room on both sides. A constant C of the element's own binade plus the dropped bits
 is added and taken away, (x + C) - C, and the adder of the machine rounds; the floor on C's exponent makes
 subnormals of the format come out right, too.
-fine: the format has less range than the type and as many digits or more: the same with one C for what lies below it.
+add_subtract_below: the format has less range than the type and as many digits or more: the same with one C for what
+lies below it.
 none: none of these; the caller takes a wider type or the array form of `formats`.
 """
 
@@ -26,7 +28,8 @@ from precgui.formats.rounding import DRAW_BITS, CastPolicy, RoundingMode, keeps_
 
 # From which share of the gap on a positive and a negative magnitude goes outwards; above 1: never.
 SHARES = {"toward_zero": (2.0, 2.0), "up": (0.0, 2.0), "down": (2.0, 0.0), "nearest_away": (0.5, 0.5)}
-Way = Literal["identity", "fixed", "wide", "narrow", "fine", "none"]
+Method = Literal["identity", "bit_mask", "bit_mask_scaled", "add_subtract", "add_subtract_below", "none"]
+ADDING = ("add_subtract", "add_subtract_below")
 
 
 @dataclass(frozen=True)
@@ -78,17 +81,19 @@ DOUBLE = HostFloat(52, 11, np.uint64, np.float64)
 class RoundingPlan:
     """Constants for one format, convention and machine float. All are bit patterns of that float.
 
+    clamp: larger magnitudes round alike. magic_exponent: added to the exponent of a magnitude, it gives the constant
+    whose addition rounds; ulp_offset: taken away, it gives the distance of neighbours.
     over_up, over_down: what finite overflow becomes, positive and negative, without sign. inf_up, inf_down: the same
     for infinity. negative: what a negative result becomes in a format without sign; None in others.
     """
 
-    way: Way
+    method: Method
     machine: HostFloat
-    drop: int
-    cap: int
+    dropped_bits: int
+    clamp: int
     lowest_binade: int
-    lift: int
-    fall: int
+    magic_exponent: int
+    ulp_offset: int
     largest: int
     over_up: int
     over_down: int
@@ -100,21 +105,21 @@ class RoundingPlan:
 
 @lru_cache(maxsize=256)
 def make_plan(fmt: FloatFormat, convention: CastPolicy, machine: HostFloat) -> RoundingPlan:
-    """The plan for a format with a zero. `way` is `none` where the kernels cannot serve."""
+    """The plan for a format with a zero. `method` is `none` where the kernels cannot serve."""
     drop = machine.mantissa_bits - fmt.mantissa_bits
-    way = _way(fmt, machine)
+    method = _method(fmt, machine)
     lowest = (max(fmt.emin, machine.emin) + machine.bias) << machine.mantissa_bits
-    lift, fall = (bits << machine.mantissa_bits for bits in (drop, fmt.mantissa_bits))
-    if way == "fine" and _all_held_below(fmt, machine):
-        lift, fall = -lowest, 0
+    magic, ulp = (bits << machine.mantissa_bits for bits in (drop, fmt.mantissa_bits))
+    if method == "add_subtract_below" and _all_held_below(fmt, machine):
+        magic, ulp = -lowest, 0
     return RoundingPlan(
-        way,
+        method,
         machine,
         max(drop, 0),
         machine.bits_of(4 * fmt.max_finite),
         lowest,
-        lift,
-        fall,
+        magic,
+        ulp,
         _largest_within(fmt, machine),
         _beyond(fmt, convention, machine, negative=False, infinite=False),
         _beyond(fmt, convention, machine, negative=True, infinite=False),
@@ -125,7 +130,7 @@ def make_plan(fmt: FloatFormat, convention: CastPolicy, machine: HostFloat) -> R
     )
 
 
-def _way(fmt: FloatFormat, machine: HostFloat) -> Way:
+def _method(fmt: FloatFormat, machine: HostFloat) -> Method:
     drop = machine.mantissa_bits - fmt.mantissa_bits
     lowest_quantum, type_quantum = fmt.emin - fmt.mantissa_bits, machine.emin - machine.mantissa_bits
     holds_largest = fmt.max_finite >= (2 - power_of_two(-machine.mantissa_bits)) * power_of_two(machine.bias)
@@ -133,15 +138,15 @@ def _way(fmt: FloatFormat, machine: HostFloat) -> Way:
     if drop <= 0:
         if lowest_quantum <= type_quantum and holds_largest and fmt.signed:
             return "identity"
-        return "fine" if room_below or _all_held_below(fmt, machine) else "none"
+        return "add_subtract_below" if room_below or _all_held_below(fmt, machine) else "none"
     if fmt.mantissa_bits == 0 and fmt.emin <= machine.emin:
         return "none"
     if fmt.emin == machine.emin:
-        return "fixed"
+        return "bit_mask"
     if fmt.emin <= type_quantum:
-        return "wide"
+        return "bit_mask_scaled"
     room_above = fmt.emax + 2 + drop <= machine.bias
-    return "narrow" if room_below and room_above else "none"
+    return "add_subtract" if room_below and room_above else "none"
 
 
 def _all_held_below(fmt: FloatFormat, machine: HostFloat) -> bool:

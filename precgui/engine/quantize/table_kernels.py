@@ -1,4 +1,4 @@
-"""RoundingMode to formats that are no binary floats: integers and code books."""
+"""Rounding to formats that are no binary floats: integers and code books."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -18,12 +18,21 @@ from precgui.formats.model import CodeBook, IntFormat
 from precgui.formats.rounding import DRAW_BITS, ROUNDINGS, RoundingMode
 
 
+class IntegerConstants(NamedTuple):
+    """An integer format in the type of the loop."""
+
+    inverse_step: Any
+    step: Any
+    lowest: Any
+    highest: Any
+
+
 @lru_cache(maxsize=64)
 def integer_runner(fmt: IntFormat, machine: HostFloat, rounding: RoundingMode, seed: int) -> Run:
     """A function from the bits of the input to the bits of the output and the place of the first; NaN stays."""
     real = machine.real
-    numbers = tuple(
-        real(float(value)) for value in (1 / fmt.step, fmt.step, Fraction(fmt.min_ordinal), Fraction(fmt.max_ordinal))
+    numbers = IntegerConstants(
+        *(real(float(value)) for value in (1 / fmt.step, fmt.step, fmt.min_ordinal, fmt.max_ordinal))
     )
     if rounding == "nearest_even":
         nearest = _nearest_integer(machine)
@@ -41,10 +50,10 @@ def _nearest_integer(machine: HostFloat) -> Loop:
 
     def nearest_integer(values: Words, out: Words, k: Any) -> None:
         for i in range(values.size):
-            t = np.rint(values[i] * k[0])
-            t = k[2] if t < k[2] else t
-            t = k[3] if t > k[3] else t
-            out[i] = t * k[1] + zero  # + 0: an integer has no negative zero
+            t = np.rint(values[i] * k.inverse_step)
+            t = k.lowest if t < k.lowest else t
+            t = k.highest if t > k.highest else t
+            out[i] = t * k.step + zero  # + 0: an integer has no negative zero
 
     return compiled(nearest_integer)
 
@@ -57,9 +66,9 @@ def _other_integer(machine: HostFloat, place: int) -> Loop:
 
     def other_integer(values: Words, out: Words, k: Any) -> None:
         for i in range(values.size):
-            t = values[i] * k[0]
-            t = k[2] - one if t < k[2] - one else t
-            t = k[3] + one if t > k[3] + one else t
+            t = values[i] * k.inverse_step
+            t = k.lowest - one if t < k.lowest - one else t
+            t = k.highest + one if t > k.highest + one else t
             a = abs(t)
             whole = np.floor(a)
             outer = zero
@@ -73,9 +82,9 @@ def _other_integer(machine: HostFloat, place: int) -> Loop:
                 outer = one if a != whole and whole * half == np.floor(whole * half) else zero
             r = whole + outer
             r = -r if t < zero else r
-            r = k[2] if r < k[2] else r
-            r = k[3] if r > k[3] else r
-            out[i] = r * k[1] + zero
+            r = k.lowest if r < k.lowest else r
+            r = k.highest if r > k.highest else r
+            out[i] = r * k.step + zero
 
     return compiled(other_integer)
 
@@ -86,17 +95,17 @@ def _stochastic_integer(machine: HostFloat) -> Loop:
 
     def stochastic_integer(values: Words, out: Words, k: Any, extra: Any) -> None:
         for i in range(values.size):
-            t = values[i] * k[0]
-            t = k[2] - one if t < k[2] - one else t
-            t = k[3] + one if t > k[3] + one else t
+            t = values[i] * k.inverse_step
+            t = k.lowest - one if t < k.lowest - one else t
+            t = k.highest + one if t > k.highest + one else t
             a = abs(t)
             whole = np.floor(a)
             threshold = machine_real(np.int32(drawn_at(extra[0] + i, extra[1], extra[2]) + word_one)) * unit
             r = whole + one if a - whole >= threshold else whole
             r = -r if t < zero else r
-            r = k[2] if r < k[2] else r
-            r = k[3] if r > k[3] else r
-            out[i] = r * k[1] + zero
+            r = k.lowest if r < k.lowest else r
+            r = k.highest if r > k.highest else r
+            out[i] = r * k.step + zero
 
     machine_real, word_one = machine.real, np.uint32(1)
     return compiled(stochastic_integer)

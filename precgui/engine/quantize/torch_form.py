@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from precgui.engine.quantize.plan import DOUBLE, SHARES, SINGLE, RoundingPlan, book_thresholds, make_plan
-from precgui.formats import registry
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat, floor_log2
+from precgui.formats.registry import blocks, get
 from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, CastPolicy, RoundingMode, stream_keys
 
 LOWEST_SCALE, HIGHEST_SCALE = -127, 127  # exponents that E8M0 holds
@@ -38,9 +38,7 @@ def quantize(
 
     Raises UnknownFormatError, and ValueError where torch operations cannot round to the format.
     """
-    result = _cast(
-        tensor.detach(), registry.get(format), CastPolicy(rounding, "saturate" if saturate else "ieee"), seed
-    )
+    result = _cast(tensor.detach(), get(format), CastPolicy(rounding, "saturate" if saturate else "ieee"), seed)
     return result.to(tensor.dtype)
 
 
@@ -57,16 +55,16 @@ def quantize_blocks(
     seed: int | None = None, axis: int = -1,
 ) -> Tensor:  # fmt: skip
     """Round a tensor to a block format, blocks running along `axis`; no gradient passes."""
-    chosen = registry.blocks()[format]
+    chosen = blocks()[format]
 
     def cast(elements: Tensor, fmt: Format, mode: RoundingMode) -> Tensor:
         return _cast(elements, fmt, CastPolicy(mode, "saturate"), seed)
 
-    def blocks(padded: Tensor) -> Tensor:
-        local = registry.get(chosen.scale) if chosen.two_level else None
-        return round_blocks(padded, chosen, registry.get(chosen.element), local, rule, rounding, cast)
+    def run(padded: Tensor) -> Tensor:
+        local = get(chosen.scale) if chosen.two_level else None
+        return round_blocks(padded, chosen, get(chosen.element), local, rule, rounding, cast)
 
-    return in_blocks(tensor.detach().movedim(axis, -1), chosen.block, blocks).movedim(-1, axis)
+    return in_blocks(tensor.detach().movedim(axis, -1), chosen.block, run).movedim(-1, axis)
 
 
 def rounded(
@@ -98,10 +96,10 @@ def _plan(fmt: FloatFormat, policy: CastPolicy, dtype: torch.dtype) -> RoundingP
     if not fmt.has_zero:
         return None
     plan = make_plan(fmt, policy, SINGLE if dtype == torch.float32 else DOUBLE)
-    if plan.way in ("narrow", "fixed", "identity"):
+    if plan.method in ("add_subtract", "bit_mask", "identity"):
         return plan
     wider = make_plan(fmt, policy, DOUBLE)
-    return None if dtype == torch.float64 or wider.way in ("fine", "none") else wider
+    return None if dtype == torch.float64 or wider.method in ("add_subtract_below", "none") else wider
 
 
 def _integers(flat: Tensor, fmt: IntFormat, rounding: str, first: int, second: int) -> Tensor:
@@ -165,26 +163,28 @@ def round_tensor(source: Tensor, plan: RoundingPlan, rounding: str, first: int, 
     machine = plan.machine
     bits = source.view(_WORDS[machine])
     magnitude = bits & (machine.sign - 1)
-    if plan.way == "narrow":
-        rounded = _narrow(bits, magnitude, plan, rounding, first, second)
-    elif plan.way == "identity":
+    if plan.method == "add_subtract":
+        rounded = _add_subtract(bits, magnitude, plan, rounding, first, second)
+    elif plan.method == "identity":
         rounded = magnitude
     else:
-        rounded = _fixed(bits, magnitude, plan, rounding, first, second)
+        rounded = _bit_mask(bits, magnitude, plan, rounding, first, second)
     return _finished(bits, magnitude, rounded, plan).view(_REALS[machine])
 
 
-def _narrow(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
+def _add_subtract(
+    bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int
+) -> Tensor:
     real, word = _REALS[plan.machine], _WORDS[plan.machine]
-    c = magnitude.clamp(max=plan.cap)
+    c = magnitude.clamp(max=plan.clamp)
     binade = (c & plan.machine.infinity).clamp(min=plan.lowest_binade)
-    big = (binade + plan.lift).view(real)
+    big = (binade + plan.magic_exponent).view(real)
     x = c.view(real)
     grown = x + big
     near = grown - big
     if rounding == "nearest_even":
         return near.view(word)
-    gap = (binade - plan.fall).view(real)
+    gap = (binade - plan.ulp_offset).view(real)
     if rounding == "to_odd":
         even = (near != x) & ((grown.view(word) & 1) == 0)
         return torch.where(even, torch.where(near < x, near + gap, near - gap), near).view(word)
@@ -198,16 +198,16 @@ def _narrow(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, 
     return torch.where(outer, inner + gap, inner).view(word)
 
 
-def _fixed(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
-    dropped = (1 << plan.drop) - 1
+def _bit_mask(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
+    dropped = (1 << plan.dropped_bits) - 1
     if rounding == "to_odd":
         odd: Tensor = (magnitude | ((magnitude & dropped) + dropped)) & ~dropped
         return odd
     if rounding == "nearest_even":
-        added: Any = (dropped >> 1) + ((magnitude >> plan.drop) & 1)
+        added: Any = (dropped >> 1) + ((magnitude >> plan.dropped_bits) & 1)
     elif rounding == "stochastic":
         drawn = _draws(bits, first, second).to(bits.dtype)
-        share = ((drawn >> max(DRAW_BITS - plan.drop, 0)) + 1) << max(plan.drop - DRAW_BITS, 0)
+        share = ((drawn >> max(DRAW_BITS - plan.dropped_bits, 0)) + 1) << max(plan.dropped_bits - DRAW_BITS, 0)
         added = (dropped + 1) - share
     else:
         moves = [0 if share > 1 else dropped if share == 0 else (dropped + 1) >> 1 for share in SHARES[rounding]]

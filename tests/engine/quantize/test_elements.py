@@ -233,7 +233,7 @@ def test_that_flushing_subnormals_to_zero_does_not_change_the_result() -> None:
 
 def test_that_the_keys_of_the_draws_are_those_of_the_exact_form() -> None:
     plan = make_plan(get("bf16"), CastPolicy("stochastic"), SINGLE)  # type: ignore[arg-type]
-    assert plan.way == "fixed"
+    assert plan.method == "bit_mask"
     assert stream_keys(1, 0) != stream_keys(1, 1)
 
 
@@ -255,7 +255,7 @@ def test_that_the_short_end_of_a_loop_does_what_the_long_one_does(name: str, ove
     results = []
     for plain in (False, True):
         results.append(np.empty_like(bits))
-        loop(SINGLE, "nearest", plan.way, plain)(bits, results[-1], constants(plan), ())
+        loop(SINGLE, "nearest", plan.method, plain)(bits, results[-1], constants(plan), ())
     assert np.array_equal(*results)
 
 
