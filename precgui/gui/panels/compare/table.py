@@ -22,6 +22,7 @@ UNKNOWN = "–"
 FROM_ONE_SEED = "To the baseline, from one run each: one seed is no measurement, another one moves it, too"
 NAME_WIDTH = 180
 METRIC, DIFFERENCE = 2, 3  # columns
+FIRST = ("Precision", "Metric", "Difference", "Speed-up", "Peak memory")  # what fits into a window of 800 pixels
 TEXTS = 2  # the first columns hold words, the others numbers
 MOST_ROWS, LEAST_ROWS = 8, 2  # that are seen without scrolling
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
@@ -102,6 +103,8 @@ class CompareTable(QTableWidget):
         across, down = self.horizontalHeader(), self.verticalHeader()
         across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         across.setHighlightSections(False)
+        for place, title in enumerate(FIRST):
+            across.moveSection(across.visualIndex([each.title for each in FIGURES].index(title)), place)
         down.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         down.setDefaultSectionSize(self.fontMetrics().height() + 16)
         down.setDefaultAlignment(LEFT)

@@ -97,6 +97,11 @@ class AdviceTab(QWidget):
         self.device.blockSignals(False)
         self._ask()
 
+    def ask_for(self, task: str, size: str) -> None:
+        """Show the advice for a task and a size of model, keys of `TASKS` and `SIZES`."""
+        for box, key in ((self.task, task), (self.model_size, size)):
+            box.setCurrentIndex(max(0, box.findData(key)))
+
     def _keep_choice(self) -> None:
         self._chosen = True
 

@@ -70,8 +70,12 @@ class HardwarePanel(QWidget):
         return self._made[index]
 
     def show_tab(self, title: str) -> None:
-        """Show a tab by its title, in lower case."""
-        self.tabs.setCurrentIndex(next((n for n, each in enumerate(TABS) if each[0].lower() == title), 0))
+        """Show a tab by its title, in lower case; `advice/TASK/SIZE` asks for advice on these."""
+        title, *situation = title.split("/")
+        index = next((n for n, each in enumerate(TABS) if each[0].lower() == title), 0)
+        self.tabs.setCurrentIndex(index)
+        if situation and (ask_for := getattr(self.tab(index), "ask_for", None)):
+            ask_for(*situation)
 
     def _add_copy_menu(self) -> None:
         menu = QMenu(self)

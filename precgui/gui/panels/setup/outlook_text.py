@@ -17,16 +17,21 @@ from precgui.hardware import measured
 from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
 from precgui.runs.outlook import WORDS, PrecisionOutlook, outlook, time_estimate
+from precgui.runs.precision_advice import PrecisionAdvice, precision_advice
 
 _ASKING = "Asking the machine..."
 Answer = tuple[Machine, list[dict[str, Any]]]
 
 
 class OutlookText(QFrame):
-    """Two lines. `known` comes when the machine has answered; `hardware_wanted` when the link was clicked."""
+    """Three lines. `known` comes when the machine has answered.
+
+    `advice_wanted(place)` and `precision_wanted(name)` come when a link was clicked.
+    """
 
     known = Signal()
-    hardware_wanted = Signal()
+    advice_wanted = Signal(str)
+    precision_wanted = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -34,24 +39,27 @@ class OutlookText(QFrame):
         self._machine: Machine | None = None
         self._results: list[dict[str, Any]] = []
         self._asking = False
-        self._level = ""
+        self._level = self._precision = ""
         self._mark = PlainLabel(self)
-        self.machine_text, self.time_text, self.link = PlainLabel(self), PlainLabel(self), RichLabel(self)
-        for text in (self.machine_text, self.time_text):
+        self.machine_text, self.time_text, self.advice_text = PlainLabel(self), PlainLabel(self), PlainLabel(self)
+        self.link = RichLabel(self)
+        self.advice: PrecisionAdvice | None = None
+        for text in (self.machine_text, self.time_text, self.advice_text):
             text.setWordWrap(True)
             text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.link.setTextInteractionFlags(
             Qt.TextInteractionFlag.LinksAccessibleByKeyboard | self.link.textInteractionFlags()
         )
-        self.link.linkActivated.connect(lambda _: self.hardware_wanted.emit())
+        self.link.linkActivated.connect(self._follow)
         self.machine_text.setText(_ASKING)
         grid = QGridLayout(self)
         grid.setContentsMargins(10, 6, 10, 6)
         grid.setHorizontalSpacing(8)
         grid.addWidget(self._mark, 0, 0, Qt.AlignmentFlag.AlignTop)
         grid.addWidget(self.machine_text, 0, 1)
-        grid.addWidget(self.link, 0, 2, Qt.AlignmentFlag.AlignTop)
-        grid.addWidget(self.time_text, 1, 1, 1, 2)
+        grid.addWidget(self.advice_text, 1, 1)
+        grid.addWidget(self.link, 1, 2, Qt.AlignmentFlag.AlignTop)
+        grid.addWidget(self.time_text, 2, 1, 1, 2)
         grid.setColumnStretch(1, 1)
         themes().changed.connect(self._recolour)
         self._recolour()
@@ -86,6 +94,7 @@ class OutlookText(QFrame):
     def show_config(self, config: RunConfig | None) -> None:
         """Say what the machine makes of the precision of a config, and how long its run will take."""
         device = self.device_of(config)
+        self._advise(config, device)
         if config is None or device is None:
             told = _ASKING if self._machine is None else "The device of this run is not known here." if config else ""
             self.machine_text.setText(told)
@@ -97,6 +106,30 @@ class OutlookText(QFrame):
         self.time_text.setText(time_estimate(config, found.factor).sentence)
         self._set_level(found.level)
 
+    def _advise(self, config: RunConfig | None, device: Device | None) -> None:
+        """The precision that suits the task and model of the config on its device."""
+        known = config is not None and device is not None
+        self.advice = precision_advice(config, device, self._results) if known else None
+        told = self.advice.sentence if self.advice is not None else ""
+        self.advice_text.setText(told or ("No advice for this task; that for others is in Hardware." if known else ""))
+        self._show_links(config.precision if config is not None else "")
+
+    def _show_links(self, precision: str) -> None:
+        colour = themes().theme.accent
+        links = [("why", "Why")]
+        if self.advice is not None and self.advice.precision != precision:
+            links.insert(0, ("use", f"Use {self.advice.precision}"))
+        self._precision = precision
+        self.link.setText("&nbsp; ".join(f'<a href="{to}" style="color: {colour}">{text}</a>' for to, text in links))
+
+    def _follow(self, link: str) -> None:
+        if self.advice is None:
+            self.advice_wanted.emit("hardware/advice")
+        elif link == "use":
+            self.precision_wanted.emit(self.advice.precision)
+        else:
+            self.advice_wanted.emit(f"hardware/advice/{self.advice.task}/{self.advice.size}")
+
     def _set_level(self, level: str) -> None:
         if level != self._level:
             self._level = level
@@ -106,7 +139,7 @@ class OutlookText(QFrame):
 
     def _recolour(self) -> None:
         theme = themes().theme
-        self.link.setText(f'<a href="hardware" style="color: {theme.accent}">Which precision to use here</a>')
+        self._show_links(self._precision)
         bad = self._level in ("slow", "emulated")
         drawing, colour = ("warning", theme.warning) if bad else ("info", theme.info)
         self._mark.setPixmap(pixmap(drawing, colour, 18, self.devicePixelRatioF()))
