@@ -108,10 +108,11 @@ class OutlookText(QFrame):
 
     def _advise(self, config: RunConfig | None, device: Device | None) -> None:
         """The precision that suits the task and model of the config on its device."""
-        known = config is not None and device is not None
-        self.advice = precision_advice(config, device, self._results) if known else None
-        told = self.advice.sentence if self.advice is not None else ""
-        self.advice_text.setText(told or ("No advice for this task; that for others is in Hardware." if known else ""))
+        told, self.advice = "", None
+        if config is not None and device is not None:
+            self.advice = precision_advice(config, device, self._results)
+            told = self.advice.sentence if self.advice else "No advice for this task; that for others is in Hardware."
+        self.advice_text.setText(told)
         self._show_links(config.precision if config is not None else "")
 
     def _show_links(self, precision: str) -> None:
