@@ -128,8 +128,8 @@ def grouped(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
 
 
 def settings(values: Mapping[str, Any]) -> Any:
-    """Nested values as attributes."""
-    parts = {name: settings(value) if isinstance(value, dict) else value for name, value in values.items()}
+    """Sections and their values as attributes."""
+    parts = {name: SimpleNamespace(**value) if isinstance(value, dict) else value for name, value in values.items()}
     return SimpleNamespace(**parts)
 
 

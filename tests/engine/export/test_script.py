@@ -31,6 +31,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "masters": ("precision=fp16-pure", f"{_OPTION}.master_weights=true", "optimizer.name=adamw", "optimizer.lr=0.002"),
     "kept": ("precision=bf16-amp", f"{_OPTION}.keep_fp32=*norm*,head", "train.channels_last=true"),
     "kept in low": ("precision=mxfp8", f"{_OPTION}.keep_fp32=first", f"{_OPTION}.scale_rule=rceil"),
+    "layers": ("precision=mxfp8", f"{_OPTION}.layers=first=e5m2, head=fp32"),
     "rows": ("precision=fp8", f"{_OPTION}.fp8_scaling=rowwise", "train.checkpointing=true", "train.accumulation=2"),
     "delayed": ("precision=fp8", f"{_OPTION}.fp8_amax=delayed", "train.ema_decay=0.9", "train.clip_norm=1"),
     "skipping": ("precision=fp16-amp", "scaling.initial_scale=1e9", "scaling.growth_interval=3", "train.ema_decay=0.9"),
