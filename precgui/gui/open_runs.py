@@ -8,22 +8,29 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from precgui.events import Severity
-from precgui.runs.run import Run
+from precgui.runs.run import Run, SignalSource
 
 COLOURS, DASHES = 7, 4  # coprime: 28 runs before a pair of colour and dash comes again
 
 
 @dataclass
-class OpenRun:
-    """A run in the window. Colour and dash belong to it as long as it is open."""
+class DrawnRun:
+    """A run in a plot."""
 
     key: str
-    run: Run
+    run: SignalSource
     name: str
     colour_index: int
     dash_index: int
     visible: bool = True
     line_px: float = 1.0
+
+
+@dataclass
+class OpenRun(DrawnRun):
+    """A run in the window. Colour and dash belong to it as long as it is open."""
+
+    run: Run
 
 
 @dataclass(frozen=True, slots=True)

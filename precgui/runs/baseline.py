@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.config import RunConfig
 from precgui.events import Incident, Status
 from precgui.runs.comparable import why_not_comparable
-from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.run import Run
 from precgui.runs.signals import Axis, Series
-from precgui.runs.tensors.record import TensorHistory
 
 LOSS_MEAN, LOSS_GAP = "loss_mean", "loss_gap"
 _MOST_OF_A_RUN = 20  # the mean takes in an epoch, but at most so large a part of the run
@@ -28,7 +24,7 @@ def window_of(run: Run) -> int:
 
 
 class BaselineComparison:
-    """Implements `Run` for one more look at `run`, with two series besides its own.
+    """A SignalSource: `run` with two series besides its own.
 
     `loss_mean` is the mean of the loss over the last `window` steps. `loss_gap` is that mean less the baseline's at
     the same step, for the steps that both have and at which the baseline is finite. Where the loss is NaN or Inf, both
@@ -64,40 +60,12 @@ class BaselineComparison:
         return "running" if self._baseline.status == "running" else self._run.status
 
     @property
-    def run_id(self) -> str:
-        return self._run.run_id
-
-    @property
-    def path(self) -> Path | None:
-        return self._run.path
-
-    @property
-    def title(self) -> str:
-        return self._run.title
-
-    @property
-    def config(self) -> RunConfig:
-        return self._run.config
-
-    @property
-    def created(self) -> str:
-        return self._run.created
-
-    @property
     def environment(self) -> Mapping[str, Any]:
         return self._run.environment
 
     @property
-    def machine(self) -> Mapping[str, Any]:
-        return self._run.machine
-
-    @property
     def total_steps(self) -> int:
         return self._run.total_steps
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self._run.steps_per_epoch
 
     def power_devices(self) -> list[str]:
         return self._run.power_devices()
@@ -107,12 +75,6 @@ class BaselineComparison:
 
     def events(self, kind: str | None = None) -> list[Incident]:
         return self._run.events(kind)
-
-    def model(self) -> RecordedModel:
-        return self._run.model()
-
-    def tensors(self) -> Mapping[str, TensorHistory]:
-        return self._run.tensors()
 
 
 def _common(step: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

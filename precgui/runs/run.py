@@ -1,4 +1,4 @@
-"""The one face of a run, live or saved: plots, comparison and diagnosis know only this."""
+"""The interface of a run, live or saved: plots, comparison and diagnosis know only this."""
 
 from __future__ import annotations
 
@@ -15,32 +15,15 @@ if TYPE_CHECKING:
     from precgui.runs.tensors.record import TensorHistory
 
 
-class Run(Protocol):
-    """A run as it is seen. Arrays are float64 and read-only by agreement; NaN and Inf are kept."""
+class SignalSource(Protocol):
+    """The part of a run that plots draw. Arrays are float64 and read-only by agreement; NaN and Inf are kept."""
 
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def path(self) -> Path | None: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def config(self) -> RunConfig: ...
     @property
     def status(self) -> Status: ...
     @property
-    def created(self) -> str:
-        """ISO 8601 with time zone."""
-        ...
-
-    @property
     def environment(self) -> Mapping[str, Any]: ...
     @property
-    def machine(self) -> Mapping[str, Any]: ...
-    @property
     def total_steps(self) -> int: ...
-    @property
-    def steps_per_epoch(self) -> int: ...
 
     def series(self, name: str, over: Axis = "step") -> Series:
         """The signal as (x, value), both of length n. Readings of devices are placed on the step axis by their time.
@@ -55,6 +38,28 @@ class Run(Protocol):
     def state_devices(self) -> list[str]: ...
 
     def events(self, kind: str | None = None) -> list[Incident]: ...
+
+
+class Run(SignalSource, Protocol):
+    """A run, live or saved."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def path(self) -> Path | None: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def config(self) -> RunConfig: ...
+    @property
+    def created(self) -> str:
+        """ISO 8601 with time zone."""
+        ...
+
+    @property
+    def machine(self) -> Mapping[str, Any]: ...
+    @property
+    def steps_per_epoch(self) -> int: ...
 
     def model(self) -> RecordedModel:
         """Modules with their classes, parameters, buffers and copies of weights; or why they are not available."""

@@ -22,7 +22,7 @@ from precgui.gui.widgets.plain_text import RichLabel
 from precgui.runs.signals import Axis
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.open_runs import DrawnRun
 
 LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
 LOADING = "Loading..."
@@ -62,12 +62,12 @@ class CsvRow:
     value: float | str
 
 
-def colour_of(run: OpenRun) -> str:
+def colour_of(run: DrawnRun) -> str:
     colours = themes().theme.runs
     return colours[run.colour_index % len(colours)]
 
 
-def dash_of(run: OpenRun) -> tuple[float, ...]:
+def dash_of(run: DrawnRun) -> tuple[float, ...]:
     return DASHES[run.dash_index % len(DASHES)]
 
 
@@ -91,7 +91,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.scale: Scale = signal.scale
         self.over: Axis = "step"
         self.auto_y = True
-        self.runs: list[OpenRun] = []
+        self.runs: list[DrawnRun] = []
         self.note = ""
         self._axis_name = QGraphicsSimpleTextItem(self.run_axis)
         self.cursor_line = pg.InfiniteLine(angle=90, movable=False)
@@ -152,7 +152,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     # What kinds of charts differ in
 
-    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+    def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         raise NotImplementedError
 
     def pull(self) -> bool:
@@ -182,7 +182,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     # The same for all
 
-    def visible_runs(self) -> list[OpenRun]:
+    def visible_runs(self) -> list[DrawnRun]:
         return [run for run in self.runs if run.visible]
 
     def x_range(self) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from precgui.gui.plots.pyramid import Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
 from precgui.gui.plots.smoothing import trailing_mean
 from precgui.runs.growable import GrowableArray
-from precgui.runs.run import Run
+from precgui.runs.run import SignalSource
 from precgui.runs.signals import Axis
 
 DOT_PX = 8
@@ -55,7 +55,7 @@ class NonFinite:
 class Curve:
     """The series `name` of a run; `factor` and `scale` lead from recorded values to plot coordinates."""
 
-    def __init__(self, run: Run, name: str, label: str, factor: float, dotted: bool = False) -> None:
+    def __init__(self, run: SignalSource, name: str, label: str, factor: float, dotted: bool = False) -> None:
         self.run, self.name, self.label = run, name, label
         self.line = pg.PlotCurveItem(connect="finite", antialias=True)
         self.mean_line = pg.PlotCurveItem(connect="finite", antialias=True)

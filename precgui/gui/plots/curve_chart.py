@@ -16,13 +16,13 @@ from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scat
 from precgui.gui.plots.signals import Signal, devices_of, shown_value, suited
 from precgui.gui.theme import themes
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
-from precgui.runs.run import Run
+from precgui.runs.run import SignalSource
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.open_runs import DrawnRun
 
 
-def device_sentences(runs: Sequence[OpenRun], signal: Signal) -> str:
+def device_sentences(runs: Sequence[DrawnRun], signal: Signal) -> str:
     """Why no device of these runs told this signal."""
     if any(opened.run.status == "running" and not opened.run.state_devices() for opened in runs):
         return "Waiting for the first value."
@@ -40,7 +40,7 @@ def device_sentences(runs: Sequence[OpenRun], signal: Signal) -> str:
     return "\n".join(dict.fromkeys([f"{signal.title}: not measured in these runs.", *lines]))
 
 
-def power_sentences(runs: Sequence[OpenRun]) -> str:
+def power_sentences(runs: Sequence[DrawnRun]) -> str:
     """Which power sensors were looked for in these runs, and why there is none."""
     lines: list[str] = []
     for opened in runs:
@@ -55,7 +55,7 @@ def power_sentences(runs: Sequence[OpenRun]) -> str:
 
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.open_runs import DrawnRun
 
 MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks
@@ -69,7 +69,7 @@ _LARGEST = 1e300  # the range of an axis must not overflow
 class _RunCurves:
     """All that a chart draws of one run."""
 
-    def __init__(self, opened: OpenRun, curves: list[Curve], track: Track | None, *, named: bool, ended: bool) -> None:
+    def __init__(self, opened: DrawnRun, curves: list[Curve], track: Track | None, *, named: bool, ended: bool) -> None:
         self.opened, self.curves, self.track = opened, curves, track
         self.end = scatter(_END_PX) if ended else None
         self.edge, self.skips = scatter(), scatter()
@@ -100,7 +100,7 @@ class CurveChart(Chart):
             if curve.dots is None:
                 curve.smooth(self._points)
 
-    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+    def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         self.runs = list(runs)
         self._take_signal(suited(self.signal, [opened.run for opened in runs if opened.visible]))
         wanted = {opened.key: opened for opened in runs}
@@ -121,7 +121,7 @@ class CurveChart(Chart):
         self.value_axis.setLabel(escape(signal.axis))
         self.setAccessibleName(signal.title)
 
-    def _refresh(self, opened: OpenRun) -> None:
+    def _refresh(self, opened: DrawnRun) -> None:
         """Make the curves of a run; again when a device has joined."""
         names = self._series(opened.run)
         known = self._drawn.get(opened.key)
@@ -143,8 +143,8 @@ class CurveChart(Chart):
             for item in known.items():
                 self.plotItem.removeItem(item)
 
-    def _series(self, run: Run) -> list[tuple[str, str]]:
-        """(name for Run.series, label) of each line of a run."""
+    def _series(self, run: SignalSource) -> list[tuple[str, str]]:
+        """(name for SignalSource.series, label) of each line of a run."""
         devices = devices_of(self.signal, run)
         if devices is not None:
             return [(f"{self.signal.series[0]}:{device}", device) for device in devices]
@@ -181,7 +181,7 @@ class CurveChart(Chart):
                 fresh |= part.track.pull()
         return fresh
 
-    def _part(self, opened: OpenRun) -> _RunCurves:
+    def _part(self, opened: DrawnRun) -> _RunCurves:
         """The curves of a run, one for each device that has reported by now."""
         known = self._drawn[opened.key]
         if opened.run.status == "running" and devices_of(self.signal, opened.run) is not None:

@@ -18,7 +18,7 @@ from precgui.gui.plots.signals import Signal, grouped
 from precgui.gui.widgets.plain_text import plain_tip
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.open_runs import DrawnRun
 
 NEAR_PX = 7
 TIP_COLUMNS = 90  # characters of a line in a tool tip
@@ -47,7 +47,7 @@ LANES = (
 class _RunMarks:
     """The marks of one run: one scatter item for each row."""
 
-    def __init__(self, opened: OpenRun) -> None:
+    def __init__(self, opened: DrawnRun) -> None:
         self.opened, self.track = opened, Track(opened.run)
         self.rows = [scatter() for _ in LANES]
 
@@ -68,7 +68,7 @@ class EventChart(Chart):
         self.view.setYRange(-len(LANES) + 0.4, 0.8, padding=0)
         self.view.setMouseEnabled(x=True, y=False)
 
-    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+    def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         self.runs = list(runs)
         wanted = {opened.key for opened in runs}
         for key in [key for key in self._marks if key not in wanted]:

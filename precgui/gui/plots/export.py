@@ -29,16 +29,16 @@ from precgui.gui.theme import themes
 from precgui.runs.csv_cells import write_rows, write_table
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.open_runs import DrawnRun
 
 PIXEL_RATIO = 2.0
 CSV_CHUNK = 4000  # rows written between two looks at the event loop
 _SWATCH_PX, _GAP_PX = 26, 16
 
 
-def _legend_rows(runs: list[OpenRun], width: float, metrics: QFontMetrics) -> list[list[OpenRun]]:
+def _legend_rows(runs: list[DrawnRun], width: float, metrics: QFontMetrics) -> list[list[DrawnRun]]:
     """The runs broken into lines that fit the width."""
-    lines: list[list[OpenRun]] = [[]]
+    lines: list[list[DrawnRun]] = [[]]
     used = 0.0
     for run in runs:
         needed = _entry_width(run, width, metrics)
@@ -50,7 +50,7 @@ def _legend_rows(runs: list[OpenRun], width: float, metrics: QFontMetrics) -> li
     return lines
 
 
-def _entry_width(run: OpenRun, width: float, metrics: QFontMetrics) -> float:
+def _entry_width(run: DrawnRun, width: float, metrics: QFontMetrics) -> float:
     text = metrics.elidedText(run.name, Qt.TextElideMode.ElideMiddle, int(width) - _SWATCH_PX - 8)
     return _SWATCH_PX + 6 + metrics.horizontalAdvance(text) + _GAP_PX
 
@@ -88,7 +88,7 @@ class _Figure:
         for item in marks:
             item.setExportMode(False)
 
-    def _paint_line(self, painter: QPainter, line: list[OpenRun], baseline: float) -> None:
+    def _paint_line(self, painter: QPainter, line: list[DrawnRun], baseline: float) -> None:
         left, width = 12.0, self._chart.width() - 24
         for run in line:
             painter.setPen(swatch_pen(run, 2.0))
@@ -100,7 +100,7 @@ class _Figure:
             left += _entry_width(run, width, self._metrics)
 
 
-def swatch_pen(run: OpenRun, width: float) -> QPen:
+def swatch_pen(run: DrawnRun, width: float) -> QPen:
     """The pen of a run's line, at a width that a legend needs."""
     pen = QPen(QColor(colour_of(run)), width)
     pen.setCapStyle(Qt.PenCapStyle.FlatCap)
@@ -175,12 +175,12 @@ def _fields(row: CsvRow) -> tuple[str, str, str, str, str]:
 
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.open_runs import DrawnRun
 
 SWATCH = QSize(30, 14)
 
 
-def swatch_icon(opened: OpenRun, width: float = 2.0) -> QIcon:
+def swatch_icon(opened: DrawnRun, width: float = 2.0) -> QIcon:
     """A piece of the run's line, in its colour and dash."""
     ratio = 2.0
     image = QPixmap(SWATCH * ratio)

@@ -29,7 +29,7 @@ from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, Signal, suited
 from precgui.gui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.open_runs import DrawnRun
 
 _TOLD_MS = 4000
 
@@ -155,7 +155,7 @@ class PlotFrame(QFrame):
         self.chart.set_scale(self.chart.signal.log if wanted and self.chart.signal.log else "linear")
         self.scale_changed.emit()
 
-    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+    def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         self.chart.set_runs(runs)
         metric = suited(SIGNALS[METRIC], [opened.run for opened in runs if opened.visible])
         self.chooser.setItemText(self.chooser.findData(METRIC), metric.title)

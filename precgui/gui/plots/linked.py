@@ -62,7 +62,7 @@ def _zoom(plots: LinkedPlots, factor: float) -> None:
 
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.open_runs import DrawnRun
 
 TICK_MS = 33
 _REST = 50.0  # times as long as the last pull took
@@ -97,7 +97,7 @@ class LinkedPlots(QScrollArea):
         self.following, self.paused = True, False
         self.paused_at: float | None = None
         self._range = (0.0, 10.0)
-        self._runs: list[OpenRun] = []
+        self._runs: list[DrawnRun] = []
         self._stale: list[PlotFrame] = []
         self._rest_until: dict[PlotFrame, float] = {}
         self._body = QWidget(self)
@@ -161,7 +161,7 @@ class LinkedPlots(QScrollArea):
 
     # Data
 
-    def set_runs(self, runs: Sequence[OpenRun]) -> None:
+    def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         """The runs to draw, in this order; call it again when name, colour or visibility has changed."""
         self._runs = list(runs)
         for frame in self.frames:

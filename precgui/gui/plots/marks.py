@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PySide6.QtGui import QColor, QPen
 
 from precgui.events import Incident
-from precgui.runs.run import Run
+from precgui.runs.run import SignalSource
 from precgui.runs.signals import Axis
 
 AXES: tuple[Axis, ...] = get_args(Axis)
@@ -22,7 +22,7 @@ NAN, PLUS_INF, MINUS_INF = "x", "t1", "t"
 class Track:
     """The incidents of a run so far, sorted by kind, taken over as they come."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SignalSource) -> None:
         self._run = run
         self._count, self._complete = 0, False
         self._by_kind: dict[str, list[Incident]] = {}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from precgui.events import NO_METRIC
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.metric import in_text, metric_of, shared
-from precgui.runs.run import Run
+from precgui.runs.run import SignalSource
 from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS, Axis
 
 Scale = Literal["linear", "log2", "log10"]
@@ -23,7 +23,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One choice of a plot. `series` are names for `Run.series`, the main one first; `factor` turns the recorded
+    """One choice of a plot. `series` are names of recorded series, the main one first; `factor` turns the recorded
     unit into the shown one; `log` is the logarithmic scale that suits it, None where none does; `ended`: where a run
     ends is marked, so that one that is behind another can be told from one that is over; `noisy`: smoothing says more
     than each value does."""
@@ -82,7 +82,7 @@ BESIDE_A_BASELINE: dict[str, Signal] = {  # of runs.baseline.BaselineComparison
 }  # fmt: skip
 
 
-def suited(signal: Signal, runs: Sequence[Run]) -> Signal:
+def suited(signal: Signal, runs: Sequence[SignalSource]) -> Signal:
     """The signal in the words of these runs: their tasks say what the metric is, unless they measure different ones."""
     if signal.key != METRIC:
         return signal
@@ -94,7 +94,7 @@ def suited(signal: Signal, runs: Sequence[Run]) -> Signal:
     return replace(signal, title=title, axis=axis, unit=metric.unit, factor=100.0 if metric.unit == "%" else 1.0)
 
 
-def devices_of(signal: Signal, run: Run) -> list[str] | None:
+def devices_of(signal: Signal, run: SignalSource) -> list[str] | None:
     """The devices that a signal has a line for each; None for a signal of the run itself."""
     name = signal.series[0] if signal.series else ""
     if name in POWER_SIGNALS:

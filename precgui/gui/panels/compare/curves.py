@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_runs import DrawnRun, OpenRun
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BESIDE_A_BASELINE, SIGNALS
@@ -36,7 +35,7 @@ class CompareCurves(QWidget):
         self.all_runs.setToolTip("Draw all runs, not only those that are selected in the table")
         self.told = PlainLabel(self)
         self.told.setProperty("kind", "muted")
-        self._seen: dict[tuple[str, str, int], BaselineComparison] = {}
+        self._comparisons: dict[tuple[str, str, int], BaselineComparison] = {}
         self.setMinimumHeight(LEAST_HEIGHT)
         bar = QHBoxLayout()
         for widget in (self.axis_choice.label, self.axis_choice, self.smoothing, self.whole, self.all_runs):
@@ -54,13 +53,15 @@ class CompareCurves(QWidget):
         """Draw the runs beside the baseline; of chosen ones only these and the baseline."""
         window = window_of(baseline.run)
         wanted = [run for run in runs if not chosen or run is baseline or run in chosen]
-        known, self._seen = self._seen, {}
+        known, self._comparisons = self._comparisons, {}
         drawn = []
         for run in wanted:
             key = (run.key, baseline.key, window)
-            look = self._seen[key] = known.get(key) or BaselineComparison(run.run, baseline.run, window)
+            source = self._comparisons[key] = known.get(key) or BaselineComparison(run.run, baseline.run, window)
             width_px = BASELINE_PX if run is baseline else LINE_PX
-            drawn.append(replace(run, key=repr(key), run=look, visible=True, line_px=width_px))
+            drawn.append(
+                DrawnRun(repr(key), source, run.name, run.colour_index, run.dash_index, visible=True, line_px=width_px)
+            )
         self.plots.set_runs(drawn)
         self.all_runs.setVisible(bool(chosen))
         averaged = f"mean over {window} steps" if window > 1 else "step by step"
