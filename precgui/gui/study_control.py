@@ -17,6 +17,7 @@ from precgui.runs.errors import RunFileError
 if TYPE_CHECKING:
     from precgui.gui.study_reading import StudyGrid, StudyReading
     from precgui.runs.verdict.targets import Targets
+    from precgui.sweeps.folder import SweepFolder
     from precgui.sweeps.spec import SweepSpec
 
 FOLLOW_MS = 1000
@@ -47,6 +48,7 @@ class StudyControl(QObject):
         self._busy = False
         self._groups_wanted = False
         self._grid_wanted = False
+        self._changes: list[Callable[[SweepFolder], None]] = []
         self._timer = QTimer(self, interval=FOLLOW_MS)
         self._timer.timeout.connect(self.read_grid)
 
@@ -115,6 +117,11 @@ class StudyControl(QObject):
         """Wait no longer for the process that runs it."""
         self._task = None
 
+    def change(self, act: Callable[[SweepFolder], None]) -> None:
+        """Change the plan (skip, order, more seeds) in a thread, whichever process runs the study."""
+        self._changes.append(act)
+        self._read_next()
+
     def targets(self) -> Targets | None:
         """The targets of the open study; None, with a notice, where they cannot be read."""
         from precgui.sweeps.errors import SweepError
@@ -156,7 +163,10 @@ class StudyControl(QObject):
         """One reading at a time: the caches of the folder belong to one thread."""
         if self._busy or self._reading is None:
             return
-        if self._grid_wanted:
+        if self._changes:
+            act = self._changes.pop(0)
+            self._begin(partial(self._reading.change, act), self._take_change)
+        elif self._grid_wanted:
             self._grid_wanted = False
             self._begin(self._reading.grid, self._take_grid)
         elif self._groups_wanted:
@@ -169,6 +179,12 @@ class StudyControl(QObject):
         work = Background(partial(_attempt, self._reading, read))
         work.answered.connect(take)
         work.begin()
+
+    def _take_change(self, answer: tuple[StudyReading, Any]) -> None:
+        reading, fault = answer
+        if self._is_current(reading) and isinstance(fault, str):
+            self._tell(f"The plan was not changed: {fault}.", severity="error")
+        self.read_grid()
 
     def _take_grid(self, answer: tuple[StudyReading, Any]) -> None:
         reading, grid = answer

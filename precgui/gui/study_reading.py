@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from precgui.sweeps.study import SweepReader
 class StudyGrid:
     """The state of every run. `arms` are in the order of the plan; `shares` say how far running ones are, 0 to 1.
 
-    `metric` is None before a run has ended.
+    `metric` is None before a run has ended. `runner` is the process that runs the study, as "process 12 on host";
+    empty where there is none.
     """
 
     document: SweepDocument
@@ -29,11 +31,17 @@ class StudyGrid:
     arms: tuple[str, ...]
     shares: dict[str, float]
     metric: Metric | None
+    runner: str = ""
 
     @property
     def is_run_somewhere(self) -> bool:
-        """Whether some process trains a run of it now."""
-        return any(member.status == "running" for member in self.document.members)
+        """Whether some process trains a run of it now, or is about to."""
+        return bool(self.runner) or any(member.status == "running" for member in self.document.members)
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds are planned."""
+        return len({member.seed for member in self.document.members if member.kind == "run"})
 
 
 class StudyReading:
@@ -55,6 +63,7 @@ class StudyReading:
             tuple(arm.name for arm in folder.spec.arms()),
             running,
             self._metric or self._read_metric(document),
+            _runner(folder),
         )
 
     def groups(self) -> ReportContent:
@@ -65,6 +74,10 @@ class StudyReading:
         title = reader.folder.spec.title or self.path.resolve().name
         command = repeat_command(reader.folder.spec, len(reader.folder.plan.seeds))
         return report_content(study, runs, title=title, command=command)
+
+    def change(self, act: Callable[[SweepFolder], None]) -> None:
+        """Change the plan of the study. Raises SweepError."""
+        act(self._opened().folder)
 
     def _opened(self) -> SweepReader:
         if self._reader is None:
@@ -81,6 +94,11 @@ class StudyReading:
                 except RunFileError:
                     continue
         return self._metric
+
+
+def _runner(folder: SweepFolder) -> str:
+    owner = folder.runner.owner()
+    return f"process {owner.get('pid')} on {owner.get('host')}" if owner is not None else ""
 
 
 def _share(row: MemberRow) -> float:

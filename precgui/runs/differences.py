@@ -77,10 +77,10 @@ def differing(compared: Sequence[ComparedFacts]) -> list[DifferenceRow]:
 def machine_sentence(rows: Sequence[DifferenceRow]) -> str:
     """That the runs are of several machines, with what differs; empty when they are not, as far as is recorded."""
     own = [(row.fact, dict.fromkeys(row.values)) for row in rows if row.part == "machine"]
-    told = "; ".join(f"{fact}: {', '.join(values)}" for fact, values in own if len({*values} - {NOT_RECORDED}) > 1)
-    if not told:
+    facts = "; ".join(f"{fact}: {', '.join(values)}" for fact, values in own if len({*values} - {NOT_RECORDED}) > 1)
+    if not facts:
         return ""
-    return f"These were not run under equal conditions ({told}): times, memory and energy say as much of that."
+    return f"These were not run under equal conditions ({facts}): times, memory and energy say as much of that."
 
 
 def _text(value: Any) -> str:

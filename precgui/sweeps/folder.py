@@ -165,6 +165,10 @@ class SweepFolder:
         """Run this one next. Raises SweepError for an unknown name."""
         self._change(lambda plan: plan.with_first(name))
 
+    def put_last(self, name: str) -> None:
+        """Run this one after all others. Raises SweepError for an unknown name."""
+        self._change(lambda plan: plan.with_last(name))
+
     def reorder(self, names: list[str]) -> None:
         """Let the named runs have this order among themselves. Raises SweepError for an unknown name."""
         self._change(lambda plan: plan.with_order(names))

@@ -67,6 +67,11 @@ class SweepPlan:
         chosen = self.member(name)
         return SweepPlan((chosen, *(member for member in self.members if member.name != name)))
 
+    def with_last(self, name: str) -> SweepPlan:
+        """The plan in which a run comes after all others."""
+        chosen = self.member(name)
+        return SweepPlan((*(member for member in self.members if member.name != name), chosen))
+
     def with_order(self, names: list[str]) -> SweepPlan:
         """The plan with the named runs in this order, in the places that they had together."""
         named = iter([self.member(name) for name in names])

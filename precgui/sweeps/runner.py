@@ -14,6 +14,7 @@ from precgui.runs.step_times import keep_step_time
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import SweepFolder
+from precgui.sweeps.lock import FileLock
 from precgui.sweeps.member_process import run_in_process
 from precgui.sweeps.plan import Member
 from precgui.sweeps.state import MemberState
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from precgui.child import StopToken
 
 POLL_S = 0.5
+_TRIES, _BETWEEN_TRIES_S = 3, 0.05  # who asks for the owner of the lock holds it for some microseconds
 
 
 class SweepBusy(SweepError):
@@ -46,7 +48,7 @@ def run_sweep(
     SweepError when the folder cannot be used.
     """
     lock = folder.runner if block is None else folder.lock_of_block(block)
-    if not lock.acquire():
+    if not _acquired(lock):
         raise SweepBusy(lock.owner() or {})
     try:
         while not (stopped() or aborted()):
@@ -65,6 +67,14 @@ def run_sweep(
             _run_member(folder, member, emit, aborted)
     finally:
         lock.release()
+
+
+def _acquired(lock: FileLock) -> bool:
+    for _ in range(_TRIES):
+        if lock.acquire():
+            return True
+        time.sleep(_BETWEEN_TRIES_S)
+    return False
 
 
 def next_member(states: list[MemberState]) -> Member | None:

@@ -56,20 +56,20 @@ class TargetsDialog(QDialog):
         grid.setHorizontalSpacing(12)
         grid.setColumnStretch(2, 1)
         for row, (name, about) in enumerate(Targets.model_fields.items()):
-            box, bound, told = (
+            box, bound, about_label = (
                 QCheckBox(_TITLES[name], self),
                 QLineEdit(self),
                 PlainLabel(about.description or "", self),
             )
             bound.setAccessibleName(f"{_TITLES[name]}: bound")
             bound.setFixedWidth(84)
-            told.setProperty("kind", "muted")
-            told.setWordWrap(True)
-            told.setMinimumWidth(320)
+            about_label.setProperty("kind", "muted")
+            about_label.setWordWrap(True)
+            about_label.setMinimumWidth(320)
             box.toggled.connect(bound.setEnabled)
             box.toggled.connect(lambda _: self._check())
             bound.textChanged.connect(lambda _: self._check())
-            for column, part in enumerate((box, bound, told)):
+            for column, part in enumerate((box, bound, about_label)):
                 grid.addWidget(part, row, column)
             self.boxes[name], self.bounds[name] = box, bound
         outer = QVBoxLayout(self)

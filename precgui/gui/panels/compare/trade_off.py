@@ -23,7 +23,7 @@ COSTS: tuple[tuple[str, str, float], ...] = (
     ("model_bytes", "Size of the model (KiB)", 2**-10),
 )
 _GAP_PX = 8
-_TOLD = {
+_WORDS = {
     "no": "",
     "perhaps": "perhaps dominated",
     "surely": "surely dominated",
@@ -76,8 +76,8 @@ class TradeOffPlot(StudyPlot):
         theme = themes().theme
         brush = {"no": colour, "perhaps": theme.blend(colour, 0.45), "surely": theme.base}[word]
         self.addItem(pg.ScatterPlotItem([x], [y], size=11, pen=pen, brush=pg.mkBrush(brush)))
-        told = f"{group.group}, {_TOLD[word]}" if _TOLD[word] else group.group
-        name = pg.TextItem(told, color=theme.text)
+        label = f"{group.group}, {_WORDS[word]}" if _WORDS[word] else group.group
+        name = pg.TextItem(label, color=theme.text)
         name.setFont(self.font())
         self.addItem(name, ignoreBounds=True)
         self._names_of_points.append((name, x, y))

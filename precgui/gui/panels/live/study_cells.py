@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from precgui.events import Metric
@@ -46,12 +47,18 @@ def grid_table(grid: StudyGrid) -> GridTable:
     rows = list(dict.fromkeys(map(_row, members)))
     named = {_column(member) for member in members}
     columns = [name for arm in grid.arms for name in (arm, _TWIN.format(arm=arm)) if name in named]
+    order = {name: place for place, name in enumerate(waiting_names(grid), 1)}
     cells = {
-        (rows.index(_row(member)), columns.index(_column(member))): _cell(member, grid)
+        (rows.index(_row(member)), columns.index(_column(member))): _cell(member, grid, order)
         for member in members
         if _column(member) in columns
     }
     return GridTable(tuple(rows), tuple(columns), cells)
+
+
+def waiting_names(grid: StudyGrid) -> list[str]:
+    """The runs that wait, in the order in which they will run."""
+    return [member.name for member in grid.document.members if member.status in ("waiting", "cut off")]
 
 
 def summary(grid: StudyGrid) -> str:
@@ -63,6 +70,20 @@ def summary(grid: StudyGrid) -> str:
     if document.left and document.left_s is not None:
         text += f"; about {duration(round(document.left_s))} left here"
     return f"{text}."
+
+
+def seeds_to_next_look(grid: StudyGrid) -> int:
+    """How many seeds more lead to the next number of seeds at which verdicts are made; 1 after the last."""
+    return next((look - grid.seeds for look in grid.document.looks if look > grid.seeds), 1)
+
+
+def seeds_text(grid: StudyGrid) -> str:
+    """At which numbers of seeds the study is judged."""
+    looks = " and ".join(str(look) for look in grid.document.looks)
+    text = f"{grid.seeds} seeds are planned. Verdicts are made at {looks} seeds and nowhere else.\n"
+    if grid.seeds >= max(grid.document.looks):
+        return f"{text}Seeds beyond the last of these are shown, and not judged. How many more?"
+    return f"{text}Seeds between them are shown, and not judged. How many more?"
 
 
 def _part(member: MemberRow) -> int:
@@ -79,9 +100,10 @@ def _column(member: MemberRow) -> str:
     return _TWIN.format(arm=member.arm) if member.kind == "twin" else member.arm
 
 
-def _cell(member: MemberRow, grid: StudyGrid) -> GridCell:
-    share = grid.shares.get(member.name, 0.0)
-    return GridCell(_text(member, share, grid.metric), member.status, share, _told(member), member)
+def _cell(member: MemberRow, grid: StudyGrid, order: Mapping[str, int]) -> GridCell:
+    share, place = grid.shares.get(member.name, 0.0), order.get(member.name)
+    text = _text(member, share, grid.metric)
+    return GridCell(f"{text} ({place})" if place else text, member.status, share, _told(member, place), member)
 
 
 def _text(member: MemberRow, share: float, metric: Metric | None) -> str:
@@ -101,10 +123,12 @@ def _text(member: MemberRow, share: float, metric: Metric | None) -> str:
             return _STATES[status]
 
 
-def _told(member: MemberRow) -> str:
+def _told(member: MemberRow, place: int | None) -> str:
     lines = [member.name]
     if member.status in _TOLD:
         lines.append(_TOLD[member.status])
+    if place is not None:
+        lines.append("It is the next one." if place == 1 else f"It is number {place} of those that wait.")
     if member.kind == "twin":
         lines.append("A rounding twin: the same run with each start weight moved to a neighbouring number.")
     if member.kind == "warm-up":

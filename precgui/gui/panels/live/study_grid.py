@@ -9,6 +9,8 @@ from PySide6.QtGui import QColor, QPainter, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
+    QInputDialog,
+    QMenu,
     QPushButton,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -18,11 +20,20 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.panels.live.study_cells import GridCell, GridTable, grid_table, summary
+from precgui.gui.panels.live.study_cells import (
+    GridCell,
+    GridTable,
+    grid_table,
+    seeds_text,
+    seeds_to_next_look,
+    summary,
+)
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.sweeps.report import MemberRow
 
+MOST_SEEDS = 1000
 _COLUMN_PX = 170
 _SHARE, _SHADE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
 _SHADES = {"completed": 0.16, "running": 0.35}
@@ -56,6 +67,10 @@ class StudyGridView(QWidget):
         self.pause_button = self._button("Pause", "Let the present run end and begin no further one")
         self.stop_button = self._button("Stop study", "End the present run now; it runs again when the study goes on")
         self.go_on_button = self._button("Go on", "Run what is left")
+        self.seeds_button = self._button("Add seeds...", "Plan more seeds, after all that is planned")
+        self.run_button = self._button("This run", "Leave the chosen run out, or change when it runs")
+        self.run_menu = QMenu(self)
+        self.run_button.setMenu(self.run_menu)
         self.compare_button = self._button("Compare", "The groups of this study and their verdicts")
         self.table = QTableWidget(self)
         self._lay_out()
@@ -85,11 +100,16 @@ class StudyGridView(QWidget):
         bar.setSpacing(8)
         bar.addWidget(self.title)
         bar.addWidget(self.summary, 1)
-        for button in (self.go_on_button, self.pause_button, self.stop_button, self.compare_button):
-            bar.addWidget(button)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(8)
+        for button in (self.go_on_button, self.pause_button, self.stop_button, self.seeds_button, self.run_button):
+            buttons.addWidget(button)
+        buttons.addStretch(1)
+        buttons.addWidget(self.compare_button)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(12, 8, 12, 8)
         layout.addLayout(bar)
+        layout.addLayout(buttons)
         layout.addWidget(self.state)
         layout.addWidget(self.table, 1)
 
@@ -102,6 +122,11 @@ class StudyGridView(QWidget):
         self.stop_button.clicked.connect(study.stop)
         self.go_on_button.clicked.connect(study.go_on)
         self.compare_button.clicked.connect(lambda: self._session.panel_wanted.emit("compare/groups"))
+        self.seeds_button.clicked.connect(lambda _: self.ask_for_seeds())
+        self.run_menu.aboutToShow.connect(self.fill_run_menu)
+        self.table.currentCellChanged.connect(lambda *_: self._show_state())
+        self.table.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.table.customContextMenuRequested.connect(lambda at: self.run_menu.popup(self.table.mapToGlobal(at)))
         self.table.cellDoubleClicked.connect(self._inspect)
         themes().changed.connect(self.refresh)
 
@@ -149,6 +174,8 @@ class StudyGridView(QWidget):
         self.go_on_button.setVisible(left and (paused or not (study.is_running or elsewhere)))
         self.go_on_button.setEnabled(not self._session.is_training)
         self.compare_button.setEnabled(document is not None and document.done > 0)
+        self.seeds_button.setEnabled(document is not None)
+        self.run_button.setEnabled(self._chosen() is not None)
         if document is None:
             text = ""
         elif not left:
@@ -160,10 +187,57 @@ class StudyGridView(QWidget):
         elif study.is_running:
             text = "Running in a process of its own; closing precgui stops it, and it goes on later where it was."
         elif elsewhere:
-            text = "Another process runs this study."
+            runner = study.grid.runner if study.grid is not None else ""
+            text = f"Another {runner or 'process'} runs this study; what is changed here counts there, too."
         else:
             text = "Nobody runs this study now."
         self.state.setText(text)
+
+    # What a user changes -----------------------------------------------------------------------------------
+
+    def _chosen(self) -> MemberRow | None:
+        """The run of the current cell."""
+        cell = self._table.cells.get((self.table.currentRow(), self.table.currentColumn()))
+        return cell.member if cell is not None else None
+
+    def fill_run_menu(self) -> None:
+        """Offer what can be done with the run of the current cell."""
+        self.run_menu.clear()
+        member = self._chosen()
+        if member is None:
+            self.run_menu.addAction("Choose a run in the table").setEnabled(False)
+            return
+        change, name = self._session.study.change, member.name
+        waits, is_out = member.status in ("waiting", "cut off"), member.status == "skipped"
+        for text, enabled, act in (
+            ("Run next", waits, lambda folder: folder.put_first(name)),
+            ("Run last", waits, lambda folder: folder.put_last(name)),
+            ("Leave out", waits, lambda folder: folder.skip(name)),
+            ("Take in again", is_out, lambda folder: folder.skip(name, skipped=False)),
+        ):
+            action = self.run_menu.addAction(text)
+            action.setEnabled(enabled)
+            action.triggered.connect(lambda _=False, act=act: change(act))
+        inspect = self.run_menu.addAction("Inspect")
+        inspect.setEnabled(member.run is not None)
+        inspect.triggered.connect(lambda: self._inspect(self.table.currentRow(), self.table.currentColumn()))
+
+    def ask_for_seeds(self) -> QInputDialog | None:
+        """Ask how many seeds more; the proposal leads to the next look of the plan."""
+        grid = self._session.study.grid
+        if grid is None:
+            return None
+        dialog = QInputDialog(self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setWindowTitle("Add seeds")
+        dialog.setLabelText(seeds_text(grid))
+        dialog.setInputMode(QInputDialog.InputMode.IntInput)
+        dialog.setIntRange(1, MOST_SEEDS)
+        dialog.setIntValue(seeds_to_next_look(grid))
+        dialog.setOkButtonText("Add")
+        dialog.intValueSelected.connect(lambda n: self._session.study.change(lambda folder: folder.add_seeds(n)))
+        dialog.open()
+        return dialog
 
     def _inspect(self, row: int, column: int) -> None:
         """Open the file of a run that has begun."""
