@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import traceback
@@ -18,12 +19,15 @@ from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
 from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.payoff.profile_file import profile_path, write_profile
+from precgui.runs.replays import StepReplay, write_replay
 
 if TYPE_CHECKING:
     from precgui.child import StopToken
 
+_MEASURED = 3  # lines of a replayed step whose error left is measured, the largest first
 _MEMORY_CURE = "reduce data.batch_size or model.size, or choose a 16-bit precision"
 
 
@@ -183,6 +187,55 @@ def serve_profile(emit: Callable[[Any], None], control: StopToken, *, config: Ma
         emit({"kind": "fault", "message": str(error)})
     else:
         emit({"kind": "kept"})
+
+
+def replayed(config: RunConfig, losses: Sequence[float], step: int, stopped: Callable[[], bool]) -> StepReplay:
+    """Train again up to `step` with FP64 beside that step; `losses` are the recorded ones. Raises EngineError."""
+    from precgui.engine.shadow.of_run import shadow_of_run
+
+    repeated = shadow_of_run(config, step, stopped)
+    shadow = repeated.shadow
+    for line in shadow.lines()[:_MEASURED]:
+        if line.line != "(no line)":
+            shadow.with_fp64(line)
+    document = shadow.to_json()
+    document["notes"] = [*document["notes"], _comparison(losses, repeated.losses, shadow.loss, step)]
+    return StepReplay(step=step, **document)
+
+
+def serve_replay(emit: Callable[[Any], None], control: StopToken, *, path: str, step: int) -> None:
+    """Task of a child process: replays a step of the run file at `path` and keeps the result beside it.
+
+    Emits `{"kind": "kept", "verdict"}` or `{"kind": "fault", "message"}`.
+    """
+    from precgui.engine.errors import EngineError
+
+    try:
+        with open_run(Path(path)) as saved:
+            replay = replayed(saved.config, saved.series("loss")[1].tolist(), step, control.stopped)
+        write_replay(Path(path), replay)
+    except (EngineError, MemoryError, RunFileError) as error:
+        emit({"kind": "fault", "message": str(error)})
+    else:
+        emit({"kind": "kept", "verdict": replay.verdict})
+
+
+def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: float, step: int) -> str:
+    """Whether the repeated steps are those of the run."""
+    before = [float(value) for value in recorded[: step - 1]]
+    same = len(before) == len(repeated) and all(
+        a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(before, repeated, strict=True)
+    )
+    if same:
+        was = float(recorded[step - 1]) if step <= len(recorded) else math.nan
+        return (
+            f"the steps before have the recorded losses to the last bit; this step has {loss:.9g}, recorded {was:.9g}"
+        )
+    gap = max((abs(a - b) for a, b in zip(before, repeated, strict=False)), default=math.nan)
+    return (
+        f"the repeated steps are not those of the recorded run (losses differ by up to {gap:.2g}): other hardware or "
+        "kernels; all of this holds for the repeated step"
+    )
 
 
 def _placed(config: RunConfig, path: Path) -> RunConfig:

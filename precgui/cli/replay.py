@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from precgui.runs.replays import StepReplay
 
 _SHOWN = 12
-_MEASURED = 3
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -64,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
     from precgui.config.names import OWN_LOOP, is_own_task
-    from precgui.engine.shadow.of_run import shadow_of_run
-    from precgui.runs.replays import StepReplay
+    from precgui.job import replayed
 
     config = saved.config
     if config.task == OWN_LOOP:
@@ -80,14 +78,7 @@ def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
         raise UserError(f"{args.file} has no step {step}; it has the steps 1 to {steps[-1]:.0f}")
     if not args.json:
         say(f"training again up to step {step} ...", flush=True)
-    repeated = shadow_of_run(config, step, lambda: False)
-    shadow = repeated.shadow
-    for line in shadow.lines()[:_MEASURED]:
-        if line.line != "(no line)":
-            shadow.with_fp64(line)
-    document = shadow.to_json()
-    document["notes"] = [*document["notes"], _comparison(losses, repeated.losses, shadow.loss, step)]
-    return StepReplay(step=step, **document)
+    return replayed(config, losses, step, lambda: False)
 
 
 def _default_step(saved: SavedRun, steps: Sequence[float], losses: Sequence[float]) -> int:
@@ -96,24 +87,6 @@ def _default_step(saved: SavedRun, steps: Sequence[float], losses: Sequence[floa
         if not math.isfinite(losses[place]) or (place < len(norms) and not math.isfinite(norms[place])):
             return int(step)
     return int(steps[-1])
-
-
-def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: float, step: int) -> str:
-    """Whether the repeated steps are those of the run."""
-    before = [float(value) for value in recorded[: step - 1]]
-    same = len(before) == len(repeated) and all(
-        a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(before, repeated, strict=True)
-    )
-    if same:
-        was = float(recorded[step - 1]) if step <= len(recorded) else math.nan
-        return (
-            f"the steps before have the recorded losses to the last bit; this step has {loss:.9g}, recorded {was:.9g}"
-        )
-    gap = max((abs(a - b) for a, b in zip(before, repeated, strict=False)), default=math.nan)
-    return (
-        f"the repeated steps are not those of the recorded run (losses differ by up to {gap:.2g}): other hardware or "
-        "kernels; all of this holds for the repeated step"
-    )
 
 
 def _print(replay: StepReplay, path: Path) -> None:

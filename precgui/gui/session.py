@@ -56,6 +56,8 @@ class Session(QObject):
         self.active_key: str | None = None
         self.inspected: tuple[str | None, str] = (None, "")  # the run that Inspect shows, and the tab; "" for any
         self.tensor_place: tuple[str, str, float] | None = None  # kind, name and step that Tensors shall show next
+        self.compared: tuple[str, str] | None = None  # baseline and run that Compare shall show next
+        self._trials: list[tuple[RunConfig, str]] = []  # configs with a fix, and the run that it is for
         self._folder = paths.runs_dir()
         self._warm: RunThread | None = None
         self._thread: RunThread | None = None
@@ -190,6 +192,11 @@ class Session(QObject):
         if self._thread is not None or self._measuring or self.study.is_running:
             self.queue_changed.emit()
         self._next()
+
+    def try_fix(self, config: RunConfig, key: str) -> None:
+        """Start a run with a change; Compare opens with it and the run `key` when it has ended."""
+        self._trials.append((config, key))
+        self.start(config)
 
     def unqueue(self, index: int) -> None:
         """Take a waiting run out of the queue."""
@@ -335,11 +342,21 @@ class Session(QObject):
         self._hand_over(run)
         self.run_changed.emit(key)
         self.folder_changed.emit()
+        self._compare_trial(key)
         if not self._closed:
             self._next()
         if self._thread is None:
             self.idle.emit()
         self.queue_changed.emit()
+
+    def _compare_trial(self, key: str) -> None:
+        run = self.runs[key].run
+        tried = next((pair for pair in self._trials if pair[0] is run.config), None)
+        if tried is not None:
+            self._trials.remove(tried)
+            if tried[1] in self.runs and run.steps and not self._closed:
+                self.compared = tried[1], key
+                self.panel_wanted.emit("compare")
 
     def _hand_over(self, run: LiveRun) -> None:
         """Let a run that has ended go to its file, which holds all that is in memory."""

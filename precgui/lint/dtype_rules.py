@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from precgui.events import Severity
+from precgui.lint.scaler_rules import is_optimizer
 from precgui.lint.source import CallSite, Source, keyword, number
 
 Found = Iterator[tuple[int, Severity, str, str]]
@@ -76,11 +77,12 @@ def half_weights(source: Source) -> Found:
     models = {ast.unparse(site.node.func.value) for site in source.of("parameters", "named_parameters", "train")
               if isinstance(site.node.func, ast.Attribute)}  # fmt: skip
     for site in source.calls:
-        if _is_half(source, site.node) and site.owner in models:
+        owner = next(iter(sorted(models & {site.owner, *source.assigned(site.node)})), "")
+        if _is_half(source, site.node) and owner:
             scaler = " and torch's scaler refuses FP16 gradients" if source.scalers else ""
             yield (
                 site.line, "error" if source.scalers else "warning",
-                f"{site.owner} is trained with FP16 weights: small updates and gradients are lost{scaler}",
+                f"{owner} is trained with FP16 weights: small updates and gradients are lost{scaler}",
                 "keep FP32 weights and use torch.autocast with a GradScaler",
             )  # fmt: skip
             yield from _small_eps(source)
@@ -230,13 +232,16 @@ def tf32(source: Source) -> Found:
 
 def gradients_not_cleared(source: Source) -> Found:
     """backward() and step() in a loop, and gradients are never set to zero."""
-    steps = [site for site in source.of("step") if not site.node.args and "optim" in site.owner.lower()]
-    looped = [site for site in steps if source.loop(site.node) is not None]
+    steps = [
+        site for site in source.of("step")
+        if (not site.node.args and is_optimizer(source, site.owner)) or site.owner in source.scaling
+    ]  # fmt: skip
+    looped = [site for site in steps if source.repeats(site.node)]
     cleared = source.of("zero_grad", "zero_grad_", "zero_gradients") or any(
         isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Store)
         for node in ast.walk(source.tree)
     ) or any(site.owner.endswith(".grad") for site in source.of("zero_", "fill_", "detach_"))  # fmt: skip
-    direct = [site for site in source.of("backward") if site.owner and source.loop(site.node) is not None]
+    direct = [site for site in source.of("backward") if site.owner and source.repeats(site.node)]
     if looped and direct and not cleared:
         yield (
             looped[0].line,

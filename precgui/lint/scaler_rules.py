@@ -62,7 +62,7 @@ def _is_imported_elsewhere(source: Source) -> bool:
 
 def clip_before_unscale(source: Source) -> Found:
     """Clipping between scaler.scale(loss).backward() and scaler.step() without scaler.unscale_() before it."""
-    for name in source.scalers:
+    for name in source.scaling:
         for clip in source.of(*_CLIPS):
             scope = source.scope(clip.node)
             own = [site for site in source.inside(scope) if site.owner == name]
@@ -92,7 +92,7 @@ def _excludes(source: Source, one: ast.AST, other: ast.AST) -> bool:
 
 def step_past_the_scaler(source: Source) -> Found:
     """optimizer.step() where the loss was scaled: in place of scaler.step(), or after it."""
-    for name in source.scalers:
+    for name in source.scaling:
         for scaled in _calls_of(source, name, "scale"):
             scope = source.scope(scaled.node)
             own = [site for site in source.inside(scope) if site.method == "step"]
@@ -106,7 +106,7 @@ def step_past_the_scaler(source: Source) -> Found:
                         site.line, "error", f"{site.owner}.step() steps a second time, also where the scaler skips",
                         f"remove it: {name}.step({site.owner}) calls it",
                     )  # fmt: skip
-                elif not through and _is_optimizer(source, site.owner):
+                elif not through and is_optimizer(source, site.owner):
                     yield (
                         site.line, "error", f"{site.owner}.step() uses gradients that are still multiplied by the "
                         f"scale",
@@ -114,7 +114,7 @@ def step_past_the_scaler(source: Source) -> Found:
                     )  # fmt: skip
 
 
-def _is_optimizer(source: Source, owner: str) -> bool:
+def is_optimizer(source: Source, owner: str) -> bool:
     """A variable that is called like one, or that torch.optim made."""
     if "optim" in owner.lower() or owner.lower().rpartition(".")[2] in ("opt", "optimiser"):
         return True
@@ -130,7 +130,7 @@ def _is_optimizer(source: Source, owner: str) -> bool:
 
 def no_update(source: Source) -> Found:
     """scaler.step() without scaler.update(): the scale never moves."""
-    for name in source.scalers:
+    for name in source.scaling:
         steps = _calls_of(source, name, "step")
         if steps and not _calls_of(source, name, "update"):
             yield (
@@ -141,7 +141,7 @@ def no_update(source: Source) -> Found:
 
 def scheduler_on_skipped_steps(source: Source) -> Found:
     """scheduler.step() in each pass of the loop of scaler.step(), whether that steps or skips."""
-    for name in source.scalers:
+    for name in source.scaling:
         if _calls_of(source, name, "get_scale"):
             continue  # somebody looks
         for step in _calls_of(source, name, "step"):
@@ -160,7 +160,7 @@ def scheduler_on_skipped_steps(source: Source) -> Found:
 def scaler_not_saved(source: Source) -> Found:
     """A checkpoint with the optimizer's state and without the scaler's."""
     saves = source.of("save")
-    states = [site for site in source.of("state_dict") if _is_optimizer(source, site.owner)]
+    states = [site for site in source.of("state_dict") if is_optimizer(source, site.owner)]
     for name, call in source.scalers.items():
         used = _calls_of(source, name, "scale")
         if saves and states and used and not _calls_of(source, name, "state_dict") and _enabled(call) is not False:

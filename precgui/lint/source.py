@@ -127,6 +127,36 @@ class Source:
                     found |= {_text(target): made for target in targets}
         return found
 
+    @cached_property
+    def scaling(self) -> list[str]:
+        """The scalers by name, those that are arguments or made elsewhere, too: whatever X.scale(loss).backward() and
+        X.step(optimizer) are called on."""
+        backward = (site.node.func for site in self.of("backward"))
+        inner = [f.value for f in backward if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Call)]
+        scaled = {_owner(call.func) for call in inner if self.name_of(call.func).rpartition(".")[2] == "scale"}
+        stepped = {site.owner for site in self.of("step") if site.node.args}
+        return list(dict.fromkeys((*self.scalers, *sorted(scaled & stepped - {""}))))
+
+    def assigned(self, node: ast.AST) -> set[str]:
+        """The variables that get the value of a chain of calls which a node is part of: `net` of
+        `net = Net().half().cuda()` for any call in it."""
+        while isinstance(parent := self.parents.get(node), ast.Attribute | ast.Call):
+            if isinstance(parent, ast.Call) and parent.func is not node:
+                return set()
+            node = parent
+        if isinstance(parent, ast.Assign):
+            return {_text(target) for target in parent.targets}
+        return {_text(parent.target)} if isinstance(parent, ast.AnnAssign) else set()
+
+    def repeats(self, node: ast.AST) -> bool:
+        """Whether a node is in a loop, or in a function that this script calls in one."""
+        if self.loop(node) is not None:
+            return True
+        own = self.scope(node)
+        name = getattr(own, "name", "")
+        called = (site for site in self.calls if name and site.method == name and self.scope(site.node) is not own)
+        return any(self.loop(site.node) is not None for site in called)
+
 
 def keyword(call: ast.Call, name: str, place: int = -1) -> ast.expr | None:
     """An argument by its name, or by its place."""

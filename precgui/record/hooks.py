@@ -26,6 +26,7 @@ from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.events import Emit
 from precgui.record.first_step import FirstStep
+from precgui.record.loop_order import LoopOrder
 from precgui.record.manual import ManualUpdates
 from precgui.record.passes import BackwardCount
 from precgui.record.precision import of_first_step
@@ -68,6 +69,7 @@ class LoopWatch:
         active: bool = True,
         copies: Copies | None = None,
         total_steps: int = 0,
+        scaler: Any = None,
     ) -> None:
         """`copies` gives the copies of weights that the training keeps outside the model, by name."""
         self._model, self._emit, self._outside = model, emit, copies
@@ -85,6 +87,7 @@ class LoopWatch:
             )
         self._first_step = FirstStep(model, _device(model), compiled=compiled) if active else None
         self._passes, self._manual = BackwardCount(), ManualUpdates()
+        self._order_of_loop = LoopOrder(scaler, active=active and not compiled)
         self._order: dict[str, int] = {}  # of the parameters in the backward pass, as seen in the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
             self._handles.append(model.register_forward_pre_hook(_PassHook(self)))
@@ -92,6 +95,7 @@ class LoopWatch:
             self._adopt(optimizer)
         self._handles.append(register_optimizer_step_post_hook(self._after_any_step))
         self._passes.watch(self._optimizers)
+        self._order_of_loop.watch(self._optimizers)
         self._clear()
 
     def _copies(self) -> list[tuple[str, Tensor]]:
@@ -186,6 +190,11 @@ class LoopWatch:
             self._first_step = None
         return facts
 
+    def news_of_loop(self) -> dict[str, Any]:
+        """The fact `loop` (see `LoopOrder.news`) where it has changed, else {}."""
+        news = self._order_of_loop.news()
+        return {"loop": news} if news else {}
+
     def end(self, time_s: float, step_s: float, *, alarm: bool) -> None:
         if self._telemetry is not None:
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)
@@ -204,6 +213,7 @@ class LoopWatch:
             handle.remove()
         self._handles.clear()
         self._passes.close()
+        self._order_of_loop.close()
         if self._first_step is not None:
             self._first_step.end()
         if self._telemetry is not None:
@@ -229,7 +239,9 @@ class LoopWatch:
             self._manual.stepped()
         self._stepped.add(id(optimizer))
         self._steps += 1
-        if not _has_closure(args, kwargs):
+        closure = _has_closure(args, kwargs)
+        self._order_of_loop.steps(optimizer, closure=closure)
+        if not closure:
             self._look_before(optimizer)
         if self._telemetry is not None:
             self._telemetry.before_update(optimizer)
@@ -256,6 +268,7 @@ class LoopWatch:
         if updated_by(self._weights, optimizer):
             self._adopt(optimizer)
             self._passes.watch(self._optimizers)
+            self._order_of_loop.watch(self._optimizers)
             self._before_step(optimizer)
         else:
             self._strangers.add(optimizer)

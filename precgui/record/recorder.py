@@ -112,7 +112,7 @@ class Recorder:
         with contextlib.ExitStack() as parts:
             self._watch = LoopWatch(
                 config.record, model, optimizers, self._emit,
-                active=first, copies=copies, total_steps=started.total_steps,
+                active=first, copies=copies, total_steps=started.total_steps, scaler=self._scaler,
             )  # fmt: skip
             parts.callback(self._watch.close)
             if first:
@@ -230,8 +230,8 @@ class Recorder:
             threading.Thread(target=recording.end, args=ended, name="run-file-end").start()
 
     def _tell_first_step(self, time_s: float) -> None:
-        """Emit the facts about the first step once it is over, and that the scaler is in use once it is."""
-        told: dict[str, Any] = {}
+        """Emit the facts about the first step once it is over, and those on the loop when they become known."""
+        told: dict[str, Any] = self._watch.news_of_loop()
         if not self._scaler_used and not arguments.is_idle(self._scaler):
             self._scaler_used = True
             told["scaler"] = arguments.scaler_facts(self._scaler, used=True)

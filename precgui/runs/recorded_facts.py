@@ -13,6 +13,7 @@ from precgui.runs.run import Run
 _REASONS = {
     "precision": "the precision is what the config asked for",
     "autocast": "nobody looked for autocast",
+    "loop": "the order of the loop was not looked at",
     "scaler": "no loss scaler was given to the recorder",
     "census": "the operations of the first step were not counted",
     "certificate": "the products of this device were not tried",
@@ -30,7 +31,7 @@ def fact(run: Run, name: str) -> Maybe[Mapping[str, Any]]:
         return found if unavailable is None else Absent(str(unavailable))
     if run.status == "imported":
         return Absent("event files hold scalars only")
-    if run.config.task != OWN_LOOP and name in ("precision", "autocast", "scaler"):
+    if run.config.task != OWN_LOOP and name in ("precision", "autocast", "loop", "scaler"):
         return Absent("the run was trained by precgui, as its config says")
     return Absent(f"{reason}, or the file is of an early version")
 

@@ -65,6 +65,33 @@ def test_that_each_mistake_is_found(rule: str) -> None:
     assert all(1 <= each.line <= len(MISTAKES[rule].splitlines()) and each.fix for each in found)
 
 
+PASSED_ON = RIGHT.replace('scaler = GradScaler("cuda")\n', "def train(loader, model, optimizer, scaler):\n").replace(
+    "\nfor ", "\n  for ").replace("\n    ", "\n      ")  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ["made", "cast after", "with a type"])
+def test_that_a_model_is_followed_through_one_expression(change: str) -> None:
+    made = {"made": "Net().half()", "cast after": "Net().half().cuda()", "with a type": "Net().to(dtype=torch.float16)"}
+    loop = MISTAKES["fp16-weights"].replace("model.half()", f"model = {made[change]}")
+    assert "fp16-weights" in rules(loop)
+    assert "fp16-weights" not in rules(loop.replace("model = Net", "data = Net"))
+
+
+def test_that_a_scaler_that_is_an_argument_is_one() -> None:
+    assert check(PASSED_ON) == []
+    assert rules(PASSED_ON.replace("      scaler.update()\n", "")) == {"scaler-not-updated"}
+    assert rules(PASSED_ON.replace("      scaler.unscale_(optimizer)\n", "")) == {"clip-before-unscale"}
+    assert rules(PASSED_ON + "      optimizer.step()\n") == {"step-past-the-scaler"}
+    assert rules(RIGHT.replace("    optimizer.zero_grad()\n", "")) == {"gradients-not-cleared"}
+
+
+def test_that_a_step_in_a_function_is_followed_to_the_loop_that_calls_it() -> None:
+    step = "def advance(x):\n    loss = model(x).sum()\n    loss.backward()\n    opt.step()\n"
+    assert rules(step + "for x in loader:\n    advance(x)\n") == {"gradients-not-cleared"}
+    assert rules(step + "advance(x)\n") == set()
+    assert rules(step + "for x in loader:\n    opt.zero_grad()\n    advance(x)\n") == set()
+
+
 def test_that_the_second_step_is_told_from_the_one_in_place() -> None:
     [second] = check(RIGHT.replace("scaler.step(optimizer)", "scaler.step(optimizer)\n    optimizer.step()"))
     assert "second time" in second.title

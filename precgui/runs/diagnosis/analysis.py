@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from precgui.config.precision_traits import TRAITS
+from precgui.runs.diagnosis.findings import REPLAY
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.nan_aware import largest
 
@@ -120,16 +121,17 @@ def fp16_tensors(m: Measurements, kind: str) -> tuple[str, ...]:
 
 def storage(m: Measurements) -> str:
     """The format in which most weights are stored: `bf16`, `fp16`, `fp32`, or empty where nothing tells."""
+    named = {"bf16-pure": "bf16", "fp16-pure": "fp16"}.get(m.precision, "")
     table = m.table("weight")
     if table is None:
-        return {"bf16-pure": "bf16", "fp16-pure": "fp16"}.get(m.precision, "")
+        return named
     with np.errstate(all="ignore"):
         sizes = largest(table.stat("count"), 0)
     weight: dict[str, float] = {}
     for name, size in zip(table.formats, sizes.tolist(), strict=True):
         weight[name] = weight.get(name, 0.0) + size
     weight.pop("", None)
-    return max(weight, key=lambda name: weight[name], default="")
+    return max(weight, key=lambda name: weight[name], default=named)
 
 
 @lru_cache(maxsize=64)
@@ -189,3 +191,10 @@ def optimizer_of(m: Measurements) -> tuple[str, float]:
 def base_rate(m: Measurements) -> float:
     """The learning rate that was set; in a loop of one's own the median of the recorded ones."""
     return median(m.lr) if m.own_loop or m.imported else m.config.optimizer.lr
+
+
+def replay(m: Measurements, step: int) -> str:
+    """The way to decide whether precision is to blame in a step: a replay, or in a loop of one's own a shadow of it."""
+    if m.own_loop:
+        return f"step {step} inside precgui.shadow, in the loop itself (docs/shadow.md), decides"
+    return f"{REPLAY} --step {step} computes the step in FP64 and decides"

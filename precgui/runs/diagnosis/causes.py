@@ -11,21 +11,22 @@ import numpy as np
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import (
     FP16_LARGEST,
+    base_rate,
     growth,
     narrow_range,
     optimizer_of,
     power,
+    replay,
     storage,
     streaks,
     update_ratios,
 )
-from precgui.runs.diagnosis.findings import Evidence
+from precgui.runs.diagnosis.findings import Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.diagnosis.origin import Origin
 
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
-REPLAY = "precgui replay RUN.h5 --step {step} computes the step in FP64 and decides"
 _GROWN = 3.0
 _HUGE_UPDATE = 0.3  # of the weights' norm in one step
 
@@ -43,6 +44,7 @@ class Cause:
     config_change: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
     confidence: float = 0.8
+    certainty: Certainty = "exact"
 
 
 def non_finite_cause(m: Measurements, place: int) -> Cause:
@@ -62,7 +64,7 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         return _of_forward(m, found)
     if found.place == "loss":
         return _of_loss_itself(m, place, found)
-    needs = REPLAY.format(step=found.step)
+    needs = replay(m, found.step)
     innocent = not narrow_range(m) and not storage(m).startswith(("fp16", "bf16")) and m.precision in ("fp32", "fp64")
     return Cause(
         "undefined-operation", f"NaN or Inf from step {found.step} on, in a place that is not recorded",
@@ -118,7 +120,8 @@ def _of_first_update(m: Measurements, place: int) -> Cause | None:
 
 
 def _too_high_rate(m: Measurements, proof: Evidence, confidence: float) -> Cause:
-    rate = float(m.lr[0]) if m.n and np.isfinite(m.lr[0]) else 0.0
+    rate = base_rate(m)
+    rate = rate if np.isfinite(rate) else 0.0
     # The rate is wrong in any format; NaN where FP32 would have held the numbers is still the doing of the format.
     narrow = narrow_range(m)
     return Cause(
@@ -126,7 +129,7 @@ def _too_high_rate(m: Measurements, proof: Evidence, confidence: float) -> Cause
         f"Lower the learning rate to a tenth ({rate / 10:.3g}) and warm it up.", (proof,), "",
         {"optimizer.lr": rate / 10} if rate > 0 else {},
         needs="the same run in fp32, or a replay of the step: whether FP32 would have stayed finite" if narrow else "",
-        confidence=confidence,
+        confidence=confidence, certainty="estimate",
     )  # fmt: skip
 
 
@@ -196,7 +199,7 @@ def _of_input(m: Measurements, found: Origin) -> Cause:
         "FP16" if undecided else ""),
         None if undecided else False, "Look at the inputs of this step; normalise or clean them.", (proof,),
         found.module,
-        needs=REPLAY.format(step=found.step) if undecided else "", confidence=0.85,
+        needs=replay(m, found.step) if undecided else "", confidence=0.85,
     )  # fmt: skip
 
 
@@ -229,7 +232,7 @@ def _undefined(m: Measurements, found: Origin, proof: Evidence) -> Cause:
         None if low else False,
         "Look for a division by zero, log(0), sqrt at 0, or a row masked completely; add an epsilon or use "
         "torch.where.",
-        (proof,), found.module, needs=REPLAY.format(step=found.step) if low else "", confidence=0.8,
+        (proof,), found.module, needs=replay(m, found.step) if low else "", confidence=0.8,
     )  # fmt: skip
 
 
@@ -257,7 +260,7 @@ def _of_loss_itself(m: Measurements, place: int, found: Origin) -> Cause:
         "undefined-operation", f"the loss function returns {m.loss[place]} in step {found.step} for finite outputs",
         None if low else False,
         "Look at the targets of this step and at the loss: a mean over no element, log(0), 0 / 0, or a sum in FP16.",
-        (proof,), needs=REPLAY.format(step=found.step) if low else "", confidence=0.8,
+        (proof,), needs=replay(m, found.step) if low else "", confidence=0.8,
     )  # fmt: skip
 
 
@@ -289,5 +292,5 @@ def _of_backward(m: Measurements, place: int) -> Cause:
     return Cause(
         "undefined-operation", f"the derivative of {where} is not finite in step {step}", None if low else False,
         "Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite.",
-        (proof,), "" if in_loss else found.module, needs=REPLAY.format(step=step) if low else "", confidence=0.8,
+        (proof,), "" if in_loss else found.module, needs=replay(m, step) if low else "", confidence=0.8,
     )  # fmt: skip

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import is_adaptive, learning_ends, median, percent, storage
 from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values, thinned
-from precgui.runs.diagnosis.nan_aware import middle
+from precgui.runs.diagnosis.nan_aware import largest, middle
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.diagnosis.rule import Answer, Rule
 
@@ -19,6 +21,7 @@ _SETTLED = 10  # steps after which momentum has nearly grown to its size
 _HISTOGRAMS = 5  # rows of them that are read
 _ULP = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # half an ulp of the smallest significand of a binade, relative to 1
 _DIGITS = {"bf16": 8, "fp16": 11}
+_REMAINDERS = ("kahan", "compensation", "remainder", "residue", "lower_bits")  # in names of optimizer state
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
 
@@ -35,6 +38,8 @@ def stagnation(m: Measurements) -> Answer:
     stored = storage(m)
     if stored not in _ULP or not m.n:
         return None
+    if (kept_elsewhere := _compensated(m)) is not None:
+        return kept_elsewhere
     table = m.table("update")
     if table is None:
         return NotTold("stagnation", "updates (record.weights_every)")
@@ -55,7 +60,43 @@ def stagnation(m: Measurements) -> Answer:
             f"because a step changes {percent(typical)} of the {_NAMES[stored]} weights, those that carry "
             f"{percent(arrived)} of it",
         )
+    if _rounds_up(m, table):
+        return RuledOut(
+            "stagnation", f"because steps of the size of an ulp are made at a rate of {median(m.lr):.3g}, which "
+            "rounding to nearest does not: weights are rounded stochastically",
+        )  # fmt: skip
     return [_stagnation(m, table, share, typical, arrived, stored)]
+
+
+def _compensated(m: Measurements) -> RuledOut | None:
+    """Weights whose rounding is made good: stochastically, or by a remainder that the optimizer keeps."""
+    if m.precision == "bf16-sr":
+        return RuledOut("stagnation", "because the updates of all weights are rounded stochastically (bf16-sr)")
+    state = m.table("optimizer")
+    kept = [name for name in state.names if any(word in name for word in _REMAINDERS)] if state is not None else []
+    if kept:
+        return RuledOut("stagnation", f"because the optimizer keeps what rounding loses of {len(kept)} tensors")
+    return None
+
+
+@np.errstate(all="ignore")
+def _rounds_up(m: Measurements, table: RecordedRows) -> bool:
+    """Whether most tensors have updates larger than rounding to nearest makes: at most twice the exact update.
+
+    That is at most sqrt(1000) of the rate for Adam and its kin in principle, some 5 times it in practice; for SGD the
+    rate times the largest gradient, and ten times that with momentum.
+    """
+    gradients, rate = m.table("gradient"), float(np.nanmax(m.lr)) if np.isfinite(m.lr).any() else 0.0
+    largest_update = largest(table.stat("amax"), 0)
+    if is_adaptive(m):
+        exact = np.full(len(table.names), 5 * rate)
+    elif gradients is not None:
+        sizes = dict(zip(gradients.names, largest(gradients.stat("amax"), 0).tolist(), strict=True))
+        exact = np.array([10 * rate * sizes.get(name, math.nan) for name in table.names])
+    else:
+        return False
+    known = np.isfinite(largest_update) & np.isfinite(exact) & (exact > 0)
+    return bool(known.any() and (largest_update > 2 * exact)[known].mean() > 0.5)
 
 
 def _arrived(m: Measurements, table: RecordedRows, kept: NDArray[np.bool_]) -> float:

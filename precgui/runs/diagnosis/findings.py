@@ -13,6 +13,7 @@ Certainty = Literal["exact", "estimate", "lower bound"]
 Verdict = Literal["healthy", "problems", "cannot be told"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 PROBLEMS = ("error", "warning")
+REPLAY = "precgui replay RUN.h5"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,12 @@ class Finding:
     @property
     def is_problem(self) -> bool:
         return self.severity in PROBLEMS
+
+    @property
+    def replay_step(self) -> int | None:
+        """The step that a replay in FP64 would decide, as `needs` says it; None where no replay is asked for."""
+        command, _, rest = self.needs.partition(" --step ")
+        return int(rest.split()[0]) if command.endswith(REPLAY) and rest[:1].isdecimal() else None
 
     @property
     def order(self) -> tuple[int, float, int]:
@@ -130,6 +137,7 @@ def as_json(found: Finding) -> dict[str, Any]:
         "confidence": found.confidence,
         "certainty": found.certainty,
         "needs": found.needs,
+        "replay_step": found.replay_step,
         "source": found.source,
     }
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import is_adaptive, median, percent, power
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
@@ -72,34 +73,37 @@ def gradients_not_unscaled(m: Measurements) -> Answer:
     """The optimizer stepped on gradients that were still multiplied by the loss scale."""
     if not m.own_loop or not m.loops_scale or not m.n:
         return None
+    past = m.fact("loop").get("past_scaler")
     told = [each.step for each in m.of_kind("nonfinite_gradient")]
     taken_bad = ~m.skipped & ~np.isfinite(m.grad_norm) & np.isin(m.steps, told)
-    norms = m.grad_norm[:5][np.isfinite(m.grad_norm[:5])]
-    norm = float(norms[0]) if len(norms) else math.nan
-    loss, scale = float(m.loss[0]), float(m.scale[0])
-    constant = bool((m.scale == scale).all()) and scale >= 64
-    large = constant and math.isfinite(loss) and norm > 20 * max(abs(loss), 1e-30)
-    if not (taken_bad.any() and constant) and not large:
-        why = "because no step was taken with gradients that are not finite or as large as the scale"
-        return RuledOut("gradients-not-unscaled", why)
+    constant = bool((m.scale == m.scale[0]).all())
+    if past is None and not (taken_bad.any() and constant):
+        return NotTold("gradients-not-unscaled", "the order of the loop, as files of this version do")
+    if past is not None and (not past or m.skipped.any()):
+        return RuledOut("gradients-not-unscaled", "because steps were made by scaler.step() or after scaler.unscale_()")
+    return [_not_unscaled(m, taken_bad, exact=bool(past))]
+
+
+def _not_unscaled(m: Measurements, taken_bad: NDArray[np.bool_], *, exact: bool) -> Finding:
+    norms = m.grad_norm[np.isfinite(m.grad_norm)]
+    norm, loss, scale = float(norms[0]) if len(norms) else math.nan, float(m.loss[0]), float(m.scale[0])
     step = int(m.steps[np.flatnonzero(taken_bad)[0]]) if taken_bad.any() else int(m.steps[0])
     bad = f"; step {step} was taken although its gradients are not finite." if taken_bad.any() else "."
+    how = "No step went through scaler.step() or after scaler.unscale_(), though" if exact else "Of all steps"
     proof = Evidence(
-        "step taken with gradients not finite, or |g| > 20 loss at a constant scale",
+        "optimizer.step() called outside scaler.step(), loss multiplied by the scale",
         {"scale": scale, "norm": norm, "norm_over_scale": norm / scale, "loss": loss},
-        f"The scale is {power(scale)} in all steps; the first gradient norm is {norm:.4g}, divided by the scale "
+        f"{how} the scale is {power(scale)}; the first gradient norm is {norm:.4g}, divided by the scale "
         f"{norm / scale:.3g}, at a loss of {loss:.3g}{bad}",
         "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
     harmless = is_adaptive(m) and not taken_bad.any() and bool(m.finite_loss.all())
-    return [
-        Finding(
-            "gradients-not-unscaled", "warning" if harmless else "error",
-            "The optimizer steps on gradients that are still scaled", step, int(m.steps[-1]), (proof,),
-            "Call scaler.step(optimizer) and scaler.update() in place of optimizer.step().", False,
-            0.95 if taken_bad.any() and large else 0.9, "torch.amp documentation, typical mixed precision training",
-        )
-    ]  # fmt: skip
+    return Finding(
+        "gradients-not-unscaled", "warning" if harmless else "error",
+        "The optimizer steps on gradients that are still scaled", step, int(m.steps[-1]), (proof,),
+        "Call scaler.step(optimizer) and scaler.update() in place of optimizer.step().", False,
+        0.97 if exact else 0.8, "torch.amp documentation, typical mixed precision training",
+    )  # fmt: skip
 
 
 def skipped_but_changed(m: Measurements) -> Answer:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from precgui.runs.diagnosis.analysis import median, narrow_range, percent
+from precgui.events import TENSOR_STATS
+from precgui.runs.diagnosis.analysis import median, narrow_range, percent, replay
 from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
-from precgui.runs.diagnosis.measurements import Measurements, thinned
-from precgui.runs.diagnosis.nan_aware import middle
+from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, thinned
+from precgui.runs.diagnosis.nan_aware import largest, middle
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _HALF_ULP = {"bf16": 2.0**-9, "fp16": 2.0**-12}  # of a weight just below a power of two
@@ -52,6 +54,13 @@ def frozen_average(m: Measurements) -> Answer:
     typical = median(changed)
     if not typical < _FROZEN:
         return RuledOut("frozen-average", f"because a step changes {percent(typical)} of the averages of the weights")
+    if not _moves(table, low):
+        return RuledOut(
+            "frozen-average",
+            f"because the {len(low)} copies of weights in 16 bits never change at all, as a model kept for reference",
+        )
+    if largest(table.stat("changed")[:, low], 1).max(initial=0.0) > 0.5 or _keeps_up(m, table, low):
+        return RuledOut("frozen-average", "because the copies are replaced as a whole now and then")
     names = tuple(table.names[place] for place in low)
     proof = Evidence(
         "share of elements of the average that a step changes < 0.1", {"changed": typical, "tensors": len(low)},
@@ -66,12 +75,30 @@ def frozen_average(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def _moves(table: RecordedRows, places: list[int]) -> bool:
+    """Whether the copies have changed at all: a model that is kept for reference does not."""
+    changed = np.nan_to_num(table.stat("changed")[:, places])
+    sums = table.stats[:, places][:, :, [TENSOR_STATS.index(name) for name in ("mean", "l2")]]
+    return bool((changed > 0).any() or (np.ptp(sums, 0) > 0).any())
+
+
+def _keeps_up(m: Measurements, table: RecordedRows, places: list[int]) -> bool:
+    """Whether the copies have come at least 0.3 of the way of the weights, by the L2 norm of all: some are replaced as
+    a whole in steps that are not recorded."""
+    weights = m.table("weight")
+    own = np.sqrt(np.nansum(table.stat("l2")[:, places] ** 2, 1))
+    if weights is None or not own[0] > 0 or not weights.total_l2[0] > 0:
+        return False
+    way = abs(float(weights.total_l2[-1] / weights.total_l2[0]) - 1)
+    return bool(abs(float(own[-1] / own[0]) - 1) > 0.3 * way > 0)
+
+
 def poisoned_buffers(m: Measurements) -> Answer:
     """Running statistics that are not finite although the weights are: an evaluation will not be finite."""
     table = m.table("buffer")
     if table is None:
         return None
-    bad = table.bad[-1]
+    bad = table.bad[-1] & _running(m, table)
     if not bad.any():
         return RuledOut(
             "poisoned-buffers", f"because the {len(table.names)} buffers are finite at step {table.steps[-1]}"
@@ -79,7 +106,7 @@ def poisoned_buffers(m: Measurements) -> Answer:
     if m.n and not m.finite_loss[-1]:
         return None  # a consequence
     names = tuple(name for name, is_bad in zip(table.names, bad.tolist(), strict=True) if is_bad)
-    row = int(np.flatnonzero(table.bad.any(1))[0])
+    row = int(np.flatnonzero(table.bad[:, bad].any(1))[0])
     step = int(table.steps[row])
     before = m.steps[(m.skipped | ~m.finite_loss) & (m.steps <= step)]
     proof = Evidence(
@@ -94,9 +121,16 @@ def poisoned_buffers(m: Measurements) -> Answer:
             int(table.steps[-1]), (proof,),
             "Restore the buffers after a skipped step, or leave it out of the statistics.",
             None, 0.95, "pytorch issues 96798 and 115500", names[0].rpartition(".")[0], names[:20],
-            needs=f"precgui replay RUN.h5 --step {before[-1]} decides" if len(before) else "",
+            needs=replay(m, int(before[-1])) if len(before) else "",
         )
     ]  # fmt: skip
+
+
+def _running(m: Measurements, table: RecordedRows) -> NDArray[np.bool_]:
+    """Buffers that are statistics: of a norm, called running, or finite at first. A mask may hold -Inf for ever."""
+    types = [m.model.module_types.get(name.rpartition(".")[0], "").lower() for name in table.names]
+    named = ["norm" in kind or "running" in name for name, kind in zip(table.names, types, strict=True)]
+    return np.array(named) | (~table.bad & table.recorded).any(0)
 
 
 def unused_scaler(m: Measurements) -> Answer:

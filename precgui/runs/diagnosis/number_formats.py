@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ZERO_BITS = (("fp16", 13), ("bf16", 16), ("fp8", 20))  # of FP32's 23 digits
+_GRID = 12  # octaves from the step of a grid to its largest number
 _FEWEST = 2  # numbers that are not powers of two
 
 
@@ -28,7 +29,15 @@ def format_of(values: NDArray[np.float64]) -> str:
     telling = zeros[zeros < 23]
     if len(telling) < _FEWEST:
         return ""
-    return next((name for name, least in reversed(_ZERO_BITS) if telling.min() >= least), "fp32")
+    found = next((name for name, least in reversed(_ZERO_BITS) if telling.min() >= least), "fp32")
+    return found if found == "fp32" or not _on_a_grid(known, zeros) else ""
+
+
+def _on_a_grid(known: NDArray[np.float64], zeros: NDArray[np.int64]) -> bool:
+    """Whether all are multiples of one step that is not small beside them: whole numbers and pixels have few digits in
+    any format."""
+    last = np.floor(np.log2(known)) - 23 + zeros  # the exponent of the last digit that is not zero
+    return bool(np.log2(known.max()) - last.min() < _GRID)
 
 
 def formats_of(amax: NDArray[np.float64], amin: NDArray[np.float64]) -> list[str]:

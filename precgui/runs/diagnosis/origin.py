@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
 
@@ -119,14 +120,22 @@ def _first_bad_output(m: Measurements, step: int) -> Origin | None:
         return None
     before = ""
     places = {name: place for place, name in enumerate(table.names)}
+    usual = _masked(m, table)
     for name in forward_order(m):
         place = places.get(name)
         if place is None or not table.recorded[row, place]:
             continue
-        if table.bad[row, place]:
+        if table.bad[row, place] and not usual[place]:
             return Origin(step, "forward", name, bool(table.infinite[row, place]), before)
         before = name
     return Origin(step, "loss", before=before)
+
+
+def _masked(m: Measurements, table: RecordedRows) -> NDArray[np.bool_]:
+    """Outputs that held -Inf, no NaN and no +Inf, in a step with a finite loss: a mask puts it there."""
+    well = np.isfinite(m.at_loss(table.steps))
+    nan, above, below = (np.nan_to_num(table.stat(name)[well]) > 0 for name in ("nan", "pos_inf", "neg_inf"))
+    return np.asarray((below & ~nan & ~above).any(0))
 
 
 def _infinite(m: Measurements, module: str, step: int) -> bool | None:

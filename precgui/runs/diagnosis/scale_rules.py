@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import Streak, percent, power, streaks
 from precgui.runs.diagnosis.causes import LONG, non_finite_cause
@@ -64,6 +65,7 @@ def _collapse(m: Measurements, streak: Streak) -> Finding:
         "Micikevicius et al. 2018; pytorch issues 99640 and 40497",
         cause.module,
         config_change=cause.config_change,
+        certainty=cause.certainty,
         needs=cause.needs,
     )
 
@@ -145,7 +147,7 @@ def repeated_skips(m: Measurements) -> Answer:
     best = np.maximum.accumulate(np.where(taken, m.scale, 0.0))
     probing = np.diff(m.scale, prepend=m.scale[0]) > 0  # the step after the scale rose
     after_growth = probing | np.concatenate(([False], (probing & m.skipped)[:-1]))
-    odd = m.skipped & (m.scale <= best / 2) & ~after_growth
+    odd = m.skipped & (m.scale <= best / 2) & ~after_growth & ~_overflows(m)
     count, share = int(odd.sum()), float(odd.sum() / m.n)
     if count < _FEWEST_SKIPS or share < 0.05:
         return RuledOut(
@@ -169,9 +171,23 @@ def repeated_skips(m: Measurements) -> Answer:
             f"{percent(share)} of the steps are skipped, and not because of the scale: {cause.short}",
             int(m.steps[place]), int(m.steps[np.flatnonzero(odd)[-1]]), (proof, *cause.evidence),
             cause.fix, cause.blame, 0.85, "pytorch issue 40497", cause.module,
-            config_change=cause.config_change, needs=cause.needs,
+            config_change=cause.config_change, certainty=cause.certainty, needs=cause.needs,
         )
     ]  # fmt: skip
+
+
+def _overflows(m: Measurements) -> NDArray[np.bool_]:
+    """Steps with a finite loss whose recorded gradients hold Inf: a large gradient, as a lower scale would have taken.
+
+    Gradients of very different sizes skip steps at scales that worked for others; the scaler answers them.
+    """
+    table = m.table("gradient")
+    if table is None:
+        return np.zeros(m.n, bool)
+    known = np.isin(m.steps, table.steps[table.bad.any(1)])
+    infinite = np.isin(m.steps, table.steps[table.infinite.any(1)])
+    usual = bool(infinite.sum() > known.sum() / 2)  # of those that are recorded; the others are taken to be alike
+    return m.finite_loss & (infinite | (~known & usual))
 
 
 def scale_runaway(m: Measurements) -> Answer:

@@ -71,7 +71,7 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
         f"{text}{after}" if not harmless else f"{text}; the step was skipped, nothing is lost",
         first, int(m.steps[bad[-1]]), (*cause.evidence, harm), cause.fix, cause.blame, cause.confidence,
         "docs/diagnosis.md, origin of the first value that is not finite", cause.module,
-        config_change=cause.config_change, needs=cause.needs,
+        config_change=cause.config_change, certainty=cause.certainty, needs=cause.needs,
     )  # fmt: skip
 
 
@@ -82,28 +82,44 @@ def divergence(m: Measurements) -> Answer:
         return None
     ratio = float(np.nan_to_num(update_ratios(m)[1]).max(initial=0.0))
     weights = _weight_growth(m)
+    by_rate, spiked = ratio > 0.3 or weights > 3, float(np.max(m.loss)) > 1.5 * found.first_loss
     ends_high = found.last_loss > 1.2 * found.first_loss + 1e-12 and found.loss_ratio > 1.5
-    chance = found.last_loss > 0.97 * found.first_loss and (ratio > 0.3 or weights > 3)
-    signs = found.norm_ratio > 10 or weights > 3 or ratio > 0.3 or found.loss_ratio > 10
-    wild = found.norm_ratio > 100 and ratio > 0.3 and float(np.max(m.loss)) > 1.5 * found.first_loss
-    if not (ends_high and signs) and not chance and not wild:
+    high = ends_high and (by_rate or found.norm_ratio > 10 or found.loss_ratio > 10)
+    chance = found.last_loss > 0.97 * found.first_loss and by_rate and spiked
+    wild = found.norm_ratio > 100 and ratio > 0.3 and spiked
+    if not (high or chance or wild):
         return RuledOut(
             "divergence", f"because the loss ends at {found.last_loss:.3g}, having begun at {found.first_loss:.3g}"
         )
+    proof = _growth_proof(m, found, weights, ratio)
+    # Small steps that keep the weights: the loss of adversaries, of policies and of harder data rises just so.
+    if m.own_loop and ratio < 0.05 and not weights > 3 and storage(m) in ("", "fp32", "fp64"):
+        return [_rising(m, proof)]
+    grave = found.loss_ratio > 3 or chance or wild
+    return [_diverged(m, proof, grave=grave, ratio=ratio, by_rate=ratio > 0.05 or weights > 3)]
+
+
+def _rising(m: Measurements, proof: Evidence) -> Finding:
+    return Finding(
+        "rising-loss", "info", "The loss ends higher than it began, in small steps", int(m.steps[0]), int(m.steps[-1]),
+        (proof,), "Expected of adversaries, policies, harder data and terms that are added; else lower the learning "
+        "rate.", None, 0.5, "docs/diagnosis.md", certainty="estimate", needs="an evaluation on data of one kind",
+    )  # fmt: skip
+
+
+def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by_rate: bool) -> Finding:
     rate = base_rate(m)
     low = m.precision not in _WIDE and not m.own_loop and ratio < 0.05
-    by_rate = ratio > 0.05 or weights > 3
     least_at = int(np.nanargmin(rolling_median(m.loss, max(m.n // 20, 1))))
-    return [
-        Finding(
-            "divergence", "error" if found.loss_ratio > 3 or chance or wild else "warning",
-            "The training diverged: the learning rate is too high" if by_rate else "The training diverged",
-            int(m.steps[least_at]), int(m.steps[-1]), (_growth_proof(m, found, weights, ratio),),
-            f"Lower the learning rate to a tenth ({rate / 10:.3g}), warm it up, or clip the gradients.",
-            None if low else False, 0.85, "docs/diagnosis.md",
-            config_change={"optimizer.lr": rate / 10} if rate > 0 else {}, needs="the same run in fp32" if low else "",
-        )
-    ]  # fmt: skip
+    return Finding(
+        "divergence", "error" if grave else "warning",
+        "The training diverged: the learning rate is too high" if by_rate else "The training diverged",
+        int(m.steps[least_at]), int(m.steps[-1]), (proof,),
+        f"Lower the learning rate to a tenth ({rate / 10:.3g}), warm it up, or clip the gradients.",
+        None if low else False, 0.85, "docs/diagnosis.md",
+        config_change={"optimizer.lr": rate / 10} if rate > 0 else {}, certainty="estimate",
+        needs="the same run in fp32" if low else "",
+    )  # fmt: skip
 
 
 def _growth_proof(m: Measurements, found: Growth, weights: float, ratio: float) -> Evidence:
@@ -112,8 +128,8 @@ def _growth_proof(m: Measurements, found: Growth, weights: float, ratio: float) 
         {"loss_first": found.first_loss, "loss_least": found.least_loss, "loss_last": found.last_loss,
          "norm_ratio": found.norm_ratio, "weights_ratio": weights, "update_ratio": ratio},
         f"The loss began at {found.first_loss:.3g}, was least at {found.least_loss:.3g} and ends at "
-        f"{found.last_loss:.3g}; the gradient norm changed by {found.norm_ratio:.2g}, the norm of the weights by "
-        f"{weights:.2g}, one step changed them by up to {ratio:.2g} of their norm.",
+        f"{found.last_loss:.3g}; the gradient norm ended at {found.norm_ratio:.2g} times its first value, the norm of "
+        f"the weights at {weights:.2g} times; one step changed the weights by up to {ratio:.2g} of their norm.",
         "loss", m.series_of(m.loss),
     )  # fmt: skip
 
@@ -149,6 +165,8 @@ def no_progress(m: Measurements) -> Answer:
         return None  # see stagnation
     quarter = max(m.n // 4, 1)
     begin, end = float(np.median(m.loss[:quarter])), float(np.median(m.loss[-quarter:]))
+    if m.lr[-1] > 1.5 * median(m.lr):
+        return None  # the rate is being warmed up
     if end < 0.9 * begin:
         return RuledOut("no-progress", f"because the loss fell from {begin:.3g} to {end:.3g}")
     proof = Evidence(
@@ -172,8 +190,8 @@ def no_progress(m: Measurements) -> Answer:
 
 def zero_gradients(m: Measurements) -> Answer:
     """All gradients are zero in nearly all steps."""
-    known = np.isfinite(m.grad_norm) & ~m.skipped
-    if m.n < 3 or not known.any():
+    known = np.isfinite(m.grad_norm) & ~m.skipped & (m.loss != 0)  # a loss of 0 has no gradient, and needs none
+    if m.n < 3 or known.sum() < 3:
         return None
     share = float((m.grad_norm[known] == 0).mean())
     if share < 0.9:

@@ -118,6 +118,11 @@ class ComparePanel(Pages):
     def refresh(self) -> None:
         """Compare anew; nothing is computed while the panel is not seen."""
         opened = self._session.runs
+        pair = self._session.compared if self.isVisible() else None
+        if pair is not None:
+            self._session.compared = None
+            self._compare_pair(*pair)
+            return
         self.show_content(bool(opened))
         for part in (self.baseline_label, self.baseline):
             part.setVisible(bool(opened) and self.view.current == RUNS)
@@ -138,6 +143,15 @@ class ComparePanel(Pages):
         self.table.show_comparison(shown, found)
         base = shown[[row.run for row in found.runs].index(found.baseline)]
         self.curves.show_runs(shown, base, [shown[row] for row in self.table.chosen()])
+
+    def _compare_pair(self, base: str, key: str) -> None:
+        """Show two runs, the first as the baseline."""
+        self.view.choose(RUNS)
+        self.refresh()
+        self.baseline.setCurrentIndex(max(self.baseline.findData(base), 0))
+        self._choose_baseline()
+        keys = list(self._session.runs)
+        self.table.choose([keys.index(each) for each in (base, key) if each in keys])
 
     def _choose_baseline(self) -> None:
         opened = self._session.runs.get(self.baseline.currentData() or "")

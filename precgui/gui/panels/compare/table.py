@@ -125,6 +125,17 @@ class CompareTable(QTableWidget):
         """The selected rows."""
         return sorted(index.row() for index in self.selectionModel().selectedRows())
 
+    def choose(self, rows: list[int]) -> None:
+        """Select these rows."""
+        self.blockSignals(True)
+        self.clearSelection()
+        for row in rows:
+            for column in range(self.columnCount()):
+                if (item := self.item(row, column)) is not None:
+                    item.setSelected(True)
+        self.blockSignals(False)
+        self.itemSelectionChanged.emit()
+
     def sizeHint(self) -> QSize:
         return QSize(super().sizeHint().width(), self.maximumHeight())
 

@@ -21,10 +21,13 @@ OWN_LOOP = "This run was recorded in a training loop of its own: make the change
 
 
 class FindingCard(QFrame):
-    """Shows one finding. `shown` asks for the place that it is about, `tried` for a new run with its fix."""
+    """Shows one finding. `shown` asks for the place that it is about, `tried` for a run with its fix beside this one,
+    `edited` for the settings of that run, `measured` for a replay of its step."""
 
     shown = Signal(object)
     tried = Signal(object)
+    edited = Signal(object)
+    measured = Signal(object)
 
     def __init__(self, finding: Finding, *, trainable: bool, where: str = "", parent: QWidget | None = None) -> None:
         """`where` says in which of the compared runs it is found."""
@@ -35,9 +38,13 @@ class FindingCard(QFrame):
         self.title = _wrapped(f"{where}{finding.title}", "heading", self)
         self.show_button = QPushButton("Show me", self)
         self.fix_button = QPushButton("Try the fix", self)
+        self.edit_button = QPushButton("Open in Run", self)
+        self.measure_button = QPushButton("Measure it", self)
         self._lay_out(trainable=trainable)
         self.show_button.clicked.connect(lambda: self.shown.emit(self.finding))
         self.fix_button.clicked.connect(lambda: self.tried.emit(self.finding))
+        self.edit_button.clicked.connect(lambda: self.edited.emit(self.finding))
+        self.measure_button.clicked.connect(lambda: self.measured.emit(self.finding))
         themes().changed.connect(self._recolour)
         self._recolour()
 
@@ -65,14 +72,23 @@ class FindingCard(QFrame):
         column.addLayout(self._buttons(trainable))
 
     def _buttons(self, trainable: bool) -> QHBoxLayout:
-        self.show_button.setToolTip("Go to the step and the tensor that this is about")
+        self.show_button.setToolTip("Go to the place that this is about: a tensor, a step, a tab of Inspect")
         changes = ", ".join(f"{path} = {value}" for path, value in self.finding.config_change.items())
-        self.fix_button.setVisible(bool(changes))
-        self.fix_button.setEnabled(trainable)
-        self.fix_button.setToolTip(plain_tip(f"A new run with {changes}" if trainable else OWN_LOOP))
+        for button in (self.fix_button, self.edit_button):
+            button.setVisible(bool(changes))
+            button.setEnabled(trainable)
+        self.fix_button.setToolTip(
+            plain_tip(f"Train with {changes}; Compare opens with both runs at the end" if trainable else OWN_LOOP)
+        )
+        self.edit_button.setToolTip(
+            plain_tip(f"The settings with {changes}, to change more" if trainable else OWN_LOOP)
+        )
+        step = self.finding.replay_step
+        self.measure_button.setVisible(step is not None)
+        self.measure_button.setToolTip(plain_tip(f"Make step {step} again with FP64 beside it; Inspect > Error opens"))
         row = QHBoxLayout()
-        row.addWidget(self.show_button)
-        row.addWidget(self.fix_button)
+        for button in (self.show_button, self.fix_button, self.edit_button, self.measure_button):
+            row.addWidget(button)
         row.addStretch(1)
         return row
 

@@ -8,9 +8,11 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
-from precgui.config import OWN_LOOP, ConfigError, RunConfig, build
+from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.diagnose.card import FindingCard
+from precgui.gui.panels.diagnose.measurement import StepMeasurement
+from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.verdicts import VerdictTable
 from precgui.gui.session import Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
@@ -36,6 +38,7 @@ class DiagnosePanel(Pages):
         self.ruled_out = PlainLabel(self)
         self._heading = PlainLabel(self)
         self._column = QVBoxLayout()
+        self._measurement = StepMeasurement(session, self)
         self._next = QTimer(self, singleShot=True, interval=0)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._lay_out()
@@ -81,6 +84,7 @@ class DiagnosePanel(Pages):
         self._next.timeout.connect(self._judge_one)
         self._later.timeout.connect(self._next.start)
         self.verdicts.itemSelectionChanged.connect(self._show_cards)
+        self._measurement.changed.connect(self._show_cards)
         self.fold.toggled.connect(self.ruled_out.setVisible)
         self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("library"))
 
@@ -162,17 +166,26 @@ class DiagnosePanel(Pages):
         return only + [(keys[0], each, "In both: ") for each in self.found[keys[0]].findings if each.rule in both]
 
     def _card(self, key: str, finding: Finding, where: str) -> FindingCard:
-        trainable = self._session.runs[key].run.config.task != OWN_LOOP
+        run = self._session.runs[key].run
+        trainable = run.config.task != OWN_LOOP
         card = FindingCard(finding, trainable=trainable, where=where, parent=self)
         card.shown.connect(lambda finding: self._show_place(key, finding))
-        card.tried.connect(lambda finding: self._try_fix(key, finding))
+        card.tried.connect(lambda finding: self._try_fix(key, finding, at_once=not is_own_task(run.config.task)))
+        card.edited.connect(lambda finding: self._try_fix(key, finding, at_once=False))
+        card.measured.connect(lambda finding: self._measurement.toggle(key, finding.replay_step))
+        self._measurement.mark(card.measure_button, key, finding.replay_step)
         return card
 
     def _show_place(self, key: str, finding: Finding) -> None:
-        """The tensor at the step, or the curves of the run."""
+        """The tab of Inspect that the rule names, the tensor at the step, or the curves of the run."""
+        tab, usual = PLACES.get(finding.rule, ("", ""))
+        if tab:
+            self._session.inspect(key, tab)
+            return
         tensors = self._session.runs[key].run.tensors()
+        kinds = sorted(tensors, key=lambda kind: kind != usual)
         for name in (*finding.tensors, finding.module):
-            kind = next((kind for kind, record in tensors.items() if name and name in record.names), "")
+            kind = next((kind for kind in kinds if name and name in tensors[kind].names), "")
             if kind:
                 self._session.tensor_place = kind, name, float(max(finding.first_step, 1))
                 self._session.inspect(key, "tensors")
@@ -181,15 +194,21 @@ class DiagnosePanel(Pages):
         self._session.panel_wanted.emit("live")
         self._session.step_wanted.emit(key, float(finding.first_step))
 
-    def _try_fix(self, key: str, finding: Finding) -> None:
-        """The settings of the run with the change, in the form of Run."""
+    def _try_fix(self, key: str, finding: Finding, *, at_once: bool) -> None:
+        """Train with the change and compare, or put the settings with it into the form of Run."""
         opened = self._session.runs[key]
         try:
             config = changed(opened.run.config, dict(finding.config_change))
         except ConfigError as error:
             self._session.notice.emit(Problem(f"The fix cannot be made in these settings: {error}", severity="warning"))
             return
-        self._session.set_up(config, f"{opened.name}, fixed")
+        if not at_once:
+            self._session.set_up(config, f"{opened.name}, fixed")
+            return
+        changes = ", ".join(f"{path} = {value}" for path, value in finding.config_change.items())
+        text = f"{opened.name} is trained again with {changes}; Compare opens with both runs at the end."
+        self._session.notice.emit(Problem(text, severity="info"))
+        self._session.try_fix(config, key)
 
 
 def _ruled_out(found: Diagnosis) -> list[str]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import pytest
+from PySide6.QtCore import QObject, Signal
 from pytestqt.qtbot import QtBot
 
 from precgui.config import OWN_LOOP, RunConfig
 from precgui.events import Event, RunEnded, RunStarted, StepDone
 from precgui.gui.open_runs import OpenRun
+from precgui.gui.panels.compare.panel import ComparePanel
+from precgui.gui.panels.diagnose import measurement
 from precgui.gui.panels.diagnose.panel import DiagnosePanel, changed
+from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.sparkline import Sparkline, broken, place, summary
 from precgui.gui.session import Session
-from precgui.runs.diagnosis import Evidence
+from precgui.runs.diagnosis import RULES, Evidence, Finding
 from tests.runs.synthetic import live_run
 
 FALLING = [2.0 * 0.95**i for i in range(60)]
@@ -81,10 +87,89 @@ def test_that_a_fix_becomes_the_settings_of_a_new_run_but_not_of_a_loop_of_ones_
     wanted: list[RunConfig] = []
     session.settings_wanted.connect(lambda config, _: wanted.append(config))
     panel.verdicts.choose("fp16")
-    panel.cards[0].fix_button.click()
+    panel.cards[0].edit_button.click()
     assert wanted[0].scaling.initial_scale == 2.0**12
     panel.verdicts.choose("fp16 own")
     assert not panel.cards[0].fix_button.isEnabled()
+
+
+def test_that_a_tried_fix_trains_and_compare_opens_with_both(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    panel, compared = opened(qtbot, session), ComparePanel(session)
+    qtbot.addWidget(compared)
+    add(session, "other", FALLING)
+    add(session, "fp16", FALLING, precision="fp16-amp")
+    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    begun: list[RunConfig] = []
+    monkeypatch.setattr(session, "start", begun.append)
+    places: list[str] = []
+    session.panel_wanted.connect(places.append)
+    panel.verdicts.choose("fp16")
+    panel.cards[0].fix_button.click()
+    [config] = begun
+    assert config.scaling.initial_scale == 2.0**12
+    assert places == []
+    add(session, "fixed", FALLING)
+    session.runs["fixed"].run.config = config  # type: ignore[misc]
+    session._compare_trial("other")
+    assert places == []
+    session._compare_trial("fixed")
+    assert places == ["compare"]
+    compared.show()
+    assert [list(session.runs)[row] for row in compared.table.chosen()] == ["fp16", "fixed"]
+    assert compared.baseline.currentData() == "fp16"
+
+
+def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    add(session, "fp16 own", BROKEN, precision="fp16-pure", task=OWN_LOOP)
+    add(session, "bad", BROKEN, precision="fp16-pure")
+    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    panel.verdicts.choose("fp16 own")
+    assert panel.cards[0].finding.replay_step is None
+    assert "precgui.shadow" in panel.cards[0].finding.needs
+    panel.verdicts.choose("bad")
+    card = panel.cards[0]
+    assert card.finding.replay_step == 21
+    assert not card.measure_button.isEnabled()  # no file
+    tasks: list[FakeTask] = []
+    monkeypatch.setattr(measurement, "EngineTask", lambda *given: tasks.append(FakeTask(*given)) or tasks[-1])
+    session.runs["bad"].run.path = Path("run.h5")  # type: ignore[misc]
+    panel._show_cards()
+    panel.cards[0].measure_button.click()
+    assert tasks[0].given == ("precgui.job:serve_replay", {"path": "run.h5", "step": 21})
+    assert panel.cards[0].measure_button.text() == measurement.STOP
+    tasks[0].said.emit({"kind": "kept", "verdict": "problems"})
+    tasks[0].ended.emit("")
+    assert session.inspected == ("bad", "error")
+    assert panel.cards[0].measure_button.text() == measurement.MEASURE
+
+
+class FakeTask(QObject):
+    said = Signal(object)
+    ended = Signal(str)
+
+    def __init__(self, *given: object) -> None:
+        super().__init__()
+        self.given = given
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def test_that_show_me_leads_to_the_tab_of_the_rule(qtbot: QtBot) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    add(session, "run", FALLING)
+    parts = "forward-overflow products-below-peak odd-sizes slower-operations cast-tax launch-bound data-wait"
+    known = {rule.name for rule in RULES} | {*parts.split(), "no-memory-saved", "ledger-residual"}
+    assert set(PLACES) <= known
+    for rule, (tab, _) in PLACES.items():
+        finding = Finding(rule, "warning", "t", 1, 2, (), "fix", None, 0.5, "source")
+        panel._show_place("run", finding)
+        assert not tab or session.inspected == ("run", tab)
 
 
 def test_that_show_me_leads_to_the_step(qtbot: QtBot) -> None:

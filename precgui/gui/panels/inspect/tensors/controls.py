@@ -12,6 +12,7 @@ from precgui.runs.tensors.grouping import GROUPINGS
 from precgui.runs.tensors.what_if import format_names
 
 SCALES = (-24, 40)  # exponents of two that the slider reaches
+PICTURES = ("exponents of one", "losses of all")
 PACE_MS = 16  # between two answers while the slider is dragged: 60 a second
 SETTLED_MS = 250  # without a move until the list is put in order again
 _ANSWERS = (
@@ -33,6 +34,7 @@ class WhatIfBar(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.kind_choice, self.grouping = QComboBox(self), QComboBox(self)
+        self.picture = QComboBox(self)
         self.format_choice = QComboBox(self)
         self.slider = QSlider(Qt.Orientation.Horizontal, self)
         self.scale_text, self.certainty = PlainLabel(self), PlainLabel(self)
@@ -57,6 +59,8 @@ class WhatIfBar(QWidget):
 
     def _fill(self) -> None:
         self.grouping.addItems(list(GROUPINGS))
+        self.picture.addItems(PICTURES)
+        self.picture.setToolTip("The exponents of the chosen tensor, or which share of each tensor the format loses")
         self.format_choice.addItems(format_names())
         self.format_choice.setCurrentText("fp16")
         self.slider.setRange(*SCALES)
@@ -65,7 +69,7 @@ class WhatIfBar(QWidget):
         self.slider.setToolTip("The power of two that the tensors are multiplied by before they are stored")
         self.slider.setMinimumWidth(60)
         self.certainty.setProperty("kind", "muted")
-        for choice in (self.kind_choice, self.grouping, self.format_choice):
+        for choice in (self.kind_choice, self.grouping, self.picture, self.format_choice):
             ignore_wheel(choice)
         self.kind_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         widest = max((SCALES[0], SCALES[1]), key=lambda scale: len(str(scale)))
@@ -80,6 +84,7 @@ class WhatIfBar(QWidget):
         for text, choice, row, stretch in (
             ("&Tensors", self.kind_choice, above, 0),
             ("&Group", self.grouping, above, 0),
+            ("P&icture", self.picture, above, 0),
             ("What if f&ormat", self.format_choice, below, 0),
         ):
             label = PlainLabel(text, self)

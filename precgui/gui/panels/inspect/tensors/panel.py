@@ -9,10 +9,11 @@ from math import ldexp
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from precgui.gui.panels.inspect.tensors import summary_text as verdict
 from precgui.gui.panels.inspect.tensors.controls import WhatIfBar, fill
+from precgui.gui.panels.inspect.tensors.heat_map import HeatMap
 from precgui.gui.panels.inspect.tensors.incremental_reader import IncrementalReader
 from precgui.gui.panels.inspect.tensors.list import TensorList
 from precgui.gui.panels.inspect.tensors.model import TensorTable
@@ -23,6 +24,7 @@ from precgui.gui.widgets.empty_state import EmptyState, Pages
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.tensors.confidence import Provenance, basis_of
 from precgui.runs.tensors.grouping import Rows, View, grouped
+from precgui.runs.tensors.lost import lost_shares
 from precgui.runs.tensors.what_if import Prediction, WhatIf, range_of
 
 KINDS = {
@@ -63,7 +65,8 @@ class TensorsPanel(Pages):
         self.list = TensorList(self.table, self)
         self.filter = QLineEdit(self)
         self.caption = PlainLabel(self)
-        self.spectrogram, self.moment = Spectrogram(), Moment(self)
+        self.spectrogram, self.moment, self.heat_map = Spectrogram(), Moment(self), HeatMap(self)
+        self._pictures = QStackedWidget(self)
         self._sides = QSplitter(self)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._rest = QTimer(self, singleShot=True, interval=PAUSE_MS)
@@ -84,7 +87,9 @@ class TensorsPanel(Pages):
         self.caption.setIndent(6)
         self.caption.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         plots = QSplitter(Qt.Orientation.Vertical, self)
-        plots.addWidget(_column(self, self.caption, self.spectrogram))
+        for picture in (self.spectrogram, self.heat_map):
+            self._pictures.addWidget(picture)
+        plots.addWidget(_column(self, self.caption, self._pictures))
         plots.addWidget(self.moment)
         plots.setSizes([360, 180])
         self._sides.addWidget(_column(self, self.filter, self.list))
@@ -95,7 +100,9 @@ class TensorsPanel(Pages):
         layout.addWidget(self.bar)
         layout.addWidget(self.verdict)
         layout.addWidget(self._sides, 1)
-        order: tuple[QWidget, ...] = (self.bar.slider, self.filter, self.list, self.spectrogram, self.moment.bits)
+        order: tuple[QWidget, ...] = (
+            self.bar.slider, self.filter, self.list, self.spectrogram, self.heat_map, self.moment.bits,
+        )  # fmt: skip
         for before, after in pairwise(order):
             self.setTabOrder(before, after)
 
@@ -107,7 +114,9 @@ class TensorsPanel(Pages):
         self._rest.timeout.connect(self._read_on)
         self.bar.kind_choice.activated.connect(self._read)
         self.bar.grouping.activated.connect(self._group)
+        self.bar.picture.currentIndexChanged.connect(self._choose_picture)
         self.bar.asked.connect(self._predict)
+        self.heat_map.cell_chosen.connect(self._choose_cell)
         self.bar.settled.connect(self.list.order.sort_again)
         self.filter.textChanged.connect(self.list.order.set_words)
         self.list.selectionModel().selectionChanged.connect(self._draw)
@@ -215,7 +224,27 @@ class TensorsPanel(Pages):
         self._told = self._what_if.predict(self.bar.format, self.bar.log2_scale) if self._what_if is not None else None
         self.table.predict(self._told)
         self._mark_overflows()
+        self._show_losses()
         self._tell()
+
+    def _choose_picture(self, place: int) -> None:
+        self._pictures.setCurrentIndex(place)
+        self._show_losses()
+        self._draw()
+
+    def _show_losses(self) -> None:
+        """The heat map, while it is the picture that is seen."""
+        if self._pictures.currentWidget() is self.heat_map:
+            view = self.view
+            lost = lost_shares(view, self.bar.format, self.bar.log2_scale) if view is not None else None
+            self.heat_map.show_shares(lost)
+            self.caption.setText(verdict.losses_caption(lost, self.bar.format) if lost is not None else "")
+
+    def _choose_cell(self, entry: int, step: float) -> None:
+        """A cell of the heat map leads to its tensor in the list and to its step."""
+        self._step = step
+        self.list.choose(entry)
+        self._draw()
 
     def _mark_overflows(self) -> None:
         view, row = self.view, self.list.chosen()
@@ -253,7 +282,9 @@ class TensorsPanel(Pages):
         if view is None or row >= len(view.names):
             return
         done = self._reading.done if self._reading is not None else 0
-        self.caption.setText(verdict.caption(view, row, done))
+        if self._pictures.currentWidget() is self.spectrogram:
+            self.caption.setText(verdict.caption(view, row, done))
+        self.heat_map.choose(row, self._step)
         self.spectrogram.show_rows(view.steps, view.histograms(row))
         self.spectrogram.show_bad(view.bad_steps(row))
         self._mark_overflows()

@@ -10,6 +10,7 @@ from precgui.runs.run import Run
 from precgui.runs.tensors.confidence import Provenance, spread, spread_text
 from precgui.runs.tensors.first_broken import first_broken
 from precgui.runs.tensors.grouping import View
+from precgui.runs.tensors.lost import LostShares
 from precgui.runs.tensors.what_if import Prediction
 from precgui.runs.tensors.what_if_table import LOST_FORMATS, lost_sentence, mean_share
 
@@ -60,6 +61,13 @@ def caption(view: View, entry: int, done: int) -> str:
     """A sentence on the contents of the picture."""
     added = f", up to {view.rows.every} in a column" if view.rows.every > 1 else ""
     return f"{short(view.names[entry])}, looked at in {done} step{'s' if done != 1 else ''}{added}"
+
+
+def losses_caption(lost: LostShares, name: str) -> str:
+    """A sentence on the contents of the heat map."""
+    if lost.of_weights:
+        return f"Share of the updates below half an ulp of their weight in {name}, step by step"
+    return f"Share of the elements that become zero in {name}, step by step"
 
 
 def short(name: str) -> str:

@@ -1,0 +1,137 @@
+"""Whether a loop clears its gradients, and whether its steps go through the loss scaler: seen, not guessed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.readable import readable, unseen
+
+_INTERVALS = 3  # between steps of an optimizer that are watched until it counts as one that never clears
+
+
+class _Watched:
+    """One optimizer: whether a backward pass met cleared gradients since its last step."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.uncleared = 0  # intervals between two steps in which no pass met cleared gradients
+        self.arrived = self.was_cleared = False
+
+
+class LoopOrder:
+    """Notes for each optimizer whether gradients are None or zero when the first pass after its step arrives.
+
+    It hooks up to three parameters of each optimizer until that is decided: one interval with cleared gradients, or
+    three without.
+    """
+
+    def __init__(self, scaler: Any, *, active: bool) -> None:
+        """`scaler` is a GradScaler or None. Without `active` gradients are not hooked."""
+        self._scaler, self._active = scaler, active
+        self._watched: weakref.WeakKeyDictionary[Optimizer, _Watched] = weakref.WeakKeyDictionary()
+        self._handles: weakref.WeakKeyDictionary[Optimizer, list[RemovableHandle]] = weakref.WeakKeyDictionary()
+        self._cleared: bool | None = None
+        self._through = self._past = 0
+        self._told: dict[str, Any] = {}
+
+    def watch(self, optimizers: Sequence[Optimizer]) -> None:
+        """Begin with those that are new."""
+        for optimizer in optimizers if self._active and self._cleared is None else ():
+            if optimizer not in self._watched:
+                state = self._watched[optimizer] = _Watched()
+                hooked = _hooked(optimizer)
+                self._handles[optimizer] = [p.register_hook(_ArrivedHook(p, state)) for p in hooked]  # type: ignore[no-untyped-call]
+
+    def steps(self, optimizer: Optimizer, *, closure: bool) -> None:
+        """An optimizer is about to step; one with a `closure` clears its gradients inside the step, if at all."""
+        self._note_scaler(optimizer)
+        state = self._watched.get(optimizer)
+        if state is None or self._cleared is not None or closure:
+            return
+        if state.steps and state.arrived:
+            state.uncleared = 0 if state.was_cleared else state.uncleared + 1
+            if state.was_cleared or state.uncleared >= _INTERVALS:
+                self._decide(optimizer, cleared=state.was_cleared)
+        state.steps += 1
+        state.arrived = state.was_cleared = False
+
+    def _decide(self, optimizer: Optimizer, *, cleared: bool) -> None:
+        """One optimizer that never clears decides for all; that it does counts once all of them are decided."""
+        for handle in self._handles.pop(optimizer, []):
+            handle.remove()
+        del self._watched[optimizer]
+        if not cleared or not self._handles:
+            self._cleared = cleared
+            self.close()
+
+    def _note_scaler(self, optimizer: Optimizer) -> None:
+        scaler = self._scaler
+        if scaler is None or getattr(scaler, "_scale", None) is None or not scaler.is_enabled():
+            return
+        if getattr(optimizer, "grad_scale", None) is not None:  # a fused optimizer unscales by itself
+            self._through += 1
+            return
+        states = getattr(scaler, "_per_optimizer_states", None)
+        own = states.get(id(optimizer)) if states is not None else None
+        stage = getattr(own.get("stage"), "name", "") if own is not None else ""
+        if stage == "UNSCALED":
+            self._through += 1
+        elif states is not None and not states and self._through == 0:
+            self._past += 1
+
+    def news(self) -> dict[str, Any]:
+        """The facts as far as they have changed since the last call; {} for none.
+
+        `gradients_cleared` is None while undecided. `past_scaler` counts nothing but says whether steps took gradients
+        that were still scaled and none went through a scaler in use.
+        """
+        facts: dict[str, Any] = {"gradients_cleared": self._cleared}
+        if self._scaler is not None:
+            facts["past_scaler"] = self._past > 0 and not self._through
+        if facts == self._told or all(value is None for value in facts.values()):
+            return {}
+        self._told = facts
+        return dict(facts)
+
+    def close(self) -> None:
+        for handles in self._handles.values():
+            for handle in handles:
+                handle.remove()
+        self._handles.clear()
+        self._watched.clear()
+
+
+def _hooked(optimizer: Optimizer) -> list[Tensor]:
+    """The smallest, the first and the last of its parameters that take hooks."""
+    own = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad and p.is_leaf]
+    chosen = [min(own, key=lambda p: p.numel()), own[0], own[-1]] if own else []
+    return list({id(parameter): parameter for parameter in chosen}.values())
+
+
+class _ArrivedHook(Hook):
+    """Called by a parameter with a gradient that is about to be added to what it holds."""
+
+    __slots__ = ("_parameter", "_state")
+
+    def __init__(self, parameter: Tensor, state: _Watched) -> None:
+        self._parameter, self._state = weakref.ref(parameter), state
+
+    def __call__(self, *_: Any) -> None:
+        state, parameter = self._state, self._parameter()
+        if parameter is None or state.was_cleared or not state.steps:
+            return
+        held = parameter.grad
+        with unseen():
+            values = readable(held) if held is not None else None
+            if held is None or (values is not None and not bool(values.any())):
+                state.was_cleared = True
+            elif values is not None:
+                state.arrived = True
+        state.arrived = state.arrived or state.was_cleared
