@@ -354,7 +354,7 @@ class Session(QObject):
         tried = next((pair for pair in self._trials if pair[0] is run.config), None)
         if tried is not None:
             self._trials.remove(tried)
-            if tried[1] in self.runs and run.steps and not self._closed:
+            if tried[1] in self.runs and isinstance(run, LiveRun) and run.steps and not self._closed:
                 self.compared = tried[1], key
                 self.panel_wanted.emit("compare")
 

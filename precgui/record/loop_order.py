@@ -47,7 +47,7 @@ class LoopOrder:
             if optimizer not in self._watched:
                 state = self._watched[optimizer] = _Watched()
                 hooked = _hooked(optimizer)
-                self._handles[optimizer] = [p.register_hook(_ArrivedHook(p, state)) for p in hooked]  # type: ignore[no-untyped-call]
+                self._handles[optimizer] = [p.register_hook(_ArrivedHook(p, state)) for p in hooked]
 
     def steps(self, optimizer: Optimizer, *, closure: bool) -> None:
         """An optimizer is about to step; one with a `closure` clears its gradients inside the step, if at all."""

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
-from tests.gui.test_tensors_panel import NAMES, drag, panel, recorded, session, wait
+from tests.gui.panels.inspect.tensors.test_panel import NAMES, drag, panel, recorded, session, wait
 
 from precgui.gui.panels.inspect.tensors.heat_map import colour_of
 from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
