@@ -9,7 +9,6 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
-from tests.gui.panels.inspect.tensors.test_panel import NAMES, drag, panel, recorded, session, wait
 
 from precgui.gui.panels.inspect.tensors.heat_map import colour_of
 from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
@@ -17,6 +16,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.tensors.grouping import ALL, Rows, grouped
 from precgui.runs.tensors.lost import lost_shares
+from tests.gui.panels.inspect.tensors.test_panel import NAMES, drag, panel, recorded, session, wait
 
 __all__ = ["panel", "session"]  # fixtures
 
