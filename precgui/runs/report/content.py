@@ -39,6 +39,11 @@ class VerdictLine:
     word: str
     detail: str
 
+    @property
+    def short(self) -> str:
+        """The verdict for a table in which its reason stands beside it."""
+        return self.word if self.word == "not measurable" else self.verdict
+
 
 @dataclass(frozen=True)
 class ReportContent:

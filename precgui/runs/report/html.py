@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -21,9 +22,9 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } .answe
   border-left: 4px solid var(--c0); padding-left: 1rem; } .muted, figcaption { color: var(--muted); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; } th, td { text-align: left;
   vertical-align: top; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--line); }
-th { font-weight: 600; } td:first-child { color: var(--muted); } .met { color: var(--good); }
-.missed { color: var(--bad); } .undecided { color: var(--open);
-}
+th { font-weight: 600; } td:first-child { color: var(--muted); } .whole { white-space: nowrap; }
+.url { color: var(--muted); font-size: .85em; overflow-wrap: anywhere; } .met { color: var(--good); }
+.missed { color: var(--bad); } .undecided { color: var(--open); }
 code { font-family: ui-monospace, monospace;
   overflow-wrap: anywhere; }
 figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif;
@@ -32,13 +33,15 @@ figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { font: 1
 .band { stroke: none; opacity: .15; }
 @media print { :root { color-scheme: light; --fg: #000; --bg: #fff; --line: #bbb; --muted: #444; --good: #1b7837;
   --bad: #b2182b; --open: #8a6100; --c0: #0b6b7d; --c1: #b35806; --c2: #5e3c99; --c3: #1b7837; --c4: #b2182b;
-  --c5: #2166ac; --c6: #7f6000; --c7: #c51b7d; } body { max-width: none; margin: 0; }
-  figure, tr { break-inside: avoid; } }
+  --c5: #2166ac; --c6: #7f6000; --c7: #c51b7d; } body { max-width: none; margin: 0; font-size: 9.5pt; }
+  .answer { font-size: 11pt; } thead { display: table-header-group; }
+  h2 { break-after: avoid; } figure, tr { break-inside: avoid; } }
 """
 _COLOURS = "\n".join(
     f".c{n} {{ stroke: var(--c{n}); }} .c{n} circle, .c{n} text, polygon.c{n} {{ fill: var(--c{n}); stroke: none; }}"
     for n in range(8)
 )
+_LONGEST_WORD = 24
 _WORDS = {
     "met": "met", "missed": "missed", "undecided": "undecided",
     "holds here": "met", "does not hold here": "missed", "not decided here": "undecided",
@@ -83,27 +86,49 @@ def _page(title: str, body: str) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
     lines = ("".join(_cell(cell) for cell in row) for row in rows)
-    return f'<div class="wide"><table><tr>{cells}</tr>{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
+    return _rows(head, lines)
+
+
+def _rows(head: Sequence[str], lines: Iterable[str]) -> str:
+    """A table of finished cells, whose head is repeated on each printed page."""
+    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    top = f"<thead><tr>{cells}</tr></thead>" if any(head) else ""
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="wide"><table>{top}<tbody>{body}</tbody></table></div>'
 
 
 def _cell(text: str) -> str:
-    word = next((name for start, name in _WORDS.items() if text.startswith(start)), "")
-    return f'<td class="{word}">{escape(text)}</td>' if word else f"<td>{escape(text)}</td>"
+    """A cell in the colour of its word. A single word, such as the name of a precision, is not broken."""
+    words = [name for start, name in _WORDS.items() if text.startswith(start)][:1]
+    short = " " not in text and len(text) <= _LONGEST_WORD
+    words += ["whole"] if short or text == "not measurable" else []
+    return f'<td class="{" ".join(words)}">{_escaped(text)}</td>' if words else f"<td>{_escaped(text)}</td>"
+
+
+def _escaped(text: str) -> str:
+    """Escaped, with the parts of a number on one line: its spread, its unit, its count, its interval."""
+    kept = re.sub(r"(?<=[\d.]) (?=(±|%|x|pp|ms|MiB|mJ|s|J|points)(\W|$))|(?<=±) |(?<=n) (?==)|(?<==) ", "\u00a0", text)
+    return escape(re.sub(r"(\[[^\]]*,) (?=[^\]]*\])", "\\1\u00a0", kept))
 
 
 def _verdicts(content: ReportContent) -> str:
-    rows = [(line.group, line.target, line.verdict, line.detail) for line in content.verdicts]
+    rows = [(line.group, line.target, line.short, line.detail) for line in content.verdicts]
     return _table(("group", "target", "verdict", "measured"), rows)
 
 
 def _claims(content: ReportContent) -> str:
-    rows = [
-        (claim.sentence, claim.source, claim.verdict, claim.measured or claim.why, claim.group)
+    rows = (
+        "".join(
+            (
+                _cell(claim.sentence),
+                f'<td>{escape(claim.source)} <span class="url">{escape(claim.url)}</span></td>',
+                *map(_cell, (claim.verdict, claim.measured or claim.why, claim.group)),
+            )
+        )
         for claim in content.claims
-    ]
-    return _table(("claim", "source", "here", "measured, or why not", "group"), rows)
+    )  # fmt: skip
+    return _rows(("claim", "source", "here", "measured, or why not", "group"), rows)
 
 
 def _runs(content: ReportContent) -> str:

@@ -11,10 +11,10 @@ from precgui.runs.report.content import ReportContent
 def markdown_report(content: ReportContent) -> str:
     """The whole text; what comes from files cannot make markup."""
     claims = [
-        (claim.sentence, claim.source, claim.verdict, claim.measured or claim.why, claim.group)
+        (claim.sentence, f"{claim.source}, {claim.url}", claim.verdict, claim.measured or claim.why, claim.group)
         for claim in content.claims
     ]
-    verdicts = [(line.group, line.target, line.verdict, line.detail) for line in content.verdicts]
+    verdicts = [(line.group, line.target, line.short, line.detail) for line in content.verdicts]
     parts = [
         f"# {_plain(content.title)}", f"**{_plain(content.answer)}**", *map(_plain, content.notes),
         "## Groups", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),

@@ -16,6 +16,7 @@ from precgui.runs.study.pareto import dominated
 
 WIDTH, LEFT, RIGHT, ROW = 760, 190, 20, 26
 _PLOT_HEIGHT, _BOTTOM, _TOP = 280, 40, 14
+_LETTER, _LINE = 7, 15  # of a label: width of a letter, height of a line
 COLOURS = 8  # classes c0 to c7 in the style of the page
 
 
@@ -56,11 +57,12 @@ def pareto_picture(study: Study, cost: str, cost_title: str, factor: float, unit
     worse, share = dominated(study, cost), 100 if study.metric.get("unit") == "%" else 1
     x = PictureScale(*_bounds([c for _, _, c in points], factor), LEFT - 100, WIDTH - 150)
     y = PictureScale(*_bounds([m for _, m, _ in points], share), _PLOT_HEIGHT - _BOTTOM, _TOP)
-    parts = []
+    parts, labels = [], _LabelPlaces()
     for place, (group, metric, figure) in enumerate(points):
         beaten = {"no": "", "perhaps": ", perhaps dominated", "surely": ", surely dominated"}[worse[group.group]]
-        parts.append(_cross(place, _short(group.group) + beaten, _ends(x, figure, factor), _ends(y, metric, share)))
-    parts += [*_ticks(x, _PLOT_HEIGHT - _BOTTOM, unit), *_side_ticks(y, LEFT - 100)]
+        name, ends = _short(group.group) + beaten, (_ends(x, figure, factor), _ends(y, metric, share))
+        parts.append(_cross(place, name, *ends, labels.free(name, ends[0][0] + 8, ends[1][0] - 6)))
+    parts += [*_ticks(x, _PLOT_HEIGHT - _BOTTOM, unit), *_side_ticks(y, LEFT - 100), _base_line(_PLOT_HEIGHT - _BOTTOM)]
     return _svg(_PLOT_HEIGHT, f"{study.metric.get('title')} against {cost_title}", parts)
 
 
@@ -74,12 +76,27 @@ def _ends(scale: PictureScale, figure: GroupMetric, factor: float) -> Ends:
     return scale(factor * mean), scale(factor * low), scale(factor * high)
 
 
-def _cross(place: int, group: str, x: Ends, y: Ends) -> str:
+class _LabelPlaces:
+    """Heights of labels that lie over no other one."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[float, float, float]] = []  # left, right, height
+
+    def free(self, text: str, left: float, y: float) -> float:
+        """The height nearest above the wanted one at which the text fits."""
+        right = left + _LETTER * len(text)
+        while any(left < other[1] and other[0] < right and abs(y - other[2]) < _LINE for other in self._taken):
+            y -= _LINE
+        self._taken.append((left, right, y))
+        return y
+
+
+def _cross(place: int, group: str, x: Ends, y: Ends, label_y: float) -> str:
     return (
         f'<g class="c{place % COLOURS}"><line x1="{x[1]:.1f}" x2="{x[2]:.1f}" y1="{y[0]:.1f}" y2="{y[0]:.1f}"/>'
         f'<line x1="{x[0]:.1f}" x2="{x[0]:.1f}" y1="{y[1]:.1f}" y2="{y[2]:.1f}"/>'
         f'<circle cx="{x[0]:.1f}" cy="{y[0]:.1f}" r="4"/>'
-        f'<text x="{x[0] + 8:.1f}" y="{y[0] - 6:.1f}">{escape(group)}</text></g>'
+        f'<text x="{x[0] + 8:.1f}" y="{label_y:.1f}">{escape(group)}</text></g>'
     )
 
 
@@ -99,14 +116,14 @@ def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
         parts.append(f'<polyline class="{colour}" points="{" ".join(_points(x, y, band.x, band.mean))}"/>')
         label = f'x="{WIDTH - 140}" y="{_TOP + 10 + 18 * place}"'
         parts.append(f'<g class="{colour}"><text {label}>{escape(_short(group))}</text></g>')
-    title = "Training loss, mean and range over the seeds"
-    return _svg(_PLOT_HEIGHT, title, [*_decades(y), *parts, *_ticks(x, _PLOT_HEIGHT - _BOTTOM, "steps")])
+    axis = [*_ticks(x, _PLOT_HEIGHT - _BOTTOM, "steps"), _base_line(_PLOT_HEIGHT - _BOTTOM)]
+    return _svg(_PLOT_HEIGHT, "Training loss, mean and range over the seeds", [*_decades(y), *parts, *axis])
 
 
 def _decades(y: PictureScale) -> list[str]:
     """Grid lines at powers of ten, or at round numbers where there are few."""
     tens = [10.0**power for power in range(math.ceil(y.low), math.floor(y.high) + 1)]
-    marks = tens if len(tens) > 2 else _steps(PictureScale(10**y.low, 10**y.high, 0, 1))
+    marks = tens if len(tens) > 1 else _steps(PictureScale(10**y.low, 10**y.high, 0, 1))
     places = [value for value in marks if value > 0 and y.low <= math.log10(value) <= y.high]
     return [_grid_line(y(math.log10(value)), f"{value:g}") for value in places]
 
@@ -162,6 +179,10 @@ def _side_ticks(scale: PictureScale, x: float) -> list[str]:
         f'<text x="{x - 6:.1f}" y="{scale(value) + 4:.1f}" text-anchor="end">{value:g}</text>'
         for value in _steps(scale)
     ]
+
+
+def _base_line(y: float) -> str:
+    return f'<line class="axis" x1="{LEFT - 100}" x2="{WIDTH - 150}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
 def _vertical(x: float, top: float, bottom: float, name: str) -> str:

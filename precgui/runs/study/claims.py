@@ -23,7 +23,10 @@ _FIGURES = {"speedup": "step_s", "memory_saved": "memory_bytes", "energy_saved":
 
 @dataclass(frozen=True)
 class GuideClaim:
-    """A claim as a range of a quantity, `low` to `high`, None for no bound; `conditions` name its device."""
+    """A claim as a range of a quantity, `low` to `high`, None for no bound; `conditions` name its device.
+
+    `url` is the page that says it; "no loss" is read as less than half a point.
+    """
 
     id: str
     sentence: str
@@ -33,6 +36,7 @@ class GuideClaim:
     low: float | None
     high: float | None
     conditions: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class ClaimResult:
     ci: tuple[float, float] | None
     measured: str
     why: str
+    url: str = ""
 
 
 @lru_cache(maxsize=1)
@@ -92,12 +97,21 @@ def _on_group(claim: GuideClaim, group: Group, study: Study, runs: Sequence[RunF
     elif ci[1] < low or ci[0] > high:
         verdict = "does not hold here"
     return ClaimResult(
-        claim.id, claim.sentence, claim.source, group.group, verdict, value, ci, _text(claim.quantity, value, ci), ""
+        claim.id,
+        claim.sentence,
+        claim.source,
+        group.group,
+        verdict,
+        value,
+        ci,
+        _text(claim.quantity, value, ci),
+        "",
+        claim.url,
     )
 
 
 def _untested(claim: GuideClaim, why: str, group: str = "") -> ClaimResult:
-    return ClaimResult(claim.id, claim.sentence, claim.source, group, "not tested here", None, None, "", why)
+    return ClaimResult(claim.id, claim.sentence, claim.source, group, "not tested here", None, None, "", why, claim.url)
 
 
 def _other_device(claim: GuideClaim, runs: Sequence[RunFigures]) -> str:

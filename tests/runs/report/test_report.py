@@ -46,6 +46,23 @@ def test_that_the_page_is_whole_and_asks_for_nothing_from_elsewhere() -> None:
         assert f"<h2>{heading}</h2>" in page
 
 
+def test_that_a_table_repeats_its_head_in_print_and_keeps_names_and_intervals_on_one_line() -> None:
+    page = html_report(_content())
+    assert "<thead><tr><th></th><th>fp32</th><th>bf16-amp</th></tr></thead>" in page
+    assert '<td class="whole">bf16-amp</td>' in page
+    assert "(n\u00a0=\u00a05)" in page
+    assert '<td class="whole">not measurable</td><td>the hardware does not tell</td>' in page
+
+
+def test_that_labels_of_groups_with_equal_figures_do_not_lie_over_one_another() -> None:
+    page = html_report(_content(arms=2))
+    picture = next(part for part in re.findall(r"<svg.*?</svg>", page, re.DOTALL) if "against CPU time" in part)
+    places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)">(?:fp32|bf16-amp)', picture)
+    assert len(places) == 2
+    assert places[0][0] == places[1][0]  # the same CPU time
+    assert abs(float(places[0][1]) - float(places[1][1])) >= 15
+
+
 def test_that_pictures_are_well_formed() -> None:
     pictures = re.findall(r"<svg.*?</svg>", html_report(_content()), re.DOTALL)
     assert len(pictures) == 5
