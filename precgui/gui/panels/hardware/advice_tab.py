@@ -9,28 +9,48 @@ from PySide6.QtWidgets import (
     QComboBox,
     QFormLayout,
     QHBoxLayout,
+    QLineEdit,
     QPlainTextEdit,
+    QPushButton,
     QSplitter,
     QVBoxLayout,
     QWidget,
 )
 
+from precgui.config import RECIPES, ConfigError, build
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.decision_tree import TreeView
 from precgui.gui.panels.hardware.model import HardwareModel
-from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
+from precgui.hardware.advice import SIZES, START, TASKS, TREE, Advice, Situation, advise
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.device import Device
 from precgui.hardware.tables import autocast_operations
+from precgui.planner.plan import device_bytes
+from precgui.runs.inference_advice import NO_FORMAT, RUN_PRECISION, InferenceQuestion, advise_inference
+from precgui.runs.inference_advice import START as INFERENCE_START
+from precgui.runs.inference_advice import TREE as INFERENCE_TREE
+from precgui.runs.model_memory import training_sentence
+
+TRAINING, INFERENCE = "Training", "Inference"
+MOST_MILLIONS = 1e8
+# A recipe that stands for each task; a person changes it in Run.
+_RECIPES = {
+    "classification": "digits-quick", "detection": "detection-quick", "segmentation": "segmentation-quick",
+    "transformer": "gpt-quick", "rnn": "lstm-quick", "rl": "cartpole-quick", "gan": "gan-quick",
+}  # fmt: skip
 
 
 class AdviceTab(QWidget):
-    """Three questions on the left, the answer below them, the tree on the right."""
+    """The questions on the left, the answer below them, the tree on the right."""
 
     def __init__(self, model: HardwareModel) -> None:
         super().__init__()
         self._model = model
-        self.device, self.task, self.model_size = QComboBox(), QComboBox(), QComboBox()
+        self.purpose, self.device, self.task, self.model_size = QComboBox(), QComboBox(), QComboBox(), QComboBox()
+        self.parameters, self.memory_size = QLineEdit(), QLineEdit()
+        self.memory = label("")
+        self.run_button = QPushButton("Open in Run")
+        self.claims_button = QPushButton("Claims")
         self.answer = label("", bold=True)
         self.reason = label("")
         self.watch = label("")
@@ -42,8 +62,12 @@ class AdviceTab(QWidget):
         self._chosen = False  # a person has chosen the device
         self._fill()
         self._lay_out()
-        for box in (self.device, self.task, self.model_size):
+        for box in (self.purpose, self.device, self.task, self.model_size):
             box.currentIndexChanged.connect(self._ask)
+        for line in (self.parameters, self.memory_size):
+            line.textChanged.connect(self._ask)
+        self.run_button.clicked.connect(lambda _: self.open_in_run())
+        self.claims_button.clicked.connect(lambda _: model.claims_wanted.emit(self.run_precision))
         self.device.activated.connect(self._keep_choice)
         model.machine_changed.connect(self._fill_devices)
         model.results_changed.connect(self._ask)
@@ -53,6 +77,12 @@ class AdviceTab(QWidget):
         for box, words in ((self.task, TASKS), (self.model_size, SIZES)):
             for key, text in words.items():
                 box.addItem(text, key)
+        for text in (TRAINING, INFERENCE):
+            self.purpose.addItem(text)
+        self.parameters.setPlaceholderText("millions, such as 124; may stay empty")
+        self.memory_size.setPlaceholderText("that of the device; or such as 24GB")
+        self.run_button.setToolTip("Set up a run of this task in this precision")
+        self.claims_button.setToolTip("Claims of guides about this precision, beside what was measured here")
         self.model_size.setCurrentIndex(list(SIZES).index("large"))
         self.code.setReadOnly(True)
         self.code.setAccessibleName("Training step in torch")
@@ -61,17 +91,28 @@ class AdviceTab(QWidget):
     def _lay_out(self) -> None:
         form = QFormLayout()
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)  # the longest choice needs the whole width
-        for title, box in (("Device", self.device), ("Task", self.task), ("Model", self.model_size)):
+        for title, box in (
+            ("For", self.purpose), ("Device", self.device), ("Task", self.task), ("Model", self.model_size),
+        ):  # fmt: skip
             box.setAccessibleName(title)
             box.setMinimumContentsLength(18)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             form.addRow(title, box)
+        for title, line in (("Parameters, in millions", self.parameters), ("Memory", self.memory_size)):
+            line.setAccessibleName(title)
+            form.addRow(title, line)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.run_button)
+        buttons.addWidget(self.claims_button)
+        buttons.addStretch(1)
         left = QWidget()
         column = QVBoxLayout(left)
         column.setContentsMargins(4, 12, 12, 4)
         column.setSpacing(8)
         column.addLayout(form)
-        for widget in (self.answer, self.reason, self.path, self.watch, label("In torch", bold=True), self.code):
+        column.addWidget(self.answer)
+        column.addLayout(buttons)
+        for widget in (self.reason, self.memory, self.path, self.watch, label("In torch", bold=True), self.code):
             column.addWidget(widget)
         column.addWidget(self.autocast)
         column.addStretch(1)
@@ -109,15 +150,75 @@ class AdviceTab(QWidget):
         device = self._model.find(self.device.currentData() or "")
         if device is None:
             return
-        situation = Situation(
-            device, self.task.currentData(), self.model_size.currentData(), self._model.gain_of(device)
-        )
-        self._show(device, advise(situation))
+        training = self.purpose.currentText() == TRAINING
+        memory_bytes, parameters = self._memory_bytes(device), self._parameters()
+        if training:
+            size, gain = self.model_size.currentData(), self._model.gain_of(device)
+            self.tree.show_tree(TREE, START)
+            self._show(device, advise(Situation(device, self.task.currentData(), size, gain)))
+        else:
+            self.tree.show_tree(INFERENCE_TREE, INFERENCE_START)
+            self._show(device, advise_inference(InferenceQuestion(device, parameters, memory_bytes)))
+        for part in (self.task, self.model_size):
+            part.setEnabled(training)
+        self._show_memory(parameters, memory_bytes, training)
+
+    def _parameters(self) -> int | None:
+        try:
+            millions = float(self.parameters.text())
+        except ValueError:
+            return None
+        return round(millions * 1e6) if 0 < millions <= MOST_MILLIONS else None
+
+    def _memory_bytes(self, device: Device) -> int | None:
+        """As a person has written it, else that of the device."""
+        try:
+            return device_bytes(self.memory_size.text())
+        except ValueError:
+            return device.memory_bytes if isinstance(device.memory_bytes, int) else None
+
+    def _show_memory(self, parameters: int | None, memory_bytes: int | None, training: bool) -> None:
+        """Whether the model fits, or which of the two texts is not understood."""
+        faults = []
+        if self.parameters.text().strip() and parameters is None:
+            faults.append(f"Parameters: write millions, such as 124, up to {MOST_MILLIONS:g}.")
+        if self.memory_size.text().strip():
+            try:
+                device_bytes(self.memory_size.text())
+            except ValueError as error:
+                faults.append(f"Memory: {error}.")
+        text = " ".join(faults)
+        if not faults and parameters is not None and training:
+            assert self.advice is not None
+            text = training_sentence(parameters, self.advice.precision, memory_bytes)
+        self.memory.setText(text)
+        self.memory.setVisible(bool(text))
+
+    @property
+    def run_precision(self) -> str:
+        """The precision of a run for what is advised; of inference the one that trains for it."""
+        precision = self.advice.precision if self.advice is not None else "fp32"
+        return RUN_PRECISION.get(precision, precision)
+
+    def open_in_run(self) -> None:
+        """Put a recipe for the task into the form of Run, in the advised precision."""
+        task = self.task.currentData()
+        tree = RECIPES[_RECIPES[task]][1].model_dump() | {"precision": self.run_precision}
+        try:
+            config = build(tree)
+        except ConfigError as error:
+            self.memory.setText(f"There is no run of this task in {self.run_precision}: {error}.")
+            self.memory.show()
+            return
+        self._model.run_wanted.emit(config, f"the advice for {TASKS[task]}")
 
     def _show(self, device: Device, advice: Advice) -> None:
         self.advice = advice
         then = f", then try {advice.then}" if advice.then else ""
-        self.answer.setText(f"Use {advice.precision}{then}")
+        fits = advice.precision != NO_FORMAT
+        self.answer.setText(f"Use {advice.precision}{then}" if fits else "No format fits into this memory")
+        for button in (self.run_button, self.claims_button):
+            button.setEnabled(fits)
         self.reason.setText(advice.reason)
         steps = (f"{escape(s.question)} <b>{escape(s.answer)}</b><br>{escape(s.why)}" for s in advice.path)
         self.path.setText("<br><br>".join(steps))

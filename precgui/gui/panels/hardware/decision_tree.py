@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 
 from PySide6.QtCore import QPointF, QRectF, QSizeF, Qt
@@ -18,11 +18,14 @@ SMALLEST_SCALE, LARGEST_SCALE = 0.6, 1.2
 FONT_SCALE = 1.15  # the picture is mostly drawn smaller than its own size
 
 
-def layout() -> tuple[dict[str, QRectF], QSizeF]:
+Tree = Mapping[str, Question | Outcome]
+
+
+def layout(tree: Tree = TREE, start: str = START) -> tuple[dict[str, QRectF], QSizeF]:
     """(box of each node, size of the picture): a column per depth, each node beside the middle of its children."""
     depth: dict[str, int] = {}
     row: dict[str, float] = {}
-    _place(START, 0, depth, row, count())
+    _place(tree, start, 0, depth, row, count())
     boxes = {
         key: QRectF(MARGIN + depth[key] * (BOX_W + GAP_X), MARGIN + row[key] * (BOX_H + GAP_Y), BOX_W, BOX_H)
         for key in row
@@ -31,9 +34,9 @@ def layout() -> tuple[dict[str, QRectF], QSizeF]:
     return boxes, QSizeF(right + MARGIN, bottom + MARGIN)
 
 
-def _targets(key: str) -> dict[str, str]:
+def _targets(tree: Tree, key: str) -> dict[str, str]:
     """The nodes below, each with the answers that lead to it in one text."""
-    node = TREE[key]
+    node = tree[key]
     found: dict[str, str] = {}
     if isinstance(node, Question):
         for answer, target in node.branches.items():
@@ -41,9 +44,11 @@ def _targets(key: str) -> dict[str, str]:
     return found
 
 
-def _place(key: str, level: int, depth: dict[str, int], row: dict[str, float], leaves: Iterator[int]) -> float:
+def _place(
+    tree: Tree, key: str, level: int, depth: dict[str, int], row: dict[str, float], leaves: Iterator[int]
+) -> float:
     depth[key] = level
-    below = [_place(target, level + 1, depth, row, leaves) for target in _targets(key)]
+    below = [_place(tree, target, level + 1, depth, row, leaves) for target in _targets(tree, key)]
     row[key] = sum(below) / len(below) if below else float(next(leaves))
     return row[key]
 
@@ -53,12 +58,20 @@ class TreeView(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
+        self._tree: Tree = TREE
         self._boxes, self._size = layout()
         self._on_path: list[str] = []
         self.setAccessibleName("Decision tree")
         self.setMinimumSize((self._size * SMALLEST_SCALE).toSize())
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         themes().changed.connect(self.update)
+
+    def show_tree(self, tree: Tree, start: str) -> None:
+        """Draw another tree; its path comes with `show_path`."""
+        if tree is not self._tree:
+            self._tree = tree
+            self._boxes, self._size = layout(tree, start)
+            self.setMinimumSize((self._size * SMALLEST_SCALE).toSize())
 
     def show_path(self, advice: Advice) -> None:
         """Mark the path of this advice."""
@@ -77,10 +90,10 @@ class TreeView(QWidget):
         painter.setFont(font)
         painter.translate(free)
         painter.scale(scale, scale)
-        edges = [(key, target, words) for key in TREE for target, words in _targets(key).items()]
+        edges = [(key, target, words) for key in self._tree for target, words in _targets(self._tree, key).items()]
         for start, end, words in sorted(edges, key=lambda edge: self._taken(edge[0], edge[1])):
             self._line(painter, start, end, words)
-        for key in TREE:
+        for key in self._tree:
             self._box(painter, key)
         painter.end()
 
@@ -106,7 +119,7 @@ class TreeView(QWidget):
         painter.drawText(text, flags, words)
 
     def _box(self, painter: QPainter, key: str) -> None:
-        theme, node, box = themes().theme, TREE[key], self._boxes[key]
+        theme, node, box = themes().theme, self._tree[key], self._boxes[key]
         taken, leaf = key in self._on_path, isinstance(node, Outcome)
         fill = theme.blend(theme.accent, 0.24 if leaf else 0.10) if taken else theme.base
         painter.setPen(QPen(QColor(theme.accent if taken else theme.line), 2.0 if taken else 1.0))

@@ -18,6 +18,7 @@ from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
 from precgui.runs.outlook import WORDS, PrecisionOutlook, outlook, time_estimate
 from precgui.runs.precision_advice import PrecisionAdvice, precision_advice
+from precgui.runs.study.claims import claims_of
 
 _ASKING = "Asking the machine..."
 Answer = tuple[Machine, list[dict[str, Any]]]
@@ -117,14 +118,17 @@ class OutlookText(QFrame):
 
     def _show_links(self, precision: str) -> None:
         colour = themes().theme.accent
-        links = [("why", "Why")]
+        count = len(claims_of(precision)) if precision else 0
+        links = [("why", "Why"), *([("claims", f"Claims of guides ({count})")] if count else [])]
         if self.advice is not None and self.advice.precision != precision:
             links.insert(0, ("use", f"Use {self.advice.precision}"))
         self._precision = precision
         self.link.setText("&nbsp; ".join(f'<a href="{to}" style="color: {colour}">{text}</a>' for to, text in links))
 
     def _follow(self, link: str) -> None:
-        if self.advice is None:
+        if link == "claims":
+            self.advice_wanted.emit(f"compare/claims {self._precision}")
+        elif self.advice is None:
             self.advice_wanted.emit("hardware/advice")
         elif link == "use":
             self.precision_wanted.emit(self.advice.precision)

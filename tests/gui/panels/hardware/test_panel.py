@@ -293,3 +293,29 @@ def test_that_a_result_is_copied_and_saved(panel, qtbot, tmp_path):
     assert "Saved" in bench.told.text()
     export.save(tmp_path / "no folder" / "rates.csv", "")
     assert "cannot be written" in bench.told.text()
+
+
+def test_that_the_advice_asks_for_memory_and_inference_and_opens_a_run(panel):
+    made, configs, claims = panel(cards.h200()), [], []
+    made.model.run_wanted.connect(lambda config, source: configs.append((config, source)))
+    made.model.claims_wanted.connect(claims.append)
+    advice = tab(made, "Advice")
+    advice.task.setCurrentIndex(advice.task.findData("transformer"))
+    advice.parameters.setText("7000")
+    advice.memory_size.setText("24GB")
+    assert "Only adapters (LoRA) fit" in advice.memory.text()
+    advice.memory_size.setText("much")
+    assert "write 24GB" in advice.memory.text()
+    advice.run_button.click()
+    config, source = configs[-1]
+    assert (config.task, config.precision) == ("text", advice.run_precision)
+    assert source == "the advice for Transformer language model"
+    advice.claims_button.click()
+    assert claims == [advice.run_precision]
+    advice.memory_size.setText("8GB")
+    advice.purpose.setCurrentText("Inference")
+    assert advice.answer.text() == "Use int8"
+    assert advice.run_precision == "int8-qat"
+    assert not advice.task.isEnabled()
+    assert "int8-weights" in advice.tree._on_path
+    assert not advice.tree.grab().isNull()

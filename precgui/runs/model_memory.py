@@ -1,0 +1,65 @@
+"""Whether the states of a model fit into a memory: weights, gradients and optimizer, by the formulas of the planner."""
+
+from __future__ import annotations
+
+from precgui.planner.plan import usable_bytes
+from precgui.planner.storage import BASE_BITS, OPTIMIZERS, storage_of
+
+_OPTIMIZER = "adamw"
+# What to change first where the states do not fit: precision ("" for the one asked for), optimizer, in words.
+_REMEDIES = (
+    ("", "adamw-8bit", "with 8-bit AdamW"),
+    ("bf16-sr", _OPTIMIZER, "in bf16-sr"),
+    ("bf16-sr", "adamw-8bit", "in bf16-sr with 8-bit AdamW"),
+)
+
+
+def state_bytes(parameters: int, precision: str, optimizer: str = _OPTIMIZER) -> int:
+    """Bytes of weights, gradients, optimizer, master weights and autocast's copies; activations come on top.
+
+    Raises KeyError for an optimizer that the planner does not know.
+    """
+    storage = storage_of(precision)
+    numbers, size = OPTIMIZERS[optimizer]
+    state = numbers * (storage.state if size is None else size)
+    return round(parameters * (storage.weight + storage.gradient + storage.master + storage.cached + state))
+
+
+def weights_fit(parameters: int, bits: float, memory_bytes: int) -> bool:
+    """Whether weights of so many bits leave room in a memory."""
+    return parameters * bits / 8 <= usable_bytes(memory_bytes)
+
+
+def training_sentence(parameters: int, precision: str, memory_bytes: int | None) -> str:
+    """The states of a training with AdamW, whether they fit, and where they do not, what would."""
+    needed = state_bytes(parameters, precision)
+    text = (
+        f"{billions(parameters)} parameters: weights, gradients and AdamW take {gib(needed)} in {precision}, "
+        "before any activation"
+    )
+    if memory_bytes is None:
+        return f"{text}. The memory of this device is not known."
+    usable = usable_bytes(memory_bytes)
+    if needed <= usable:
+        return f"{text}; of {gib(memory_bytes)} about {gib(usable - needed)} are left for those."
+    return f"{text}. They do not fit into {gib(memory_bytes)}. {_remedy(parameters, precision, usable)}"
+
+
+def _remedy(parameters: int, precision: str, usable: int) -> str:
+    for other, optimizer, words in _REMEDIES:
+        needed = state_bytes(parameters, other or precision, optimizer)
+        if needed <= usable:
+            return f"{words[:1].upper()}{words[1:]} they take {gib(needed)}."
+    frozen = parameters * BASE_BITS["nf4"] / 8
+    if frozen <= usable:
+        return f"Only adapters (LoRA) fit: a frozen base in NF4 takes {gib(frozen)}."
+    return "Not even a frozen base in NF4 does: use several devices (FSDP), off-load, or a smaller model."
+
+
+def billions(parameters: int) -> str:
+    """A number of parameters in words."""
+    return f"{parameters / 1e9:.3g} billion" if parameters >= 1e9 else f"{parameters / 1e6:.3g} million"
+
+
+def gib(size: float) -> str:
+    return f"{size / 2**30:.3g} GiB"
