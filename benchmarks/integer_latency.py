@@ -44,7 +44,7 @@ def compare(path: Path, rounds: int) -> None:
         plain = task.model().eval()
         fold(plain, norms_behind(plain, inputs))
     measured = sizes(config.data.batch_size, batches)
-    integers = saved_model.rebuilt(path, content, config, task, batches, measured)
+    integers = saved_model.rebuilt(path, content, task)
     for size in measured:
         piece = inputs[:size].clone()
         with torch.inference_mode():

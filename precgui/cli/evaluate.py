@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(told: Mapping[str, Any]) -> list[str]:
     size = f"weights of {told['weights_bytes'] / 1024:.0f} KiB in a file of {told['bytes'] / 1024:.0f} KiB"
-    lines = [f"{told['title']}: {told['precision']} by {told['backend']}, {size}"]
+    lines = [f"{told['title']}: {told['precision']}, {size}"]
     form = ".2%" if told["unit"] == "%" else ".4g"
     for name, title, shape in (("metric", told["metric"].lower(), form), ("loss", "loss", ".4f")):
         if name in told["now"]:

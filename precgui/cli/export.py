@@ -1,4 +1,4 @@
-"""`precgui export`: the raw values of a run for other tools, or the run itself as a plain PyTorch script."""
+"""`precgui export`: a run for other tools, as a PyTorch script, or its integer model as a program."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ def add_parsers(subparsers: Any) -> None:
     what.add_argument("--tensorboard", type=Path, metavar="DIR", help="folder for a TensorBoard event file")
     what.add_argument("--html", type=Path, metavar="FILE.html", help="one page with all that is recorded, to be read")
     what.add_argument("--json", action="store_true", help="print summary, config and machine as one JSON document")
+    what.add_argument("--script", type=Path, metavar="FILE.py", help="a PyTorch script that does the same run again")
     what.add_argument(
-        "--script", type=Path, metavar="FILE.py", help="a plain PyTorch script that does the same run again"
+        "--pt2", type=Path, metavar="FILE.pt2", help="the integer model that the run kept, as a program for torchao"
     )
+    parser.add_argument("--own-code", action="store_true", help="for --pt2: run the code of a task of your own")
     parser.set_defaults(run=run)
 
 
@@ -48,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
 def _written(saved: Any, args: argparse.Namespace) -> list[Path]:
     if args.script:
         return _script(saved, args.script)
+    if args.pt2:
+        return _program(saved, args)
     if args.tensorboard:
         from precgui.runs.tensorboard.export import export_events
 
@@ -67,5 +71,23 @@ def _script(saved: Any, path: Path) -> list[Path]:
 
     try:
         return write_script(saved.config, saved.environment, path)
+    except EngineError as error:
+        raise UserError(str(error)) from None
+
+
+def _program(saved: Any, args: argparse.Namespace) -> list[Path]:
+    from precgui.runs.quantised_model import integer_model
+
+    model = integer_model(saved)
+    if model is None:
+        raise UserError(f"{args.file} has no integer model; train in int8-qat to int1-qat with qat.save_to = auto")
+    if model.file is None:
+        why = "is no longer where it was written" if model.kept else "was not kept; set qat.save_to = auto"
+        raise UserError(f"the integer model of {args.file} {why}")
+    from precgui.engine.errors import EngineError
+    from precgui.engine.qat.pt2 import write_program
+
+    try:
+        return write_program(model.file, args.pt2, own_code=args.own_code)
     except EngineError as error:
         raise UserError(str(error)) from None

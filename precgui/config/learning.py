@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from precgui.config.names import DOWNLOADED, IMAGE_TASKS, MODELS, SIZELESS
 from precgui.config.precision_traits import TRAITS
@@ -94,12 +95,6 @@ class DataConfig(Section):
 
 
 class QatConfig(Section):
-    backend: Literal["own", "torchao"] = Field(
-        "own",
-        title="Quantised by",
-        description="own: layer by layer, any model. torchao: its PT2E quantiser for x86, on the exported graph.",
-        json_schema_extra={"show_if": {"precision": ["int8-qat"]}},
-    )
     start_epoch: int = Field(
         1,
         ge=1,
@@ -167,3 +162,11 @@ class QatConfig(Section):
         description="Convert to integers at the end; measure size, latency, accuracy and the error of each layer.",
         json_schema_extra={"show_if": _QAT},
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_back_end(cls, values: Any) -> Any:
+        """Configs of earlier versions name the only back end that is left."""
+        if isinstance(values, Mapping) and values.get("backend") == "own":
+            return {name: value for name, value in values.items() if name != "backend"}
+        return values

@@ -19,6 +19,10 @@ from precgui.regular_files import read_text
 
 MOST_TOML_BYTES = 1 << 20
 MOST_KEY_PARTS = 100
+_GONE = {  # keys of earlier versions, each with the way to go on
+    "qat.backend": "torchao trains no runs any more: leave the key out, keep the integers with qat.save_to = auto and "
+    "hand them to torchao with `precgui export RUN.h5 --pt2 FILE.pt2`",
+}
 _LONG_KEY = re.compile(rf"(?:[\w\"'-]+[ \t]*\.[ \t]*){{{MOST_KEY_PARTS}}}")  # the parser takes quadratic time for one
 
 
@@ -53,6 +57,8 @@ def _meant(name: str) -> str:
 def _sentence(error: Any) -> str:
     """One pydantic error as a sentence that names the value and the cure."""
     kind, ctx = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden" and _path(error["loc"]) in _GONE:
+        return _GONE[_path(error["loc"])]
     shown = _short(error["input"])
     known = {
         "extra_forbidden": f"unknown key; {_meant(str(error['loc'][-1]))}`precgui run --keys` lists the known ones",

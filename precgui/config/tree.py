@@ -77,11 +77,6 @@ class RunConfig(Section):
         return MODELS.get(self.task, ("own",))[0] if self.model.name == "auto" else self.model.name
 
     @property
-    def quantised_by(self) -> str:
-        """The back end that `qat.backend` selects: torchao knows 8 bits only."""
-        return self.qat.backend if self.precision == "int8-qat" else "own"
-
-    @property
     def display_title(self) -> str:
         what = f"{self.task} {self.model_name}" if self.task in TASKS else re.split(r"[\\/]", self.task)[-1]
         return self.title or f"{what} {self.precision}"

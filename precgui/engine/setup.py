@@ -59,7 +59,6 @@ def build_run(config: RunConfig, tell: Tell) -> RunParts:
     task = tasks.make(config, tell)
     # Every precision starts from the same FP32 weights: built first, converted after.
     model = task.model()
-    precision.observe_task(task)
     if config.train.rounding_twin:
         move_by_one_ulp(model, config.seed)
     weights_hash = _hash(model)

@@ -52,8 +52,6 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
         raise EngineError(
             "this run was recorded in a training loop that is not precgui's; the script is the one that recorded it"
         )
-    if config.quantised_by == "torchao":
-        raise EngineError("a run that torchao quantised has no script; train it with qat.backend = own and export that")
     recorded = environment.get("data")
     facts = {str(k): v for k, v in recorded.items() if _is_plain(v)} if isinstance(recorded, Mapping) else {}
     threads = environment.get("threads")
@@ -78,7 +76,7 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
 def _settings(config: RunConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a config that the copied modules read, as plain values."""
     wanted = config.model_dump(mode="json", include=set(_SECTIONS))
-    wanted |= {"model_name": config.model_name, "quantised_by": config.quantised_by}
+    wanted["model_name"] = config.model_name
     wanted["qat"]["save_to"] = ""
     if is_own_task(config.task):
         wanted["task"] = _own_task(config.task, facts)

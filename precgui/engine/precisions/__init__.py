@@ -40,10 +40,6 @@ PRECISIONS: dict[str, type[Precision]] = {
 
 def chosen(config: RunConfig) -> type[Precision]:
     """The class of the precision that the config names."""
-    if config.quantised_by == "torchao":
-        from precgui.engine.precisions.qat_torchao import Exported  # torchao takes seconds to import
-
-        return Exported
     return AnyFormat if config.precision.startswith(EMULATED) else PRECISIONS[config.precision]
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class Precision:
     """FP32 storage and a plain step; subclasses change what their format changes.
 
-    Order of calls: `prepare` once before the model is built, `observe_task` and `convert` once after it, `weights` for
-    the optimizer, then for each step `convert_input`, `forward_context` around the forward pass, `convert_output`,
-    `backward`, `unscale`, and `step`.
+    Order of calls: `prepare` once before the model is built, `convert` once after it, `weights` for the optimizer,
+    then for each step `convert_input`, `forward_context` around the forward pass, `convert_output`, `backward`,
+    `unscale`, and `step`.
     """
 
     tf32: ClassVar[bool] = False
@@ -48,9 +48,6 @@ class Precision:
     def prepare(self) -> None:
         """Set torch's process-wide switches."""
         set_fp32_arithmetic(tf32=self.tf32)
-
-    def observe_task(self, task: Task) -> None:
-        """Called before `convert`, for those who must know what batches look like."""
 
     def convert(self, model: nn.Module) -> nn.Module:
         """The model in this precision, on the device; the same object. Raises EngineError for a useless pattern."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -10,25 +11,37 @@ from torch import nn
 
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
-from precgui.engine.precisions.quantised import Quantised
+from precgui.engine.precisions.base import Precision
 from precgui.engine.qat.conversion import Converted, convert_layers
 from precgui.engine.qat.layers import LayerQuantization, Quantizer, begin_batch, follow_epoch, quantise_model
+from precgui.engine.qat.measure import evaluate, measure, sentences, sizes, some_batches
+from precgui.engine.qat.onednn import arithmetic_note
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
-    from precgui.engine.tasks.base import Batch, Task
+    from precgui.engine.tasks.base import Task
 
 NOT_QUANTISED = (nn.RNNBase, nn.MultiheadAttention, nn.modules.conv._ConvTransposeNd)
 
 
-class QuantizationAware(Quantised):
+class QuantizationAware(Precision):
     """Linear and convolutional layers see rounded weights and inputs; gradients pass the rounding."""
 
     weight_bits: ClassVar[int]
+    keeps = True
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
+        self.qat = config.qat
         self.quantizers: dict[str, Quantizer] = {}
+        if self.qat.save_to and not self.qat.measure:
+            raise EngineError(
+                "qat.save_to keeps the converted model, which qat.measure = false does not make; set it true"
+            )
+        if self.qat.save_to:
+            from precgui.engine.qat import saved_model
+
+            saved_model.check_place(self.qat.save_to)
 
     def _convert(self, model: nn.Module) -> nn.Module:
         qat = self.qat
@@ -52,8 +65,6 @@ class QuantizationAware(Quantised):
     def _doubts(self) -> list[str]:
         """Settings that do not do what they seem to."""
         qat, told = self.qat, []
-        if qat.backend != self.config.quantised_by:
-            told.append(f"qat.backend = {qat.backend} knows 8 bits only: quantised layer by layer, as by own")
         if qat.start_epoch > self.config.train.epochs:
             told.append(f"qat.start_epoch = {qat.start_epoch} comes after the last epoch: trained in plain FP32")
         if qat.learned_ranges and not self.config.optimizer.weight_decay:
@@ -81,14 +92,41 @@ class QuantizationAware(Quantised):
             last_counted=self.qat.freeze_bn_after_epoch,
         )
 
-    def quantise_fully(self) -> None:
+    def finish(
+        self, model: nn.Module, task: Task, stopped: Callable[[], bool]
+    ) -> Iterator[tuple[dict[str, Any], list[str]]]:
+        if not self.qat.measure:
+            return
+        batches = some_batches(task)
+        model.eval()
         for quantizer in self.quantizers.values():
             quantizer.active = True
+        fake = evaluate(model, task, batches, self.device)
+        if stopped():
+            return
+        converted = convert_layers(model, self.quantizers, task, batches)
+        facts = measure(converted, fake, task, batches, sizes(self.config.data.batch_size, batches), stopped)
+        facts["arithmetic"] = arithmetic_note(self._bits(), converted.native)
+        told = sentences(facts, task.metric) if "integer" in facts["evaluation"] else []
+        told.append(facts["arithmetic"])
+        if self.qat.save_to:
+            told.append(self._save(converted, facts))
+        yield {"quantised": facts}, told
 
-    def converted(self, model: nn.Module, task: Task, batches: Sequence[Batch]) -> Converted:
-        return convert_layers(model, self.quantizers, task, batches)
+    def _save(self, converted: Converted, facts: dict[str, Any]) -> str:
+        from precgui.engine.qat import saved_model
 
-    def bits(self) -> Mapping[str, tuple[int, int | None]]:
+        path = Path(self.qat.save_to).expanduser().absolute()
+        evaluation = facts["evaluation"].get("integer", {})
+        try:
+            saved_model.save(path, self.config, converted.state, self._bits(), evaluation)
+        except (OSError, RuntimeError) as error:
+            return f"qat.save_to: {path} could not be written ({str(error).splitlines()[0]})"
+        facts["file"] = str(path)
+        return f"the converted model is in {path}; `precgui evaluate` reads it"
+
+    def _bits(self) -> dict[str, tuple[int, int | None]]:
+        """The bits of weights and of inputs of each layer."""
         return {name: (quantizer.bits, quantizer.input_bits) for name, quantizer in self.quantizers.items()}
 
 

@@ -58,7 +58,6 @@ def build_step(config: RunConfig, *, fake: bool = False) -> StepParts:
     torch.manual_seed(config.seed)
     task = tasks.make(config, lambda _: None)
     model = task.model()
-    precision.observe_task(task)
     model = execution.prepare_model(precision.convert(model), _not_compiled(config) if fake else config.train)
     model.train()
     precision.begin_epoch(model, 1)

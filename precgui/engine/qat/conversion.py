@@ -42,14 +42,6 @@ def trained_copy(model: nn.Module, task: Task) -> nn.Module:
     return plain.eval()
 
 
-def folded_copy(model: nn.Module, task: Task, inputs: Any) -> nn.Module:
-    """The trained weights as FP32 inference runs them: batch norms taken into the layers before them."""
-    plain = trained_copy(model, task)
-    with torch.inference_mode():
-        fold(plain, norms_behind(plain, inputs))
-    return plain
-
-
 def convert_layers(
     model: nn.Module, quantizers: Mapping[str, Quantizer], task: Task, batches: Sequence[Batch]
 ) -> Converted:

@@ -112,6 +112,10 @@ class Integer(nn.Module):
         made.input_scale, made.input_zero = step.detach().float().cpu(), zero.detach().to(torch.int32).cpu()
         return made
 
+    def integers(self) -> Tensor:
+        """The weights, as int8."""
+        return unpack(self.packed, self.bits, self.shape)
+
     def extra_repr(self) -> str:
         return f"{self.shape}, int{self.bits} weights"
 
@@ -125,18 +129,18 @@ class Integer(nn.Module):
         if self._ready is None:
             self._ready = self._prepare()
         if self.input_bits is None:
-            return self._product(value, self._ready[0], self.bias)
+            return self.product(value, self._ready[0], self.bias)
         step, zero = self._ready[:2]
         steps = to_integers(value, step, zero, self.largest_input)
         if not self.native:
             weight, scales = self._ready[2:]
-            result: Tensor = self._product(steps.float().sub_(zero), weight, None) * scales * step
+            result: Tensor = self.product(steps.float().sub_(zero), weight, None) * scales * step
             return result if self.bias is None else result + self.bias.view(-1, *(1,) * (len(self.shape) - 2))
         return self._on_integers(steps, *self._ready)
 
     def _prepare(self) -> tuple[Any, ...]:
         """Prepares once for all calls: the weights unpacked, in the layout of the kernels."""
-        integers = unpack(self.packed, self.bits, self.shape)
+        integers = self.integers()
         per_channel = self.scales.expand(self.shape[0]).contiguous()
         along = per_channel.view(-1, *(1,) * (len(self.shape) - 1))
         if self.input_bits is None:
@@ -159,7 +163,7 @@ class Integer(nn.Module):
         steps = steps.contiguous(memory_format=torch.channels_last)
         return _ONEDNN.qconv_pointwise(steps, *ready, self.bias, *self.geometry, *out)  # type: ignore[no-any-return]
 
-    def _product(self, value: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def product(self, value: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.geometry is None:
             return nn.functional.linear(value, weight, bias)
         convolution = (nn.functional.conv1d, nn.functional.conv2d, nn.functional.conv3d)[len(self.shape) - 3]

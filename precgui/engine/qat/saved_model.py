@@ -6,7 +6,8 @@ import json
 import os
 import zipfile
 from _pickle import UnpicklingError  # the error only: nothing is unpickled here but by torch, weights only
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,11 @@ from torch import Tensor, nn
 from precgui import config as configs
 from precgui.config import ConfigError, RunConfig, is_own_task
 from precgui.engine import tasks
-from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
 from precgui.engine.qat.folding import _Norm
 from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.layers import quantizable
 from precgui.engine.qat.measure import evaluate, saved_bytes, some_batches
-from precgui.engine.tasks import Batch
 
 _SCHEMA = 1
 _UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError,
@@ -74,6 +73,8 @@ def load(path: Path) -> dict[str, Any]:
     try:
         return {**document, "config": configs.build(json.loads(document["config"])), **_checked(document)}
     except (ConfigError, *_UNREADABLE) as error:
+        if isinstance(error, ConfigError) and "qat.backend" in error.faults:
+            raise EngineError(f"{path} holds a graph of torchao, which precgui reads no more; train it again") from None
         raise EngineError(f"{path} is damaged: {_first_line(error)}") from None
 
 
@@ -93,12 +94,20 @@ def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
     return {"layers": layers, "state": state, "evaluation": evaluation}
 
 
-def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-    """Build the model again and evaluate it on the CPU, on the samples that were taken after its training.
+@dataclass(frozen=True)
+class RestoredModel:
+    """An integer model on the CPU with its task and the samples that were taken after its training."""
 
-    Gives the config's title, task and precision, `samples`, `saved` and `now` (loss, metric), `bytes` of the file and
-    of its weights alone, and the name of the metric. Raises EngineError for what cannot be read, and for a task of the
-    user's own, which is code, unless `own_code`.
+    saved: dict[str, Any]
+    config: RunConfig
+    task: tasks.Task
+    batches: list[tasks.Batch]
+    model: nn.Module
+
+
+def restore_file(path: Path, *, own_code: bool = False) -> RestoredModel:
+    """Build the model of a file again. Raises EngineError for what cannot be read, and for a task of the user's own,
+    which is code, unless `own_code`.
     """
     saved = load(path)
     config: RunConfig = saved["config"].model_copy(update={"device": "cpu"})
@@ -107,12 +116,22 @@ def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], b
     torch.manual_seed(config.seed)
     task = tasks.make(config)
     batches = some_batches(task)
-    model = rebuilt(path, saved, config, task, batches)
+    return RestoredModel(saved, config, task, batches, rebuilt(path, saved, task))
+
+
+def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """Evaluate the model of a file on the CPU, on the samples that were taken after its training.
+
+    Gives the config's title, task and precision, `samples`, `saved` and `now` (loss, metric), `bytes` of the file and
+    of its weights alone, and the name of the metric. Raises EngineError as `restore_file`.
+    """
+    restored_model = restore_file(path, own_code=own_code)
+    saved, config, task = restored_model.saved, restored_model.config, restored_model.task
+    batches, model = restored_model.batches, restored_model.model
     return {
         "title": config.display_title,
         "task": config.task,
         "precision": config.precision,
-        "backend": config.quantised_by,
         "metric": task.metric.title,
         "unit": task.metric.unit,
         "samples": sum(len(targets) for _, targets in batches),
@@ -131,26 +150,10 @@ def evaluate_in_child(emit: Callable[[Any], None], control: Any, *, path: str) -
         emit({"error": str(error)})
 
 
-def rebuilt(
-    path: Path,
-    saved: Mapping[str, Any],
-    config: RunConfig,
-    task: tasks.Task,
-    batches: Sequence[Batch],
-    made_for: tuple[int, ...] = (),
-) -> nn.Module:
-    """The integer model, for sizes of batches that a graph is made for, or that of the first one.
-
-    Raises EngineError when the file does not fit the model of its config.
-    """
+def rebuilt(path: Path, saved: Mapping[str, Any], task: tasks.Task) -> nn.Module:
+    """The integer model. Raises EngineError when the file does not fit the model of its config."""
     try:
-        if config.quantised_by == "own":
-            return restored(task.model(), saved["layers"], saved["state"])
-        from precgui.engine.qat.pt2e.rebuild import restored_graph  # torchao takes seconds to import
-
-        inputs, targets = batches[0]
-        inputs = cast_floats(inputs, torch.float32)
-        return restored_graph(task, config, inputs, saved["state"], made_for or (len(targets),))
+        return restored(task.model(), saved["layers"], saved["state"])
     except (RuntimeError, ValueError) as error:
         raise EngineError(f"{path} does not fit the model of its config: {_first_line(error)}") from None
 

@@ -193,12 +193,11 @@ def test_that_a_model_without_layers_to_quantise_is_named(record: Record) -> Non
 
 
 def test_that_settings_without_effect_are_told() -> None:
-    settings = ["precision=int4-qat", "qat.backend=torchao", "qat.start_epoch=99", "qat.learned_ranges=true"]
+    settings = ["precision=int4-qat", "qat.start_epoch=99", "qat.learned_ranges=true"]
     wanted = config.load("digits-quick", [*settings, "optimizer.weight_decay=0"])
     made = precisions.make(wanted, torch.device("cpu"))
     made.convert(_layers())
     assert [note.partition(":")[0] for note in made.notes[1:]] == [
-        "qat.backend = torchao knows 8 bits only",
         "qat.start_epoch = 99 comes after the last epoch",
         "qat.learned_ranges",
     ]

@@ -26,11 +26,10 @@ QUIET = ("record.tensors=false", "train.epochs=1", "data.epoch_steps=8")
     "settings",
     [
         ("precision=int8-qat",),
-        ("precision=int8-qat", "qat.backend=torchao", "model.name=mlp", "precision_options.keep_fp32=last"),
         ("precision=int4-qat", "model.name=resnet", "qat.per_channel=false", "qat.activations=fp32"),
         ("precision=int2-qat", "qat.ends=fp32"),
         ("precision=int1-qat", "qat.activations=int4", "precision_options.keep_fp32=head"),
-        ("precision=int4-qat", "qat.learned_scales=true", "qat.backend=torchao", "model.name=vit"),
+        ("precision=int4-qat", "qat.learned_scales=true", "model.name=vit"),
     ],
 )
 def test_that_a_saved_model_is_evaluated_again_as_it_was(

@@ -1,1 +1,0 @@
-"""Quantisation-aware training by torchao's PT2E flow."""
