@@ -55,6 +55,7 @@ FIELDS: dict[str, tuple[Callable[[object], Any], Any]] = {
     "files/last_folder": (_text, ""),
     "session/files": (_texts, []),
     "session/baseline": (_text, ""),
+    "session/study": (_text, ""),
     "setup/config": (_text, ""),
 }
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QLocale, QObject, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
@@ -27,6 +28,9 @@ from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
 from precgui.gui.workers import unfinished
 from precgui.paths import state_dir
+
+if TYPE_CHECKING:
+    from precgui.gui.session import Session
 
 COLLECT_MS = 250
 MOST_REOPENED = 20  # runs of the last session
@@ -106,9 +110,18 @@ class Start(QObject):
         self._window.attach(session)
         if not self._files:
             session.baseline_file = self._window.settings["session/baseline"]
+            self._open_last_study(session)
         self._window.files.open(self._files or self._last_session())
         if self._tracing:
             self._watch_plots()
+
+    def _open_last_study(self, session: Session) -> None:
+        """The study of the last session, as far as it is still there; the panel stays the one that was open."""
+        from precgui.sweeps.folder import is_sweep
+
+        study = self._window.settings["session/study"]
+        if study and is_sweep(Path(study)):
+            session.study.open(Path(study))
 
     def _last_session(self) -> list[Path]:
         """The files that were open when the window was closed, as far as they are still there."""

@@ -121,6 +121,8 @@ class Window(QMainWindow):
                 str(path.absolute()) for path in paths if path is not None and path.exists()
             ]
             self.settings["session/baseline"] = self.session.baseline_file
+            study = self.session.study.folder
+            self.settings["session/study"] = str(study.absolute()) if study is not None else ""
         self.settings.save()
 
     def reset_layout(self) -> None:

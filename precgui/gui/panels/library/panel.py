@@ -14,6 +14,7 @@ from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
 from precgui.gui.panels.library.studies_menu import StudiesMenu
+from precgui.gui.panels.library.studies_view import StudiesView
 from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunTable
 from precgui.gui.panels.library.view import AskBar, RunsView, tool
 from precgui.gui.session import Session
@@ -103,9 +104,10 @@ class LibraryPanel(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(24, 16, 24, 8)
         layout.setSpacing(8)
-        self.studies = StudiesMenu(self._session, self)
+        self.studies, self.studies_view = StudiesMenu(self._session, self), StudiesView(self._session, self)
         layout.addLayout(panel_head("Runs", self.search, refresh, self.studies, self.choose))
         layout.addWidget(self.folder)
+        layout.addWidget(self.studies_view)
         layout.addWidget(self.pages, 1)
 
     def _connect(self) -> None:
@@ -146,6 +148,7 @@ class LibraryPanel(QWidget):
 
     def refresh(self) -> None:
         """Read the folder again, but not while a name is being edited in the table."""
+        self.studies_view.refresh()
         if self.view.is_editing():
             self._folder.look_soon()
         else:

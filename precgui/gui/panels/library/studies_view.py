@@ -1,0 +1,137 @@
+"""The studies of the folder of runs as rows, each with its members below it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
+
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.gui.widgets.plain_text import plain_tip
+from precgui.gui.workers.latest_only import LatestOnly
+from precgui.runs.metric import in_text, value_text
+from precgui.sweeps.listing import StudyEntry, StudyList
+from precgui.sweeps.report import MemberRow
+
+COLUMNS = ("Study", "Precision", "Status", "Metric", "Seed", "Date")
+MOST_ROWS_SEEN = 7  # without scrolling
+FOLLOW_MS = 3000
+_PATH = Qt.ItemDataRole.UserRole
+
+
+class StudiesView(QTreeWidget):
+    """`filled` comes when the list is shown; there may be no study. A double click opens a study or inspects a run."""
+
+    filled = Signal()
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._list = StudyList(session.folder)
+        self._shown: list[StudyEntry] = []
+        self._work = LatestOnly(self)
+        self._follow = QTimer(self, singleShot=True, interval=FOLLOW_MS)
+        self.setHeaderLabels(list(COLUMNS))
+        self.setAccessibleName("Studies")
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setProperty("kind", "facts")
+        self.setUniformRowHeights(True)
+        self.setAllColumnsShowFocus(True)
+        self.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.header().setStretchLastSection(True)
+        self.setExpandsOnDoubleClick(False)
+        self._work.answered.connect(self._show)
+        self._follow.timeout.connect(self.refresh)
+        self.itemActivated.connect(self._open)
+        self.itemExpanded.connect(lambda _: self._fit())
+        self.itemCollapsed.connect(lambda _: self._fit())
+        session.study.grid_read.connect(self.refresh)
+        themes().changed.connect(self._fill)
+        self.hide()
+
+    def refresh(self) -> None:
+        """Read the folder again, in a thread; `filled` follows."""
+        if self._list.folder != self._session.folder:
+            self._list = StudyList(self._session.folder)
+        studies = self._list
+        if not self._work.busy:
+            self._work.ask(lambda _: studies.entries())
+        else:
+            self._follow.start()
+
+    def _show(self, entries: list[StudyEntry]) -> None:
+        if entries != self._shown:
+            self._shown = entries
+            self._fill()
+        self.setVisible(bool(entries))
+        if any(member.status == "running" for entry in entries for member in entry.members):
+            self._follow.start()
+        self.filled.emit()
+
+    def _fill(self) -> None:
+        unfolded = {item.data(0, _PATH) for item in self._studies() if item.isExpanded()}
+        chosen = self.currentItem().data(0, _PATH) if self.currentItem() is not None else None
+        self.clear()
+        for entry in self._shown:
+            item = _item(_study_cells(entry), str(entry.path), entry.error or str(entry.path))
+            for member in entry.members:
+                item.addChild(_member_item(member, entry))
+            self.addTopLevelItem(item)
+            item.setExpanded(str(entry.path) in unfolded)
+            for each in (item, *(item.child(n) for n in range(item.childCount()))):
+                if each.data(0, _PATH) == chosen:
+                    self.setCurrentItem(each)
+        self._fit()
+
+    def _studies(self) -> list[QTreeWidgetItem]:
+        found = [self.topLevelItem(n) for n in range(self.topLevelItemCount())]
+        return [item for item in found if item is not None]
+
+    def _fit(self) -> None:
+        """As high as the rows need, up to a limit."""
+        rows = sum(1 + item.childCount() * item.isExpanded() for item in self._studies())
+        row = max(self.sizeHintForRow(0), self.fontMetrics().height())
+        self.setFixedHeight(self.header().sizeHint().height() + row * min(rows, MOST_ROWS_SEEN) + 8)
+
+    def _open(self, item: QTreeWidgetItem, _: int) -> None:
+        path = item.data(0, _PATH)
+        if item.parent() is None:
+            self._session.open_study(path)
+        elif path:
+            key = self._session.open_file(Path(path))
+            if key is not None:
+                self._session.inspect(key)
+
+
+def _study_cells(entry: StudyEntry) -> tuple[str, ...]:
+    made = datetime.fromtimestamp(entry.created_s).astimezone().strftime("%Y-%m-%d %H:%M")
+    if entry.error:
+        return entry.title, "", "unreadable", "", "", made
+    status = f"{entry.done} of {entry.done + entry.left} runs done"
+    status += f", {entry.failed} failed" if entry.failed else ""
+    status += ", paused" if entry.paused and entry.left else ""
+    return entry.title, ", ".join(entry.precisions), status, "", f"{entry.seeds} seeds", made
+
+
+def _member_item(member: MemberRow, entry: StudyEntry) -> QTreeWidgetItem:
+    value = value_text(entry.metric, member.metric, "")
+    metric = f"{in_text(entry.metric.title)} {value}" if value else ""
+    kind = {"twin": " (rounding twin)", "warm-up": " (not judged)", "timing": " (timing)"}.get(member.kind, "")
+    status = {"skipped": "left out"}.get(member.status, member.status)
+    cells = (f"{member.name}{kind}", member.arm, status, metric, str(member.seed), "")
+    return _item(cells, member.run or "", member.message or member.name)
+
+
+def _item(cells: tuple[str, ...], path: str, tip: str) -> QTreeWidgetItem:
+    item = QTreeWidgetItem(list(cells))
+    item.setData(0, _PATH, path)
+    muted = QColor(themes().theme.muted)
+    for column in range(len(cells)):
+        item.setToolTip(column, plain_tip(tip))
+        if column > 1:
+            item.setForeground(column, muted)
+    return item
