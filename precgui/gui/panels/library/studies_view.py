@@ -74,7 +74,8 @@ class StudiesView(QTreeWidget):
 
     def _fill(self) -> None:
         unfolded = {item.data(0, _PATH) for item in self._studies() if item.isExpanded()}
-        chosen = self.currentItem().data(0, _PATH) if self.currentItem() is not None else None
+        current = self.currentItem()
+        chosen = current.data(0, _PATH) if current is not None else None
         self.clear()
         for entry in self._shown:
             item = _item(_study_cells(entry), str(entry.path), entry.error or str(entry.path))
@@ -83,7 +84,7 @@ class StudiesView(QTreeWidget):
             self.addTopLevelItem(item)
             item.setExpanded(str(entry.path) in unfolded)
             for each in (item, *(item.child(n) for n in range(item.childCount()))):
-                if each.data(0, _PATH) == chosen:
+                if each is not None and chosen and each.data(0, _PATH) == chosen:
                     self.setCurrentItem(each)
         self._fit()
 
