@@ -309,7 +309,7 @@ class Chase:
         if sum(self.monkey.done.values()) >= self._actions:
             for popup in iter(self._app.activePopupWidget, None):
                 popup.close()
-            self._app.quit()
+            self._app.exit()  # quit() would ask the window, which asks about its run
             return
         QTimer.singleShot(ACTION_MS, self._act)
         self.gaps.label = self.monkey.act()

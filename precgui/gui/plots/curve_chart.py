@@ -71,6 +71,7 @@ class _RunCurves:
 
     def __init__(self, opened: DrawnRun, curves: list[Curve], track: Track | None, *, named: bool, ended: bool) -> None:
         self.opened, self.curves, self.track = opened, curves, track
+        self.style: tuple[object, ...] = ()  # in which all was drawn last
         self.end = scatter(_END_PX) if ended else None
         self.edge, self.skips = scatter(), scatter()
         self.names = [pg.TextItem(curve.label, anchor=(1, 1)) for curve in curves] if named else []
@@ -126,6 +127,7 @@ class CurveChart(Chart):
         names = self._series(opened.run)
         known = self._drawn.get(opened.key)
         if known is not None and [curve.name for curve in known.curves] == [name for name, _ in names]:
+            known.opened = opened  # a copy of it may have another colour
             return
         self._forget(opened.key)
         curves = [
@@ -158,6 +160,10 @@ class CurveChart(Chart):
         base = themes().theme.base
         for part in self._drawn.values():
             colour, dash = colour_of(part.opened), dash_of(part.opened)
+            style = (colour, dash, base, part.opened.line_px, part.opened.visible, self._points)
+            if style == part.style:
+                continue
+            part.style = style
             for curve in part.curves:
                 curve.set_style(colour, dash, base, part.opened.line_px)
             for item in part.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,9 +103,13 @@ class _Figure:
 
 def swatch_pen(run: DrawnRun, width: float) -> QPen:
     """The pen of a run's line, at a width that a legend needs."""
-    pen = QPen(QColor(colour_of(run)), width)
+    return _pen(colour_of(run), dash_of(run), width)
+
+
+def _pen(colour: str, dash: tuple[float, ...], width: float) -> QPen:
+    pen = QPen(QColor(colour), width)
     pen.setCapStyle(Qt.PenCapStyle.FlatCap)
-    if dash := dash_of(run):
+    if dash:
         pen.setDashPattern(dash)
     return pen
 
@@ -182,12 +187,17 @@ SWATCH = QSize(30, 14)
 
 def swatch_icon(opened: DrawnRun, width: float = 2.0) -> QIcon:
     """A piece of the run's line, in its colour and dash."""
+    return _swatch(colour_of(opened), dash_of(opened), width)
+
+
+@lru_cache(maxsize=256)  # lists of many runs are filled at every change of one
+def _swatch(colour: str, dash: tuple[float, ...], width: float) -> QIcon:
     ratio = 2.0
     image = QPixmap(SWATCH * ratio)
     image.setDevicePixelRatio(ratio)
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)
-    painter.setPen(swatch_pen(opened, width))
+    painter.setPen(_pen(colour, dash, width))
     middle = SWATCH.height() / 2
     painter.drawLine(QPointF(1, middle), QPointF(SWATCH.width() - 1, middle))
     painter.end()
