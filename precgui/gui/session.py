@@ -27,6 +27,7 @@ from precgui.runs.tensorboard.imported_run import ImportedRun
 
 DRAIN_MS = 33
 SHUTDOWN_MS = 5000  # a run is stopped within two seconds, and its file mended
+MOST_STYLES = 500
 FOLLOW_MS = 1000  # between looks at a run that another process is writing
 
 
@@ -67,6 +68,7 @@ class Session(QObject):
         self._follower = QTimer(self, interval=FOLLOW_MS)
         self._follower.timeout.connect(self._follow)
         self._when_shut: Callable[[], None] | None = None
+        self.styles: dict[str, tuple[int, int]] = {}  # colour and dash of runs by their id, of earlier sessions too
         self.baseline_file = ""  # of Compare, chosen by hand; it is chosen again after a restart
         self._closed = False
         self._measuring = False
@@ -155,7 +157,9 @@ class Session(QObject):
         self.run_changed.emit(key)
 
     def set_colour(self, key: str, colour_index: int) -> None:
-        self.runs[key].colour_index = colour_index
+        opened = self.runs[key]
+        opened.colour_index = colour_index
+        self._keep_style(opened)
         self.run_changed.emit(key)
 
     def rename(self, key: str, name: str) -> None:
@@ -274,17 +278,25 @@ class Session(QObject):
         key = run.run_id
         while key in self.runs:  # the same run from a copied file
             key += "'"
-        colour, dash = self._free_index(usual_colour(run.run_id))
+        colour, dash = self._free_style(self.styles.get(run.run_id) or (usual_colour(run.run_id), 0))
         name = distinct_name(run.title, run.created, {opened.name for opened in self.runs.values()})
         self.runs[key] = OpenRun(key, run, name, colour, dash)
+        self._keep_style(self.runs[key])
         self.run_added.emit(key)
         return key
 
-    def _free_index(self, wanted: int) -> tuple[int, int]:
-        """Colour and dash for a run: the nearest free colour to the wanted one, with a dash once all are taken."""
+    def _free_style(self, usual: tuple[int, int]) -> tuple[int, int]:
+        """Colour and dash for a run: its usual ones, else the next free colour, with a dash once all are taken."""
         pairs = {(opened.colour_index, opened.dash_index) for opened in self.runs.values()}
-        ring = [((wanted + step) % COLOURS, dash) for dash in range(DASHES) for step in range(COLOURS)]
-        return next((pair for pair in ring if pair not in pairs), ring[0])
+        ring = [((usual[0] + step) % COLOURS, dash) for dash in range(DASHES) for step in range(COLOURS)]
+        return next((pair for pair in (usual, *ring) if pair not in pairs), usual)
+
+    def _keep_style(self, opened: OpenRun) -> None:
+        """Remember it for the next time that the run is opened, of the last `MOST_STYLES` runs."""
+        self.styles.pop(opened.run.run_id, None)
+        self.styles[opened.run.run_id] = (opened.colour_index, opened.dash_index)
+        while len(self.styles) > MOST_STYLES:
+            del self.styles[next(iter(self.styles))]
 
     def _next(self) -> None:
         if self._thread is not None or not self.queue or self._measuring or self.study.is_running:

@@ -39,6 +39,14 @@ def _texts(value: object) -> list[str]:
     return [entry for entry in entries if entry]
 
 
+def _styles(value: object) -> list[str]:
+    """Colour, dash and id of a run each."""
+    entries = _texts(value)
+    if not all(len(parts := entry.split(" ", 2)) == 3 and "".join(parts[:2]).isdecimal() for entry in entries):
+        raise ValueError("not colours of runs")
+    return entries
+
+
 def _bytes(value: object) -> bytes:
     if not isinstance(value, QByteArray):
         raise ValueError("not a byte array")
@@ -56,6 +64,7 @@ FIELDS: dict[str, tuple[Callable[[object], Any], Any]] = {
     "session/files": (_texts, []),
     "session/baseline": (_text, ""),
     "session/study": (_text, ""),
+    "session/styles": (_styles, []),
     "setup/config": (_text, ""),
 }
 

@@ -7,9 +7,14 @@ from pathlib import Path
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
+from precgui.formats.registry import MAIN
+from precgui.gui.format_colours import format_colour
+from precgui.gui.notices import Notices
 from precgui.gui.open_runs import distinct_name, short_names
 from precgui.gui.session import Session
-from tests.gui.conftest import write_run
+from precgui.gui.settings import Settings
+from precgui.gui.shell.window import Window
+from tests.gui.conftest import close_window, write_run
 
 
 def test_that_names_keep_the_part_that_tells_them_apart() -> None:
@@ -61,3 +66,34 @@ def test_that_the_queue_is_reordered_and_emptied(qtbot: QtBot) -> None:
     assert [config.title for config in session.queue] == ["c", "a", "b"]
     session.stop_all()
     assert session.queue == []
+
+
+def test_that_a_run_keeps_its_colour_beside_others_and_after_a_restart(qtbot: QtBot, tmp_path: Path) -> None:
+    paths = [write_run(tmp_path / f"{name}.h5", "the same") for name in "abcdef"]
+    window = Window(Settings(), Notices())
+    window.show()
+    window.attach(Session(window))
+    first = _styles(window, paths)
+    free = next(index for index in range(7) if index not in {colour for colour, _ in first.values()})
+    window.session.set_colour(next(iter(first)), free)  # type: ignore[union-attr]
+    first = {key: (each.colour_index, each.dash_index) for key, each in window.session.runs.items()}  # type: ignore[union-attr]
+    close_window(qtbot, window)
+    again = Window(Settings(), Notices())
+    again.show()
+    again.attach(Session(again))
+    assert _styles(again, paths[::-1]) == first
+    close_window(qtbot, again)
+
+
+def _styles(window: Window, paths: list[Path]) -> dict[str, tuple[int, int]]:
+    session = window.session
+    assert session is not None
+    for path in paths:
+        session.open_file(path)
+    return {key: (opened.colour_index, opened.dash_index) for key, opened in session.runs.items()}
+
+
+def test_that_the_usual_formats_have_colours_of_their_own(qtbot: QtBot) -> None:
+    usual = (*MAIN, "e3m2", "e2m3", "e2m1", "int8", "int4", "nf4")
+    assert len({format_colour(name) for name in usual}) == len(usual)
+    assert format_colour("e4m2") == format_colour("e4m2")

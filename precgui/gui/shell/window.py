@@ -123,6 +123,9 @@ class Window(QMainWindow):
             self.settings["session/baseline"] = self.session.baseline_file
             study = self.session.study.folder
             self.settings["session/study"] = str(study.absolute()) if study is not None else ""
+            self.settings["session/styles"] = [
+                f"{colour} {dash} {run_id}" for run_id, (colour, dash) in self.session.styles.items()
+            ]
         self.settings.save()
 
     def reset_layout(self) -> None:
@@ -142,6 +145,9 @@ class Window(QMainWindow):
     def attach(self, session: Session) -> None:
         """Second stage: panels can be made, the status bar follows the runs."""
         self.session = session
+        for entry in self.settings["session/styles"]:
+            colour, dash, run_id = entry.split(" ", 2)
+            session.styles[run_id] = (int(colour), int(dash))
         session.notice.connect(self._on_problem)
         session.panel_wanted.connect(self.show_panel)
         session.keys_wanted.connect(self.show_keys)

@@ -11,8 +11,9 @@ from precgui.formats.arrays import Floats, quantize_array
 from precgui.formats.lab import ScaleCurve, gradients, kahan_sums, running_sums, scale_curve, stagnation
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import get
+from precgui.gui.format_colours import format_colour
 from precgui.gui.panels.formats.experiment import Experiment, percent
-from precgui.gui.panels.formats.plotting import brush, pen, row_colour
+from precgui.gui.panels.formats.plotting import brush, pen
 from precgui.gui.theme import themes
 from precgui.gui.workers.latest_only import ProgressCallback, Work
 
@@ -83,7 +84,7 @@ class Overflowing(Experiment):
         for place, (name, values) in enumerate(stored.items()):
             kept = np.isfinite(values) & (values > 0)
             self.plot.plot(exponents[kept], np.log10(values[kept]), pen=None, symbol="o", symbolSize=12 - place,
-                           symbolPen=None, symbolBrush=brush(row_colour(place), 0.9), name=name)  # fmt: skip
+                           symbolPen=None, symbolBrush=brush(format_colour(name), 0.9), name=name)  # fmt: skip
             said.append(f"{name}: {values[at + 4]:g}")
         limit = float(np.log10(float(min(chosen.max_finite, get("fp64").max_finite))))
         self.plot.addItem(pg.InfiniteLine(limit, angle=0, pen=pen(theme.error, 1.2, 0.9)))

@@ -16,7 +16,8 @@ from precgui.formats.real import ExtendedReal, to_float
 from precgui.formats.registry import get
 from precgui.formats.report import report
 from precgui.formats.text import grouped
-from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
+from precgui.gui.format_colours import format_colour
+from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.theme import themes
 
 BINADES, LINEAR = "Powers of two", "Linear"
@@ -133,7 +134,7 @@ class LineView(Plot):
             item.addItem(pg.InfiniteLine(where, pen=pen(themes().theme.text, 1.0, 0.7, dashed=True)))
 
     def _draw_row(self, name: str, y: int, low: float, high: float, told: str) -> None:
-        fmt, item, colour = get(name), self.getPlotItem(), row_colour(-y)
+        fmt, item, colour = get(name), self.getPlotItem(), format_colour(name)
         bounds = (2.0 ** max(low, -1074), 2.0 ** min(high, 1023.9)) if self.logarithmic else (low, high)
         found = stretch(fmt, *bounds)
         shown = found.values[found.values > 0] if self.logarithmic else found.values
@@ -166,7 +167,9 @@ class LineView(Plot):
         stored = None if self.real is None else report(self.real, get(name)).stored.real
         where = self._place(to_float(stored)) if stored is not None and stored.is_finite else None
         if where is not None:
-            dot = pg.ScatterPlotItem([where], [y], size=9, pen=pen(themes().theme.base), brush=brush(row_colour(-y), 1))
+            dot = pg.ScatterPlotItem(
+                [where], [y], size=9, pen=pen(themes().theme.base), brush=brush(format_colour(name), 1)
+            )
             self.getPlotItem().addItem(dot)
 
     def _bars(

@@ -42,9 +42,3 @@ def brush(colour: str, opacity: float) -> pg.mkBrush:
     shade = QColor(colour)
     shade.setAlphaF(opacity)
     return pg.mkBrush(shade)
-
-
-def row_colour(place: int) -> str:
-    """The colour of the n-th format."""
-    runs = themes().theme.runs
-    return runs[place % len(runs)]

@@ -16,8 +16,9 @@ from precgui.formats.arrays import Floats
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import MAIN, get
 from precgui.formats.sorted_values import SortedValues
+from precgui.gui.format_colours import format_colour
 from precgui.gui.panels.formats.choose import FormatMenu
-from precgui.gui.panels.formats.plotting import Plot, brush, pen, row_colour
+from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
@@ -29,6 +30,8 @@ START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
 HALF = 0.28
 ROOM_FOR_WORDS = 38  # pixels of a row from which on words stand above the bars
 LOG_2 = math.log10(2)
+DIGITS = (-0.65, 1.55)  # log10 of the significant digits that are in view
+AXES_PX = 50  # of the height of a plot
 
 
 class RangesTab(QWidget):
@@ -113,7 +116,7 @@ class RangesTab(QWidget):
             for start, end, opacity in ((smallest, normal, 0.3), (normal, largest, 0.85)):
                 if end > start:
                     item.addItem(pg.BarGraphItem(x0=[start], x1=[end], y0=[-n - HALF], y1=[-n + HALF], pen=None,
-                                                 brush=brush(row_colour(n), opacity)))  # fmt: skip
+                                                 brush=brush(format_colour(fmt.name), opacity)))  # fmt: skip
             words = f"{fmt.decimal_digits:.1f} digits, {_size(fmt)}"
             if not roomy:
                 continue
@@ -142,26 +145,33 @@ class RangesTab(QWidget):
         item = self.dots.getPlotItem()
         item.clear()
         places: dict[tuple[float, float], list[str]] = {}
-        for n, fmt in enumerate(formats):
+        self.dots.setXRange(-0.4, 3.1, padding=0)
+        self.dots.setYRange(*DIGITS, padding=0)
+        pixel = (DIGITS[1] - DIGITS[0]) / max(self.dots.height() - AXES_PX, 100)
+        for fmt in formats:
             smallest, _, largest = span(fmt)
             where = (round(math.log10(max(largest - smallest, 0.1)), 2), round(math.log10(fmt.decimal_digits), 2))
             look = {
-                "size": 8 + 5 * math.sqrt(fmt.bits),
+                "size": _dot_px(fmt),
                 "pen": pen(themes().theme.base),
-                "brush": brush(row_colour(n), 0.75),
+                "brush": brush(format_colour(fmt.name), 0.75),
             }
             dot = pg.ScatterPlotItem([where[0]], [where[1]], **look)
             item.addItem(dot)
             places.setdefault(where, []).append(fmt.name)
         for where, names in places.items():
-            label = pg.TextItem(", ".join(names), color=themes().theme.text, anchor=(0.5, 1.5))
-            label.setPos(*where)
+            above = pixel * max(_dot_px(get(name)) for name in names) / 2
+            label = pg.TextItem(", ".join(names), color=themes().theme.text, anchor=(0.5, 1.0))
+            label.setPos(where[0], where[1] + above)
             item.addItem(label)
-        decades, digits = (1, 3, 10, 30, 100, 300, 600), (0.3, 0.5, 1, 2, 3, 7, 16)
+        decades, digits = (1, 3, 10, 30, 100, 600), (0.3, 0.5, 1, 2, 3, 7, 16)
         item.getAxis("bottom").setTicks([[(math.log10(v), str(v)) for v in decades]])
         item.getAxis("left").setTicks([[(math.log10(v), str(v)) for v in digits]])
-        self.dots.setXRange(-0.4, 3.1, padding=0)
-        self.dots.setYRange(-0.65, 1.4, padding=0)
+
+
+def _dot_px(fmt: Format) -> float:
+    """The diameter of the dot of a format; its area grows with the bits."""
+    return 8 + 5 * math.sqrt(fmt.bits)
 
 
 def _shares(values: SortedValues) -> tuple[NDArray[np.int_], Floats]:

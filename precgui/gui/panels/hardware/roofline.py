@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyqtgraph as pg
 
+from precgui.gui.format_colours import format_colour
 from precgui.gui.theme import themes
 from precgui.hardware.measured import best_tops, copy_gb_s
 
@@ -89,8 +90,8 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             axis.setPen(theme.line)
             axis.setTextPen(theme.muted)
             axis.setLabel(axis.labelText, color=theme.muted)
-        for place, roof in enumerate(self._roofs.values()):
-            roof.colour(theme.runs[place % len(theme.runs)])
+        for fmt, roof in self._roofs.items():
+            roof.colour(format_colour(fmt))
 
     def _draw(self) -> None:
         result = self._result
