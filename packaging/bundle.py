@@ -1,4 +1,4 @@
-"""The build step that puts `resources/` inside the package, where `precgui.paths.resources` looks first.
+"""The build step that puts `resources/` and the pages of `docs/` inside the package, where `precgui.paths` looks first.
 
 Named in pyproject.toml under [tool.setuptools.cmdclass]. An editable install reads the folder in the checkout.
 """
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from setuptools.command.build_py import build_py
 
-SOURCE = Path("resources")
+FOLDERS = {"resources": "**/*", "docs": "*.md"}  # which files of each; the pictures of the pages are not needed
 
 
 class BuildWithResources(build_py):
-    """`build_py`, and then every file of `resources/` under `precgui/resources/`."""
+    """`build_py`, and then the files of each folder under `precgui/` and its name."""
 
     def run(self) -> None:
         super().run()
@@ -27,5 +27,10 @@ class BuildWithResources(build_py):
         return [*super().get_outputs(include_bytecode), *bundled]
 
     def _bundled(self) -> list[tuple[Path, Path]]:
-        inside = Path(self.build_lib, "precgui", "resources")
-        return [(path, inside / path.relative_to(SOURCE)) for path in sorted(SOURCE.rglob("*")) if path.is_file()]
+        inside = Path(self.build_lib, "precgui")
+        return [
+            (path, inside / path)
+            for folder, wanted in FOLDERS.items()
+            for path in sorted(Path(folder).glob(wanted))
+            if path.is_file()
+        ]

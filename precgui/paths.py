@@ -14,9 +14,9 @@ def resources() -> Path:
 
 
 def docs() -> Path | None:
-    """The folder of the documentation; None in an installation that does not have it."""
-    found = Path(__file__).parent.parent / "docs"
-    return found if found.is_dir() else None
+    """The folder of the documentation, inside the package when installed; None where it was left out."""
+    places = (Path(__file__).parent / "docs", Path(__file__).parent.parent / "docs")
+    return next((place for place in places if place.is_dir()), None)
 
 
 def runs_dir() -> Path:

@@ -47,7 +47,7 @@ def test_that_the_readme_of_the_data_names_the_sum_of_the_file() -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The wheel built from a copy of the checkout, so that no build leftovers appear in it."""
     folder = tmp_path_factory.mktemp("wheel")
-    names = ["precgui", "resources", "packaging", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"]
+    names = ["precgui", "resources", "docs", "packaging", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"]
     for name in names:
         source = ROOT / name
         if source.is_dir():
@@ -62,8 +62,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_that_the_wheel_carries_every_module_and_every_resource(wheel: zipfile.ZipFile) -> None:
     modules = {str(path.relative_to(ROOT).as_posix()) for path in (ROOT / "precgui").rglob("*.py")}
     bundled = {f"precgui/{path.relative_to(ROOT).as_posix()}" for path in resources().rglob("*") if path.is_file()}
+    pages = {f"precgui/docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
     metadata = {name for name in wheel.namelist() if ".dist-info/" in name}
-    assert set(wheel.namelist()) - metadata == modules | bundled | {"precgui/py.typed"}
+    assert set(wheel.namelist()) - metadata == modules | bundled | pages | {"precgui/py.typed"}
     assert wheel.read("precgui/resources/data/digits.npz") == (DATA / "digits.npz").read_bytes()
 
 

@@ -20,7 +20,7 @@ from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
-from precgui.hardware.measured import number_text
+from precgui.hardware.measured import number_text, threads_text
 from precgui.hardware.readings import Absent, Maybe
 from precgui.hardware.report import document
 from precgui.hardware.support import Support
@@ -97,7 +97,7 @@ def _print(console: Console, machine: Machine, advices: dict[str, Advice], probl
         return
     facts = machine.torch
     built = f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}" if facts["hip"] else "CPU only"
-    console.print(f"torch {facts['version']}, built for {built}, {facts['threads']} CPU threads")
+    console.print(f"torch {facts['version']}, built for {built}, {threads_text(facts['threads'])}")
     table = Table("Switch of torch", "Now", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name, value in facts["switches"].items():
         table.add_row(escape(name), escape(str(value)))

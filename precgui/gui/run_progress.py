@@ -23,10 +23,14 @@ def progress_of(run: Run, *, stopping: bool) -> RunProgress:
     steps, times = run.series("loss")[0], run.series("loss", "time_s")[0]
     if stopping:
         return RunProgress(len(steps), run.total_steps, None, "stopping")
+    if run.status != "running":
+        return RunProgress(len(steps), run.total_steps, None, run.status)
     if not len(steps):
         notes = run.events("note")  # of what takes long before the first step, such as a download
         told = notes[-1].message if notes and not run.total_steps else "starting the engine"
         return RunProgress(0, run.total_steps, None, told)
+    if int(steps[-1]) >= run.total_steps:
+        return RunProgress(int(steps[-1]), run.total_steps, None, "finishing")
     recent = min(len(steps) - 1, RATE_STEPS)
     rate = (times[-1] - times[-1 - recent]) / recent if recent else None
     left = None if rate is None else rate * (run.total_steps - int(steps[-1]))

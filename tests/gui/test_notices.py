@@ -167,6 +167,18 @@ def test_that_banners_stay_inside_the_window_and_few(window: Window, notices: No
     assert all(banner.height() >= banner.heightForWidth(banner.width()) for banner in shown(window))
 
 
+def test_that_a_long_notice_covers_little_of_a_small_window(window: Window, notices: Notices, qtbot: QtBot) -> None:
+    window.resize(640, 480)
+    for number in range(3):
+        notices.post(Notice("error", f"{number}: " + "This is a sentence that goes on and on. " * 20))
+    qtbot.waitUntil(lambda: len(shown(window)) == 1)
+    (banner,) = shown(window)
+    assert "2: This" in banner.toolTip() and "2: This" in banner.text.text()
+    qtbot.waitUntil(lambda: 0 < window.banners.height() < window.host.height() / 4)
+    window.resize(1280, 800)
+    qtbot.waitUntil(lambda: banner.text.height() > 3 * banner.text.fontMetrics().lineSpacing())
+
+
 def test_that_a_remedy_acts_and_closes_the_banner(window: Window, notices: Notices, qtbot: QtBot) -> None:
     done: list[bool] = []
     notices.post(Notice("warning", "It broke.", remedies=(("Mend it", lambda: done.append(True)),)))

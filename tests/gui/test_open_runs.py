@@ -11,10 +11,12 @@ from precgui.formats.registry import MAIN
 from precgui.gui.format_colours import format_colour
 from precgui.gui.notices import Notices
 from precgui.gui.open_runs import distinct_name, short_names
+from precgui.gui.run_progress import progress_of
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
 from tests.gui.conftest import close_window, write_run
+from tests.gui.plotted import training_run
 
 
 def test_that_names_keep_the_part_that_tells_them_apart() -> None:
@@ -97,3 +99,12 @@ def test_that_the_usual_formats_have_colours_of_their_own(qtbot: QtBot) -> None:
     usual = (*MAIN, "e3m2", "e2m3", "e2m1", "int8", "int4", "nf4")
     assert len({format_colour(name) for name in usual}) == len(usual)
     assert format_colour("e4m2") == format_colour("e4m2")
+
+
+def test_that_a_run_that_is_over_is_not_called_training() -> None:
+    run = training_run("a", 10, status="running")
+    assert progress_of(run, stopping=False).text == "finishing"
+    run.total_steps = 20
+    assert progress_of(run, stopping=False).text == "training"
+    run.status = "completed"
+    assert progress_of(run, stopping=False).text == "completed"

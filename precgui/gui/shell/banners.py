@@ -25,9 +25,12 @@ from PySide6.QtWidgets import (
 from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.theme import severity_colour, themes
 from precgui.gui.widgets.icons import icon, pixmap
-from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
-SHOWN = 3  # fewer in a low window
+SHOWN = 3
+SMALL = (900, 600)  # pixels: in a smaller window one notice is shown, and of a long one two lines
+SMALL_LINES = 2
+_NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
 LOWEST = 64  # pixels kept free below: the buttons of a panel are there
 INFO_SHOWN_MS = 8000
 WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
@@ -96,6 +99,13 @@ class Banner(QFrame):
         if entry.notice.severity == "info" and not entry.notice.remedies:
             self._timer.start()
 
+    def shorten(self, lines: int | None) -> None:
+        """Show this many lines of the text, the whole in the tool tip; None: all."""
+        most = _NO_LIMIT if lines is None else lines * self.text.fontMetrics().lineSpacing() + 2
+        if most != self.text.maximumHeight():
+            self.text.setMaximumHeight(most)
+            self.setToolTip("" if lines is None else plain_tip(self.notice.text))
+
     def _recolour(self) -> None:
         colour = severity_colour(self.notice.severity)
         self._mark.setPixmap(pixmap(self.notice.severity, colour, 18, self.devicePixelRatioF()))
@@ -139,18 +149,25 @@ class Banners(QWidget):
             self.banners[key] = banner
             self._layout.addWidget(banner)
             banner.show()
-            while len(self.banners) > max(1, min(SHOWN, self._host.height() // 240)):
-                self._drop(next(iter(self.banners)))
         self._place()
 
     def _drop(self, key: tuple[str, str]) -> None:
+        self._forget(key)
+        self._place()
+
+    def _forget(self, key: tuple[str, str]) -> None:
         if banner := self.banners.pop(key, None):
             banner.hide()
             self._layout.removeWidget(banner)
             banner.deleteLater()
-        self._place()
 
     def _place(self) -> None:
+        small = self._host.width() < SMALL[0] or self._host.height() < SMALL[1]
+        while len(self.banners) > (1 if small else SHOWN):
+            key = next(iter(self.banners))
+            self._forget(key)
+        for banner in self.banners.values():
+            banner.shorten(SMALL_LINES if small else None)
         self.setVisible(bool(self.banners))
         width = min(440, self._host.width() - 32)
         heights = [banner.heightForWidth(width) + self._layout.spacing() for banner in self.banners.values()]

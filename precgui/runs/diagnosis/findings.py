@@ -113,7 +113,8 @@ class Diagnosis:
         if self.verdict == "cannot be told":
             return "Cannot be told: no step is recorded."
         if not self.problems:
-            return f"Healthy: {len(self.ruled_out)} faults are ruled out in {self.steps} steps."
+            steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
+            return f"Healthy: {len(self.ruled_out)} faults are ruled out in {steps}."
         first, rest = self.problems[0], len(self.problems) - 1
         more = f" {rest} more {'finding' if rest == 1 else 'findings'}." if rest else ""
         return f"{first.title}.{more}"

@@ -224,7 +224,8 @@ class LibraryPanel(QWidget):
             entry = chosen[0]
             told = entry.error or "\n".join(part for part in (entry.path.name, entry.note) if part)
         else:
-            told = f"{len(chosen)} of {total} runs selected" if chosen else f"{total} runs"
+            runs = "1 run" if total == 1 else f"{total} runs"
+            told = f"{len(chosen)} of {runs} selected" if chosen else runs
             told += f", {total - shown} hidden by the filter" if shown < total else ""
         self.told.setText(told)
 

@@ -172,7 +172,9 @@ class LivePanel(Pages):
         """Which of the shown runs do not compute as the format does on hardware that has it."""
         shown = [opened for opened in self._session.runs.values() if opened.visible]
         told = [f"{opened.name}: {caveat}" for opened in shown if (caveat := arithmetic_of(opened.run).caveat)]
-        more = [f"{len(told) - _CAVEATS} more runs are emulated or slow."] if len(told) > _CAVEATS else []
+        rest = len(told) - _CAVEATS
+        more = ["1 more run is emulated or slow."] if rest == 1 else [f"{rest} more runs are emulated or slow."]
+        more = more if rest > 0 else []
         self.caveat.set_text("\n".join([*told[:_CAVEATS], *more]))
 
     def _take_runs(self) -> None:
