@@ -242,8 +242,8 @@ def _placed(config: RunConfig, path: Path) -> RunConfig:
     """The config with `qat.save_to = auto` as the path beside the run file."""
     if config.qat.save_to != "auto":
         return config
-    beside = path.absolute().with_suffix(f".{config.precision.partition('-')[0]}.pt")
-    return config.model_copy(update={"qat": config.qat.model_copy(update={"save_to": str(beside)})})
+    companion = path.absolute().with_suffix(f".{config.precision.partition('-')[0]}.pt")
+    return config.model_copy(update={"qat": config.qat.model_copy(update={"save_to": str(companion)})})
 
 
 def _first_line(error: BaseException) -> str:

@@ -83,8 +83,8 @@ def run_arithmetic(args: argparse.Namespace) -> int:
         ]
         print_lines([*head, ("Exact result", meant), *_result_lines(results[0][1])])
     else:
-        beside = f" = {text.approximate(results[0][1].meant.value, 17)}…" if "/" in meant else ""
-        print_lines([(f"Exact {chosen.name}", clipped(meant, 120) + beside)])
+        companion = f" = {text.approximate(results[0][1].meant.value, 17)}…" if "/" in meant else ""
+        print_lines([(f"Exact {chosen.name}", clipped(meant, 120) + companion)])
         _print_results(f"{chosen.name} {clipped(typed)} in {len(results)} formats", results)
     return 0
 
@@ -141,8 +141,8 @@ def _result_lines(result: Result) -> list[Line]:
     lines += stored_lines(result.report)
     if overall.error is not None:
         relative, ulps = approximate(overall.relative_error), approximate(overall.error_ulp)
-        beside = f"{relative} relative, {ulps} ulp" if relative else f"{ulps} ulp"
-        words = f"{text.approximate(overall.error, 17)} ({beside})"
+        companion = f"{relative} relative, {ulps} ulp" if relative else f"{ulps} ulp"
+        words = f"{text.approximate(overall.error, 17)} ({companion})"
         lines.append(("Error from input", words if overall.error else "none"))
     return lines
 
@@ -150,11 +150,11 @@ def _result_lines(result: Result) -> list[Line]:
 def _print_results(title: str, results: Sequence[tuple[Format, Result]]) -> None:
     screen = console()
     headings = ("Format", "Operands", "Exact of these", "Result", "Bits", "In ulps", FROM_INPUT, "Remark")
-    wanted = headings if screen.width >= WIDE else ("Format", "Result", "Bits", "In ulps", FROM_INPUT)
-    made = table(title, wanted, right=("In ulps", FROM_INPUT))
+    requested = headings if screen.width >= WIDE else ("Format", "Result", "Bits", "In ulps", FROM_INPUT)
+    created = table(title, requested, right=("In ulps", FROM_INPUT))
     for fmt, result in results:
         each, overall = result.report, result.overall
         cells = (fmt.name, _held(result), text.short(result.exact, 10), each.shown, each.bits,
                  approximate(each.error_ulp, 3), approximate(overall.error, 3), each.note)  # fmt: skip
-        made.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in wanted))
-    screen.print(made)
+        created.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in requested))
+    screen.print(created)

@@ -192,8 +192,8 @@ def _print(console: Console, result: dict[str, Any], earlier: list[dict[str, Any
     if result["alignment"]:
         console.print(_alignment(result))
     if result["copy"]:
-        told = f"{result['copy']['gb_s']:.1f} GB/s, read and write counted" if result["copy"]["gb_s"] else ""
-        console.print(f"Copy: {told or escape(result['copy']['note'])}")
+        reported = f"{result['copy']['gb_s']:.1f} GB/s, read and write counted" if result["copy"]["gb_s"] else ""
+        console.print(f"Copy: {reported or escape(result['copy']['note'])}")
     if result["conversions"]:
         console.print(_conversions(rows))
     if result["blocks"]:

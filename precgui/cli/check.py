@@ -34,21 +34,23 @@ def run(args: argparse.Namespace) -> int:
     from precgui.lint.check import ScriptError, check_file
 
     try:
-        told = [(path, check_file(path)) for path in args.scripts]
+        reported = [(path, check_file(path)) for path in args.scripts]
     except ScriptError as error:
         raise UserError(str(error)) from None
     if args.json:
-        documents = [{"script": str(path), "findings": [asdict(each) for each in found]} for path, found in told]
+        documents = [
+            {"script": str(path), "findings": [asdict(each) for each in outcome]} for path, outcome in reported
+        ]
         print(json.dumps(documents[0] if len(documents) == 1 else {"scripts": documents}, ensure_ascii=False))
     else:
         console = HarmlessConsole(highlight=False, soft_wrap=True)
-        for path, found in told:
-            if not found:
+        for path, result in reported:
+            if not result:
                 console.print(f"{escape(str(path))}: nothing found")
-            for each in found:
+            for each in result:
                 colour = _COLOURS[each.severity]
                 console.print(
                     f"{escape(str(path))}:{each.line}: [{colour}]{each.severity}[/] {escape(each.title)} ({each.rule})"
                 )
                 console.print(f"    Fix: {escape(each.fix)}")
-    return 1 if any(each.severity != "info" for _, found in told for each in found) else 0
+    return 1 if any(each.severity != "info" for _, answer in reported for each in answer) else 0

@@ -166,8 +166,8 @@ _ROWS: _Rows = (
 def _table(comparison: RunComparison) -> Table:
     """Runs as columns, so that the figures to compare stand side by side."""
     table = Table("", *(_heading(run, comparison.baseline) for run in comparison.runs))
-    for name, shown in (*_ROWS[:_BEFORE_METRIC], *_metric_rows(comparison), *_ROWS[_BEFORE_METRIC:]):
-        table.add_row(escape(name), *(escape(shown(run)) for run in comparison.runs))
+    for name, displayed in (*_ROWS[:_BEFORE_METRIC], *_metric_rows(comparison), *_ROWS[_BEFORE_METRIC:]):
+        table.add_row(escape(name), *(escape(displayed(run)) for run in comparison.runs))
     return table
 
 

@@ -95,15 +95,15 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
 
     try:
         folder = SweepFolder(path)
-        wanted = read_targets(path) if targets is None else _targets(targets)
+        requested = read_targets(path) if targets is None else _targets(targets)
         reader = SweepReader(folder)
-        study = reader.study(baseline=baseline, targets=wanted)
+        study = reader.study(baseline=baseline, targets=requested)
         runs = reader.figures(lambda note: say(f"precgui: {note}", file=sys.stderr))
     except SweepError as error:
         raise UserError(str(error)) from None
     spec = folder.spec
     command = repeat_command(spec, len(folder.plan.seeds))
-    return JudgedRuns(study, runs, command, spec.title or path.resolve().name, wanted)
+    return JudgedRuns(study, runs, command, spec.title or path.resolve().name, requested)
 
 
 def groups_of(paths: Sequence[Path], baseline: str, targets: Path | None, tags: Mapping[str, str]) -> JudgedRuns:
@@ -123,11 +123,11 @@ def groups_of(paths: Sequence[Path], baseline: str, targets: Path | None, tags: 
             raise UserError(str(error)) from None
     named = {run.name: run.group for run in runs} | {str(run.path): run.group for run in runs}
     try:
-        wanted = _targets(targets)
-        study = make_study(runs, baseline=named.get(baseline, baseline), targets=wanted)
+        requested = _targets(targets)
+        study = make_study(runs, baseline=named.get(baseline, baseline), targets=requested)
     except ValueError as error:
         raise UserError(str(error)) from None
-    return JudgedRuns(study, runs, f"precgui compare {' '.join(path.name for path in paths)}", "Comparison", wanted)
+    return JudgedRuns(study, runs, f"precgui compare {' '.join(path.name for path in paths)}", "Comparison", requested)
 
 
 def _targets(path: Path | None) -> Targets:

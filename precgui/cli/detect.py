@@ -63,11 +63,11 @@ def run(args: argparse.Namespace) -> int:
 def cards_called(name: str) -> tuple[Device, ...]:
     """The cards of the table whose names hold all of these words. Raises UserError when there is none."""
     words = name.casefold().split()
-    found = tuple(d for d in datasheet_devices() if words and all(word in d.name.casefold() for word in words))
-    if not found:
+    result = tuple(d for d in datasheet_devices() if words and all(word in d.name.casefold() for word in words))
+    if not result:
         near = difflib.get_close_matches(name, [device.name for device in datasheet_devices()], 5, 0.3)
         raise UserError(f"--card {name}: no card of the table has this name; {_or(near)}")
-    return found
+    return result
 
 
 def _or(names: list[str]) -> str:

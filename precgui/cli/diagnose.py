@@ -41,9 +41,9 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose each run and report; 0 when all are healthy, else 1. Raises UserError for a file that is no run."""
-    told = [(path, _diagnosis(path)) for path in args.files]
+    reported = [(path, _diagnosis(path)) for path in args.files]
     if args.json:
-        documents = [_as_json(path, found) for path, found in told]
+        documents = [_as_json(path, outcome) for path, outcome in reported]
         print(
             json.dumps(
                 documents[0] if len(documents) == 1 else {"runs": documents}, ensure_ascii=False, allow_nan=False
@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
         )
     else:
         console = HarmlessConsole(highlight=False, soft_wrap=True)
-        for path, found in told:
-            _print(console, path, found, ruled_out=args.ruled_out)
-    return 0 if all(found.verdict == "healthy" for _, found in told) else 1
+        for path, result in reported:
+            _print(console, path, result, ruled_out=args.ruled_out)
+    return 0 if all(answer.verdict == "healthy" for _, answer in reported) else 1
 
 
 def _diagnosis(path: Path) -> Diagnosis:
@@ -70,51 +70,52 @@ def _diagnosis(path: Path) -> Diagnosis:
         raise UserError(str(error)) from None
 
 
-def _as_json(path: Path, found: Diagnosis) -> dict[str, Any]:
+def _as_json(path: Path, result: Diagnosis) -> dict[str, Any]:
     from precgui.runs.diagnosis import as_json
 
     return {
         "run": str(path),
-        "verdict": found.verdict,
-        "sentence": found.sentence,
-        "findings": [as_json(each) for each in found.findings],
-        "ruled_out": [{"rule": each.rule, "why": each.why} for each in found.ruled_out],
-        "not_told": [{"rule": each.rule, "needs": each.needs} for each in found.not_told],
+        "verdict": result.verdict,
+        "sentence": result.sentence,
+        "findings": [as_json(each) for each in result.findings],
+        "ruled_out": [{"rule": each.rule, "why": each.why} for each in result.ruled_out],
+        "not_told": [{"rule": each.rule, "needs": each.needs} for each in result.not_told],
     }
 
 
-def _print(console: Console, path: Path, found: Diagnosis, *, ruled_out: bool) -> None:
-    colour = {"healthy": "green", "problems": "red"}.get(found.verdict, "yellow")
-    console.print(f"[bold]{escape(str(path))}[/]: [{colour}]{escape(found.sentence)}[/]")
-    for each in found.findings:
+def _print(console: Console, path: Path, diagnosis: Diagnosis, *, ruled_out: bool) -> None:
+    colour = {"healthy": "green", "problems": "red"}.get(diagnosis.verdict, "yellow")
+    console.print(f"[bold]{escape(str(path))}[/]: [{colour}]{escape(diagnosis.sentence)}[/]")
+    for each in diagnosis.findings:
         _print_finding(console, each)
-    for told in found.ruled_out if ruled_out else ():
-        console.print(f"  [dim]ruled out: {told.rule}, {escape(told.why)}[/]")
-    for missing in found.not_told:
+    for reported in diagnosis.ruled_out if ruled_out else ():
+        console.print(f"  [dim]ruled out: {reported.rule}, {escape(reported.why)}[/]")
+    for missing in diagnosis.not_told:
         console.print(f"  [dim]not told: {missing.rule}; record {escape(missing.needs)}[/]")
 
 
-def _print_finding(console: Console, found: Finding) -> None:
+def _print_finding(console: Console, finding: Finding) -> None:
     steps = (
-        f"step {found.first_step}"
-        if found.first_step == found.last_step
-        else f"steps {found.first_step} to {found.last_step}"
+        f"step {finding.first_step}"
+        if finding.first_step == finding.last_step
+        else f"steps {finding.first_step} to {finding.last_step}"
     )
     console.print(
-        f"  [{_COLOURS[found.severity]}]{found.severity}[/] [bold]{escape(found.title)}[/] ({found.rule}, {steps})"
+        f"  [{_COLOURS[finding.severity]}]{finding.severity}[/] [bold]{escape(finding.title)}[/] "
+        f"({finding.rule}, {steps})"
     )
-    for each in found.evidence:
+    for each in finding.evidence:
         console.print(f"    {escape(each.text)}")
-    console.print(f"    Fix: {escape(found.fix)}")
-    for name, value in found.config_change.items():
+    console.print(f"    Fix: {escape(finding.fix)}")
+    for name, value in finding.config_change.items():
         console.print(f"      --set {escape(name)}={escape(_setting(value))}")
-    if found.is_problem:
+    if finding.is_problem:
         console.print(
-            f"    {_BLAME[found.precision_is_to_blame]} {found.certainty.capitalize()}, confidence "
-            f"{found.confidence:.0%}."
+            f"    {_BLAME[finding.precision_is_to_blame]} {finding.certainty.capitalize()}, confidence "
+            f"{finding.confidence:.0%}."
         )
-    if found.needs:
-        console.print(f"    To be surer: {escape(found.needs)}.")
+    if finding.needs:
+        console.print(f"    To be surer: {escape(finding.needs)}.")
 
 
 def _setting(value: Any) -> str:

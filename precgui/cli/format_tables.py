@@ -36,11 +36,11 @@ def console() -> Console:
 
 def table(title: str, headings: Sequence[str], right: Sequence[str]) -> Table:
     """An empty table; the columns named in `right` are aligned there."""
-    made = Table(title=Text(title), header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    created = Table(title=Text(title), header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in headings:
         free = heading in FREE
-        made.add_column(heading, no_wrap=not free, justify="right" if heading in right else "left")
-    return made
+        created.add_column(heading, no_wrap=not free, justify="right" if heading in right else "left")
+    return created
 
 
 def print_lines(lines: Sequence[Line]) -> None:
@@ -101,8 +101,8 @@ def _error_lines(each: Report) -> list[Line]:
         lines.append(("One ulp", plain if len(plain) <= LONGEST_ULP else short))
     if each.error:
         relative, ulps = each.relative_error, each.error_ulp
-        shown = f"{text.approximate(each.error, 17)} ({approximate(relative)} relative, {approximate(ulps)} ulp)"
-        lines.append(("Error", shown))
+        displayed = f"{text.approximate(each.error, 17)} ({approximate(relative)} relative, {approximate(ulps)} ulp)"
+        lines.append(("Error", displayed))
     if each.interval_text and not isinstance(each.format, IntFormat):
         lines.append(("Rounds here", each.interval_text))
     return lines

@@ -83,27 +83,28 @@ def run_formats(args: argparse.Namespace) -> int:
         print_json({"formats": rows})
         return 0
     screen = console()
-    wanted = COLUMNS if screen.width >= WIDE else NARROW_COLUMNS
-    made = table("Number formats", wanted, right=COLUMNS[1:8])
+    requested = COLUMNS if screen.width >= WIDE else NARROW_COLUMNS
+    created = table("Number formats", requested, right=COLUMNS[1:8])
     for fmt in formats().values():
-        made.add_row(*(_format_cells(fmt)[heading] for heading in wanted))
+        created.add_row(*(_format_cells(fmt)[heading] for heading in requested))
     for row in rows[len(formats()) :]:
         shape = f"{row['block']} x {row['element']} + {row['scale']}"
         what = f"{row['title']} ({shape})"
         cells = {"Name": str(row["name"]), "Bits": f"{row['bits']:g}", "Layout": "block", "What": what}
-        made.add_row(*(cells.get(heading, "") for heading in wanted))
-    screen.print(made)
+        created.add_row(*(cells.get(heading, "") for heading in requested))
+    screen.print(created)
     return 0
 
 
 def _format_cells(fmt: Format) -> dict[str, str]:
-    def shown(value: object) -> str:
+    def displayed(value: object) -> str:
         return "" if value is None else text.brief(value)  # type: ignore[arg-type]
 
     layout = f"{fmt.sign_bits}/{fmt.exponent_bits}/{fmt.mantissa_bits}" if isinstance(fmt, FloatFormat) else ""
     normal = fmt.min_normal if isinstance(fmt, FloatFormat) else None
     smallest = fmt.min_positive if isinstance(fmt, FloatFormat) else None
-    cells = (fmt.name, str(fmt.bits), layout, shown(fmt.max_finite), shown(normal), shown(smallest), shown(fmt.epsilon),
+    cells = (fmt.name, str(fmt.bits), layout, displayed(fmt.max_finite), displayed(normal),
+             displayed(smallest), displayed(fmt.epsilon),
              f"{fmt.decimal_digits:.1f}", fmt.title)  # fmt: skip
     return dict(zip(COLUMNS, cells, strict=True))
 
@@ -141,12 +142,12 @@ def _decoded(bits: str, names: str) -> list[Report]:
     try:
         code = int(bits, 0)
         chosen = _written_so(bits, code) if names == "all" else chosen_formats(names)
-        found = [report_code(code, fmt) for fmt in chosen]
+        results = [report_code(code, fmt) for fmt in chosen]
     except ValueError as error:
         raise UserError(str(error)) from None
-    if not found:
+    if not results:
         raise UserError(f"{clipped(bits)} does not fit into any format; the widest here has 64 bits")
-    return found
+    return results
 
 
 def _written_so(bits: str, code: int) -> list[Format]:
@@ -159,8 +160,8 @@ def _written_so(bits: str, code: int) -> list[Format]:
 def _print_decodings(results: Sequence[Report], bits: str) -> None:
     screen = console()
     headings = ("Format", "Fields", "Value", "As n*2^k", "Class")
-    wanted = headings if screen.width >= WIDE else ("Format", "Value", "Class")
-    made = table(f"{clipped(bits)} in {len(results)} formats", wanted, right=())
+    requested = headings if screen.width >= WIDE else ("Format", "Value", "Class")
+    created = table(f"{clipped(bits)} in {len(results)} formats", requested, right=())
     for each in results:
         real = each.stored.real
         product = text.times_power_of_two(real.value) if real.is_finite else ""
@@ -168,23 +169,23 @@ def _print_decodings(results: Sequence[Report], bits: str) -> None:
         cells: tuple[str | Text, ...] = (
             each.format.name, parts, each.shown, product if len(product) <= 40 else "", each.stored.category,
         )  # fmt: skip
-        made.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in wanted))
-    screen.print(made)
+        created.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in requested))
+    screen.print(created)
 
 
 def _print_encodings(reports: Sequence[Report], value: str) -> None:
     screen = console()
     headings = ("Format", "Bits", "Fields", "Stored", "Error", "In ulps", "Remark")
-    wanted = headings if screen.width >= WIDE else ("Format", "Bits", "Stored", "In ulps", "Remark")
-    made = table(f"{clipped(value)} in {len(reports)} formats", wanted, right=("Error", "In ulps"))
+    requested = headings if screen.width >= WIDE else ("Format", "Bits", "Stored", "In ulps", "Remark")
+    created = table(f"{clipped(value)} in {len(reports)} formats", requested, right=("Error", "In ulps"))
     for each in reports:
         parts = fields(each) if each.format.bits <= 19 else Text("")
         cells: tuple[str | Text, ...] = (
             each.format.name, each.bits, parts, each.shown, approximate(each.error),
             approximate(each.error_ulp, 3), each.note or each.stored.category,
         )  # fmt: skip
-        made.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in wanted))
-    screen.print(made)
+        created.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in requested))
+    screen.print(created)
 
 
 def _print_stacks(each: Report, real: ExtendedReal) -> None:
@@ -192,7 +193,7 @@ def _print_stacks(each: Report, real: ExtendedReal) -> None:
     rows = library_table(real, each.format, each.convention.rounding)
     if not any(row.differs for row in rows):
         return
-    made = table("What each stack stores", ("Stack", "Value", "Bits", "Convention"), right=())
+    created = table("What each stack stores", ("Stack", "Value", "Bits", "Convention"), right=())
     for row in rows:
-        made.add_row(row.stack, row.value, row.bits, row.about)
-    console().print(made)
+        created.add_row(row.stack, row.value, row.bits, row.about)
+    console().print(created)

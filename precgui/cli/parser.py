@@ -30,8 +30,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         for pattern, sentence in _SENTENCES:
-            if found := re.fullmatch(pattern, message, re.DOTALL):
-                message = sentence(**{name: _named(name, text) for name, text in found.groupdict().items()})
+            if match := re.fullmatch(pattern, message, re.DOTALL):
+                message = sentence(**{name: _named(name, text) for name, text in match.groupdict().items()})
                 break
         raise UserError(f"{message}{self._nearest(message)}; see {self.prog} --help")
 

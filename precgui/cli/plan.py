@@ -93,46 +93,46 @@ def _size(text: str | None) -> int | None:
 
 def _of_config(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
     try:
-        wanted = configs.load(args.config, args.settings)
+        requested = configs.load(args.config, args.settings)
     except configs.ConfigError as error:
         raise UserError(str(error)) from None
     from precgui.engine.errors import EngineError
     from precgui.engine.profile import planning, search
 
     try:
-        plain = planning.plan_config(wanted, size)
+        plain = planning.plan_config(requested, size)
         if args.search:
-            found = search.largest_batch(wanted, plain["memory"]["limit_bytes"])
-            plain["search"], plain["largest_batch"] = found.to_json(), found.batch
+            result = search.largest_batch(requested, plain["memory"]["limit_bytes"])
+            plain["search"], plain["largest_batch"] = result.to_json(), result.batch
     except (EngineError, MemoryError) as error:
         raise UserError(str(error)) from None
-    return {"config": wanted.display_title, **plain}
+    return {"config": requested.display_title, **plain}
 
 
 def _of_network(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
     try:
         request = _request(args)
-        made = plan(request)
+        created = plan(request)
     except ValueError as error:
         raise UserError(str(error)) from None
-    wanted = first_change(request, size)
+    requested = first_change(request, size)
     return {
         "config": args.network,
         "parameters": request.network.parameters,
-        "parts": {f"{name}_bytes": made.parts[name] for name in PARTS},
-        "total_bytes": made.total_bytes,
-        "host_bytes": made.host_bytes,
-        "states_bytes": made.states_bytes,
-        "phase": made.moment,
+        "parts": {f"{name}_bytes": created.parts[name] for name in PARTS},
+        "total_bytes": created.total_bytes,
+        "host_bytes": created.host_bytes,
+        "states_bytes": created.states_bytes,
+        "phase": created.moment,
         "method": "by formula",
         "memory": {"device_bytes": size, "from": "as given"},
-        "fits": made.fits(size),
+        "fits": created.fits(size),
         "batch_size": request.batch,
         "largest_batch": None if size is None else largest_batch(request, size),
         "changes": [
             _row(change.sentence, change.settings, change.plan, change.fits) for change in changes(request, size)
         ],
-        "first_change": wanted and _row(wanted.sentence, wanted.settings, wanted.plan, wanted.fits),
+        "first_change": requested and _row(requested.sentence, requested.settings, requested.plan, requested.fits),
     }
 
 
@@ -179,24 +179,24 @@ def _print(console: Console, plain: dict[str, Any]) -> None:
 
 
 def _sentences(plain: dict[str, Any]) -> list[str]:
-    told = [plain["against_fp32"]] if plain.get("against_fp32") else []
+    reported = [plain["against_fp32"]] if plain.get("against_fp32") else []
     if plain.get("host_bytes"):
-        told.append(f"{mib(plain['host_bytes'])} lie in the host's memory.")
+        reported.append(f"{mib(plain['host_bytes'])} lie in the host's memory.")
     size = plain["memory"]["device_bytes"]
     if size is None:
-        return [*told, "Give the memory of a device to see whether it fits, for example --device 24GB."]
+        return [*reported, "Give the memory of a device to see whether it fits, for example --device 24GB."]
     word = "fits" if plain["fits"] else "does not fit"
-    told.append(f"It {word} into {mib(size)} ({plain['memory']['from']}).")
+    reported.append(f"It {word} into {mib(size)} ({plain['memory']['from']}).")
     if first := plain.get("first_change"):
         after = "fits" if first["fits"] else "does not fit yet"
-        told.append(f"Change first: {first['change']} Then it needs {mib(first['total_bytes'])} and {after}.")
+        reported.append(f"Change first: {first['change']} Then it needs {mib(first['total_bytes'])} and {after}.")
     how = "by steps really made" if "search" in plain else "by the plan"
-    told.append(f"The largest batch {how}: {plain['largest_batch']} samples.")
+    reported.append(f"The largest batch {how}: {plain['largest_batch']} samples.")
     for attempt in plain.get("search", {}).get("attempts", ()):
         rate = "" if attempt["samples_per_s"] is None else f", {attempt['samples_per_s']:.4g} samples/s"
         peak = "" if attempt["peak_bytes"] is None else f", peak {mib(attempt['peak_bytes'])}"
         verdict = "fits" if attempt["fits"] else f"does not fit: {attempt['reason']}"
-        told.append(f"  batch {attempt['batch']}{peak}{rate}: {verdict}")
+        reported.append(f"  batch {attempt['batch']}{peak}{rate}: {verdict}")
     if "search" in plain:
-        told.append(f"Rates are medians of half a second, by {plain['search']['clock']}.")
-    return told
+        reported.append(f"Rates are medians of half a second, by {plain['search']['clock']}.")
+    return reported

@@ -63,10 +63,10 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     account = waterfall(document)
     if args.json:
-        told = {"speedup": account.observed, "unexplained": account.unexplained, "closes": account.closes,
+        reported = {"speedup": account.observed, "unexplained": account.unexplained, "closes": account.closes,
                 "causes": [factor.key for factor in account.causes()], "waterfall": rows(account),
                 "verdict": verdict(account, document["precision"])}  # fmt: skip
-        print(json.dumps({**document, **told}, allow_nan=False))
+        print(json.dumps({**document, **reported}, allow_nan=False))
     else:
         _print(HarmlessConsole(), document, account, verdict(account, document["precision"]))
     return 0
@@ -79,11 +79,11 @@ def _config(of_run: Path | None, args: argparse.Namespace) -> configs.RunConfig:
         if of_run is None:
             return configs.load(args.config, args.settings)
         with open_run(of_run) as saved:
-            found = saved.config
-        if found.task == configs.OWN_LOOP or configs.is_own_task(found.task):
-            told = f"{of_run} trained code of its own ({found.task}), which is not started from a run file"
-            raise UserError(f"{told}; profile a config that names it")
-        return configs.change(found, args.settings)
+            result = saved.config
+        if result.task == configs.OWN_LOOP or configs.is_own_task(result.task):
+            text = f"{of_run} trained code of its own ({result.task}), which is not started from a run file"
+            raise UserError(f"{text}; profile a config that names it")
+        return configs.change(result, args.settings)
     except configs.ConfigError as error:
         raise UserError(str(error)) from None
 

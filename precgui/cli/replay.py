@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
     except (RunFileError, EngineError) as error:
         raise UserError(str(error)) from None
     if args.json:
-        told = replay.model_dump(exclude={"format_version"})
-        print(json.dumps({"run": str(args.file), **told}, ensure_ascii=False, allow_nan=False))
+        reported = replay.model_dump(exclude={"format_version"})
+        print(json.dumps({"run": str(args.file), **reported}, ensure_ascii=False, allow_nan=False))
     else:
         _print(replay, path)
     return 0 if replay.verdict == "healthy" else 1

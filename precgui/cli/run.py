@@ -68,17 +68,17 @@ def run(args: argparse.Namespace) -> int:
     if args.keys:
         return _print_keys(as_json=args.json)
     try:
-        wanted = config.load(args.config, args.settings)
+        requested = config.load(args.config, args.settings)
     except config.ConfigError as error:
         raise UserError(str(error)) from None
     from precgui.job import Job  # the run file's and the sensors' libraries, once the config is known to be good
     from precgui.runs.errors import RunFileError
     from precgui.runs.library import new_run_path
 
-    path = args.output or new_run_path(paths.runs_dir(), wanted)
+    path = args.output or new_run_path(paths.runs_dir(), requested)
     view = None if args.json else _Terminal()
     try:
-        job = Job(wanted, path, [view.show] if view else [])
+        job = Job(requested, path, [view.show] if view else [])
     except RunFileError as error:
         raise UserError(str(error)) from None
     with _stop_on_signals(job.stop, job.interrupt), view or nullcontext():
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     status, message = ended.status, ended.message
     if fault := job.fault:  # of its last moment, too
         status, message = "failed", fault
-    report = _report(path, wanted.precision) | {"status": status}
+    report = _report(path, requested.precision) | {"status": status}
     if view is None:
         print(json.dumps(report, allow_nan=False))
     else:

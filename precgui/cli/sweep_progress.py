@@ -76,15 +76,15 @@ def run_or_watch(folder: SweepFolder, progress: SweepProgress) -> None:
     """Run what is left; while another process does so, wait, and take over when it has gone."""
     stop, abort = threading.Event(), threading.Event()
     with _two_signals(stop, abort, progress):
-        told = False
+        reported = False
         while not stop.is_set():
             try:
                 run_sweep(folder, progress.show, stop.is_set, abort.is_set)
                 return
             except SweepBusy as busy:
-                if not told:
+                if not reported:
                     progress.say(f"{busy}; waiting for it, and going on where it stops")
-                    told = True
+                    reported = True
                 _sleep(stop)
 
 

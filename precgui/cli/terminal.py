@@ -13,7 +13,7 @@ _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 
 def harmless(text: str) -> str:
     """The text with characters that a terminal would act on written as their codes, such as \\x1b."""
-    return _ACTING.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _ACTING.sub(lambda result: ascii(result[0])[1:-1], text)
 
 
 def say(*values: object, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:

@@ -60,14 +60,14 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--inject belongs to --scaler; give a policy, such as --scaler initial=65536.")
     log2_scale = _log2_scale(args.scale)
     formats = _formats(args.format)
-    about, told = _foretold(args, formats, log2_scale)
+    about, reported = _foretold(args, formats, log2_scale)
     if args.json:
-        kinds = [_as_json(kind, listed=args.tensors is not None, sort=args.sort) for kind in told]
+        kinds = [_as_json(kind, listed=args.tensors is not None, sort=args.sort) for kind in reported]
         print(json.dumps({**about, "scale": 2.0**log2_scale, "kinds": kinds}, ensure_ascii=False, allow_nan=False))
     elif args.csv is not None:
-        _write_csv(args.csv, told)
+        _write_csv(args.csv, reported)
     else:
-        _print(HarmlessConsole(), told, args, log2_scale)
+        _print(HarmlessConsole(), reported, args, log2_scale)
     return 0
 
 
@@ -86,14 +86,14 @@ def _foretold(
             if args.tensors and recorded and args.tensors not in recorded:
                 raise UserError(f"{args.file} has no {args.tensors}: choose from {', '.join(recorded)}.")
             kinds = [args.tensors] if args.tensors else recorded
-            found = [what_if_table(saved, kind, formats, log2_scale, _GROUPINGS[args.grouping]) for kind in kinds]
+            results = [what_if_table(saved, kind, formats, log2_scale, _GROUPINGS[args.grouping]) for kind in kinds]
             about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
     except RunFileError as error:
         raise UserError(str(error)) from None
-    told = [kind for kind in found if kind is not None]
-    if not told:
+    reported = [kind for kind in results if kind is not None]
+    if not reported:
         raise UserError(f"{args.file} has no tensors; train it again with record.tensors switched on.")
-    return about, told
+    return about, reported
 
 
 def _log2_scale(text: str) -> int:
@@ -130,74 +130,74 @@ def _formats(text: str) -> list[str]:
     return names
 
 
-def _as_json(told: WhatIfTable, *, listed: bool, sort: str | None) -> dict[str, Any]:
+def _as_json(table: WhatIfTable, *, listed: bool, sort: str | None) -> dict[str, Any]:
     from precgui.runs.tensors.what_if_table import as_json
 
-    lines = [as_json(line) for line in _lines(told, listed=listed, sort=sort)]
+    lines = [as_json(line) for line in _lines(table, listed=listed, sort=sort)]
     return {
-        "kind": told.kind,
-        "recorded_steps": told.steps,
-        "first_step": told.first_step,
-        "last_step": told.last_step,
-        "certainty": told.certainty,
-        "notes": list(told.notes),
+        "kind": table.kind,
+        "recorded_steps": table.steps,
+        "first_step": table.first_step,
+        "last_step": table.last_step,
+        "certainty": table.certainty,
+        "notes": list(table.notes),
         "tensors": lines,
     }
 
 
-def _lines(told: WhatIfTable, *, listed: bool, sort: str | None) -> list[WhatIfRow]:
+def _lines(table: WhatIfTable, *, listed: bool, sort: str | None) -> list[WhatIfRow]:
     """The entries of a kind, or only the whole, which comes first in each format."""
     from precgui.runs.tensors.grouping import ALL
     from precgui.runs.tensors.what_if_table import ordered
 
     if not listed:
-        return [line for line in told.tensors if line.tensor == ALL]
-    return ordered(told.tensors, sort, ALL) if sort else list(told.tensors)
+        return [line for line in table.tensors if line.tensor == ALL]
+    return ordered(table.tensors, sort, ALL) if sort else list(table.tensors)
 
 
-def _print(console: Console, told: list[WhatIfTable], args: argparse.Namespace, log2_scale: int) -> None:
+def _print(console: Console, tables: list[WhatIfTable], args: argparse.Namespace, log2_scale: int) -> None:
     listed, several = args.tensors is not None, "," in args.format or args.format == "all"
-    shown = [(kind.kind, line) for kind in told for line in _lines(kind, listed=listed, sort=args.sort)]
-    columns = _columns([line for _, line in shown], listed=listed)
+    displayed = [(kind.kind, line) for kind in tables for line in _lines(kind, listed=listed, sort=args.sort)]
+    columns = _columns([line for _, line in displayed], listed=listed)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("tensor" if listed else "tensors", overflow="fold", no_wrap=not listed)
     if several:
         table.add_column("format", no_wrap=True)
     for title, _ in columns:
         table.add_column(title, justify="right", no_wrap=True)
-    for kind, line in shown:
+    for kind, line in displayed:
         cells = [
             line.tensor if listed else kind,
             *([line.format] if several else []),
             *(text(line) for _, text in columns),
         ]
         table.add_row(*(escape(cell) for cell in cells))
-    formats = args.format if several else told[0].tensors[0].format
-    console.print(f"{escape(formats)} at scale 2^{log2_scale}; {_extent(told)}", highlight=False)
+    formats = args.format if several else tables[0].tensors[0].format
+    console.print(f"{escape(formats)} at scale 2^{log2_scale}; {_extent(tables)}", highlight=False)
     console.print(table)
-    for note in _notes(told):
+    for note in _notes(tables):
         console.print(escape(note), highlight=False)
 
 
-def _extent(told: list[WhatIfTable]) -> str:
-    first, last = min(kind.first_step for kind in told), max(kind.last_step for kind in told)
-    own = f"{told[0].kind}, {told[0].steps} looks, " if len(told) == 1 else ""
+def _extent(tables: list[WhatIfTable]) -> str:
+    first, last = min(kind.first_step for kind in tables), max(kind.last_step for kind in tables)
+    own = f"{tables[0].kind}, {tables[0].steps} looks, " if len(tables) == 1 else ""
     return f"{own}steps {first} to {last}"
 
 
-def _notes(told: list[WhatIfTable]) -> list[str]:
+def _notes(tables: list[WhatIfTable]) -> list[str]:
     """How sure the answers are, each note once with the kinds that it is about, and what stored weights would lose."""
     from precgui.runs.tensors.what_if_table import LOST_FORMATS, lost_sentence
 
     about: dict[str, list[str]] = {}
-    for kind in told:
+    for kind in tables:
         whole = kind.tensors[0]
         sentence = lost_sentence({name: getattr(whole, f"lost_{name}") for name in LOST_FORMATS})
         if sentence:
             about.setdefault(sentence, []).append(kind.kind)
-    for kind in told:
+    for kind in tables:
         about.setdefault(f"{kind.certainty}.", []).append(kind.kind)
-    for kind in told:
+    for kind in tables:
         for note in kind.notes:
             about.setdefault(note, []).append(kind.kind)
     return [f"{', '.join(kinds)}: {note}" for note, kinds in about.items()]
@@ -231,11 +231,13 @@ def _lost(line: WhatIfRow) -> float:
     return float(getattr(line, f"lost_{line.format}", float("nan")))
 
 
-def _write_csv(path: Path, told: list[WhatIfTable]) -> None:
+def _write_csv(path: Path, tables: list[WhatIfTable]) -> None:
     from precgui.runs.csv_cells import write_table
     from precgui.runs.tensors.what_if_table import as_json
 
-    rows = [{"kind": kind.kind, **as_json(line), "certainty": kind.certainty} for kind in told for line in kind.tensors]
+    rows = [
+        {"kind": kind.kind, **as_json(line), "certainty": kind.certainty} for kind in tables for line in kind.tensors
+    ]
     try:
         with path.open("x", newline="", encoding="utf-8") as file:
             write_table(file, list(rows[0]), (row.values() for row in rows))

@@ -49,12 +49,16 @@ def run(args: argparse.Namespace, formats: list[str]) -> int:
     outside = [step for step in args.inject if step not in gradients.steps]
     if outside:
         raise UserError(f"--inject {outside[0]}: choose a step from {gradients.steps[0]} to {gradients.steps[-1]}.")
-    told = [simulate(gradients, policy, formats[0], args.inject) for policy in policies]
+    reported = [simulate(gradients, policy, formats[0], args.inject) for policy in policies]
     if args.json:
-        document = {**about, **_basis_json(gradients, formats[0], args.inject), "policies": [_as_json(s) for s in told]}
+        document = {
+            **about,
+            **_basis_json(gradients, formats[0], args.inject),
+            "policies": [_as_json(s) for s in reported],
+        }
         print(json.dumps(document, ensure_ascii=False, allow_nan=False))
     else:
-        _print(about, gradients, told, formats[0])
+        _print(about, gradients, reported, formats[0])
     return 0
 
 
@@ -91,21 +95,21 @@ def _basis_json(gradients: GradientSequence, format_name: str, injected: list[in
     }
 
 
-def _as_json(told: Simulation) -> dict[str, Any]:
-    policy = told.policy
+def _as_json(simulation: Simulation) -> dict[str, Any]:
+    policy = simulation.policy
     return {
         "initial_scale": policy.initial_scale,
         "growth_factor": policy.growth_factor,
         "backoff_factor": policy.backoff_factor,
         "growth_interval": policy.growth_interval,
-        "skipped_steps": int(told.skipped.sum()),
-        "first_taken_step": told.first_taken,
-        "final_scale": told.final_scale,
-        "underflow_mean": _or_none(told.mean_underflow),
-        "step": told.steps.tolist(),
-        "scale": told.scale.tolist(),
-        "skipped": told.skipped.tolist(),
-        "underflow": [_or_none(share) for share in told.underflow.tolist()],
+        "skipped_steps": int(simulation.skipped.sum()),
+        "first_taken_step": simulation.first_taken,
+        "final_scale": simulation.final_scale,
+        "underflow_mean": _or_none(simulation.mean_underflow),
+        "step": simulation.steps.tolist(),
+        "scale": simulation.scale.tolist(),
+        "skipped": simulation.skipped.tolist(),
+        "underflow": [_or_none(share) for share in simulation.underflow.tolist()],
     }
 
 
@@ -113,14 +117,14 @@ def _or_none(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-def _print(about: dict[str, Any], gradients: GradientSequence, told: list[Simulation], format_name: str) -> None:
+def _print(about: dict[str, Any], gradients: GradientSequence, simulations: list[Simulation], format_name: str) -> None:
     from precgui.runs.tensors.confidence import scale_text, share_text
 
     console = HarmlessConsole()
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for title in ("initial", "growth", "backoff", "interval", "skipped", "first taken", "last scale", "to zero (mean)"):
         table.add_column(title, justify="right")
-    for each in told:
+    for each in simulations:
         policy = each.policy
         table.add_row(
             scale_text(policy.initial_scale), f"{policy.growth_factor:g}", f"{policy.backoff_factor:g}",

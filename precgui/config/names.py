@@ -32,7 +32,7 @@ PRECISION_GROUPS: dict[str, dict[str, str]] = {
         "int1-qat": "Binary weights, -s and s, one s for each channel; straight-through gradients.",
     },
 }
-PRECISIONS: dict[str, str] = {name: told for group in PRECISION_GROUPS.values() for name, told in group.items()}
+PRECISIONS: dict[str, str] = {name: reported for group in PRECISION_GROUPS.values() for name, reported in group.items()}
 EMULATED = "emulated:"  # and the name of a format
 EMULATED_TOLD = "Products of operands rounded to any format, summed in FP32 or in a format; each role on its own."
 TASKS: dict[str, str] = {
@@ -111,9 +111,9 @@ def check_precision(name: str) -> str:
     if kept in PRECISIONS:
         return kept
     if not kept.startswith(EMULATED):
-        told = f"{_short(name)!r} is not one of {', '.join(PRECISIONS)} or {EMULATED}FORMAT such as {EMULATED}e4m3fn"
+        text = f"{_short(name)!r} is not one of {', '.join(PRECISIONS)} or {EMULATED}FORMAT such as {EMULATED}e4m3fn"
         near = _near(kept)
-        raise ValueError(f"{told}; did you mean {' or '.join(near)}?" if near else told)
+        raise ValueError(f"{text}; did you mean {' or '.join(near)}?" if near else text)
     return EMULATED + check_format(kept.removeprefix(EMULATED))
 
 

@@ -156,8 +156,8 @@ def _is_bad(weight: Tensor, norm: float) -> bool:
 def _nonfinite_part(batches: Sequence[Batch]) -> str:
     """Names the non-finite part of a batch, if there is one."""
     for number, part in enumerate(("inputs", "targets")):
-        found = (tensor for batch in batches for tensor in _tensors(batch[number]) if tensor.is_floating_point())
-        if any(not bool(tensor.isfinite().all()) for tensor in found):
+        result = (tensor for batch in batches for tensor in _tensors(batch[number]) if tensor.is_floating_point())
+        if any(not bool(tensor.isfinite().all()) for tensor in result):
             return part
     return ""
 
@@ -173,17 +173,17 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal, total_steps: int) -> CallbackList:
     """Those that the run wants, in the order in which they are called."""
     fp32 = parts.facts["certificate"]["fp32_products"]
-    wanted: list[Callback] = [
+    callbacks: list[Callback] = [
         FirstStepCensus(journal, parts, fp32, compiled=config.train.compile),
     ]
     telemetry = _telemetry(config, parts, journal, total_steps) if config.record.tensors else None
     if telemetry is not None:
-        wanted.append(TelemetryCallback(journal, telemetry, parts.optimizer))
+        callbacks.append(TelemetryCallback(journal, telemetry, parts.optimizer))
     if parts.average is not None:
-        wanted.append(EmaCallback(parts.average))
+        callbacks.append(EmaCallback(parts.average))
     if parts.device.type == "cpu":  # last, since the others let go at the start of a step of what they kept
-        wanted.append(MemoryPeak(journal, _held(parts)))
-    return CallbackList([*wanted, NonFiniteReporter(journal, parts.precision, parts, telemetry)])
+        callbacks.append(MemoryPeak(journal, _held(parts)))
+    return CallbackList([*callbacks, NonFiniteReporter(journal, parts.precision, parts, telemetry)])
 
 
 def _held(parts: RunParts) -> dict[str, Callable[[], Any]]:

@@ -14,10 +14,10 @@ def cast_floats(value: Any, dtype: torch.dtype, device: torch.device | None = No
     Tuples, lists and dicts are walked through; integers, masks and everything else stay as they are.
     """
     if isinstance(value, Tensor):
-        wanted = dtype if value.is_floating_point() else value.dtype
+        requested = dtype if value.is_floating_point() else value.dtype
         place = device or value.device
         # On its way back the CPU would read it before it has come.
-        return value.to(place, wanted, non_blocking=place.type != "cpu")
+        return value.to(place, requested, non_blocking=place.type != "cpu")
     if isinstance(value, dict):
         return {key: cast_floats(item, dtype, device) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -140,8 +140,8 @@ class Census(TorchDispatchMode):
         total = sum(sum(formats.values()) for formats in self._flops.values())
         modules = sorted(self._flops.items(), key=lambda item: -sum(item[1].values()))
         kept = dict(modules[:_MOST_MODULES])
-        if rest := modules[_MOST_MODULES:]:
-            kept[OTHERS] = _summed([formats for _, formats in rest])
+        if remainder := modules[_MOST_MODULES:]:
+            kept[OTHERS] = _summed([formats for _, formats in remainder])
         return {
             "flops": total,
             "formats": _shares(_summed(list(self._flops.values()))),

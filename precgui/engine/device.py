@@ -12,21 +12,21 @@ import torch
 from precgui.engine.errors import EngineError
 
 
-def choose(wanted: str) -> torch.device:
+def choose(requested: str) -> torch.device:
     """The torch device for `auto`, `cpu`, `cuda`, `cuda:1`, `mps` or `xpu`. Raises EngineError when it is not there."""
-    if wanted == "cpu":
+    if requested == "cpu":
         return torch.device("cpu")
     # Without check_available a CUDA build answers "cuda" on a machine without a GPU.
     present = torch.accelerator.current_accelerator(check_available=True)
-    if wanted == "auto":
+    if requested == "auto":
         return torch.device("cpu") if present is None else torch.device(present.type, 0)
-    device = torch.device(wanted)
+    device = torch.device(requested)
     if present is None or present.type != device.type:
-        found = "only the CPU" if present is None else f"the CPU and {present.type}"
-        raise EngineError(f"device {wanted} is not there: torch sees {found}; choose device = auto or cpu")
+        result = "only the CPU" if present is None else f"the CPU and {present.type}"
+        raise EngineError(f"device {requested} is not there: torch sees {result}; choose device = auto or cpu")
     count = torch.accelerator.device_count()
     if (device.index or 0) >= count:
-        raise EngineError(f"device {wanted} is not there: there are {count}, numbered from 0")
+        raise EngineError(f"device {requested} is not there: there are {count}, numbered from 0")
     return torch.device(device.type, device.index or 0)
 
 
@@ -89,7 +89,7 @@ def memory_told(error: RuntimeError) -> str:
     """One sentence on the memory that was asked for and the peak before it."""
     asked = str(error).strip().splitlines()[0].partition("DefaultCPUAllocator: ")
     words = (asked[2] or asked[0]).removesuffix(".").partition(". Error code")[0]
-    words = re.sub(r"(\d+) bytes", lambda found: f"{int(found[1]) / 2**30:.2f} GiB", words)
+    words = re.sub(r"(\d+) bytes", lambda result: f"{int(result[1]) / 2**30:.2f} GiB", words)
     return f"{words} (the most in use before: {_most_in_use() / 2**30:.2f} GiB)"
 
 

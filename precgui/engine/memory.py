@@ -42,12 +42,12 @@ class MemoryEvents:
         What was there before and is given back meanwhile does not count. Torch tells of it all the same, with a size of
         its own, where it lies at the place of a block that an earlier profiler saw taken and not given back.
         """
-        wanted = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
+        config = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
         if self.available and not _torch._profiler_enabled():
             self._collecting = gc.isenabled()
             gc.disable()  # so that nothing from before is given back meanwhile
             before = torch.empty(1)
-            _torch._enable_profiler_legacy(wanted)
+            _torch._enable_profiler_legacy(config)
             self._running = True
             with stderr_closed():
                 del before
@@ -122,18 +122,18 @@ class MemoryPeak(Callback):
     def _tell(self, within: int | None) -> None:
         if within is not None:
             parts = {f"{name}_bytes": size for name, size in self._before.items()} | {"step_bytes": within}
-            told = {"peak_bytes": sum(parts.values()), "measured_by": MEASURED_BY, "step": self._step}
-            self._journal.facts({"memory": told | parts})
+            reported = {"peak_bytes": sum(parts.values()), "measured_by": MEASURED_BY, "step": self._step}
+            self._journal.facts({"memory": reported | parts})
 
 
 def sizes_bytes(parts: Mapping[str, Any]) -> dict[str, int]:
     """The bytes of the tensors in each part, each block of memory counted once, for the first part that has it."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     sizes = {}
     for name, part in parts.items():
         blocks = {storage.data_ptr(): storage.nbytes() for storage in _storages(part)}
-        sizes[name] = sum(size for place, size in blocks.items() if place not in seen)
-        seen |= blocks.keys()
+        sizes[name] = sum(size for place, size in blocks.items() if place not in visited)
+        visited |= blocks.keys()
     return sizes
 
 

@@ -43,7 +43,7 @@ def torch_facts() -> dict[str, Any]:
 
     `refusals` holds, by device id, with which words torch refuses a device that it counts.
     """
-    found, refusals = devices()
+    result, refusals = devices()
     return {
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
@@ -55,18 +55,18 @@ def torch_facts() -> dict[str, Any]:
         "cpu_features": _cpu_features(),
         "threads": torch.get_num_threads(),
         "switches": switches(),
-        "devices": found,
+        "devices": result,
         "refusals": refusals,
     }
 
 
 def switches() -> dict[str, Any]:
     """Each precision switch with its present value, or the sentence with which torch refuses to tell it."""
-    found = {name: _switch(name) for name in _SWITCHES}
-    found["get_float32_matmul_precision()"] = _told(torch.get_float32_matmul_precision)
+    results = {name: _switch(name) for name in _SWITCHES}
+    results["get_float32_matmul_precision()"] = _told(torch.get_float32_matmul_precision)
     if _TF32_OVERRIDE in os.environ:
-        found[f"${_TF32_OVERRIDE}"] = os.environ[_TF32_OVERRIDE]
-    return found
+        results[f"${_TF32_OVERRIDE}"] = os.environ[_TF32_OVERRIDE]
+    return results
 
 
 def _switch(path: str) -> Any:
@@ -90,8 +90,8 @@ def _told(read: Callable[[], Any]) -> Any:
 
 
 def _onednn() -> str | None:
-    found = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
-    return found.group(1) if found else None
+    match = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
+    return match.group(1) if match else None
 
 
 def _cpu_features() -> dict[str, bool]:
@@ -102,17 +102,17 @@ def _cpu_features() -> dict[str, bool]:
 
 def devices() -> tuple[list[dict[str, Any]], dict[str, str]]:
     """(accelerators that torch can use: CUDA or ROCm, Intel XPU, Apple MPS; why it refuses others, by id)."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     refusals: dict[str, str] = {}
     for kind, backend, describe in (("cuda", torch.cuda, _cuda), ("xpu", torch.xpu, _xpu)):
         for index in range(backend.device_count() if backend.is_available() else 0):
             try:
-                found.append(describe(index))
+                results.append(describe(index))
             except RuntimeError as error:  # a GPU in exclusive use, with a fault, or out of memory
                 refusals[f"{kind}:{index}"] = (str(error).splitlines() or [type(error).__name__])[0]
     if torch.backends.mps.is_available():
-        found.append({"id": "mps:0", "kind": "mps", "name": "Apple GPU"})
-    return found, refusals
+        results.append({"id": "mps:0", "kind": "mps", "name": "Apple GPU"})
+    return results, refusals
 
 
 def _cuda(index: int) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _cuda(index: int) -> dict[str, Any]:
 def _has_kernels(major: int, minor: int) -> bool:
     """Whether this build of torch carries machine code for the card, or code that the driver can translate for it."""
     built = [re.match(r"(sm|compute)_(\d+?)(\d)[a-z]?$", name) for name in torch.cuda.get_arch_list()]
-    parts = [(found[1], int(found[2]), int(found[3])) for found in built if found]
+    parts = [(result[1], int(result[2]), int(result[3])) for result in built if result]
     same_major = any(kind == "sm" and m == major and n <= minor for kind, m, n in parts)
     return same_major or any(kind == "compute" and (m, n) <= (major, minor) for kind, m, n in parts)
 

@@ -41,15 +41,15 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
         except RuntimeError as error:
             if devices.is_out_of_memory(error):
                 raise MemoryError(devices.memory_told(error)) from error
-            if told := execution.switch_to_blame(error, config.train):
-                raise EngineError(told) from error
+            if reported := execution.switch_to_blame(error, config.train):
+                raise EngineError(reported) from error
             raise
 
 
-Look = Callable[[Callable[[], Tensor], list[nn.Parameter]], None]
+Inspect = Callable[[Callable[[], Tensor], list[nn.Parameter]], None]
 
 
-def train_up_to(config: RunConfig, step: int, stopped: Callable[[], bool], look: Look) -> list[float]:
+def train_up_to(config: RunConfig, step: int, stopped: Callable[[], bool], inspect: Inspect) -> list[float]:
     """Train to the step before `step`, then call `look(forward_and_backward, parameters)` in its place.
 
     Nothing is recorded. Returns the losses of the steps before. Raises EngineError where the run has fewer steps or
@@ -59,7 +59,7 @@ def train_up_to(config: RunConfig, step: int, stopped: Callable[[], bool], look:
     quiet = config.model_copy(update={"record": config.record.model_copy(update={"tensors": False})})
     with backend_flags.restored():
         journal = Journal(lambda event: losses.append(event.loss) if isinstance(event, StepDone) else None)
-        training = _UpTo(quiet, journal, stopped, step, look)
+        training = _UpTo(quiet, journal, stopped, step, inspect)
         training.run()
     if not training.reached:
         raise Stopped
@@ -233,10 +233,12 @@ class _Training:
 class _UpTo(_Training):
     """Training that ends with one step that somebody else makes."""
 
-    def __init__(self, config: RunConfig, journal: Journal, stopped: Callable[[], bool], last: int, look: Look) -> None:
+    def __init__(
+        self, config: RunConfig, journal: Journal, stopped: Callable[[], bool], last: int, inspect: Inspect
+    ) -> None:
         self.reached = False
         super().__init__(config, journal, lambda: self.reached or stopped())
-        self._last, self._look = last, look
+        self._last, self._inspect = last, inspect
         if not 1 <= last <= self.total_steps:
             raise EngineError(f"the run has no step {last}; its steps are 1 to {self.total_steps}")
 
@@ -248,7 +250,7 @@ class _UpTo(_Training):
         self.optimizer.zero_grad(set_to_none=True)
         samples = sum(len(targets) for _, targets in batches)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self._look(lambda: self._accumulate(batches, samples), parameters)
+        self._inspect(lambda: self._accumulate(batches, samples), parameters)
         self.reached = True
 
 

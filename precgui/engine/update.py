@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 
 def make_optimizer(config: RunConfig, weights: list[nn.Parameter]) -> Optimizer:
-    wanted = config.optimizer
-    if wanted.name == "sgd":
-        return torch.optim.SGD(weights, lr=wanted.lr, momentum=wanted.momentum, weight_decay=wanted.weight_decay)
-    return torch.optim.AdamW(weights, lr=wanted.lr, eps=wanted.eps, weight_decay=wanted.weight_decay)
+    requested = config.optimizer
+    if requested.name == "sgd":
+        return torch.optim.SGD(
+            weights, lr=requested.lr, momentum=requested.momentum, weight_decay=requested.weight_decay
+        )
+    return torch.optim.AdamW(weights, lr=requested.lr, eps=requested.eps, weight_decay=requested.weight_decay)
 
 
 def make_average(config: RunConfig, model: nn.Module, weights: list[nn.Parameter]) -> WeightAverage | None:

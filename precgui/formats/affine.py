@@ -62,14 +62,14 @@ def quantize_affine(
     array = np.asarray(values, dtype=np.float64)
     lines = _lines(array, axis, group)
     finite = np.where(np.isfinite(lines), lines, 0.0)
-    found, centre = choose_scale(
+    outcome, centre = choose_scale(
         finite.min(axis=1, initial=0.0), finite.max(axis=1, initial=0.0), fmt, symmetric=symmetric, narrow=narrow
     )
-    chosen = found if scale is None else np.broadcast_to(np.asarray(scale, float), found.shape)
+    chosen = outcome if scale is None else np.broadcast_to(np.asarray(scale, float), outcome.shape)
     offset = centre if zero_point is None else np.broadcast_to(np.asarray(zero_point, np.int_), centre.shape)
     least, largest = code_range(fmt, narrow=narrow)
-    wanted = np.nan_to_num(lines / chosen[:, None], nan=0.0) + 0.0
-    whole = quantize_array(wanted, _WIDE, CastPolicy(rounding), seed, first) + offset[:, None]
+    requested = np.nan_to_num(lines / chosen[:, None], nan=0.0) + 0.0
+    whole = quantize_array(requested, _WIDE, CastPolicy(rounding), seed, first) + offset[:, None]
     codes = np.clip(whole, least, largest)
     result = (codes - offset[:, None]) * chosen[:, None]
 

@@ -142,9 +142,9 @@ class Rounder:
 
     def __call__(self, real: ExtendedReal) -> ExtendedReal:
         if self._fast is not None and real.value and not real.value.denominator & (real.value.denominator - 1):
-            found = _nearest_dyadic(real.value, self._fast)  # as the line below, many times faster
-            if abs(found.value) <= self._largest:
-                return found
+            result = _nearest_dyadic(real.value, self._fast)  # as the line below, many times faster
+            if abs(result.value) <= self._largest:
+                return result
         return self.stored(real).real
 
 
@@ -155,8 +155,8 @@ def _nearest_dyadic(value: Fraction, fmt: FloatFormat) -> ExtendedReal:
     drop = quantum + shift
     if drop <= 0:
         return finite(value)
-    whole, rest, half = top >> drop, top & ((1 << drop) - 1), 1 << (drop - 1)
-    if rest > half or (rest == half and whole & 1):
+    whole, remainder, half = top >> drop, top & ((1 << drop) - 1), 1 << (drop - 1)
+    if remainder > half or (remainder == half and whole & 1):
         whole += 1
     rounded = whole * power_of_two(quantum)
     negative = value < 0
@@ -165,10 +165,10 @@ def _nearest_dyadic(value: Fraction, fmt: FloatFormat) -> ExtendedReal:
 
 def operation(word: str) -> Operation:
     """By name or sign. Raises ArithmeticFault."""
-    found = OPERATIONS.get(SIGNS.get(word.strip(), word.strip().lower()))
-    if found is None:
+    result = OPERATIONS.get(SIGNS.get(word.strip(), word.strip().lower()))
+    if result is None:
         raise ArithmeticFault(f"{word[:40]!r} is no operation here; there are {', '.join(OPERATIONS)}")
-    return found
+    return result
 
 
 def operate(
@@ -199,15 +199,17 @@ def operate(
     if settings.product is not None and chosen.lists == 2:
         terms = map(Rounder(settings.product, settings, draws), terms)
     last = settings.output or accumulator
-    found = Rounder(last, settings, draws).stored(_SUMS[settings.order](list(terms), gather))
-    return Result(held, found, exact, meant, settings.convention(last))
+    result = Rounder(last, settings, draws).stored(_SUMS[settings.order](list(terms), gather))
+    return Result(held, result, exact, meant, settings.convention(last))
 
 
 def _check(chosen: Operation, operands: Sequence[Sequence[ExtendedReal]]) -> None:
-    wanted = chosen.operands or chosen.lists
-    if len(operands) != wanted:
+    requested = chosen.operands or chosen.lists
+    if len(operands) != requested:
         what = "number" if chosen.operands else "list"
-        raise ArithmeticFault(f"{chosen.name} takes {wanted} {what}{'s' if wanted > 1 else ''}, not {len(operands)}")
+        raise ArithmeticFault(
+            f"{chosen.name} takes {requested} {what}{'s' if requested > 1 else ''}, not {len(operands)}"
+        )
     if chosen.operands and any(len(part) != 1 for part in operands):
         raise ArithmeticFault(f"{chosen.name} takes single numbers; sum and dot take lists")
     if len({len(part) for part in operands}) > 1 and chosen.lists:

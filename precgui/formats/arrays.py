@@ -55,20 +55,20 @@ def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: CastPoli
         nearest: Floats = np.rint(scaled)
         return nearest
     whole: Floats = np.floor(scaled)
-    rest: Floats = scaled - whole
+    floats: Floats = scaled - whole
     match convention.rounding:
         case "nearest_away":
-            away = rest >= 0.5
+            away = floats >= 0.5
         case "toward_zero":
             return whole
         case "up":
-            away = (rest > 0) & ~negative
+            away = (floats > 0) & ~negative
         case "down":
-            away = (rest > 0) & negative
+            away = (floats > 0) & negative
         case "to_odd":
-            away = (rest > 0) & (whole % 2 == 0)
+            away = (floats > 0) & (whole % 2 == 0)
         case _:
-            away = rest >= (drawn + 1.0) / (1 << DRAW_BITS)
+            away = floats >= (drawn + 1.0) / (1 << DRAW_BITS)
     result: Floats = whole + away
     return result
 

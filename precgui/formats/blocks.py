@@ -104,13 +104,13 @@ def _mantissa_bits(element: Format) -> int:
 def _nvfp4_scales(rows: Floats, peak: Floats, element: Format, known: float | None) -> tuple[Floats, float]:
     """Block scales (E4M3 times the FP32 tensor scale), divided in single precision."""
     limit, scale_format = np.float32(float(element.max_finite)), get("ue4m3")
-    found = np.max(np.abs(rows), initial=0.0, where=np.isfinite(rows)) if known is None else known
-    largest = np.float32(found)
+    result = np.max(np.abs(rows), initial=0.0, where=np.isfinite(rows)) if known is None else known
+    largest = np.float32(result)
     tensor_scale = largest / (np.float32(float(scale_format.max_finite)) * limit)
     if tensor_scale == 0:
         return np.where(np.isfinite(peak), 0.0, np.nan), 0.0
-    wanted = np.where(np.isfinite(peak), peak, 0.0).astype(np.float32) / limit / tensor_scale
-    local = quantize_array(wanted, scale_format, CastPolicy(overflow="saturate"))
+    requested = np.where(np.isfinite(peak), peak, 0.0).astype(np.float32) / limit / tensor_scale
+    local = quantize_array(requested, scale_format, CastPolicy(overflow="saturate"))
     scales = (local.astype(np.float32) * tensor_scale).astype(np.float64)
     return np.where(np.isfinite(peak), scales, np.nan), float(tensor_scale)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from precgui.formats.arrays import Floats
 from precgui.formats.blocks import SCALE_RULES, ScaleRule
 from precgui.formats.levels import Levels
-from precgui.formats.pieces import PIECE, Extent, TensorReader, Told, spans
+from precgui.formats.pieces import PIECE, Extent, OnProgress, TensorReader, spans
 from precgui.formats.registry import blocks
 from precgui.formats.schemes import Options, Prepared, prepare
 
@@ -85,9 +85,9 @@ class FormatComparison:
     def part(self, start: int, stop: int) -> Part:
         """Any elements, quantised again with the scales of the whole."""
         pieces = list(_covering(start, min(stop, self.source.size), self.prepared.line))
-        found = [_quantised(self.source, self.prepared, *piece) for piece in pieces]
+        results = [_quantised(self.source, self.prepared, *piece) for piece in pieces]
         cut = slice(start - pieces[0][0], stop - pieces[0][0])
-        return Part(*(np.concatenate([getattr(part, one.name) for part in found])[cut] for one in fields(Part)))
+        return Part(*(np.concatenate([getattr(part, one.name) for part in results])[cut] for one in fields(Part)))
 
 
 def _covering(start: int, stop: int, line: int) -> Iterator[tuple[int, int]]:
@@ -103,8 +103,8 @@ def _covering(start: int, stop: int, line: int) -> Iterator[tuple[int, int]]:
 def _quantised(source: TensorReader, prepared: Prepared, start: int, stop: int) -> Part:
     before = source.read(start, stop)
     rows = before.reshape(-1, prepared.line) if prepared.line <= PIECE and prepared.line > 1 else before.reshape(1, -1)
-    found, clipped = prepared.apply(rows, start)
-    after = found.reshape(-1)
+    result, clipped = prepared.apply(rows, start)
+    after = result.reshape(-1)
     return Part(before, after, clipped.reshape(-1), (after == 0) & (before != 0))
 
 
@@ -112,10 +112,10 @@ def compare(
     source: TensorReader,
     scheme: str,
     options: Options,
-    told: Told,
+    on_progress: OnProgress,
     partly: Callable[[FormatComparison], None] | None = None,
 ) -> FormatComparison:
-    """Quantise all of it and count; `told` is called with the share done, `partly` twice a second with what is known.
+    """Quantise all of it and count. `on_progress` is called with the share done, `partly` twice a second with counts.
 
     Raises ValueError as `prepare` does.
     """
@@ -123,14 +123,14 @@ def compare(
         raise ValueError("There are no values; type some, with commas between them.")
 
     def looked(share: float) -> None:
-        told(LOOKED * share)
+        on_progress(LOOKED * share)
 
     edges = _edges(source.extent(looked))
     ways = {rule: prepare(source, scheme, replace(options, rule=rule), looked) for rule in _rules(scheme, options.rule)}
     count, due = _Count(source, ways, edges), time.monotonic() + PARTLY_S
     for start, stop in _scattered(list(spans(source.size, ways[options.rule].line))):
         count.add(start, stop)
-        told(LOOKED + (1 - LOOKED) * count.counted / source.size)
+        on_progress(LOOKED + (1 - LOOKED) * count.counted / source.size)
         if partly is not None and time.monotonic() > due:
             partly(count.found())
             due = time.monotonic() + PARTLY_S

@@ -107,9 +107,9 @@ def library_table(real: ExtendedReal, fmt: Format, rounding: RoundingMode = "nea
     first = report(real, fmt, as_in(PRESETS[0].name, rounding, fmt), random=0).stored.code
     rows = []
     for preset in PRESETS:
-        found = _as_stored(real, fmt, as_in(preset.name, rounding, fmt), preset)
+        result = _as_stored(real, fmt, as_in(preset.name, rounding, fmt), preset)
         about = _TORCH_E8M0 if preset.is_torch and fmt.name == "e8m0" else preset.about
-        rows.append(LibraryResult(preset.name, about, found, found is not None and found.stored.code != first))
+        rows.append(LibraryResult(preset.name, about, result, result is not None and result.stored.code != first))
     return rows
 
 

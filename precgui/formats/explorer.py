@@ -113,16 +113,16 @@ def special_values(fmt: Format) -> list[tuple[str, int]]:
         return [("smallest", 0), ("largest", fmt.max_ordinal)]
     if not isinstance(fmt, FloatFormat):
         return [("zero", 0), ("one", 1), ("largest", fmt.max_ordinal), ("smallest", fmt.min_ordinal % (1 << fmt.bits))]
-    found = [("zero", 0)] if fmt.has_zero else []
+    result = [("zero", 0)] if fmt.has_zero else []
     if fmt.has_negative_zero:
-        found.append(("negative zero", 1 << (fmt.bits - 1)))
+        result.append(("negative zero", 1 << (fmt.bits - 1)))
     if fmt.min_subnormal is not None:
-        found += [("smallest subnormal", 1), ("largest subnormal", fmt.mantissa_mask)]
+        result += [("smallest subnormal", 1), ("largest subnormal", fmt.mantissa_mask)]
     if fmt.min_normal is not None:
-        found.append(("smallest normal", 0 if fmt.special == "e8m0" else 1 << fmt.mantissa_bits))
-    found.append(("largest finite", fmt.max_ordinal))
+        result.append(("smallest normal", 0 if fmt.special == "e8m0" else 1 << fmt.mantissa_bits))
+    result.append(("largest finite", fmt.max_ordinal))
     if fmt.has_inf:
-        found.append(("infinity", infinity_code(fmt)))
+        result.append(("infinity", infinity_code(fmt)))
     if fmt.has_nan:
-        found.append(("NaN", canonical_nan(fmt)))
-    return found
+        result.append(("NaN", canonical_nan(fmt)))
+    return result

@@ -48,11 +48,11 @@ def scale_curve(values: ArrayLike, fmt: Format, lowest: int = 0, highest: int = 
 
 def running_sums(
     increments: ArrayLike, fmt: Format, rounding: RoundingMode = "nearest_even", trials: int = 1, seed: int = 0,
-    told: Callable[[float], None] = lambda _: None,
+    on_progress: Callable[[float], None] = lambda _: None,
 ) -> Floats:  # fmt: skip
     """Every partial sum, rounded after each addition: one row for each trial, which differ in their draws.
 
-    A first column of zeros is the empty sum. `told` is called with the share that is done.
+    A first column of zeros is the empty sum. `on_progress` is called with the share that is done.
     """
     steps = np.asarray(increments, dtype=np.float64)
     sums = np.zeros((trials, steps.size + 1))
@@ -63,7 +63,7 @@ def running_sums(
     convention = CastPolicy(rounding)
     for n, step in enumerate(steps, 1):
         if n % TOLD_EVERY == 0:
-            told(n / steps.size)
+            on_progress(n / steps.size)
         sums[:, n] = quantize_array(sums[:, n - 1] + step, fmt, convention, seed * 1_000_003 + n)
     return sums
 

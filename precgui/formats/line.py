@@ -58,13 +58,13 @@ def _least(fmt: Format) -> Fraction:
 
 def _powers(low: float, high: float, smallest: float, largest: float) -> Floats:
     """Powers of two of both signs between the bounds, as far as the format reaches."""
-    found: list[float] = []
+    results: list[float] = []
     for sign, near, far in ((1.0, low, high), (-1.0, -high, -low)):
         least, most = max(near, smallest), min(far, largest)
         if most > 0 and least <= most:
             exponents = range(math.ceil(math.log2(least)), math.floor(math.log2(most)) + 1)
-            found += [sign * 2.0**e for e in exponents]
-    return np.array(sorted(found))
+            results += [sign * 2.0**e for e in exponents]
+    return np.array(sorted(results))
 
 
 def _float(value: Fraction) -> float:

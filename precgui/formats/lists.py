@@ -16,17 +16,17 @@ _DEPTH = {"(": 1, ")": -1}
 
 def parse_list(typed: str) -> list[ExtendedReal]:
     """Every number of a list, exactly. Commas inside brackets do not separate. Raises InputError."""
-    found: list[ExtendedReal] = []
+    reals: list[ExtendedReal] = []
     for place, part in enumerate(_parts(typed), 1):
         try:
-            found += _numbers(part)
+            reals += _numbers(part)
         except InputError as error:
             raise InputError(f"number {place} of the list: {error}") from None
-        if len(found) > MOST_NUMBERS:
+        if len(reals) > MOST_NUMBERS:
             raise InputError(f"the list is too long: at most {MOST_NUMBERS} numbers are taken")
-    if not found:
+    if not reals:
         raise InputError("the list is empty; write numbers with commas between them, or repeat(0.1, 1000)")
-    return found
+    return reals
 
 
 def _parts(typed: str) -> list[str]:
@@ -54,8 +54,8 @@ def brief_list(reals: Sequence[ExtendedReal], most: int = 5, digits: int = 6) ->
     """A list for reading: `1000 × 0.1` where all are alike, else the first few."""
     if len(reals) > 1 and all(real is reals[0] or real == reals[0] for real in reals):
         return f"{len(reals)} × {_brief(reals[0], digits)}"
-    shown = ", ".join(_brief(real, digits) for real in reals[:most])
-    return f"{shown}, … ({len(reals)})" if len(reals) > most else shown
+    displayed = ", ".join(_brief(real, digits) for real in reals[:most])
+    return f"{displayed}, … ({len(reals)})" if len(reals) > most else displayed
 
 
 def _brief(real: ExtendedReal, digits: int) -> str:

@@ -13,7 +13,7 @@ from precgui.formats.arrays import Floats
 
 PIECE = 1 << 17  # numbers; a multiple of every block and group
 Read = Callable[[int, int], Floats]
-Told = Callable[[float], None]
+OnProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class TensorReader:
     def size(self) -> int:
         return math.prod(self.shape)
 
-    def extent(self, told: Told) -> Extent:
-        """Found in one pass over the tensor, once; `told` is called with the share that is done."""
+    def extent(self, on_progress: OnProgress) -> Extent:
+        """Found in one pass over the tensor, once; `on_progress` is called with the share that is done."""
         if self._extent is None:
             lows, highs, sums = [], [], []
             for start, stop in spans(self.size, 1):
@@ -53,7 +53,7 @@ class TensorReader:
                 if known.size:
                     lows.append(float(known.min()))
                     highs.append(float(known.max()))
-                told(stop / self.size)
+                on_progress(stop / self.size)
             mean = math.fsum(part / self.size for part in sums)
             self._extent = Extent(min(lows, default=0.0), max(highs, default=0.0), mean)
         return self._extent

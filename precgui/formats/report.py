@@ -148,18 +148,18 @@ def _double(value: Fraction) -> float | None:
 
 
 def _note(report: Report) -> str:
-    wanted, stored, name = report.wanted, report.stored, report.format.name
-    if wanted.kind == "nan" and stored.real.kind != "nan":
+    requested, stored, name = report.wanted, report.stored, report.format.name
+    if requested.kind == "nan" and stored.real.kind != "nan":
         return f"{name} has no NaN: stored as {text.exact(stored.real)}"
-    if wanted.is_finite and stored.real.kind == "inf":
+    if requested.is_finite and stored.real.kind == "inf":
         return "overflow: becomes infinity"
-    if wanted.kind != "nan" and stored.real.kind == "nan":
+    if requested.kind != "nan" and stored.real.kind == "nan":
         return _nan_note(report)
-    if wanted.kind == "inf" and stored.real.is_finite:
+    if requested.kind == "inf" and stored.real.is_finite:
         return f"infinity becomes the last value of {name}"
-    if wanted.is_finite and _overflows(wanted.value, report.format):
+    if requested.is_finite and _overflows(requested.value, report.format):
         return "overflow: becomes the last value"
-    if wanted.is_finite and not wanted.is_zero and stored.real.is_zero:
+    if requested.is_finite and not requested.is_zero and stored.real.is_zero:
         return "underflow: becomes zero"
     if stored.category == "subnormal" and report.error:
         return "subnormal: fewer significant bits"
@@ -173,13 +173,13 @@ def _overflows(value: Fraction, fmt: Format) -> bool:
 
 
 def _nan_note(report: Report) -> str:
-    fmt, wanted = report.format, report.wanted
-    if isinstance(fmt, FloatFormat) and wanted.is_finite:
-        if not fmt.signed and wanted.value < 0:
+    fmt, requested = report.format, report.wanted
+    if isinstance(fmt, FloatFormat) and requested.is_finite:
+        if not fmt.signed and requested.value < 0:
             return f"{fmt.name} has no sign: becomes NaN"
-        if not fmt.has_zero and wanted.value == 0:
+        if not fmt.has_zero and requested.value == 0:
             return f"{fmt.name} has no zero: becomes NaN"
-    what = "infinity" if wanted.kind == "inf" else "overflow"
+    what = "infinity" if requested.kind == "inf" else "overflow"
     return f"{what}: {fmt.name} has no infinity, becomes NaN" if not fmt.has_inf else f"{what}: becomes NaN"
 
 
@@ -190,8 +190,8 @@ def report(real: ExtendedReal, fmt: Format, convention: CastPolicy | None = None
 
 
 def report_code(
-    code: int, fmt: Format, wanted: ExtendedReal | None = None, convention: CastPolicy | None = None
+    code: int, fmt: Format, requested: ExtendedReal | None = None, convention: CastPolicy | None = None
 ) -> Report:
     """The same for bits that are already there; without `wanted` the error is zero."""
     stored = decode(code, fmt)
-    return Report(stored.real if wanted is None else wanted, stored, convention or CastPolicy())
+    return Report(stored.real if requested is None else requested, stored, convention or CastPolicy())

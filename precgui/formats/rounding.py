@@ -110,14 +110,14 @@ class Interval:
 
 def interval_of(fmt: Format, ordinal: int, convention: CastPolicy) -> Interval:
     """The real numbers that are stored as `ordinal`, overflow included; for stochastic rounding, those that can be."""
-    found = rounding_interval(fmt, ordinal, convention.rounding)
+    result = rounding_interval(fmt, ordinal, convention.rounding)
     if ordinal == fmt.max_ordinal and _takes_all_beyond(fmt, convention, negative=False):
-        found = replace(found, high=None, high_closed=False)
+        result = replace(result, high=None, high_closed=False)
     if isinstance(fmt, FloatFormat) and not fmt.has_zero and ordinal == fmt.min_ordinal:
-        found = replace(found, low=Fraction(0), low_closed=False)
+        result = replace(result, low=Fraction(0), low_closed=False)
     if ordinal == fmt.min_ordinal and _takes_all_beyond(fmt, convention, negative=True):
-        found = replace(found, low=None, low_closed=False)
-    return found
+        result = replace(result, low=None, low_closed=False)
+    return result
 
 
 def _takes_all_beyond(fmt: Format, convention: CastPolicy, *, negative: bool) -> bool:

@@ -13,7 +13,7 @@ from precgui.formats.affine import choose_scale, quantize_affine, quantize_sign,
 from precgui.formats.arrays import Floats, quantize_array
 from precgui.formats.blocks import BlockTensor, ScaleRule, code_book_blocks, quantize_blocks_array
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
-from precgui.formats.pieces import PIECE, TensorReader, Told, spans
+from precgui.formats.pieces import PIECE, OnProgress, TensorReader, spans
 from precgui.formats.registry import blocks, get
 from precgui.formats.rounding import CastPolicy, RoundingMode
 
@@ -53,8 +53,8 @@ class Prepared:
     zero_point: int | None = None
 
 
-def prepare(source: TensorReader, scheme: str, options: Options, told: Told) -> Prepared:
-    """Look the tensor through for what its scales need; `told` is called with the share that is done.
+def prepare(source: TensorReader, scheme: str, options: Options, on_progress: OnProgress) -> Prepared:
+    """Look the tensor through for what its scales need; `on_progress` is called with the share that is done.
 
     Raises ValueError for an unknown scheme or a group that does not fit.
     """
@@ -63,32 +63,32 @@ def prepare(source: TensorReader, scheme: str, options: Options, told: Told) -> 
     if scheme in INTEGERS:
         fmt = get(scheme)
         assert isinstance(fmt, IntFormat)
-        return _integer(source, fmt, options, told)
+        return _integer(source, fmt, options, on_progress)
     if scheme in ("ternary", "int1"):
-        scale = source.extent(told).mean_magnitude
+        scale = source.extent(on_progress).mean_magnitude
         ternary = scheme == "ternary"
         quantise = partial(quantize_ternary if ternary else quantize_sign, scale=scale)
         return Prepared(
             1, lambda part, _: (quantise(part), np.abs(part) > 1.5 * scale), np.log2(3) if ternary else 1.0, scale
         )
     if scheme in blocks():
-        return _blocks(source, scheme, options, told)
+        return _blocks(source, scheme, options, on_progress)
     return _plain(source, scheme, options)
 
 
-def _integer(source: TensorReader, fmt: IntFormat, options: Options, told: Told) -> Prepared:
+def _integer(source: TensorReader, fmt: IntFormat, options: Options, on_progress: OnProgress) -> Prepared:
     quantise = partial(
         quantize_affine, fmt=fmt, symmetric=options.symmetric, rounding=options.rounding, seed=options.seed
     )
     if options.grouping == "tensor":
-        extent = source.extent(told)
-        found, centre = choose_scale(extent.low, extent.high, fmt, symmetric=options.symmetric)
-        scale = float(found) if options.scale is None else options.scale
+        extent = source.extent(on_progress)
+        result, centre = choose_scale(extent.low, extent.high, fmt, symmetric=options.symmetric)
+        scale = float(result) if options.scale is None else options.scale
         zero = int(centre) if options.zero_point is None else options.zero_point
         bits = fmt.bits + 32 / source.size
         return Prepared(1, _affine(partial(quantise, scale=scale, zero_point=zero)), bits, scale, zero)
     if options.grouping == "row":
-        return _rows(source, fmt, options, told, quantise)
+        return _rows(source, fmt, options, on_progress, quantise)
     group = int(options.grouping.rpartition(" ")[2])
     if source.shape[-1] % group:
         raise ValueError(f"a group of {group} does not divide the last axis of {source.shape[-1]} values")
@@ -96,7 +96,7 @@ def _integer(source: TensorReader, fmt: IntFormat, options: Options, told: Told)
 
 
 def _rows(
-    source: TensorReader, fmt: IntFormat, options: Options, told: Told, quantise: Callable[..., object]
+    source: TensorReader, fmt: IntFormat, options: Options, on_progress: OnProgress, quantise: Callable[..., object]
 ) -> Prepared:
     """One scale for each index of the first axis; rows that are longer than a piece are looked through before."""
     row = source.size // source.shape[0]
@@ -109,7 +109,7 @@ def _rows(
         known = part[np.isfinite(part)]
         low, high = ends[start // row]
         ends[start // row] = known.min(initial=low), known.max(initial=high)
-        told(stop / source.size)
+        on_progress(stop / source.size)
     scales, zeros = choose_scale(ends[:, 0], ends[:, 1], fmt, symmetric=options.symmetric)
 
     def apply(part: Floats, place: int) -> Quantised:
@@ -121,16 +121,16 @@ def _rows(
 
 def _affine(quantise: Callable[..., object]) -> Callable[[Floats, int], Quantised]:
     def apply(part: Floats, place: int) -> Quantised:
-        found = quantise(part, first=place)
-        return found.values, found.clipped  # type: ignore[attr-defined]
+        result = quantise(part, first=place)
+        return result.values, result.clipped  # type: ignore[attr-defined]
 
     return apply
 
 
-def _blocks(source: TensorReader, scheme: str, options: Options, told: Told) -> Prepared:
+def _blocks(source: TensorReader, scheme: str, options: Options, on_progress: OnProgress) -> Prepared:
     chosen, line = blocks()[scheme], source.shape[-1]
     padded = line + -line % chosen.block
-    largest = source.extent(told).largest_magnitude if chosen.two_level else None
+    largest = source.extent(on_progress).largest_magnitude if chosen.two_level else None
 
     def apply(part: Floats, place: int) -> Quantised:
         first = place // line * padded + place % line
@@ -139,8 +139,8 @@ def _blocks(source: TensorReader, scheme: str, options: Options, told: Told) -> 
     return Prepared(line, apply, chosen.bits_per_value(get(chosen.element).bits))
 
 
-def _pair(found: BlockTensor) -> Quantised:
-    return found.values, found.clipped
+def _pair(result: BlockTensor) -> Quantised:
+    return result.values, result.clipped
 
 
 def _plain(source: TensorReader, scheme: str, options: Options) -> Prepared:

@@ -22,20 +22,20 @@ _TORCH = {
 
 def copies(report: Report) -> dict[str, str]:
     """Texts to copy, by the name of the form; only forms that give back exactly this value."""
-    found = {
+    results = {
         "Hexadecimal": report.bits,
         "Binary": f"0b{report.binary}",
         "Exact decimal": text.exact(report.stored.real),
     }
     real = report.stored.real
     if real.is_finite:
-        found["n*2^k"] = text.times_power_of_two(real.value)
+        results["n*2^k"] = text.times_power_of_two(real.value)
     if python := _python(report):
-        found["Python"] = python
+        results["Python"] = python
     if c := _c(report):
-        found["C"] = c
-    found |= _libraries(report.format, report.stored.code)
-    return found
+        results["C"] = c
+    results |= _libraries(report.format, report.stored.code)
+    return results
 
 
 def _python(report: Report) -> str | None:
@@ -71,15 +71,15 @@ def _c(report: Report) -> str | None:
 
 
 def _libraries(fmt: Format, code: int) -> dict[str, str]:
-    found = {}
+    results = {}
     if fmt.name in _NUMPY:
-        found["NumPy"] = f"np.array({code:#x}, np.{_NUMPY[fmt.name]})"
+        results["NumPy"] = f"np.array({code:#x}, np.{_NUMPY[fmt.name]})"
     if fmt.name in _ML_DTYPES:
         word, dtype = _ML_DTYPES[fmt.name]
-        found["ml_dtypes"] = f"np.array({code:#x}, np.{word}).view(ml_dtypes.{dtype})"
+        results["ml_dtypes"] = f"np.array({code:#x}, np.{word}).view(ml_dtypes.{dtype})"
     if fmt.name in _TORCH:
         word, dtype = _TORCH[fmt.name]
         bits = int(word[-2:].lstrip("t")) if word != "uint8" else 8
         signed = code - (1 << bits) if word != "uint8" and code >> (bits - 1) else code
-        found["torch"] = f"torch.tensor({signed:#x}, dtype=torch.{word}).view(torch.{dtype})"
-    return found
+        results["torch"] = f"torch.tensor({signed:#x}, dtype=torch.{word}).view(torch.{dtype})"
+    return results

@@ -53,8 +53,8 @@ class SortedValues:
         """The same for absolute values; edges above 0."""
         above = np.searchsorted(self._sorted, edges, side="left")
         below = np.searchsorted(self._sorted, -edges, side="right")
-        found: NDArray[np.int_] = (np.diff(above) - np.diff(below)).astype(np.int_)
-        return found
+        result: NDArray[np.int_] = (np.diff(above) - np.diff(below)).astype(np.int_)
+        return result
 
     def binades(self) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
         """Exponents k and how many finite non-zero numbers have 2^k <= |x| < 2^(k+1)."""

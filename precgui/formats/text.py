@@ -29,14 +29,14 @@ def exact_fraction(value: Fraction) -> str:
 
 def terminating(value: Fraction) -> str | None:
     """All decimals of a fraction, without an exponent; None when they never end."""
-    rest, places = value.denominator, 0
-    twos = (rest & -rest).bit_length() - 1
-    rest >>= twos
+    remainder, places = value.denominator, 0
+    twos = (remainder & -remainder).bit_length() - 1
+    remainder >>= twos
     fives = 0
-    while rest % 5 == 0:
-        rest //= 5
+    while remainder % 5 == 0:
+        remainder //= 5
         fives += 1
-    if rest != 1:
+    if remainder != 1:
         return None
     places = max(twos, fives)
     scaled = abs(value.numerator) * 2 ** (places - twos) * 5 ** (places - fives)

@@ -122,8 +122,8 @@ def caught(notices: Notices, log: io.TextIOBase | None) -> Iterator[None]:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n{entry.notice.details}\n")
             log.flush()
 
-    def report_thread(told: threading.ExceptHookArgs) -> None:
-        report(told.exc_type, told.exc_value or told.exc_type(), told.exc_traceback)
+    def report_thread(args: threading.ExceptHookArgs) -> None:
+        report(args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback)
 
     sys.excepthook, threading.excepthook = report, report_thread
     try:

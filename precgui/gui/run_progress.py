@@ -27,8 +27,8 @@ def progress_of(run: Run, *, stopping: bool) -> RunProgress:
         return RunProgress(len(steps), run.total_steps, None, run.status)
     if not len(steps):
         notes = run.events("note")  # of what takes long before the first step, such as a download
-        told = notes[-1].message if notes and not run.total_steps else "starting the engine"
-        return RunProgress(0, run.total_steps, None, told)
+        reported = notes[-1].message if notes and not run.total_steps else "starting the engine"
+        return RunProgress(0, run.total_steps, None, reported)
     if int(steps[-1]) >= run.total_steps:
         return RunProgress(int(steps[-1]), run.total_steps, None, "finishing")
     recent = min(len(steps) - 1, RATE_STEPS)

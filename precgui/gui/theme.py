@@ -141,11 +141,11 @@ class Themes(QObject):
         return DARK if self._app.styleHints().colorScheme() == Qt.ColorScheme.Dark else LIGHT
 
     def _apply(self) -> None:
-        wanted = self._wanted()
-        if wanted is self._theme:
+        requested = self._wanted()
+        if requested is self._theme:
             return
-        self._theme = wanted
-        self._app.setPalette(palette(wanted))
+        self._theme = requested
+        self._app.setPalette(palette(requested))
         parts = [part for part in self._dressed if isValid(part)]
         self._undressed = [part for part in parts if not part.isVisible()]
         for part in parts:
@@ -158,8 +158,8 @@ class Themes(QObject):
 def themes() -> Themes:
     """The one Themes of the running application; made at the first call. It needs a QApplication."""
     app = cast(QApplication, QApplication.instance())
-    found = app.findChild(Themes)
-    return found if found is not None else Themes(app)
+    result = app.findChild(Themes)
+    return result if result is not None else Themes(app)
 
 
 def palette(theme: Theme) -> QPalette:
@@ -189,14 +189,14 @@ def palette(theme: Theme) -> QPalette:
         role.Dark: theme.blend(theme.muted, 0.5),
         role.Shadow: theme.blend("#000000", 0.6),
     }
-    made = QPalette()
+    created = QPalette()
     for part, colour in active.items():
-        made.setColor(part, QColor(colour))
+        created.setColor(part, QColor(colour))
     faint = QColor(theme.blend(theme.muted, 0.7))
     for part in (role.WindowText, role.Text, role.ButtonText, role.HighlightedText):
-        made.setColor(QPalette.ColorGroup.Disabled, part, faint)
-    made.setColor(QPalette.ColorGroup.Disabled, role.Highlight, QColor(theme.line))
-    return made
+        created.setColor(QPalette.ColorGroup.Disabled, part, faint)
+    created.setColor(QPalette.ColorGroup.Disabled, role.Highlight, QColor(theme.line))
+    return created
 
 
 def style_sheet(theme: Theme) -> str:

@@ -174,10 +174,10 @@ def _fp8(asked: Situation) -> tuple[str, str]:
 
 
 def _native(asked: Situation, name: str) -> tuple[str, str]:
-    found = asked.device.formats[name]
-    if found.support == "native":
-        return "yes", found.reason
-    return "no", f"{found.reason} {LEVEL_MEANING[found.support] if found.support == 'unknown' else ''}".strip()
+    result = asked.device.formats[name]
+    if result.support == "native":
+        return "yes", result.reason
+    return "no", f"{result.reason} {LEVEL_MEANING[result.support] if result.support == 'unknown' else ''}".strip()
 
 
 def _task(asked: Situation) -> tuple[str, str]:

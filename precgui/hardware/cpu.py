@@ -120,16 +120,18 @@ def read_cpu(torch_features: Mapping[str, object] | None = None) -> Cpu:
     """This machine's processor. What torch tells (`torch.cpu.get_capabilities()`) counts where the system is silent:
     it claims AMX-FP16 on processors that lack it."""
     system, machine = platform.system(), platform.machine()
-    told = _from_torch(torch_features or {})
+    reported = _from_torch(torch_features or {})
     if system == "Linux":
         name, generation, features = parse_cpuinfo(_cpuinfo())
-        features = features or told
+        features = features or reported
         return Cpu(name or generation or machine, machine, generation, features, amx_permission(features))
     if system == "Darwin":
-        name, found = _macos()
-        return Cpu(name or machine, machine, name, found or told, Absent("macOS has no AMX of Intel's kind"))
+        name, result = _macos()
+        return Cpu(name or machine, machine, name, result or reported, Absent("macOS has no AMX of Intel's kind"))
     name = platform.processor() or machine
-    features_told: Maybe[frozenset[str]] = told or Absent(f"{system} does not list them; `precgui detect` asks torch")
+    features_told: Maybe[frozenset[str]] = reported or Absent(
+        f"{system} does not list them; `precgui detect` asks torch"
+    )
     return Cpu(name, machine, "", features_told, Absent(f"{system} does not tell"))
 
 
@@ -147,8 +149,8 @@ def _cpuinfo() -> str:
     return "".join(lines)
 
 
-def _from_torch(told: Mapping[str, object]) -> frozenset[str]:
-    named = {_TORCH.get(key, key) for key, value in told.items() if value is True}
+def _from_torch(reported: Mapping[str, object]) -> frozenset[str]:
+    named = {_TORCH.get(key, key) for key, value in reported.items() if value is True}
     return frozenset(named & {*_LINUX.values()})
 
 

@@ -139,23 +139,23 @@ class GpuReader:
 
     def processes(self) -> Maybe[tuple[Process, ...]]:
         """Programs that compute here, the largest first."""
-        found = self._ask("nvmlDeviceGetComputeRunningProcesses")
-        if isinstance(found, Absent):
-            return found
-        listed = [Process(int(p.pid), _process_name(int(p.pid)), _used(p.usedGpuMemory)) for p in found]
+        result = self._ask("nvmlDeviceGetComputeRunningProcesses")
+        if isinstance(result, Absent):
+            return result
+        listed = [Process(int(p.pid), _process_name(int(p.pid)), _used(p.usedGpuMemory)) for p in result]
         return tuple(sorted(listed, key=lambda p: 0 if isinstance(p.memory_bytes, Absent) else -p.memory_bytes))
 
     def _temperature(self) -> Maybe[Any]:
-        found = self._ask("nvmlDeviceGetTemperatureV", _TEMPERATURE_GPU)
-        if isinstance(found, Absent) and not found.lost:
+        result = self._ask("nvmlDeviceGetTemperatureV", _TEMPERATURE_GPU)
+        if isinstance(result, Absent) and not result.lost:
             return self._ask("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)  # drivers before CUDA 13
-        return found
+        return result
 
     def _units(self) -> dict[str, Maybe[float]]:
-        found = self._meter.read()
-        if isinstance(found, Absent):
-            return dict.fromkeys(_UNITS, found)
-        return {name: found.get(name, Absent("the driver leaves it out")) for name in _UNITS}
+        result = self._meter.read()
+        if isinstance(result, Absent):
+            return dict.fromkeys(_UNITS, result)
+        return {name: result.get(name, Absent("the driver leaves it out")) for name in _UNITS}
 
     def _ask(self, function: str, *arguments: Any) -> Maybe[Any]:
         return self._remembered((function, *arguments), lambda: self._gpu.ask(function, *arguments))

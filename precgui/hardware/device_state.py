@@ -76,8 +76,8 @@ def unavailable(gpu: nvml.Gpu) -> dict[str, str]:
     reader = GpuReader(gpu)
     values = reader.state()
     reader.close()
-    found = {name: values[quantity] for name, (quantity, _) in _FIELDS.items()}
-    missing = {name: value.reason for name, value in found.items() if isinstance(value, Absent) and value.lasting}
+    results = {name: values[quantity] for name, (quantity, _) in _FIELDS.items()}
+    missing = {name: value.reason for name, value in results.items() if isinstance(value, Absent) and value.lasting}
     bits = reader.reason_bits()
     return missing | ({"clock_reasons": bits.reason} if isinstance(bits, Absent) and bits.lasting else {})
 

@@ -140,8 +140,8 @@ def measure_step(
             counts.append(count)
             spans.append(span)
             said += [remark for remark in remarks() if remark not in said]
-    found = [_sum(reads, devices, span, plan.least_s) for span in spans]
-    return _result(found[0], found[1:], counts, tuple(said))
+    results = [_sum(reads, devices, span, plan.least_s) for span in spans]
+    return _result(results[0], results[1:], counts, tuple(said))
 
 
 def _idle(sampler: PowerSampler, seconds: float, zero: float) -> tuple[float, float]:

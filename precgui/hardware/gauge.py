@@ -62,11 +62,11 @@ class ClockProbe:
             frequency = psutil.cpu_freq() if self._on_cpu else None
             clock = float(frequency.current) if frequency and frequency.current else None
             return {"clock_mhz": clock, "temperature_c": None, "power_w": None, "reasons": None}
-        found = self._reader.everything()
-        power = known(found.values["power_instant_w"])
+        result = self._reader.everything()
+        power = known(result.values["power_instant_w"])
         return {
-            "clock_mhz": known(found.values["sm_clock_mhz"]),
-            "temperature_c": known(found.values["temperature_c"]),
-            "power_w": known(found.values["power_average_w"]) if power is None else power,
-            "reasons": None if isinstance(found.reasons, Absent) else list(found.reasons),
+            "clock_mhz": known(result.values["sm_clock_mhz"]),
+            "temperature_c": known(result.values["temperature_c"]),
+            "power_w": known(result.values["power_average_w"]) if power is None else power,
+            "reasons": None if isinstance(result.reasons, Absent) else list(result.reasons),
         }

@@ -53,9 +53,9 @@ class GpmMeter:
         if len(self._samples) < 2:
             return Absent("the first sample has just been taken")
         before = self._samples.pop(0)
-        found = self._between(before, sample)
+        result = self._between(before, sample)
         self._free(before)
-        return found
+        return result
 
     def close(self) -> None:
         while self._samples:

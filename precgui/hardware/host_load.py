@@ -24,17 +24,17 @@ class HostLoadReader:
     def read(self, now_s: float) -> HostRead:
         stalled_s, switches, passed_s = self._stalled(), self._involuntary(), now_s - self._now_s
         share = (stalled_s - self._stalled_s) / passed_s if passed_s > 0 else math.nan
-        found = HostRead(now_s, _load(), min(max(share, 0.0), 1.0), switches - self._switches)
+        result = HostRead(now_s, _load(), min(max(share, 0.0), 1.0), switches - self._switches)
         self._now_s, self._stalled_s, self._switches = now_s, stalled_s, switches
-        return found
+        return result
 
     def _stalled(self) -> float:
         """Seconds since the start of the system in which some process waited for a CPU."""
         try:
-            told = re.search(r"^some .*\btotal=(\d+)", self._pressure.read_text(), re.MULTILINE)
+            match = re.search(r"^some .*\btotal=(\d+)", self._pressure.read_text(), re.MULTILINE)
         except OSError:
             return math.nan
-        return int(told[1]) * 1e-6 if told else math.nan
+        return int(match[1]) * 1e-6 if match else math.nan
 
     def _involuntary(self) -> float:
         try:

@@ -108,7 +108,7 @@ def _rapl_sensors() -> list[power.RaplSensor]:
 
 
 def _zone(sensor: power.RaplSensor, now_s: float) -> DeviceReading:
-    found = sensor.read(now_s)
-    watts, joules = (found, found) if isinstance(found, Absent) else found
+    result = sensor.read(now_s)
+    watts, joules = (result, result) if isinstance(result, Absent) else result
     none: Maybe[Any] = Absent("RAPL does not tell")
     return DeviceReading(sensor.device, {"power_average_w": watts, "energy_j": joules}, none, none)

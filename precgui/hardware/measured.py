@@ -36,7 +36,7 @@ def keep(result: Mapping[str, Any]) -> Path:
 
 def kept() -> list[dict[str, Any]]:
     """Every readable result, newest first; a file that is damaged or of another schema is left out."""
-    found = []
+    results = []
     try:
         found_files = sorted(folder().glob("*.json"), reverse=True)
     except OSError:  # a folder that cannot be read; the window says so of the settings, which lie beside it
@@ -47,8 +47,8 @@ def kept() -> list[dict[str, Any]]:
         except (OSError, ValueError):
             continue
         if isinstance(result, dict) and result.get("schema") == SCHEMA and result.keys() >= _KEYS:
-            found.append(result)
-    return found
+            results.append(result)
+    return results
 
 
 def of_device(name: str, results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

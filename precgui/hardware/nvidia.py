@@ -22,12 +22,12 @@ TorchDevices = Sequence[Mapping[str, Any]]
 def nvidia_devices(opened: Maybe[nvml.NvmlSession], torch_devices: TorchDevices) -> list[Device]:
     """Every NVIDIA GPU and MIG slice, then what torch sees beyond the driver's list."""
     rows = [row for row in torch_devices if row["kind"] == "cuda"]
-    found: list[Device] = []
+    devices: list[Device] = []
     if not isinstance(opened, Absent):
         for index, gpu in enumerate(opened.gpus()):
-            found += [_unreachable(index, gpu)] if isinstance(gpu, Absent) else _with_slices(gpu, opened, rows)
-    seen = {device.id for device in found}
-    return found + [_from_torch(row) for row in rows if row["id"] not in seen]
+            devices += [_unreachable(index, gpu)] if isinstance(gpu, Absent) else _with_slices(gpu, opened, rows)
+    visited = {device.id for device in devices}
+    return devices + [_from_torch(row) for row in rows if row["id"] not in visited]
 
 
 def _unreachable(index: int, gpu: Absent) -> Device:
@@ -42,8 +42,8 @@ def _with_slices(gpu: nvml.Gpu, opened: nvml.NvmlSession, rows: TorchDevices) ->
     whole, slices = _from_driver(gpu, opened, ()), list[Device]()
     for index in range(_MOST_MIG_SLICES):
         left = [row for row in rows if row["id"] not in [device.id for device in slices]]
-        found = _slice(gpu, index, left, whole.uuid)
-        slices += [found] if found else []
+        result = _slice(gpu, index, left, whole.uuid)
+        slices += [result] if result else []
     return [whole, *slices]
 
 
@@ -127,15 +127,15 @@ def _from_torch(row: Mapping[str, Any]) -> Device:
 
 
 def _capability(gpu: nvml.Gpu) -> Maybe[str]:
-    found = gpu.ask("nvmlDeviceGetCudaComputeCapability")
-    return found if isinstance(found, Absent) else f"{found[0]}.{found[1]}"
+    result = gpu.ask("nvmlDeviceGetCudaComputeCapability")
+    return result if isinstance(result, Absent) else f"{result[0]}.{result[1]}"
 
 
 def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices) -> Maybe[int]:
     """From torch, else from the number of cores."""
-    told = next((row["sms"] for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
-    if told is not None:
-        return int(told)
+    reported = next((row["sms"] for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
+    if reported is not None:
+        return int(reported)
     cores = gpu.ask("nvmlDeviceGetNumGpuCores")
     architecture = None if isinstance(capability, Absent) else tables.by_capability("nvidia", capability)
     if not isinstance(cores, Absent) and architecture and architecture.fp32_per_sm:
@@ -144,8 +144,8 @@ def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices) -
 
 
 def _clock(gpu: nvml.Gpu, kind: int) -> Maybe[float]:
-    found = gpu.ask("nvmlDeviceGetMaxClockInfo", kind)
-    return found if isinstance(found, Absent) else float(found)
+    result = gpu.ask("nvmlDeviceGetMaxClockInfo", kind)
+    return result if isinstance(result, Absent) else float(result)
 
 
 def _bandwidth(gpu: nvml.Gpu, sheet: GpuModel | None) -> Maybe[float]:
@@ -185,8 +185,8 @@ def unseen(device: Device, facts: Mapping[str, Any]) -> str:
             "Update the driver, or install a torch built for it."
         )
     if refusals := facts.get("refusals"):
-        told = "; ".join(f"{name}: {words}" for name, words in refusals.items())
-        return f"torch refuses a GPU and does not say which of the driver's it is: {told}."
+        text = "; ".join(f"{name}: {words}" for name, words in refusals.items())
+        return f"torch refuses a GPU and does not say which of the driver's it is: {text}."
     if "/" in device.id:
         return f"torch sees one slice of a GPU at a time; this one with CUDA_VISIBLE_DEVICES={device.uuid}."
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -203,8 +203,8 @@ def _bare(uuid: str) -> str:
 
 
 def _cuda_version(opened: nvml.NvmlSession) -> Maybe[str]:
-    found = opened.ask("nvmlSystemGetCudaDriverVersion")
-    return found if isinstance(found, Absent) else f"{found // 1000}.{found % 1000 // 10}"
+    result = opened.ask("nvmlSystemGetCudaDriverVersion")
+    return result if isinstance(result, Absent) else f"{result // 1000}.{result % 1000 // 10}"
 
 
 def _scaled(value: Maybe[Any], factor: float) -> Maybe[float]:

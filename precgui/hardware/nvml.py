@@ -79,8 +79,8 @@ class Gpu:
         """`total` and `used` bytes. What the driver keeps for itself is not used, as in nvidia-smi; drivers before 510
         count it."""
         version = getattr(self.library, "nvmlMemory_v2", None)
-        found = Absent("no second version") if version is None else self.ask("nvmlDeviceGetMemoryInfo", version)
-        return self.ask("nvmlDeviceGetMemoryInfo") if isinstance(found, Absent) else found
+        result = Absent("no second version") if version is None else self.ask("nvmlDeviceGetMemoryInfo", version)
+        return self.ask("nvmlDeviceGetMemoryInfo") if isinstance(result, Absent) else result
 
 
 class NvmlSession:

@@ -64,12 +64,12 @@ def _is_limited(key: str, product_class: str) -> bool:
 
 def _ops(key: str, units: Mapping[str, Unit], product_class: str) -> Maybe[int]:
     """Operations per clock and SM; for FP8 those of the fastest path, because cuBLASLt takes it."""
-    found = _class_ops(units.get(key), product_class)
+    result = _class_ops(units.get(key), product_class)
     if key.startswith("fp8_"):
         faster = known(_class_ops(units.get("fp8_tc_f16acc"), product_class))
-        if faster is not None and not isinstance(found, Absent):
-            return max(found, faster)
-    return found
+        if faster is not None and not isinstance(result, Absent):
+            return max(result, faster)
+    return result
 
 
 def _class_ops(unit: Unit | None, product_class: str) -> Maybe[int]:

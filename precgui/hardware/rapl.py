@@ -59,10 +59,10 @@ def zones() -> Maybe[list[Zone]]:
     """The counters to read, packages before memory, or why there is none."""
     if not POWERCAP.is_dir():
         return Absent(f"{POWERCAP} does not exist")
-    found = [zone for folder in sorted(POWERCAP.glob("intel-rapl:*")) if (zone := _zone(folder))]
-    if not found:
+    results = [zone for folder in sorted(POWERCAP.glob("intel-rapl:*")) if (zone := _zone(folder))]
+    if not results:
         return Absent(f"{POWERCAP} has no package counter")
-    return sorted(found, key=lambda zone: (zone.device.startswith("DRAM"), zone.device))
+    return sorted(results, key=lambda zone: (zone.device.startswith("DRAM"), zone.device))
 
 
 def _zone(folder: Path) -> Zone | None:

@@ -120,9 +120,9 @@ def card(name: str) -> GpuModel | None:
     best: tuple[int, GpuModel | None] = (0, None)
     for known in cards():
         for text in known.match:
-            wanted = _words(text)
-            if len(wanted) > best[0] and _contains(words, wanted):
-                best = (len(wanted), known)
+            requested = _words(text)
+            if len(requested) > best[0] and _contains(words, requested):
+                best = (len(requested), known)
     return best[1]
 
 
@@ -146,10 +146,10 @@ def _words(name: str) -> list[str]:
     return [word for word in re.split(r"[\s\-/]+", _plain(name)) if word]
 
 
-def _contains(words: list[str], wanted: list[str]) -> bool:
-    """`wanted` in one piece inside `words`, and around it only words that tell nothing apart."""
-    for start in range(len(words) - len(wanted) + 1):
-        if words[start : start + len(wanted)] == wanted:
-            rest = words[:start] + words[start + len(wanted) :]
-            return all(word in _PLAIN_WORDS or _MEMORY_SIZE.fullmatch(word) for word in rest)
+def _contains(words: list[str], requested: list[str]) -> bool:
+    """`requested` in one piece inside `words`, and around it only words that tell nothing apart."""
+    for start in range(len(words) - len(requested) + 1):
+        if words[start : start + len(requested)] == requested:
+            remainder = words[:start] + words[start + len(requested) :]
+            return all(word in _PLAIN_WORDS or _MEMORY_SIZE.fullmatch(word) for word in remainder)
     return False

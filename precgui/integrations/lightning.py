@@ -47,8 +47,8 @@ class PrecguiLightningCallback(Trainings, Callback):  # type: ignore[misc]
 
     def _names(self) -> list[str]:
         """Under which names the metric may be logged."""
-        wanted = self.metric_name
-        return [f"val_{wanted}", wanted, *(["val_acc"] if wanted == "accuracy" else [])]
+        requested = self.metric_name
+        return [f"val_{requested}", requested, *(["val_acc"] if requested == "accuracy" else [])]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self.end()

@@ -41,14 +41,14 @@ class Trainings:
         model: nn.Module,
         optimizers: Optimizer | Sequence[Optimizer],
         scaler: torch.amp.GradScaler | None,
-        **told: Any,
+        **options: Any,
     ) -> None:
-        """Record a training from now on; `told` goes to the Recorder. Raises RunFileError as the Recorder does."""
+        """Record a training from now on; `options` go to the Recorder. Raises RunFileError as the Recorder does."""
         self.break_off()
         self._count += 1
         path = self._path if self._count == 1 else self._path.with_stem(f"{self._path.stem}-{self._count}")
         self.recorder = Recorder(
-            path, model, optimizers, scaler, title=self._title, record=self._record, metric=self._metric, **told
+            path, model, optimizers, scaler, title=self._title, record=self._record, metric=self._metric, **options
         )
         self.recorder.expect_close()
 

@@ -41,8 +41,8 @@ def check(text: str) -> list[ScriptFinding]:
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
         raise ScriptError(f"is no Python that can be parsed{f' (line {line})' if line else ''}") from None
-    found = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
-    return sorted(dict.fromkeys(found), key=lambda each: (each.line, each.rule))
+    results = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
+    return sorted(dict.fromkeys(results), key=lambda each: (each.line, each.rule))
 
 
 def check_file(path: Path) -> list[ScriptFinding]:
@@ -55,5 +55,7 @@ def check_file(path: Path) -> list[ScriptFinding]:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise ScriptError(f"{path} cannot be read: {reason}.") from None
     except ScriptError as error:
-        told = str(error)
-        raise ScriptError(told if told.startswith(str(path)) else f"{path} {told}; choose a training script.") from None
+        reported = str(error)
+        raise ScriptError(
+            reported if reported.startswith(str(path)) else f"{path} {reported}; choose a training script."
+        ) from None

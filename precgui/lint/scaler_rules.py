@@ -30,14 +30,14 @@ def scaler_not_used(source: Source) -> Found:
         if _enabled(call) is False or _calls_of(source, name, "scale") or _is_handed_on(source, name, call):
             continue
         steps = _calls_of(source, name, "step")
-        told = f"{name}.step() is called, but no loss is multiplied" if steps else "it is never used"
+        reported = f"{name}.step() is called, but no loss is multiplied" if steps else "it is never used"
         yield (
-            call.lineno, "error" if steps else "warning", f"the scaler {name} is made and does not scale: {told}",
+            call.lineno, "error" if steps else "warning", f"the scaler {name} is made and does not scale: {reported}",
             f"{name}.scale(loss).backward(), then {name}.step(optimizer) and {name}.update()",
         )  # fmt: skip
 
 
-def _is_handed_on(source: Source, name: str, made: ast.Call) -> bool:
+def _is_handed_on(source: Source, name: str, call: ast.Call) -> bool:
     """Whether the variable is read anywhere but before a dot: an argument, a return value, an element, an alias."""
     attribute = name.rpartition(".")[2]
     for node in ast.walk(source.tree):
@@ -52,7 +52,7 @@ def _is_handed_on(source: Source, name: str, made: ast.Call) -> bool:
             return True
         if is_attribute and isinstance(node, ast.Attribute) and ast.unparse(node) != name:
             return True
-    return source.scope(made) is source.tree and "." not in name and _is_imported_elsewhere(source)
+    return source.scope(call) is source.tree and "." not in name and _is_imported_elsewhere(source)
 
 
 def _is_imported_elsewhere(source: Source) -> bool:

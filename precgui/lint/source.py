@@ -93,11 +93,11 @@ class Source:
     @cached_property
     def autocast_names(self) -> dict[str, ast.Call]:
         """Variables that hold an autocast context, as in `ctx = nullcontext() if ... else autocast(...)`."""
-        found: dict[str, ast.Call] = {}
+        calls: dict[str, ast.Call] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Assign) and (call := self._autocast_in(node.value)) is not None:
-                found |= {_text(target): call for target in node.targets}
-        return found
+                calls |= {_text(target): call for target in node.targets}
+        return calls
 
     def _autocast_in(self, node: ast.AST) -> ast.Call | None:
         calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
@@ -117,15 +117,15 @@ class Source:
     @cached_property
     def scalers(self) -> dict[str, ast.Call]:
         """Gradient scalers by the variable that holds them, as text (`scaler`, `self.scaler`)."""
-        found: dict[str, ast.Call] = {}
+        results: dict[str, ast.Call] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 calls = [each for each in ast.walk(node.value) if isinstance(each, ast.Call)]
-                made = next((c for c in calls if self.name_of(c.func).rpartition(".")[2] == "GradScaler"), None)
+                created = next((c for c in calls if self.name_of(c.func).rpartition(".")[2] == "GradScaler"), None)
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                if made is not None:
-                    found |= {_text(target): made for target in targets}
-        return found
+                if created is not None:
+                    results |= {_text(target): created for target in targets}
+        return results
 
     @cached_property
     def scaling(self) -> list[str]:

@@ -82,11 +82,11 @@ def _owner(row: Mapping[str, Any]) -> Owner:
 def largest_owners(owners: Sequence[Owner], most: int = _MOST_OWNERS) -> tuple[Owner, ...]:
     """The largest ones, and one for each part that sums up the rest."""
     ordered = sorted(owners, key=lambda owner: -owner.size_bytes)
-    rest: dict[str, tuple[int, int]] = {}
+    remainder: dict[str, tuple[int, int]] = {}
     for owner in ordered[most:]:
-        size, count = rest.get(owner.part, (0, 0))
-        rest[owner.part] = size + owner.size_bytes, count + owner.tensors
-    return (*ordered[:most], *(Owner(part, "(others)", size, count) for part, (size, count) in rest.items()))
+        size, count = remainder.get(owner.part, (0, 0))
+        remainder[owner.part] = size + owner.size_bytes, count + owner.tensors
+    return (*ordered[:most], *(Owner(part, "(others)", size, count) for part, (size, count) in remainder.items()))
 
 
 def residual(predicted: Ledger, measured: Ledger) -> float:
@@ -102,8 +102,8 @@ def difference_sentence(fp32: Ledger, other: Ledger, name: str) -> str:
     ordered = sorted((c for c in changes.items() if abs(c[1]) >= least), key=lambda c: -abs(c[1]))
     if not ordered:
         return f"{name} needs {ratio:.2f} times the memory of fp32: no part of the ledger changes by 1 % or more."
-    told = ", ".join(f"{PARTS[part].lower()} {'+' if size > 0 else '-'}{mib(abs(size))}" for part, size in ordered)
-    return f"{name} needs {ratio:.2f} times the memory of fp32: {told}."
+    text = ", ".join(f"{PARTS[part].lower()} {'+' if size > 0 else '-'}{mib(abs(size))}" for part, size in ordered)
+    return f"{name} needs {ratio:.2f} times the memory of fp32: {text}."
 
 
 def mib(size_bytes: float) -> str:

@@ -72,10 +72,10 @@ def device_bytes(text: str) -> int:
 
     GB means GiB, as makers of cards write it: a card of 24 GB has 24564 MiB. Raises ValueError with a sentence.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])i?B?\s*", text, re.IGNORECASE)
-    if found is None or float(found[1]) <= 0:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])i?B?\s*", text, re.IGNORECASE)
+    if match is None or float(match[1]) <= 0:
         raise ValueError(f"{text[:40]!r} is not a size of memory; write 24GB or 512MB")
-    return int(float(found[1]) * 2 ** {"K": 10, "M": 20, "G": 30, "T": 40}[found[2].upper()])
+    return int(float(match[1]) * 2 ** {"K": 10, "M": 20, "G": 30, "T": 40}[match[2].upper()])
 
 
 def plan(request: PlanRequest) -> Plan:
@@ -116,9 +116,9 @@ def _model_parts(request: PlanRequest, storage: PrecisionBytes) -> tuple[dict[st
     trained = network.adapter_parameters(request.lora_rank) if request.lora_rank else network.parameters
     base = 0.0
     if request.lora_rank:
-        rest = network.parameters - network.block_matrices  # embeddings, head and norms stay in 16 bits at least
+        remainder = network.parameters - network.block_matrices  # embeddings, head and norms stay in 16 bits at least
         base = network.block_matrices * BASE_BITS[request.base_format] / 8
-        base += rest * max(2.0, BASE_BITS[request.base_format] / 8 if request.base_format == "fp32" else 2.0)
+        base += remainder * max(2.0, BASE_BITS[request.base_format] / 8 if request.base_format == "fp32" else 2.0)
     numbers, size = OPTIMIZERS[request.optimizer]
     stage, ranks = request.zero_stage, request.ranks
     parts = {
@@ -171,7 +171,7 @@ class Change:
 
 def changes(request: PlanRequest, size_bytes: int | None) -> list[Change]:
     """Changes, each alone, in the order of what it costs: first what costs neither time nor quality."""
-    found = []
+    results = []
     now = plan(request)
     for sentence, settings, change in _CHANGES:
         changed = change(request)
@@ -179,17 +179,17 @@ def changes(request: PlanRequest, size_bytes: int | None) -> list[Change]:
             continue
         after = plan(changed)
         if after.total_bytes < now.total_bytes:
-            found.append(Change(sentence, settings(changed), after, after.fits(size_bytes)))
-    return found
+            results.append(Change(sentence, settings(changed), after, after.fits(size_bytes)))
+    return results
 
 
 def first_change(request: PlanRequest, size_bytes: int | None) -> Change | None:
     """The cheapest change that makes the step fit; the one that saves most where none does alone; None when it fits."""
     if plan(request).fits(size_bytes) is not False:
         return None
-    found = changes(request, size_bytes)
-    fitting = [change for change in found if change.fits]
-    return fitting[0] if fitting else min(found, key=lambda change: change.plan.total_bytes, default=None)
+    result = changes(request, size_bytes)
+    fitting = [change for change in result if change.fits]
+    return fitting[0] if fitting else min(result, key=lambda change: change.plan.total_bytes, default=None)
 
 
 def _amp(request: PlanRequest) -> PlanRequest | None:

@@ -33,8 +33,8 @@ def checked(model: object, optimizers: object, scaler: object) -> list[Optimizer
         raise TypeError(f"model must be a torch.nn.Module, not {_kind(model)}")
     given = [optimizers] if isinstance(optimizers, Optimizer) else optimizers
     if not isinstance(given, Sequence) or not given or not all(isinstance(each, Optimizer) for each in given):
-        shown = " ".join(repr(given).split())
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, not {shown:.80}")
+        displayed = " ".join(repr(given).split())
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, not {displayed:.80}")
     if scaler is not None and (isinstance(scaler, type) or not hasattr(scaler, "get_scale")):
         raise TypeError(f"scaler must be a torch.amp.GradScaler or None, not {_kind(scaler)}")
     if any(is_lazy(parameter) for parameter in model.parameters()):
@@ -46,10 +46,10 @@ def checked_path(path: object) -> Path:
     """Where the file will be, whatever the loop makes its working directory; `~` is the home directory."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"path must be a str or a Path, not {_kind(path)}")
-    found = Path(os.fsdecode(path)).expanduser().absolute()
-    if not os.fsdecode(path).strip() or not found.name:
+    result = Path(os.fsdecode(path)).expanduser().absolute()
+    if not os.fsdecode(path).strip() or not result.name:
         raise ValueError(f"{os.fsdecode(path)!r} is no name for a file; choose one such as run.h5")
-    return found
+    return result
 
 
 def checked_metric(metric: object) -> Metric:
@@ -83,12 +83,12 @@ def number(value: object, name: str) -> float:
 def count(value: object, name: str) -> int:
     """Raises TypeError or ValueError for what is no whole number from 0 on."""
     try:
-        found = operator.index(value)  # type: ignore[arg-type]
+        result = operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a whole number, not {value!r:.60}") from None
-    if found < 0:
-        raise ValueError(f"{name} must be 0 or more, not {found}")
-    return found
+    if result < 0:
+        raise ValueError(f"{name} must be 0 or more, not {result}")
+    return result
 
 
 def config_of(
@@ -137,11 +137,11 @@ def scaler_facts(scaler: Scaler | None, *, used: bool) -> dict[str, Any]:
     """The settings of a scaler and whether it multiplied a loss; {} for no scaler, None for what it does not tell."""
     if scaler is None:
         return {}
-    told = {
+    reported = {
         "initial_scale": getattr(scaler, "_init_scale", None),
         **{name: _asked(scaler, name) for name in ("growth_factor", "backoff_factor", "growth_interval")},
     }
-    return {"class": type(scaler).__name__, **told, "enabled": scaler.is_enabled(), "used": used}
+    return {"class": type(scaler).__name__, **reported, "enabled": scaler.is_enabled(), "used": used}
 
 
 def _asked(scaler: Scaler, name: str) -> float | None:

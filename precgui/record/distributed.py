@@ -63,14 +63,14 @@ class Mailbox:
         if self._store is None or not self._first or time.monotonic() < self._next_s:
             return []
         self._next_s = time.monotonic() + READ_S
-        found = []
+        results = []
         for place in range(self._read + 1, self._count("told") + 1):
             if not self._ask("check", [str(place)]):  # on its way
                 break
             if (text := self._ask("get", str(place))) is not None:
-                found.append(Trouble(**json.loads(text)))
+                results.append(Trouble(**json.loads(text)))
             self._read = place
-        return found
+        return results
 
     def close(self, wait_s: float = LATE_S) -> list[Trouble]:
         """The last of it. The first process gives the others a moment to close their recorders."""

@@ -56,13 +56,13 @@ class OpenRecord:
 
 def functions_of(frame: FrameType | None) -> set[CodeType]:
     """The code that is being run here, up to a script or a cell of a notebook: exceptions of the loop go through it."""
-    found = set()
+    results = set()
     while frame is not None:
-        found.add(frame.f_code)
+        results.add(frame.f_code)
         if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no function
             break
         frame = frame.f_back
-    return found
+    return results
 
 
 def uncaught(loop: set[CodeType]) -> BaseException | None:

@@ -96,16 +96,16 @@ class FirstStep:
         """`census`, `autocast` and `certificate` for the environment of the run."""
         counted, state = self.census(), self.autocast()
         calls = self._census.autocast if self._census is not None else self._calls
-        inside = sum(count for seen, count in calls.items() if seen.dtype)
-        told: dict[str, Any] = {"unavailable": _NO_PASS}
+        inside = sum(count for visited, count in calls.items() if visited.dtype)
+        reported: dict[str, Any] = {"unavailable": _NO_PASS}
         if state is not None:
-            told = {
+            reported = {
                 "enabled": bool(state.dtype), **asdict(state),
                 "modules_inside": inside, "modules_outside": calls.total() - inside,
             }  # fmt: skip
         return {
             "census": {"unavailable": self._why_not} if counted is None else counted,
-            "autocast": told,
+            "autocast": reported,
             "certificate": self.certificate,
         }
 

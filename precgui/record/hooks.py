@@ -146,7 +146,7 @@ class LoopWatch:
         if lowered or not self._stepped:
             for optimizer in left_out:
                 self._look_at_gradients(optimizer, 1.0)
-        norms = [norm for found in self._norms.values() for norm in found.tolist()]
+        norms = [norm for result in self._norms.values() for norm in result.tolist()]
         names = [name for names in self._norms for name in names]
         self._first = first_nonfinite_parameter(
             [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)], self._order
@@ -182,10 +182,10 @@ class LoopWatch:
         first.end()
         self._emit(first.described([id(w.own) for w in self._weights], self._copies, time_s))
         trained = [weight.own for weight in self._weights]
-        found = of_first_step(trained, first.census(), first.autocast(), first.fp32_products)
+        result = of_first_step(trained, first.census(), first.autocast(), first.fp32_products)
         places = {w.name: first.order.backward.get(id(w.own)) for w in self._weights}
         self._order = {name: place for name, place in places.items() if place is not None}
-        facts = {**first.facts(), "precision": found}
+        facts = {**first.facts(), "precision": result}
         if not first.is_entered:
             self._first_step = None
         return facts
@@ -274,9 +274,9 @@ class LoopWatch:
             self._strangers.add(optimizer)
 
     def _look_at_gradients(self, optimizer: Optimizer, scale: float) -> None:
-        seen = self._telemetry.gradients(optimizer, scale) if self._telemetry is not None else None
-        if seen is not None:
-            self._known.append(seen)
+        visited = self._telemetry.gradients(optimizer, scale) if self._telemetry is not None else None
+        if visited is not None:
+            self._known.append(visited)
             return
         with unseen():
             named = [
@@ -284,8 +284,8 @@ class LoopWatch:
             ]
             own = {name: gradient for name, gradient in named if gradient is not None}
             if own:
-                found = list(own.values())
-                norms = device_norms(found) if self._telemetry is None else self._telemetry.norms(found)
+                results = list(own.values())
+                norms = device_norms(results) if self._telemetry is None else self._telemetry.norms(results)
                 self._norms[tuple(own)] = norms if scale == 1 else norms / scale
 
 
@@ -326,8 +326,8 @@ def _is_compiled(model: nn.Module) -> bool:
 def weights_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight]:
     """The parameters of the optimizers, under the model's names; parameters that are not the model's by number."""
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    found = [parameter for o in optimizers for group in o.param_groups for parameter in group["params"]]
+    results = [parameter for o in optimizers for group in o.param_groups for parameter in group["params"]]
     return [
         Weight(names.get(id(parameter), f"(parameter {place})"), parameter, parameter)
-        for place, parameter in enumerate(found)
+        for place, parameter in enumerate(results)
     ]

@@ -46,11 +46,11 @@ class ManualUpdates:
 
 def _sample(weights: Sequence[Weight]) -> list[Tensor]:
     """Elements of each weight, evenly spaced."""
-    found = []
+    results = []
     with unseen():
         for weight in weights:
             values = readable(weight.own)
             if values is not None and values.numel():
                 flat = dense(values)
-                found.append(flat[:: max(flat.numel() // _ELEMENTS, 1)].clone())
-    return found
+                results.append(flat[:: max(flat.numel() // _ELEMENTS, 1)].clone())
+    return results

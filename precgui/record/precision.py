@@ -45,17 +45,17 @@ def of_first_step(
     fp32_products: str,
 ) -> PrecisionFact:
     """By the census of the first step where there is one, else by autocast as it was seen, else by the weights."""
-    told = of_weights(trained)
-    if told.name != "fp32":
-        return told
+    reported = of_weights(trained)
+    if reported.name != "fp32":
+        return reported
     if census is not None and census["formats"]:
         return _of_census(census["formats"], fp32_products)
     if autocast is not None and autocast.dtype in _AMP:
         reason = f"autocast to {autocast.dtype.upper()} was on where the model was called"
         return PrecisionFact(_AMP[autocast.dtype], "autocast", reason)
     if fp32_products == "tf32":
-        return PrecisionFact("tf32", "weights", f"{told.reason}, and products of FP32 run in TF32 on this device")
-    return told
+        return PrecisionFact("tf32", "weights", f"{reported.reason}, and products of FP32 run in TF32 on this device")
+    return reported
 
 
 def _of_census(formats: Mapping[str, float], fp32_products: str) -> PrecisionFact:

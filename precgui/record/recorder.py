@@ -143,21 +143,21 @@ class Recorder:
         self._step += 1
         was_idle, scale = not self._scaler_used, self._read_scale()
         used = arguments.first_scale(self._scaler) if was_idle else self._scale
-        seen = self._watch.seen(lowered=scale < used)
+        visited = self._watch.seen(lowered=scale < used)
         now = time.perf_counter()
-        begun = seen.begun or self._last
-        step_s = now - begun
+        started = visited.begun or self._last
+        step_s = now - started
         self._emit(
             StepDone(
-                step=self._step, time_s=now - self._start, loss=loss_value, scale=used, skipped=seen.skipped,
-                lr=seen.lr, grad_norm=seen.grad_norm, step_s=step_s, data_s=begun - self._last, samples=samples,
-                memory_bytes=devices.peak_memory_bytes(self._device), backward_passes=seen.backward_passes,
-                optimizer_steps=seen.optimizer_steps,
+                step=self._step, time_s=now - self._start, loss=loss_value, scale=used, skipped=visited.skipped,
+                lr=visited.lr, grad_norm=visited.grad_norm, step_s=step_s, data_s=started - self._last, samples=samples,
+                memory_bytes=devices.peak_memory_bytes(self._device), backward_passes=visited.backward_passes,
+                optimizer_steps=visited.optimizer_steps,
             )
         )  # fmt: skip
         self._tell_first_step(now - self._start)
-        self._report(loss_value, seen, used, scale)
-        alarm = not math.isfinite(loss_value) or (seen.looked and not math.isfinite(seen.grad_norm))
+        self._report(loss_value, visited, used, scale)
+        alarm = not math.isfinite(loss_value) or (visited.looked and not math.isfinite(visited.grad_norm))
         self._watch.end(now - self._start, step_s, alarm=alarm)
         self._last = time.perf_counter()
         self._begin(scale)
@@ -165,8 +165,8 @@ class Recorder:
     def _begin(self, scale: float) -> None:
         """The next step begins, with this scale as far as the scaler is in use."""
         self._scale: float = scale
-        told = scale if self._scaler_used else partial(arguments.first_scale, self._scaler)
-        self._watch.begin(self._step + 1, told)
+        reported = scale if self._scaler_used else partial(arguments.first_scale, self._scaler)
+        self._watch.begin(self._step + 1, reported)
 
     def evaluated(self, loss: float, accuracy: float = math.nan, epoch: int = 0) -> None:
         """The validation set was evaluated; `accuracy` is the value of the metric, a share of 1 where its unit is %."""
@@ -181,8 +181,8 @@ class Recorder:
         """End the record and take all hooks from the model; the training may go on. Idempotent."""
         if not self._recording.is_open:
             return
-        for found in self._mail.close(distributed.LATE_S if status == "completed" else 0.0):
-            self._tell(found)
+        for result in self._mail.close(distributed.LATE_S if status == "completed" else 0.0):
+            self._tell(result)
         self._recording.end(status, message, details)
         del self._watch  # and with it the model
 
@@ -224,36 +224,36 @@ class Recorder:
     def __del__(self) -> None:
         recording = getattr(self, "_recording", None)
         if recording is not None and recording.is_open:
-            told = f"the recorder was deleted after step {self._step} without close(); an exception is not known of"
-            ended = self._status_without_close, told
+            text = f"the recorder was deleted after step {self._step} without close(); an exception is not known of"
+            ended = self._status_without_close, text
             # Not here: garbage is collected at any moment, also while this thread is at work on the file.
             threading.Thread(target=recording.end, args=ended, name="run-file-end").start()
 
     def _tell_first_step(self, time_s: float) -> None:
         """Emit the facts about the first step once it is over, and those on the loop when they become known."""
-        told: dict[str, Any] = self._watch.news_of_loop()
+        reported: dict[str, Any] = self._watch.news_of_loop()
         if not self._scaler_used and not arguments.is_idle(self._scaler):
             self._scaler_used = True
-            told["scaler"] = arguments.scaler_facts(self._scaler, used=True)
+            reported["scaler"] = arguments.scaler_facts(self._scaler, used=True)
         if facts := self._watch.end_first_step(time_s):
-            found: PrecisionFact = facts["precision"]
+            result: PrecisionFact = facts["precision"]
             if self._precision:
-                self._compare_precision(found)
-                reason = "the recorder was told so" + (f"; {found.reason}" if found.reason else "")
-                found = PrecisionFact(self._precision, "given", reason)
-            told |= {**facts, "precision": replace(found, given=self._precision).fact()}
-        if told:
-            self._emit(Facts(time_s, told))
+                self._compare_precision(result)
+                reason = "the recorder was told so" + (f"; {result.reason}" if result.reason else "")
+                result = PrecisionFact(self._precision, "given", reason)
+            reported |= {**facts, "precision": replace(result, given=self._precision).fact()}
+        if reported:
+            self._emit(Facts(time_s, reported))
 
-    def _compare_precision(self, found: PrecisionFact) -> None:
+    def _compare_precision(self, fact: PrecisionFact) -> None:
         """Mark a first step that ran otherwise than the recorder was told."""
-        if self._precision in _TOLD_BY_CENSUS and found.name != self._precision:
-            text = f"this loop was called {self._precision}, but its first step ran as {found.name}: {found.reason}"
+        if self._precision in _TOLD_BY_CENSUS and fact.name != self._precision:
+            text = f"this loop was called {self._precision}, but its first step ran as {fact.name}: {fact.reason}"
             self._incident("note", "warning", text)
 
-    def _report(self, loss: float, seen: Seen, used: float, scale: float) -> None:
+    def _report(self, loss: float, visited: Seen, used: float, scale: float) -> None:
         """The incidents of the step just done, and those of other processes that have come."""
-        bad_loss, bad_gradients = not math.isfinite(loss), seen.looked and not math.isfinite(seen.grad_norm)
+        bad_loss, bad_gradients = not math.isfinite(loss), visited.looked and not math.isfinite(visited.grad_norm)
         if bad_loss or bad_gradients:
             module, why_not = self._watch.first_output() if bad_loss else ("", "")
             parameter = self._watch.first_gradient() if bad_gradients else ""
@@ -262,7 +262,7 @@ class Recorder:
                 self._step,
                 bad_loss,
                 bad_gradients,
-                seen.skipped,
+                visited.skipped,
                 module=module,
                 parameter=parameter,
                 why_not=why_not,
@@ -271,12 +271,12 @@ class Recorder:
                 self._tell(own)
             else:
                 self._mail.tell(own)
-        for found in self._mail.told():
-            self._tell(found)
-        if seen.skipped:
-            some = "some " if seen.partly else ""
+        for result in self._mail.told():
+            self._tell(result)
+        if visited.skipped:
+            some = "some " if visited.partly else ""
             why = f"at scale {used:g}" if scale < used else "no optimizer has stepped"
-            unsure = seen.weights_changed is None and not seen.partly and scale >= used
+            unsure = visited.weights_changed is None and not visited.partly and scale >= used
             text = f"{some}weights not updated in this step, {why}"
             if unsure:
                 text += "; whether the loop has updated them by itself was not looked at"
@@ -285,19 +285,21 @@ class Recorder:
             word = "lowered" if scale < used else "raised"
             self._incident("scale_change", "info", f"loss scale {word} from {used:g} to {scale:g}")
 
-    def _tell(self, found: distributed.Trouble) -> None:
+    def _tell(self, trouble: distributed.Trouble) -> None:
         """Of what was not finite in a step of a process."""
-        who = f" in process {found.rank}" if distributed.world() > 1 else ""
-        if found.loss:
-            where = f", first not finite is the output of {found.module}" if found.module else ""
-            if found.why_not:
-                where += f" (of those looked at: {found.why_not})"
-            self._incident("nonfinite_loss", "error", f"the loss is not finite{who}{where}", found.module, found.step)
-        if found.gradients:
-            where = f": first in {found.parameter}" if found.parameter else ""
-            severity: Severity = "warning" if found.skipped else "error"
+        who = f" in process {trouble.rank}" if distributed.world() > 1 else ""
+        if trouble.loss:
+            where = f", first not finite is the output of {trouble.module}" if trouble.module else ""
+            if trouble.why_not:
+                where += f" (of those looked at: {trouble.why_not})"
+            self._incident(
+                "nonfinite_loss", "error", f"the loss is not finite{who}{where}", trouble.module, trouble.step
+            )
+        if trouble.gradients:
+            where = f": first in {trouble.parameter}" if trouble.parameter else ""
+            severity: Severity = "warning" if trouble.skipped else "error"
             text = f"gradients not finite{who}{where}"
-            self._incident("nonfinite_gradient", severity, text, found.parameter, found.step)
+            self._incident("nonfinite_gradient", severity, text, trouble.parameter, trouble.step)
 
     def _read_scale(self) -> float:
         """The scale of the next loss; 1 as long as the scaler has not been used."""

@@ -104,7 +104,7 @@ def _trailing_sum(values: NDArray[np.float64], window: int) -> NDArray[np.float6
     padded = np.zeros((rows, window))
     padded.ravel()[: len(values)] = values
     upto = padded.cumsum(1)
-    rest = np.zeros_like(padded)  # of the row before, what lies within the window
-    rest[1:, :-1] = padded[:-1, :0:-1].cumsum(1)[:, ::-1]
-    sums: NDArray[np.float64] = (upto + rest).ravel()[: len(values)]
+    remainder = np.zeros_like(padded)  # of the row before, what lies within the window
+    remainder[1:, :-1] = padded[:-1, :0:-1].cumsum(1)[:, ::-1]
+    sums: NDArray[np.float64] = (upto + remainder).ravel()[: len(values)]
     return sums

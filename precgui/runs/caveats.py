@@ -34,8 +34,8 @@ class ArithmeticFact:
         """Why speed and memory are not those of the format; empty where they are."""
         if self.arithmetic == "native":
             return ""
-        told = any("speed" in sentence for sentence in self.sentences)
-        return " ".join((*self.sentences, *(() if told else (SPEED_CAVEAT,))))
+        reported = any("speed" in sentence for sentence in self.sentences)
+        return " ".join((*self.sentences, *(() if reported else (SPEED_CAVEAT,))))
 
     @property
     def speed_counts(self) -> bool:
@@ -60,16 +60,16 @@ def arithmetic_of(run: Run) -> ArithmeticFact:
 def run_notes(run: Run) -> list[str]:
     """The sentences that the engine wrote about the run before its first step."""
     notes = run.environment.get("notes")
-    told = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
-    return list(dict.fromkeys([*told, *(event.message for event in run.events("note"))]))
+    reported = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    return list(dict.fromkeys([*reported, *(event.message for event in run.events("note"))]))
 
 
 def slow_factor(environment: Mapping[str, Any]) -> float | None:
     """How many times the FP32 time a product took, measured when the run began; None when it says nothing of it."""
     notes = environment.get("notes")
     for note in notes if isinstance(notes, list) else ():
-        if isinstance(note, str) and (found := _SLOW.search(note)):
-            return float(found[2])
+        if isinstance(note, str) and (match := _SLOW.search(note)):
+            return float(match[2])
     return None
 
 

@@ -118,12 +118,12 @@ class UnknownBaseline(ValueError):
 
 def names(runs: Sequence[Run]) -> list[str]:
     """A short unique name for each run: file name, else title, numbered where two are the same."""
-    wanted = [_short_name(run) for run in runs]
-    seen: Counter[str] = Counter()
+    requested = [_short_name(run) for run in runs]
+    counter: Counter[str] = Counter()
     unique = []
-    for name in wanted:
-        seen[name] += 1
-        unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    for name in requested:
+        counter[name] += 1
+        unique.append(name if counter[name] == 1 else f"{name} ({counter[name]})")
     return unique
 
 
@@ -180,10 +180,10 @@ def _notes(rows: Sequence[Compared], baseline: str) -> tuple[str, ...]:
             f"the runs have different metrics ({', '.join(titles)}): "
             "differences are given to runs with the metric of the baseline only"
         )
-    told = any(row.accuracy_delta is not None for row in rows if row.run != baseline)
-    if told:
+    reported = any(row.accuracy_delta is not None for row in rows if row.run != baseline)
+    if reported:
         notes.append(ONE_SEED)
-    if told and (grain := max((row.accuracy_grain or 0.0 for row in rows), default=0.0)):
+    if reported and (grain := max((row.accuracy_grain or 0.0 for row in rows), default=0.0)):
         notes.append(f"one sample of the {round(1 / grain)} for validation is {100 * grain:.2g} pp of the metric")
     if any(row.speedup_interval for row in rows):
         notes.append(SEPARATE_RUNS)
@@ -194,8 +194,8 @@ def _values(settings: Mapping[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{key} ({own}, not {base})" for key, (own, base) in settings.items())
 
 
-def _baseline_index(runs: Sequence[Run], called: Sequence[str], wanted: str | None) -> int:
-    if wanted is None:
+def _baseline_index(runs: Sequence[Run], called: Sequence[str], requested: str | None) -> int:
+    if requested is None:
         return next((i for i, run in enumerate(runs) if run.config.precision == "fp32"), 0)
     for keys in (
         called,
@@ -203,9 +203,9 @@ def _baseline_index(runs: Sequence[Run], called: Sequence[str], wanted: str | No
         [run.config.precision for run in runs],
         [str(r.path) for r in runs],
     ):
-        if wanted in keys:
-            return list(keys).index(wanted)
-    raise UnknownBaseline(f"no run is called {wanted}; the names are {', '.join(called)}")
+        if requested in keys:
+            return list(keys).index(requested)
+    raise UnknownBaseline(f"no run is called {requested}; the names are {', '.join(called)}")
 
 
 @dataclass(frozen=True)

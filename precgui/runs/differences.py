@@ -56,10 +56,10 @@ def machine_facts(machine: Mapping[str, Any], device: Any, threads: Any) -> dict
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A tree as dotted paths."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key, value in tree.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+        results |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return results
 
 
 def differing(compared: Sequence[ComparedFacts]) -> list[DifferenceRow]:

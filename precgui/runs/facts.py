@@ -110,8 +110,8 @@ def _why_no_energy(sensors: object) -> str:
     if not isinstance(sensors, list):
         return NOT_MEASURED
     reasons = [s.get("reason") for s in sensors if isinstance(s, Mapping) and not s.get("found")]
-    told = "; ".join(str(reason).rstrip(".") for reason in reasons if reason)
-    return f"{NOT_MEASURED}: {told}" if told else NOT_MEASURED
+    text = "; ".join(str(reason).rstrip(".") for reason in reasons if reason)
+    return f"{NOT_MEASURED}: {text}" if text else NOT_MEASURED
 
 
 def _notes(run: Run) -> Iterator[RunFact]:
@@ -134,8 +134,8 @@ def _section(section: BaseModel, default: BaseModel, prefix: str) -> Iterator[Ru
         if isinstance(value, BaseModel):
             inside = tuple(_section(value, usual, f"{path}."))
             count = sum(fact.changed for fact in inside)
-            told = f"{count} changed" if count else "as by default"
-            yield RunFact(title, told, path, bool(count), inside)
+            reported = f"{count} changed" if count else "as by default"
+            yield RunFact(title, reported, path, bool(count), inside)
         else:
             hint = f"{path}: {info.description or ''}"
             yield RunFact(title, setting_text(value), hint, value != usual)
@@ -243,8 +243,8 @@ def _tree(document: object) -> tuple[RunFact, ...]:
     facts = []
     for key, value in document.items():
         inside = _tree(value) if isinstance(value, Mapping) else ()
-        told = "" if inside else bytes_text(value) if _is_bytes(key, value) else plain_text(value)
-        facts.append(RunFact(_key_text(str(key)), told, facts=inside))
+        reported = "" if inside else bytes_text(value) if _is_bytes(key, value) else plain_text(value)
+        facts.append(RunFact(_key_text(str(key)), reported, facts=inside))
     return tuple(facts)
 
 

@@ -64,8 +64,8 @@ class Library:
     def _paths(self) -> list[Path]:
         """The files, those that were written last first."""
         try:
-            found = self.folder.glob(f"*{_SUFFIX}") if self.folder.is_dir() else ()
-            paths = [path for path in found if not path.name.startswith(".")]
+            result = self.folder.glob(f"*{_SUFFIX}") if self.folder.is_dir() else ()
+            paths = [path for path in result if not path.name.startswith(".")]
         except OSError as error:
             raise RunFileError(f"{self.folder} cannot be read: {error.strerror}; check its permissions.") from None
         return sorted(paths, key=lambda path: (_state(path)[1], path.name), reverse=True)

@@ -50,11 +50,11 @@ def read_index(folder: Path) -> dict[Path, tuple[Stamp, LibraryEntry]]:
     except (OSError, ValueError, RecursionError):
         return {}
     runs = document.get("runs") if isinstance(document, dict) and document.get("version") == _VERSION else None
-    found: dict[Path, tuple[Stamp, LibraryEntry]] = {}
+    entries: dict[Path, tuple[Stamp, LibraryEntry]] = {}
     for name, row in runs.items() if isinstance(runs, dict) else ():
         if Path(name).name == name and (known := _row(folder / name, row)) is not None:
-            found[folder / name] = known
-    return found
+            entries[folder / name] = known
+    return entries
 
 
 def write_index(folder: Path, known: Mapping[Path, tuple[Stamp, LibraryEntry]]) -> None:

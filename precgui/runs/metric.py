@@ -15,11 +15,13 @@ _LONGEST = 80  # characters of a text from a file
 
 def metric_of(environment: Mapping[str, Any]) -> Metric:
     """The metric of a run's task, from its environment; accuracy where none is named."""
-    told = environment.get("metric")
-    if not isinstance(told, Mapping):
+    reported = environment.get("metric")
+    if not isinstance(reported, Mapping):
         return ACCURACY
-    wanted = {each.name: type(getattr(ACCURACY, each.name)) for each in fields(Metric)}
-    known: dict[str, Any] = {name: told[name] for name, kind in wanted.items() if isinstance(told.get(name), kind)}
+    requested = {each.name: type(getattr(ACCURACY, each.name)) for each in fields(Metric)}
+    known: dict[str, Any] = {
+        name: reported[name] for name, kind in requested.items() if isinstance(reported.get(name), kind)
+    }
     if not {"name", "title", "about"} <= known.keys():
         return ACCURACY
     known |= {name: _one_line(value) for name, value in known.items() if isinstance(value, str)}
@@ -39,8 +41,8 @@ def metric_named(metric: str | Metric) -> Metric:
 
 def shared(metrics: Iterable[Metric]) -> Metric | None:
     """The metric that all of these runs have, or None when they differ or there are none."""
-    found = list(metrics)
-    return found[0] if found and all(metric == found[0] for metric in found) else None
+    results = list(metrics)
+    return results[0] if results and all(metric == results[0] for metric in results) else None
 
 
 def value_text(metric: Metric, value: float | None, unknown: str) -> str:

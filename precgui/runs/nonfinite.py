@@ -32,10 +32,10 @@ _DIRECTIONS: dict[str, Literal["forward", "backward"]] = {
 def first_nonfinite(run: Run) -> FirstNonFinite | None:
     """The first place of the first step that has one, as the events tell it; the forward pass comes first. None for a
     run in which nothing was told."""
-    told = [event for event in run.events() if event.kind in _DIRECTIONS]
-    if not told:
+    reported = [event for event in run.events() if event.kind in _DIRECTIONS]
+    if not reported:
         return None
-    first = min(told, key=lambda event: (event.step, _DIRECTIONS[event.kind] == "backward"))
+    first = min(reported, key=lambda event: (event.step, _DIRECTIONS[event.kind] == "backward"))
     return FirstNonFinite(first.step, _DIRECTIONS[first.kind], first.module)
 
 

@@ -35,8 +35,8 @@ def outlook(precision: str, device: Device, results: Sequence[Mapping[str, Any]]
     """How `device` computes a precision. `results` are the kept measurements. Raises KeyError for an unknown name."""
     own = traits(precision)
     if own.weight_bits is not None:
-        told = "Training rounds to integers and multiplies in FP32, slower than fp32; only the result runs on integers."
-        return PrecisionOutlook("emulated", f"Emulated while it trains. {told}")
+        text = "Training rounds to integers and multiplies in FP32, slower than fp32; only the result runs on integers."
+        return PrecisionOutlook("emulated", f"Emulated while it trains. {text}")
     if reason := _rounded_and_multiplied(precision, own.operand, device):
         return PrecisionOutlook("emulated", f"{reason} The numbers are right, the speed says nothing about the format.")
     name = own.operand
@@ -67,9 +67,9 @@ def _measured(
     fmt = name.upper()
     if factor is None:
         known: Level = "native" if level == "native" else "slow" if level in ("slow", "emulated") else "unknown"
-        told = f"Native: {device.name} multiplies {fmt}." if known == "native" else f"{WORDS[known].capitalize()}: "
-        told += "" if known == "native" else f"{reason or 'no table knows this device.'}"
-        return PrecisionOutlook(known, f"{told} {_NOT_MEASURED}")
+        reported = f"Native: {device.name} multiplies {fmt}." if known == "native" else f"{WORDS[known].capitalize()}: "
+        reported += "" if known == "native" else f"{reason or 'no table knows this device.'}"
+        return PrecisionOutlook(known, f"{reported} {_NOT_MEASURED}")
     if factor < _SLOW_BELOW:
         return PrecisionOutlook(
             "slow", f"Slow here: {fmt} products take {1 / factor:.3g} times their FP32 time ({how}).", factor
@@ -104,20 +104,20 @@ def time_estimate(config: RunConfig, fp32_factor: float | None) -> TimeEstimate:
     own = step_time(config, config.precision)
     if own is not None:
         seconds = own.step_s * total_steps(config, own.steps_per_epoch)
-        told = f"About {seconds_text(seconds)} on this machine: the same work took {seconds_text(own.step_s)} a step"
-        return TimeEstimate(seconds, f"{told} in {config.precision} ({own.measured}).")
+        text = f"About {seconds_text(seconds)} on this machine: the same work took {seconds_text(own.step_s)} a step"
+        return TimeEstimate(seconds, f"{text} in {config.precision} ({own.measured}).")
     base = step_time(config, "fp32")
     if base is None:
         return TimeEstimate(None, "Time: not measured, no run of this work has been made on this machine yet.")
     steps = total_steps(config, base.steps_per_epoch)
     in_fp32 = base.step_s * steps
     if fp32_factor is None:
-        told = (
+        text = (
             f"Time: not measured in {config.precision}; in fp32 the same work takes about {seconds_text(in_fp32)} here."
         )
-        return TimeEstimate(None, told)
+        return TimeEstimate(None, text)
     ends = sorted((in_fp32, in_fp32 / fp32_factor))
-    told = f"Between {seconds_text(ends[0])} and {seconds_text(ends[1])} here: from a run in fp32 ({base.measured}) and"
+    text = f"Between {seconds_text(ends[0])} and {seconds_text(ends[1])} here: from a run in fp32 ({base.measured}) and"
     return TimeEstimate(
-        ends[1], f"{told} the measured rate of products; a run in {config.precision} was not timed yet."
+        ends[1], f"{text} the measured rate of products; a run in {config.precision} was not timed yet."
     )

@@ -43,8 +43,8 @@ def write_page(run: Run, path: Path) -> list[Path]:
 def page(run: Run) -> str:
     """The HTML of a run. All text of the file is escaped; nothing is loaded from anywhere."""
     title = escape(run.title)
-    told = escape(arithmetic_of(run).caveat)
-    caveat = f'<p class="caveat">{told}</p>' if told else ""
+    reported = escape(arithmetic_of(run).caveat)
+    caveat = f'<p class="caveat">{reported}</p>' if reported else ""
     groups = "".join(_group(group) for group in run_facts(run))
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -79,10 +79,10 @@ def _loss_picture(run: Run) -> str:
     scaled = _HEIGHT * (loss.max() - loss) / (loss.max() - loss.min())
     upper, lower = np.minimum.reduceat(scaled, edges), np.maximum.reduceat(scaled, edges)
     points = [f"{a:.1f},{b:.1f} {a:.1f},{c:.1f}" for a, b, c in zip(x, upper, lower, strict=True)]
-    told = f"Training loss, {loss.max():.4g} to {loss.min():.4g}, steps {steps[0]:.0f} to {steps[-1]:.0f}"
+    text = f"Training loss, {loss.max():.4g} to {loss.min():.4g}, steps {steps[0]:.0f} to {steps[-1]:.0f}"
     left_out = len(finite) - len(loss)
     if left_out:
-        told += f"; {left_out} steps with NaN or Inf are not drawn"
+        text += f"; {left_out} steps with NaN or Inf are not drawn"
     box = f"0 -4 {_WIDTH} {_HEIGHT + 8}"
     line = f'<polyline points="{" ".join(points)}"/>'
-    return f'<figure><svg viewBox="{box}" role="img">{line}</svg><figcaption class="muted">{told}</figcaption></figure>'
+    return f'<figure><svg viewBox="{box}" role="img">{line}</svg><figcaption class="muted">{text}</figcaption></figure>'

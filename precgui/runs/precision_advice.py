@@ -42,18 +42,18 @@ def precision_advice(config: RunConfig, device: Device, results: Sequence[Mappin
     advice = advise(Situation(device, task, size, gain(device.name, results)))
     own = step_time(config, advice.precision)
     if base is None or own is None or advice.precision == "fp32":
-        told = f"Advised for this model here: {advice.precision}. {advice.reason} It was not timed with this model yet."
+        text = f"Advised for this model here: {advice.precision}. {advice.reason} It was not timed with this model yet."
         if advice.precision == "fp32":
-            told = f"Advised for this model here: fp32. {advice.reason}"
-        return PrecisionAdvice(advice.precision, task, size, told)
+            text = f"Advised for this model here: fp32. {advice.reason}"
+        return PrecisionAdvice(advice.precision, task, size, text)
     faster = own.step_s < base.step_s
     best = advice.precision if faster else "fp32"
-    told = (
+    text = (
         f"Advised for this model here: {best}. The same work took {seconds_text(own.step_s)} a step in {own.precision} "
         f"({own.measured}) and {seconds_text(base.step_s)} in fp32 ({base.measured}); one run each, so small "
         "differences say little."
     )
-    return PrecisionAdvice(best, task, size, told)
+    return PrecisionAdvice(best, task, size, text)
 
 
 def _task(config: RunConfig) -> str | None:

@@ -99,13 +99,13 @@ def _model(
 
 
 def _layers(table: Mapping[str, Any]) -> list[LayerError]:
-    found = []
+    results = []
     for name, errors in table.items():
         values = [_number(_table(errors).get(key)) for key in ("bits", "weight_error", "output_error")]
         if all(value is not None for value in values):
             bits, weight, output = (float(value or 0) for value in values)
-            found.append(LayerError(name, int(bits), weight, output))
-    return found
+            results.append(LayerError(name, int(bits), weight, output))
+    return results
 
 
 def _found(named: str, run: Path | None) -> Path | None:

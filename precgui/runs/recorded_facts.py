@@ -25,10 +25,10 @@ FACTS = tuple(_REASONS)
 def fact(run: Run, name: str) -> Maybe[Mapping[str, Any]]:
     """One of FACTS as the run recorded it, or why it is not there. Raises KeyError for another name."""
     reason = _REASONS[name]
-    found = run.environment.get(name)
-    if isinstance(found, Mapping):
-        unavailable = found.get("unavailable")
-        return found if unavailable is None else Absent(str(unavailable))
+    result = run.environment.get(name)
+    if isinstance(result, Mapping):
+        unavailable = result.get("unavailable")
+        return result if unavailable is None else Absent(str(unavailable))
     if run.status == "imported":
         return Absent("event files hold scalars only")
     if run.config.task != OWN_LOOP and name in ("precision", "autocast", "loop", "scaler"):

@@ -102,7 +102,7 @@ def _largest(records: list[TensorHistory], steps: NDArray[np.int64]) -> tuple[Va
 def _shares(record: TensorHistory) -> tuple[NDArray[np.int64], Values, bool]:
     """Steps (m,), the share below each bin's lower edge (m, 257), and whether any tensor was sampled."""
     every = -(-len(record) // _MOST_HISTOGRAMS)
-    steps, found, kept, sampled = record.steps()[::every], [], [], False
+    steps, result, kept, sampled = record.steps()[::every], [], [], False
     for row, step in enumerate(steps.tolist()):
         at = row * every
         strides = record.strides(at, at + 1)
@@ -113,7 +113,7 @@ def _shares(record: TensorHistory) -> tuple[NDArray[np.int64], Values, bool]:
             continue
         size = histogram.sum()
         histogram[0] = max(histogram[0] - total, 0.0)  # what is left are values below 2^-126
-        found.append(np.concatenate(([0.0], np.cumsum(histogram))) / size)
+        result.append(np.concatenate(([0.0], np.cumsum(histogram))) / size)
         kept.append(step)
         sampled = sampled or bool((strides > 1).any())
-    return np.array(kept, np.int64), np.array(found).reshape(-1, EXPONENT_BINS + 1), sampled
+    return np.array(kept, np.int64), np.array(result).reshape(-1, EXPONENT_BINS + 1), sampled

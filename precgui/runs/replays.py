@@ -88,14 +88,14 @@ def write_replay(run: Path, replay: StepReplay) -> Path:
 def read_replays(run: Path) -> list[StepReplay]:
     """The replays beside a run, by step; files that are none are left out."""
     pattern = re.compile(re.escape(run.name) + r"\.replay-\d{6,9}\.json")
-    found = []
+    results = []
     for path in sorted(run.parent.glob(f"{_escaped(run.name)}.replay-*.json")):
         if pattern.fullmatch(path.name):
             try:
-                found.append(StepReplay.model_validate_json(read_text(path, _LARGEST)))
+                results.append(StepReplay.model_validate_json(read_text(path, _LARGEST)))
             except (OSError, ValueError, ValidationError):
                 continue
-    return sorted(found, key=lambda replay: replay.step)
+    return sorted(results, key=lambda replay: replay.step)
 
 
 def _escaped(name: str) -> str:

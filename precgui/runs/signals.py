@@ -79,9 +79,9 @@ def _readings(
 
 def _held(bits: Values) -> Values:
     """1 where something holds the clock down, 0 where nothing does, NaN where the device does not tell."""
-    told = np.isfinite(bits) & (bits >= 0) & (bits < 1 << 32)  # a damaged file holds any bits
-    held = np.where(told, bits, 0.0).astype(np.int64) & HELD_BITS != 0
-    return np.where(told, held, np.nan)
+    reported = np.isfinite(bits) & (bits >= 0) & (bits < 1 << 32)  # a damaged file holds any bits
+    held = np.where(reported, bits, 0.0).astype(np.int64) & HELD_BITS != 0
+    return np.where(reported, held, np.nan)
 
 
 def _step_at(source: SeriesSource, time_s: Values) -> Values:

@@ -66,17 +66,17 @@ class EarlierRuns:
     def seconds(self, config: RunConfig) -> float | None:
         """How long the newest run of the same work in this precision took; None without any."""
         work = work_of(config)
-        found = (run.run_s for run in self._all() if run.precision == config.precision and run.work == work)
-        return next((seconds for seconds in found if seconds is not None), None)
+        result = (run.run_s for run in self._all() if run.precision == config.precision and run.work == work)
+        return next((seconds for seconds in result if seconds is not None), None)
 
     def spread(self, config: RunConfig, baseline: str) -> Spread | None:
         """Of the newest study with these settings that has this precision and baseline; None without any."""
-        wanted = settings_of(config)
+        requested = settings_of(config)
         for study in self._studies():
-            runs = [run for run in self._members(study) if run.settings == wanted]
-            found = _spread(runs, config.precision, baseline, study.name)
-            if found is not None:
-                return found
+            runs = [run for run in self._members(study) if run.settings == requested]
+            result = _spread(runs, config.precision, baseline, study.name)
+            if result is not None:
+                return result
         return None
 
     def _all(self) -> Iterable[EarlierRun]:
@@ -97,13 +97,13 @@ class EarlierRuns:
         return self._read([path for path in members if path.exists()], members)
 
     def _read(self, paths: list[Path], members: Mapping[Path, tuple[Kind, str]]) -> list[EarlierRun]:
-        found = []
+        results = []
         for path in paths:
             kind, arm = members.get(path, ("run", ""))
             run = self._one(path, kind, arm)
             if run is not None:
-                found.append(run)
-        return found
+                results.append(run)
+        return results
 
     def _one(self, path: Path, kind: Kind, arm: str) -> EarlierRun | None:
         try:
@@ -168,10 +168,10 @@ def _spread(runs: list[EarlierRun], precision: str, baseline: str, study: str) -
     if len(differences) < FEWEST_SEEDS:
         return None
     first = next(iter(base.values()))
-    found = paired_difference(differences, first.grain)
+    result = paired_difference(differences, first.grain)
     twins = _differences(runs, "twin", baseline, base)
     largest = max(map(abs, twins)) if twins else None
-    return Spread(found.standard_error * found.n**0.5, found.n, study, first.metric, largest)
+    return Spread(result.standard_error * result.n**0.5, result.n, study, first.metric, largest)
 
 
 def _differences(runs: list[EarlierRun], kind: Kind, precision: str, base: Mapping[int, EarlierRun]) -> list[float]:

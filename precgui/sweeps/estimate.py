@@ -85,18 +85,18 @@ def _smallest(spec: SweepSpec, known: EarlierRuns) -> tuple[dict[str, float], Me
     spreads = {arm.name: known.spread(spec.config_of(arm, spec.first_seed), spec.baseline) for arm in arms}
     alpha = Looks(tuple(spec.looks)).alpha
     typical = spec.config.get("task", "digits") in IMAGE_TASKS
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for name, spread in spreads.items():
         if spread is not None or typical:
             sd = spread.sd if spread is not None else TYPICAL_SD
-            found[name] = detectable(sd, spec.seeds, alpha, len(arms))
-    found = {name: value for name, value in found.items() if math.isfinite(value)}
+            results[name] = detectable(sd, spec.seeds, alpha, len(arms))
+    results = {name: value for name, value in results.items() if math.isfinite(value)}
     metric = next((spread.metric for spread in spreads.values() if spread is not None), ACCURACY)
-    return found, metric, _sources(spec, found, spreads)
+    return results, metric, _sources(spec, results, spreads)
 
 
-def _sources(spec: SweepSpec, found: Mapping[str, float], spreads: Mapping[str, Spread | None]) -> tuple[str, ...]:
-    known = {name: spread for name in found if (spread := spreads[name]) is not None}
+def _sources(spec: SweepSpec, results: Mapping[str, float], spreads: Mapping[str, Spread | None]) -> tuple[str, ...]:
+    known = {name: spread for name in results if (spread := spreads[name]) is not None}
     sentences = []
     for study in dict.fromkeys(spread.study for spread in known.values()):
         own = {name: spread for name, spread in known.items() if spread.study == study}
@@ -108,9 +108,9 @@ def _sources(spec: SweepSpec, found: Mapping[str, float], spreads: Mapping[str, 
         if first.twin:
             worth = SweepEstimate(0, None, None, (), metric=first.metric).difference_text(first.twin)
             sentences.append(f"rounding alone moved the results there by up to {worth}; no study tells less than that")
-    if rest := [name for name in found if name not in known]:
+    if remainder := [name for name in results if name not in known]:
         typical = _TYPICAL.format(seeds=spec.seeds, sd=100 * TYPICAL_SD)
-        sentences.append(f"{', '.join(rest)}: {typical}" if known else typical)
+        sentences.append(f"{', '.join(remainder)}: {typical}" if known else typical)
     return tuple(sentences)
 
 

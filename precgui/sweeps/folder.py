@@ -123,11 +123,11 @@ class SweepFolder:
 
     def states(self) -> list[MemberState]:
         """The state of every member in the order of the plan; files that have not changed are not opened again."""
-        found = [self._state(member) for member in self.plan.members]
-        given_up = given_up_arms(found, self.spec.stop_arm_after_failures)
+        results = [self._state(member) for member in self.plan.members]
+        given_up = given_up_arms(results, self.spec.stop_arm_after_failures)
         return [
             replace(state, status="given up") if state.status == "waiting" and state.member.arm in given_up else state
-            for state in found
+            for state in results
         ]
 
     def _state(self, member: Member) -> MemberState:

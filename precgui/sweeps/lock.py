@@ -54,8 +54,8 @@ class FileLock:
             if _try_lock(descriptor):
                 return None
             os.lseek(descriptor, 0, os.SEEK_SET)
-            told = json.loads(os.read(descriptor, _OWNER_BYTES) or b"{}")
-            return told if isinstance(told, dict) else {}
+            reported = json.loads(os.read(descriptor, _OWNER_BYTES) or b"{}")
+            return reported if isinstance(reported, dict) else {}
         except (OSError, ValueError):
             return {}
         finally:

@@ -176,5 +176,5 @@ def _parsed(item: Mapping[str, Any]) -> Member:
 
 
 def _some(names: Any) -> str:
-    found = list(names)
-    return ", ".join(found[:12]) + (f" and {len(found) - 12} more" if len(found) > 12 else "")
+    results = list(names)
+    return ", ".join(results[:12]) + (f" and {len(results) - 12} more" if len(results) > 12 else "")

@@ -57,8 +57,8 @@ def sweep_document(folder: SweepFolder) -> SweepDocument:
 
 def _row(state: MemberState) -> MemberRow:
     member = state.member
-    begun = state.status not in ("waiting", "skipped", "given up")
+    started = state.status not in ("waiting", "skipped", "given up")
     return MemberRow(
         member.name, member.kind, member.arm, member.precision, member.seed, member.block, state.status,
-        str(state.path) if begun else None, state.wall_s, state.loss, state.metric, state.message,
+        str(state.path) if started else None, state.wall_s, state.loss, state.metric, state.message,
     )  # fmt: skip

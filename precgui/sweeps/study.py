@@ -29,7 +29,7 @@ class SweepReader:
 
     def figures(self, on_note: Callable[[str], None] = lambda note: None) -> list[RunFigures]:
         """The figures of the runs that have ended, in the order of the plan; the warm-up is left out."""
-        found = []
+        results = []
         for state in self.folder.states():
             if state.member.kind == "warm-up" or state.status not in ENDED:
                 continue
@@ -39,8 +39,8 @@ class SweepReader:
                 except RunFileError as error:
                     on_note(str(error))
                     continue
-            found.append(self._known[state.path])
-        return found
+            results.append(self._known[state.path])
+        return results
 
     def study(self, *, baseline: str = "", targets: Targets | None = None) -> Study:
         """The judged study of what has ended so far, by the targets of the sweep where no others are given.

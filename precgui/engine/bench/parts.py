@@ -28,18 +28,18 @@ def energy_row(run: Work, size: int, device: torch.device, gauge: ClockProbe) ->
     sensors = sensor_names(device, gauge.uuid)
     if not sensors:
         return {"gross_j": None, "note": "no power sensor belongs to this device"}
-    found = measure_step(run, sensors, lambda: synchronize(device), PLAN, gauge.remarks)
-    if isinstance(found, Absent):
-        return {"gross_j": None, "note": found.reason}
+    result = measure_step(run, sensors, lambda: synchronize(device), PLAN, gauge.remarks)
+    if isinstance(result, Absent):
+        return {"gross_j": None, "note": result.reason}
     return {
-        "gross_j": found.gross_j,
-        "net_j": known(found.net_j),
-        "net_uncertainty_j": known(found.net_uncertainty_j),
-        "idle_w": known(found.idle_w),
-        "uncertainty": found.uncertainty,
-        "gigaops_per_joule": 2 * size**3 / found.gross_j * 1e-9,
-        "method": found.method,
-        "note": " ".join(found.remarks),
+        "gross_j": result.gross_j,
+        "net_j": known(result.net_j),
+        "net_uncertainty_j": known(result.net_uncertainty_j),
+        "idle_w": known(result.idle_w),
+        "uncertainty": result.uncertainty,
+        "gigaops_per_joule": 2 * size**3 / result.gross_j * 1e-9,
+        "method": result.method,
+        "note": " ".join(result.remarks),
     }
 
 
@@ -112,21 +112,21 @@ def steps(formats_: Sequence[str], sizes_: Sequence[int], parts: Sequence[str]) 
 def measured(bench: Bench) -> dict[str, Any]:
     """Every part of the plan, in order; the parts that were left out are empty."""
     formats, sizes = bench.formats, bench.sizes
-    wanted = {part: part in bench.parts for part in PARTS}
-    blocks = [(block, fmt) for block in work.BLOCKS for fmt in _blocks_of(formats)] if wanted["blocks"] else []
-    products = [(fmt, size) for fmt in formats for size in sizes] if wanted["gemm"] else []
-    aligned = _while_wanted(bench, formats if wanted["alignment"] else [])
+    requested = {part: part in bench.parts for part in PARTS}
+    blocks = [(block, fmt) for block in work.BLOCKS for fmt in _blocks_of(formats)] if requested["blocks"] else []
+    products = [(fmt, size) for fmt in formats for size in sizes] if requested["gemm"] else []
+    aligned = _while_wanted(bench, formats if requested["alignment"] else [])
     return {
         "certificate": [_certificate(bench, fmt) for fmt in _while_wanted(bench, formats)],
         "gemm": [_gemm(bench, fmt, size) for fmt, size in _while_wanted(bench, products)],
         "alignment": [row for fmt in aligned for row in _alignment(bench, fmt, sizes)],
-        "copy": _copy(bench) if wanted["copy"] else None,
+        "copy": _copy(bench) if requested["copy"] else None,
         "conversions": [
             _conversion(bench, *pair)
-            for pair in _while_wanted(bench, work.CONVERSIONS if wanted["conversions"] else ())
+            for pair in _while_wanted(bench, work.CONVERSIONS if requested["conversions"] else ())
         ],
         "blocks": [_block(bench, block, fmt) for block, fmt in _while_wanted(bench, blocks)],
-        "energy": [_energy(bench, fmt) for fmt in _while_wanted(bench, formats if wanted["energy"] else [])],
+        "energy": [_energy(bench, fmt) for fmt in _while_wanted(bench, formats if requested["energy"] else [])],
     }
 
 
@@ -189,13 +189,13 @@ def _product(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
         return row | {"note": unfit}
     _switch(fmt)
     try:
-        timing, beside = _timed(bench, work.gemm(fmt, size, bench.device))
+        timing, companion = _timed(bench, work.gemm(fmt, size, bench.device))
     except _REFUSALS as refusal:
         return row | {"note": f"torch refuses this size: {_first_line(refusal)}"}
     bench.probe_s[fmt] = timing.seconds * (bench.probe / size) ** 3  # the largest size so far predicts the next best
     tops = 2 * size**3 / timing.seconds * 1e-12
     return row | {"seconds": timing.seconds, "spread": timing.spread, "tops": tops,
-                  **_against_peak(bench, fmt, tops), **beside}  # fmt: skip
+                  **_against_peak(bench, fmt, tops), **companion}  # fmt: skip
 
 
 def _unfit(bench: Bench, fmt: str, size: int) -> str:
@@ -246,8 +246,8 @@ def _alignment(bench: Bench, fmt: str, sizes: Sequence[int]) -> list[dict[str, A
             works.append((size, run))
         except _REFUSALS as refusal:
             refused[size] = f"torch refuses this size: {_first_line(refusal)}"
-    found = compare([run for _, run in works], bench.device, bench.stopped) if works and works[0][0] == base else []
-    rates = {size: (size / base) ** 3 / ratio for (size, _), ratio in zip(works, found, strict=False)}
+    result = compare([run for _, run in works], bench.device, bench.stopped) if works and works[0][0] == base else []
+    rates = {size: (size / base) ** 3 / ratio for (size, _), ratio in zip(works, result, strict=False)}
     rows = [
         {"format": fmt, "m": size, "multiple_of": next(m for m in (16, 8, 4, 2, 1) if size % m == 0),
          "relative": rates.get(size), "note": refused.get(size, "")}
@@ -264,11 +264,11 @@ def _copy(bench: Bench) -> dict[str, Any] | None:
     count = (1 << 30) if bench.device.type == "cuda" else (1 << 28)
     row: dict[str, Any] = {"gb_s": None, "bytes": count, "note": ""}
     try:
-        timing, beside = _timed(bench, work.copy(count, bench.device))
+        timing, companion = _timed(bench, work.copy(count, bench.device))
     except _REFUSALS as refusal:
         return bench.row("copy", row | {"note": f"torch refuses: {_first_line(refusal)}"})
     rate = 2 * count / timing.seconds * 1e-9
-    return bench.row("copy", row | {"gb_s": rate, "seconds": timing.seconds, "spread": timing.spread, **beside})
+    return bench.row("copy", row | {"gb_s": rate, "seconds": timing.seconds, "spread": timing.spread, **companion})
 
 
 def _conversion(bench: Bench, source: str, from_: torch.dtype, target: str, to: torch.dtype) -> dict[str, Any]:
@@ -276,12 +276,12 @@ def _conversion(bench: Bench, source: str, from_: torch.dtype, target: str, to: 
     count = 1 << 24 if bench.device.type == "cuda" else 1 << 22
     row = {"from": source, "to": target, "gb_s": None, "values_per_s": None, "note": ""}
     try:
-        timing, beside = _timed(bench, work.convert(from_, to, count, bench.device))
+        timing, companion = _timed(bench, work.convert(from_, to, count, bench.device))
     except _REFUSALS as refusal:
         return bench.row("conversions", row | {"note": f"torch refuses: {_first_line(refusal)}"})
     moved = count * (from_.itemsize + to.itemsize)
     rates = {"gb_s": moved / timing.seconds * 1e-9, "values_per_s": count / timing.seconds}
-    return bench.row("conversions", row | rates | {"seconds": timing.seconds, "spread": timing.spread, **beside})
+    return bench.row("conversions", row | rates | {"seconds": timing.seconds, "spread": timing.spread, **companion})
 
 
 def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
@@ -297,12 +297,12 @@ def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
         if bench.on_cpu and predicted_s > LONGEST_BLOCK_S:
             note = f"reference kernel, not measured at this size: about {predicted_s:.0f} s a call"
             return bench.row("blocks", row | {"note": note})
-        timing, beside = _timed(bench, run)
+        timing, companion = _timed(bench, run)
     except _REFUSALS as refusal:
         return bench.row("blocks", row | {"note": f"torch refuses: {_first_line(refusal)}"})
     row |= {"seconds": timing.seconds, "spread": timing.spread, "tops": operations / timing.seconds * 1e-12}
     note = "timed once: a call takes long" if timing.spread is None else ""
-    return bench.row("blocks", row | {"note": note, **beside})
+    return bench.row("blocks", row | {"note": note, **companion})
 
 
 def _energy(bench: Bench, fmt: str) -> dict[str, Any]:
@@ -315,7 +315,7 @@ def _energy(bench: Bench, fmt: str) -> dict[str, Any]:
         return bench.row("energy", row | {"note": unfit})
     _switch(fmt)
     try:
-        found = energy_row(work.gemm(fmt, size, bench.device), size, bench.device, bench.gauge)
+        results = energy_row(work.gemm(fmt, size, bench.device), size, bench.device, bench.gauge)
     except _REFUSALS as refusal:
-        found = {"note": f"torch refuses this size: {_first_line(refusal)}"}
-    return bench.row("energy", row | found)
+        results = {"note": f"torch refuses this size: {_first_line(refusal)}"}
+    return bench.row("energy", row | results)

@@ -63,9 +63,9 @@ def while_busy(work: Work, device: torch.device, call_s: float, read: Callable[[
         return read()
     for _ in range(min(_MOST_QUEUED, math.ceil(BUSY_S / max(call_s, 1e-7)))):
         work()
-    found = read()
+    result = read()
     synchronize(device)
-    return found
+    return result
 
 
 def compare(works: Sequence[Work], device: torch.device, stopped: Callable[[], bool], rounds: int = 7) -> list[float]:
@@ -75,11 +75,11 @@ def compare(works: Sequence[Work], device: torch.device, stopped: Callable[[], b
     ratios: list[list[float]] = [[] for _ in works]
     for _ in range(rounds):
         seconds = [_sample(work, device, times) for work, times in zip(works, repetitions, strict=True)]
-        for found, value in zip(ratios, seconds, strict=True):
-            found.append(value / seconds[0])
+        for result, value in zip(ratios, seconds, strict=True):
+            result.append(value / seconds[0])
         if stopped():
             break
-    return [statistics.median(found) for found in ratios]
+    return [statistics.median(outcome) for outcome in ratios]
 
 
 def _repetitions(estimate_s: float) -> int:

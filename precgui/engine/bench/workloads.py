@@ -51,10 +51,10 @@ def by_columns(matrix: Tensor) -> Tensor:
 
 def product(fmt: str, size: int, device: torch.device) -> Tensor:
     """The same product as numbers in FP64 on the CPU, scales undone."""
-    found = gemm(fmt, size, device)().cpu().double()  # in turn: Metal has no FP64
+    result = gemm(fmt, size, device)().cpu().double()  # in turn: Metal has no FP64
     if fmt == "int8":
-        found *= (_to_int8(normal(size, 1))[1] * _to_int8(normal(size, 2))[1]).double()
-    return found
+        result *= (_to_int8(normal(size, 1))[1] * _to_int8(normal(size, 2))[1]).double()
+    return result
 
 
 def _to_int8(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,18 +38,18 @@ class Accumulator:
         )
 
     def convolution_backward(
-        self, grad: Tensor, x: Tensor, weight: Tensor, geometry: Any, wanted: tuple[bool, bool]
+        self, grad: Tensor, x: Tensor, weight: Tensor, geometry: Any, requested: tuple[bool, bool]
     ) -> tuple[Tensor | None, Tensor | None, None]:
         """Both gradients: of the input summed over output channels, of the weight over samples."""
         grad_x = grad_w = None
         axis = 1 - geometry.weight_axis
-        if wanted[0]:
+        if requested[0]:
             parts = _parts(grad.shape[1], max(1, self.block // weight[0, 0].numel()))
             grad_x = self._sum(
                 _backward(grad[:, part], x, weight.movedim(axis, 0)[part].movedim(0, axis), geometry, 0)
                 for part in parts
             )
-        if wanted[1]:
+        if requested[1]:
             parts = _parts(len(grad), max(1, self.block // grad[0, 0].numel()))
             grad_w = self._sum(_backward(grad[part], x[part], weight, geometry, 1) for part in parts)
         return grad_x, grad_w, None

@@ -30,8 +30,8 @@ def rounds_everywhere(config: RunConfig) -> bool:
 
     FP8 and block formats leave the rest in higher precision, as the recipes for hardware do.
     """
-    wanted = config.precision_options.products
-    return wanted == "all" or (wanted == "auto" and config.precision.startswith(("tf32", EMULATED)))
+    requested = config.precision_options.products
+    return requested == "all" or (requested == "auto" and config.precision.startswith(("tf32", EMULATED)))
 
 
 class FunctionalRoundingMode(TorchFunctionMode):
@@ -152,8 +152,8 @@ class _Einsum(torch.autograd.Function):
         with torch.enable_grad(), shown_as(ctx.products.label):
             operands = [rounded.detach().requires_grad_() for rounded in ctx.saved_tensors]
             result = torch.einsum(ctx.equation, *operands)
-            found = torch.autograd.grad(result, operands, ctx.products.gradient(grads[0].float(), -1))
-        return None, None, *(grad.to(dtype) for grad, dtype in zip(found, ctx.dtypes, strict=True))
+            outcome = torch.autograd.grad(result, operands, ctx.products.gradient(grads[0].float(), -1))
+        return None, None, *(grad.to(dtype) for grad, dtype in zip(outcome, ctx.dtypes, strict=True))
 
 
 def _einsum(products: MatmulArithmetic, equation: str, *operands: Any) -> Tensor:

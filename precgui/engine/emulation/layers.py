@@ -180,8 +180,8 @@ class _Convolution(torch.autograd.Function):
         )
 
 
-def _gradients(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool]) -> Any:
-    return _CONVOLUTION_BACKWARD(grad, x, weight, None, *geometry.arguments, (*wanted, False))
+def _gradients(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, requested: tuple[bool, bool]) -> Any:
+    return _CONVOLUTION_BACKWARD(grad, x, weight, None, *geometry.arguments, (*requested, False))
 
 
 class EmulatedLinear(nn.Linear):
@@ -243,12 +243,12 @@ _EMULATED: dict[type[nn.Module], type[nn.Module]] = {
 
 def layers(model: nn.Module, left_out: set[nn.Module]) -> dict[str, nn.Module]:
     """The layers that `emulate_products` can turn, by name, without those left out."""
-    found = {}
+    results = {}
     for name, module in model.named_modules():
         fits = type(module) in _EMULATED and module not in left_out
         if fits and not (isinstance(module, nn.modules.conv._ConvNd) and _geometry(module) is None):
-            found[name] = module
-    return found
+            results[name] = module
+    return results
 
 
 def emulate_products(chosen: dict[str, nn.Module], products: Callable[[str], MatmulArithmetic]) -> dict[str, str]:

@@ -130,15 +130,15 @@ class AmaxScale:
         # A tensor of zeros keeps its zeros; Inf and NaN make the factor 0 or NaN and the tensor NaN.
         return torch.where(amax > 0, self._largest / amax.clamp_min(_TINY), torch.where(amax == 0, 1.0, amax))
 
-    def _delayed(self, seen: deque[tuple[int, Tensor]], amax: Tensor) -> Tensor:
+    def _delayed(self, visited: deque[tuple[int, Tensor]], amax: Tensor) -> Tensor:
         """The largest value of the batches before this one; of this one while there is none before it."""
         tick = self._clock.tick
-        before = [value for when, value in seen if when != tick][-self._history :]
+        before = [value for when, value in visited if when != tick][-self._history :]
         if not torch.is_inference_mode_enabled():
-            again = [value for when, value in seen if when == tick]
+            again = [value for when, value in visited if when == tick]
             if again:
-                seen.pop()
-            seen.append((tick, torch.stack([amax, *again]).amax(0)))
+                visited.pop()
+            visited.append((tick, torch.stack([amax, *again]).amax(0)))
         return torch.stack(before).amax(0) if before else amax
 
 

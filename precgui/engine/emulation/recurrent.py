@@ -137,11 +137,11 @@ class _Recurrent(nn.RNNBase):
         assert w_back is not None
         cell = _CELLS[self.mode]
         back = _Steps(w_back, b_back, self.products)
-        seen = []
+        visited = []
         for gates in linear(x, w_in, b_in, self.products).unbind(0):
             state = cell(gates, back(state[0]), state)
-            seen.append(state[0])
-        return torch.stack(seen), state
+            visited.append(state[0])
+        return torch.stack(visited), state
 
 
 class EmulatedLSTM(_Recurrent, nn.LSTM):
@@ -166,22 +166,22 @@ class _LstmCell(torch.autograd.Function):
         enter, keep, value, leave = opened.chunk(4, -1)
         value.copy_(gates.chunk(4, -1)[2].tanh())
         reached = torch.addcmul(keep * cell, enter, value)
-        shown = reached.tanh()
-        ctx.save_for_backward(opened, cell, shown)
-        return leave * shown, reached
+        displayed = reached.tanh()
+        ctx.save_for_backward(opened, cell, displayed)
+        return leave * displayed, reached
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        opened, cell, shown = ctx.saved_tensors
+        opened, cell, displayed = ctx.saved_tensors
         enter, keep, value, leave = opened.chunk(4, -1)
-        grad_cell = torch.addcmul(grads[1], grads[0] * leave, 1 - shown * shown)
+        grad_cell = torch.addcmul(grads[1], grads[0] * leave, 1 - displayed * displayed)
         grad = torch.addcmul(opened, opened, opened, value=-1)  # the slope of a sigmoid
         grad_enter, grad_keep, grad_value, grad_leave = grad.chunk(4, -1)
         torch.sub(1, value * value, out=grad_value)
         grad_enter.mul_(grad_cell * value)
         grad_keep.mul_(grad_cell * cell)
         grad_value.mul_(grad_cell * enter)
-        grad_leave.mul_(grads[0] * shown)
+        grad_leave.mul_(grads[0] * displayed)
         return grad, grad, grad_cell * keep if ctx.needs_input_grad[2] else None
 
 

@@ -44,14 +44,14 @@ def copied(text: str, folder: Path) -> str:
 
 def _needed(text: str) -> set[str]:
     """The modules that `text` imports, and what they import."""
-    found: set[str] = set()
+    results: set[str] = set()
     waiting = list(_imported(text))
     while waiting:
         module = waiting.pop()
-        if module not in found:
-            found.add(module)
+        if module not in results:
+            results.add(module)
             waiting += _imported(_file(module).read_text(encoding="utf-8"))
-    return found
+    return results
 
 
 def _imported(text: str) -> Iterator[str]:

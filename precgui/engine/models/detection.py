@@ -56,10 +56,10 @@ class Detector(nn.Module):
         levels = {name: list(output.split(counts, 1)) for name, output in outputs.items()}
         images = len(outputs["cls_logits"])
         anchors = [list(self._places(outputs).split(counts))] * images
-        found: list[dict[str, Tensor]] = self.network.postprocess_detections(
+        results: list[dict[str, Tensor]] = self.network.postprocess_detections(
             levels, anchors, [(self.pixels, self.pixels)] * images
         )
-        return found
+        return results
 
     def _places_by_level(self) -> list[int]:
         return [(self.pixels // stride) ** 2 for stride in self.strides]

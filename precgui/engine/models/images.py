@@ -178,8 +178,8 @@ def _parameters(builder: Callable[..., nn.Module]) -> set[str]:
     """The options of a builder, also those that only the class behind it takes."""
     module = inspect.getmodule(builder)
     classes = {"vit": "VisionTransformer", "max": "MaxVit", "goo": "GoogLeNet", "inc": "Inception3"}
-    made = getattr(module, classes.get(builder.__name__[:3], ""), None)
-    return set(inspect.signature(made).parameters) if made is not None else set()
+    created = getattr(module, classes.get(builder.__name__[:3], ""), None)
+    return set(inspect.signature(created).parameters) if created is not None else set()
 
 
 OWN: dict[str, Callable[[str, ImageShape], nn.Module]] = {

@@ -54,11 +54,11 @@ def _matches(model: nn.Module, pattern: str) -> list[str]:
     if pattern in _ENDS:
         with_weights = [name for name, m in named if any(p.dim() > 1 for p in m.parameters(recurse=False))]
         return [with_weights[_ENDS[pattern]]] if with_weights else []
-    wanted = pattern.lower()
+    requested = pattern.lower()
     return [
         name
         for name, module in named
-        if fnmatchcase(name.lower(), wanted) or fnmatchcase(type(module).__name__.lower(), wanted)
+        if fnmatchcase(name.lower(), requested) or fnmatchcase(type(module).__name__.lower(), requested)
     ]
 
 

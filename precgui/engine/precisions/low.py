@@ -76,9 +76,9 @@ class Low(Precision):
         if rounds_everywhere(self.config):
             self._turn_the_rest(model)
         elif left := [name for name, module in model.named_modules() if _multiplies_elsewhere(module)]:
-            shown = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+            displayed = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
             self.notes.append(
-                f"products inside {shown} stay in FP32; precision_options.products = all rounds them, too"
+                f"products inside {displayed} stay in FP32; precision_options.products = all rounds them, too"
             )
         return model
 
@@ -230,8 +230,8 @@ class FP8(Low):
             )
         if native:
             self.notes.append(f"FP8 is native in {len(native)} layers (E4M3 forward, E5M2 gradients)")
-        if rest := {name: layer for name, layer in chosen.items() if name not in native}:
-            super()._turn(rest)
+        if remainder := {name: layer for name, layer in chosen.items() if name not in native}:
+            super()._turn(remainder)
 
     def _native(self, chosen: dict[str, nn.Module]) -> dict[str, nn.Module]:
         """The layers that run on FP8 hardware: nearest-even rounding and an FP32 sum are all that it has."""

@@ -145,12 +145,12 @@ def _operations(profiled: Profiled, counted: dict[tuple[str, str], Count], cost:
     calls: dict[tuple[str, str], float] = {}
     for row in profiled.rows:
         calls[row.operation, row.module] = calls.get((row.operation, row.module), 0) + row.calls
-    told = []
+    reported = []
     for row in sorted(profiled.rows, key=lambda r: -_own_s(r, profiled, cost)):
         count = counted.get((row.operation, row.module), Count())
         share = row.calls / max(calls[row.operation, row.module], 1)
         executed = max(count.formats, key=lambda name: count.formats[name], default=row.format)
-        told.append(
+        reported.append(
             {
                 "operation": row.operation, "kind": row.kind, "module": row.module, "phase": row.phase,
                 "format": row.format, "executed": executed, "shapes": [list(shape) for shape in row.shapes],
@@ -159,7 +159,7 @@ def _operations(profiled: Profiled, counted: dict[tuple[str, str], Count], cost:
                 "tensor_cores": row.tensor_cores,
             }
         )  # fmt: skip
-    return [*told[:_MOST_ROWS], *_rest(told[_MOST_ROWS:])]
+    return [*reported[:_MOST_ROWS], *_rest(reported[_MOST_ROWS:])]
 
 
 def _flops(row: OperationRow, count: Count, share: float, steps: int) -> int:
@@ -203,16 +203,16 @@ def _layers(fp32: Profiled, run: Profiled, cost: EventCost) -> list[dict[str, An
 def _padding(profiled: Profiled, cost: EventCost, device: torch.device, stopped: Stopped) -> list[dict[str, Any]]:
     """The largest products with sizes that are no multiple of 8, and what padding them would save, tried here."""
     odd = [row for row in profiled.rows if (sizes := floors.matrix_sizes(row)) and any(floors.odd_sizes(sizes)["8"])]
-    found = []
+    results = []
     for row in sorted(odd, key=lambda r: -_own_s(r, profiled, cost))[: 2 * _MOST_PADDED]:
         gain = floors.padding_gain(row, device, stopped)
         if gain is None:
             continue
         sizes = floors.matrix_sizes(row)
         seconds = _own_s(row, profiled, cost)
-        found.append({"module": row.module, "phase": row.phase, "sizes": list(sizes or ()), "padded": list(gain[0]),
+        results.append({"module": row.module, "phase": row.phase, "sizes": list(sizes or ()), "padded": list(gain[0]),
                       "seconds": seconds, "gain": gain[1], "gain_s": max(0.0, gain[1]) * seconds})  # fmt: skip
-    return found
+    return results
 
 
 def _memory(config: RunConfig, say: Say) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _memory(config: RunConfig, say: Say) -> dict[str, Any]:
     predicted = predicted_ledger(config)
     say("the ledger of memory of a real step")
     measured = measured_ledger(config)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "predicted": predicted.to_json(),
         "measured": measured.to_json(),
         "residual": residual(predicted, measured),
@@ -231,7 +231,7 @@ def _memory(config: RunConfig, say: Say) -> dict[str, Any]:
         try:
             fp32 = predicted_ledger(config.model_copy(update={"precision": "fp32"}))
         except EngineError as error:
-            found["notes"].append(f"the ledger of FP32 could not be made: {error}")
-            return found
-        found |= {"fp32": fp32.to_json(), "difference": difference_sentence(fp32, predicted, config.precision)}
-    return found
+            results["notes"].append(f"the ledger of FP32 could not be made: {error}")
+            return results
+        results |= {"fp32": fp32.to_json(), "difference": difference_sentence(fp32, predicted, config.precision)}
+    return results

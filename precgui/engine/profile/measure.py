@@ -40,12 +40,12 @@ def ledger_of(parts: StepParts) -> Ledger:
     with tracked(parts) as tracker:
         step(parts, tracker)
     trace = tracker.trace
-    found = peak(trace)
+    result = peak(trace)
     if total is None:
-        return ledger(trace, found, BY_TRACKER, ["buffers inside of kernels are not counted on this device"])
+        return ledger(trace, result, BY_TRACKER, ["buffers inside of kernels are not counted on this device"])
     # what the tracker does not see lies inside of kernels
-    inside = max(0, total - found.total_bytes)
-    whole = ledger(trace, StepPeak(found.total_bytes + inside, found.place, inside), method)
+    inside = max(0, total - result.total_bytes)
+    whole = ledger(trace, StepPeak(result.total_bytes + inside, result.place, inside), method)
     if reserved > total:
         whole.parts["fragmentation"] = reserved - total
     return Ledger(

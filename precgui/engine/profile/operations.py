@@ -221,8 +221,8 @@ def _book(sums: _Sums, event: Any, place: _Place) -> None:
         row.cpu_s += own_s
     row.device_s += device_s
     for kernel in event.kernels:
-        told = kinds.uses_tensor_cores(kernel.name)
-        row.tensor_cores = row.tensor_cores or told if told is not None else row.tensor_cores
+        reported = kinds.uses_tensor_cores(kernel.name)
+        row.tensor_cores = row.tensor_cores or reported if reported is not None else row.tensor_cores
 
 
 def _format(event: Any) -> str:

@@ -215,12 +215,12 @@ def _key(row: OperationRow) -> tuple[Any, ...]:
     return row.operation, row.kind, row.module, row.phase, row.shapes, row.format
 
 
-def _typical_row(found: list[OperationRow | None], steps: list[int]) -> OperationRow:
+def _typical_row(results: list[OperationRow | None], steps: list[int]) -> OperationRow:
     def median(name: str) -> float:
-        each = zip(found, steps, strict=True)
+        each = zip(results, steps, strict=True)
         return statistics.median(float(getattr(row, name)) / count if row else 0.0 for row, count in each)
 
-    first = next(row for row in found if row is not None)
+    first = next(row for row in results if row is not None)
     return replace(
         first, calls=median("calls"), events=median("events"), cpu_s=median("cpu_s"), device_s=median("device_s")
     )

@@ -21,20 +21,20 @@ def plan_config(config: RunConfig, size_bytes: int | None, *, alternatives: bool
 
     Raises EngineError for what the user can mend.
     """
-    found = predicted_ledger(config)
+    result = predicted_ledger(config)
     size, where = (size_bytes, "as given") if size_bytes is not None else machine_memory(config.device)
     limit = usable(size, given=size_bytes is not None, device=config.device)
-    plain = found.to_json()
+    plain = result.to_json()
     plain["memory"] = {"device_bytes": size, "from": where, "margin": MARGIN, "limit_bytes": limit}
-    plain["fits"] = found.total_bytes <= limit
+    plain["fits"] = result.total_bytes <= limit
     half = predicted_ledger(with_batch(config, max(1, config.data.batch_size // 2)))
     plain["batch_size"] = config.data.batch_size
-    plain["largest_batch"] = carried_on(config.data.batch_size, found.total_bytes, half.total_bytes, limit)
+    plain["largest_batch"] = carried_on(config.data.batch_size, result.total_bytes, half.total_bytes, limit)
     if alternatives:
         rows = [_row(change, settings, predicted, limit) for change, settings, predicted in _alternatives(config)]
         plain["changes"] = rows
         plain["first_change"] = None if plain["fits"] else first(rows)
-        plain["against_fp32"] = _against_fp32(config, found)
+        plain["against_fp32"] = _against_fp32(config, result)
     return plain
 
 
@@ -43,9 +43,9 @@ def usable(size: int, *, given: bool, device: str) -> int:
     return usable_bytes(size) if given or device != "cpu" else int(size * (1 - MARGIN))
 
 
-def machine_memory(wanted: str) -> tuple[int, str]:
+def machine_memory(requested: str) -> tuple[int, str]:
     """Bytes of the device that a config names, and in words whose they are."""
-    device = devices.choose(wanted)
+    device = devices.choose(requested)
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory), devices.name(device)
     return int(psutil.virtual_memory().available), "free memory of this machine"
@@ -114,14 +114,14 @@ def first(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     return fitting[0] if fitting else min(rows, key=lambda row: int(row["total_bytes"]), default=None)
 
 
-def _against_fp32(config: RunConfig, found: Ledger) -> str | None:
+def _against_fp32(config: RunConfig, ledger: Ledger) -> str | None:
     if config.precision == "fp32":
         return None
     try:
         fp32 = predicted_ledger(config.model_copy(update={"precision": "fp32"}))
     except EngineError:
         return None
-    return difference_sentence(fp32, found, config.precision)
+    return difference_sentence(fp32, ledger, config.precision)
 
 
 def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any], size_bytes: int | None = None) -> None:

@@ -122,18 +122,18 @@ def _own_bytes(operation: TracedOperation) -> int:
 
 
 def _zeros(shape: TensorShape) -> Tensor:
-    made = torch.empty_strided(shape.shape, shape.stride, dtype=shape.dtype)
-    return made.zero_()
+    created = torch.empty_strided(shape.shape, shape.stride, dtype=shape.dtype)
+    return created.zero_()
 
 
 def _from_small_steps(config: RunConfig, reason: str) -> Ledger:
     whole = config.data.batch_size
     sizes = sorted({max(1, whole // 4), max(2, whole // 2)})
-    found = [measured_ledger(with_batch(config, size)) for size in sizes]
-    parts = {name: _carried_on(sizes, [f.parts[name] for f in found], whole) for name in PARTS}
-    told = f"predicted from steps with {' and '.join(map(str, sizes))} of {whole} samples"
-    last = found[-1]
-    return Ledger(parts, sum(parts.values()), last.phase, told, last.owners, (), (), (f"{reason}",))
+    results = [measured_ledger(with_batch(config, size)) for size in sizes]
+    parts = {name: _carried_on(sizes, [f.parts[name] for f in results], whole) for name in PARTS}
+    text = f"predicted from steps with {' and '.join(map(str, sizes))} of {whole} samples"
+    last = results[-1]
+    return Ledger(parts, sum(parts.values()), last.phase, text, last.owners, (), (), (f"{reason}",))
 
 
 def _carried_on(sizes: list[int], values: list[int], whole: int) -> int:

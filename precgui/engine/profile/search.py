@@ -141,13 +141,13 @@ class Child:
             if not pipe.poll():
                 self._end()
                 return Attempt(batch, False, reason=f"a step took longer than {_LONGEST_S:.0f} s")
-            found = pipe.recv()
+            result = pipe.recv()
         except (EOFError, OSError):
             self._end()
             return Attempt(batch, False, reason="the process was killed: the system was probably out of memory")
-        if isinstance(found, str):
-            raise EngineError(found)
-        return Attempt(**found)
+        if isinstance(result, str):
+            raise EngineError(result)
+        return Attempt(**result)
 
     def _begin(self) -> Connection:
         self._pipe, far = multiprocessing.Pipe()
@@ -233,7 +233,7 @@ def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any], lim
     """Task of a child process: emits `{"kind": "attempt", ...}` for each size and `{"kind": "found", ...}`, or
     `{"kind": "fault", "message"}`. A stop ends the size that is being tried, too."""
     try:
-        found = largest_batch(
+        result = largest_batch(
             RunConfig.model_validate(config),
             limit_bytes,
             lambda attempt: emit({"kind": "attempt", **asdict(attempt)}),
@@ -242,4 +242,4 @@ def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any], lim
     except (EngineError, MemoryError) as error:
         emit({"kind": "fault", "message": str(error)})
     else:
-        emit({"kind": "found", "stopped": control.stopped(), **found.to_json()})
+        emit({"kind": "found", "stopped": control.stopped(), **result.to_json()})

@@ -16,17 +16,17 @@ _Layer = nn.modules.conv._ConvNd | Integer
 
 def norms_behind(model: nn.Module, inputs: Any) -> dict[str, str]:
     """The batch norm behind each convolution whose result nothing else takes, by name, as seen in one forward pass."""
-    made: dict[int, str] = {}
+    created: dict[int, str] = {}
     taken: dict[str, list[str]] = {}
     kept: list[Tensor] = []  # so that no identity is given twice
 
     def on_call(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
             for value in args:
-                if isinstance(value, Tensor) and id(value) in made:
-                    taken.setdefault(made[id(value)], []).append(name)
+                if isinstance(value, Tensor) and id(value) in created:
+                    taken.setdefault(created[id(value)], []).append(name)
             if isinstance(module, _Layer) and isinstance(result, Tensor):
-                made[id(result)] = name
+                created[id(result)] = name
                 kept.append(result)
 
         return hook

@@ -168,13 +168,13 @@ def quantizable(model: nn.Module, left_out: set[nn.Module]) -> dict[str, nn.Modu
 
 def quantise(chosen: dict[str, nn.Module], quantizer: Callable[[str, Tensor], Quantizer]) -> dict[str, Quantizer]:
     """Turn each layer into its quantised form, in place, with the same parameters. Returns the quantizers."""
-    made = {}
+    created = {}
     for name, module in chosen.items():
         layer: Any = module
-        made[name] = quantizer(name, layer.weight)
+        created[name] = quantizer(name, layer.weight)
         layer.__class__ = _FAKE[type(module)]
-        layer.quantizer = made[name]
-    return made
+        layer.quantizer = created[name]
+    return created
 
 
 @dataclass(frozen=True)
@@ -189,25 +189,25 @@ class LayerQuantization:
     learned_ranges: bool
 
 
-def quantise_model(model: nn.Module, left_out: set[nn.Module], wanted: LayerQuantization) -> dict[str, Quantizer]:
+def quantise_model(model: nn.Module, left_out: set[nn.Module], quantization: LayerQuantization) -> dict[str, Quantizer]:
     """Turn the layers of a model, in place, without those left out. Returns the quantizers by name."""
     chosen = quantizable(model, left_out)
     ends = [name for name in (next(iter(chosen), ""), next(reversed(chosen), "")) if name]
-    if wanted.bits < 8 and wanted.ends == "fp32":
+    if quantization.bits < 8 and quantization.ends == "fp32":
         chosen = {name: layer for name, layer in chosen.items() if name not in ends}
 
     def quantizer(name: str, weight: Tensor) -> Quantizer:
-        at_end = name in ends and wanted.ends == "int8"
-        bits = 8 if at_end else wanted.bits
-        inputs = 8 if at_end or wanted.bits == 8 else _INPUT_BITS[wanted.activations]
-        learned = wanted.learned_scales and bits > 2
+        at_end = name in ends and quantization.ends == "int8"
+        bits = 8 if at_end else quantization.bits
+        inputs = 8 if at_end or quantization.bits == 8 else _INPUT_BITS[quantization.activations]
+        learned = quantization.learned_scales and bits > 2
         return Quantizer(
             weight,
             bits,
             inputs,
-            per_channel=wanted.per_channel,
+            per_channel=quantization.per_channel,
             learned=learned,
-            learned_range=wanted.learned_ranges,
+            learned_range=quantization.learned_ranges,
         )
 
     return quantise(chosen, quantizer)

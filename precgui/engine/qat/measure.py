@@ -113,11 +113,11 @@ def _latency(contenders: Mapping[str, Callable[[Any], Any]], inputs: Any) -> dic
         run(inputs)  # warms up, too
     first_s = time.process_time() - begin_s
     rounds = min(_MOST, max(_FEWEST, int(_ROUNDS_S / max(first_s, 1e-6))))
-    seen: dict[str, list[float]] = {name: [] for name in contenders}
+    visited: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
-            seen[name].append(_timed(run, inputs))
-    return {name: min(values) for name, values in seen.items()}
+            visited[name].append(_timed(run, inputs))
+    return {name: min(values) for name, values in visited.items()}
 
 
 def _timed(run: Callable[[Any], Any], inputs: Any) -> float:
@@ -136,8 +136,8 @@ def sentences(facts: Mapping[str, Any], metric: Metric) -> list[str]:
     if all("metric" in evaluation.get(name, {}) for name in ("fp32", "fake", "integer")):
         form = ".2%" if metric.unit == "%" else ".4g"
         values = [format(evaluation[name]["metric"], form) for name in ("fp32", "fake", "integer")]
-        told = "; {} {} with weights in FP32, {} rounded as in training, {} on integers"
-        first += told.format(metric.title.lower(), *values)
+        text = "; {} {} with weights in FP32, {} rounded as in training, {} on integers"
+        first += text.format(metric.title.lower(), *values)
     name, worst = max(facts["layers"].items(), key=lambda item: item[1]["output_error"])
     latencies = [_latency_sentence(batch, seconds) for batch, seconds in facts.get("latency_s", {}).items()]
     latencies.append(f"largest quantisation error: {worst['output_error']:.1%} of the result of {name}")

@@ -188,8 +188,8 @@ def _nvfp4_loop() -> Loop:
             x, y = bits[start : start + TILE], out[start : start + TILE]
             for first in range(0, x.size, block):
                 peak = _peak(x[first : first + block])
-                wanted = F(F(W(peak).view(F) / limit) / tensor_scale)
-                chosen = F(W(_rounded(wanted.view(W), local)).view(F) * tensor_scale)
+                requested = F(F(W(peak).view(F) / limit) / tensor_scale)
+                chosen = F(W(_rounded(requested.view(W), local)).view(F) * tensor_scale)
                 divisor[first : first + block] = F(1) if chosen == 0 else chosen
                 scale[first : first + block] = F(np.nan) if peak >= INFINITY else chosen
             _apply_divided(x, y, divisor, scale, k)

@@ -201,8 +201,8 @@ def _away_added(word: Any, real: Any) -> Rule:
     def away(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:
         gap = word(step).view(real)
         near = (x + big) - big
-        rest = x - near
-        return near + gap if rest + rest == gap else near
+        remainder = x - near
+        return near + gap if remainder + remainder == gap else near
 
     return away
 

@@ -42,14 +42,14 @@ class ErrorShares:
 
 
 class Balance:
-    """The wide replay of a tape as a graph, and what the operations add to the errors of the values `wanted`.
+    """The wide replay of a tape as a graph, and what the operations add to the errors of the values `requested`.
 
     FP32 serves where the errors are those of 16 bits and fewer: its own is 2^13 times smaller, and it takes half the
     time and memory of FP64.
     """
 
-    def __init__(self, tape: Tape, wanted: Sequence[int], wide: torch.dtype = F64) -> None:
-        self._tape, self._wanted, self._wide = tape, list(wanted), wide
+    def __init__(self, tape: Tape, requested: Sequence[int], wide: torch.dtype = F64) -> None:
+        self._tape, self._wanted, self._wide = tape, list(requested), wide
         self._collected: ErrorShares | None = None
         self._replay()
 

@@ -56,7 +56,7 @@ def _group_norm(
 
 def _group_norm_backward(
     grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None,
-    samples: int, channels: int, pixels: int, groups: int, wanted: Sequence[bool],
+    samples: int, channels: int, pixels: int, groups: int, requested: Sequence[bool],
 ) -> _Gradients:  # fmt: skip
     values, scale = grad.reshape(samples, channels, pixels), rstd.reshape(samples, groups, 1)
     grouped = (x.reshape(samples, groups, -1) - mean.reshape(samples, groups, 1)) * scale
@@ -64,9 +64,9 @@ def _group_norm_backward(
     inner = _affine(values, weight, None).reshape(samples, groups, -1)
     correction = inner.mean(-1, keepdim=True) + grouped * (inner * grouped).mean(-1, keepdim=True)
     return (
-        (scale * (inner - correction)).reshape(x.shape) if wanted[0] else None,
-        (values * normal).sum((0, 2)) if wanted[1] else None,
-        values.sum((0, 2)) if wanted[2] else None,
+        (scale * (inner - correction)).reshape(x.shape) if requested[0] else None,
+        (values * normal).sum((0, 2)) if requested[1] else None,
+        values.sum((0, 2)) if requested[2] else None,
     )
 
 
@@ -84,7 +84,7 @@ def _batch_norm(
 
 def _batch_norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_variance: Tensor | None,
-    mean: Tensor | None, rstd: Tensor | None, training: bool, eps: float, wanted: Sequence[bool],
+    mean: Tensor | None, rstd: Tensor | None, training: bool, eps: float, requested: Sequence[bool],
 ) -> _Gradients:  # fmt: skip
     shape, axes = (1, -1, *(1,) * (x.dim() - 2)), (0, *range(2, x.dim()))
     if not training and running_mean is not None and running_variance is not None:
@@ -97,9 +97,9 @@ def _batch_norm_backward(
     if training:
         correction = inner.mean(axes, keepdim=True) + normal * (inner * normal).mean(axes, keepdim=True)
     return (
-        scale * (inner - correction) if wanted[0] else None,
-        (grad * normal).sum(axes) if wanted[1] else None,
-        grad.sum(axes) if wanted[2] else None,
+        scale * (inner - correction) if requested[0] else None,
+        (grad * normal).sum(axes) if requested[1] else None,
+        grad.sum(axes) if requested[2] else None,
     )
 
 

@@ -43,7 +43,7 @@ def local_errors(operation: TapeOp, args: Any, kwargs: Any, outputs: Sequence[An
         return
     if operation.nonfinite == "producer":
         operation.exact_is_finite = all(bool(e.isfinite().all()) for e in exact if is_float(e))
-    lost = made = would = 0.0
+    lost = created = would = 0.0
     errors: list[Tensor | None] = []
     for output, reference in zip(outputs, exact, strict=False):
         if not is_float(output) or not is_float(reference) or output.shape != reference.shape:
@@ -51,10 +51,10 @@ def local_errors(operation: TapeOp, args: Any, kwargs: Any, outputs: Sequence[An
             continue
         error, squares = _compare(output.detach(), reference.detach(), finite=not operation.nonfinite)
         errors.append(error)
-        lost, made, would = lost + squares[0], made + squares[1], would + squares[2]
+        lost, created, would = lost + squares[0], created + squares[1], would + squares[2]
     operation.local_errors = tuple(errors)
-    if made > 0 and math.isfinite(made):
-        operation.local_error, operation.rounding_error = math.sqrt(lost / made), math.sqrt(would / made)
+    if created > 0 and math.isfinite(created):
+        operation.local_error, operation.rounding_error = math.sqrt(lost / created), math.sqrt(would / created)
 
 
 def _widens(operation: TapeOp, outputs: Sequence[Any]) -> bool:

@@ -90,7 +90,7 @@ class _Stream:
     def _worst_element(self) -> tuple[int, Tensor] | None:
         """The input and its error, but for the worst element 0; where the producer's result is bad, if shapes agree."""
         bad = [self._tape.values[id] for id in self._producer.outputs if id is not None]
-        found: tuple[float, int, Tensor] | None = None
+        results: tuple[float, int, Tensor] | None = None
         for id in self._producer.inputs:
             low, exact = self._tape.value(id), self._inputs[id]
             if low is None or not is_float(exact):
@@ -100,9 +100,9 @@ class _Stream:
             if bad and bad[0].shape == relative.shape:
                 relative = relative.where(~bad[0].isfinite(), 0.0)
             largest = float(relative.max()) if relative.numel() else 0.0
-            if largest > 0 and (found is None or largest > found[0]):
+            if largest > 0 and (results is None or largest > results[0]):
                 place = int(relative.argmax())
                 error = torch.zeros_like(gap)
                 error.view(-1)[place] = gap.reshape(-1)[place]
-                found = largest, id, error
-        return None if found is None else found[1:]
+                results = largest, id, error
+        return None if results is None else results[1:]

@@ -164,14 +164,14 @@ _TENSOR_ARGUMENTS = {"write_through": 2}
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     """The tensors among the arguments that an operation writes to."""
-    found: list[Tensor] = []
+    results: list[Tensor] = []
     for place, argument in enumerate(func._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         value = args[place] if place < len(args) else kwargs.get(argument.name)
-        found.extend(tensors_in(value))
-    found.extend(args[i] for i in _RUNNING_STATISTICS.get(func, ()) if isinstance(args[i], Tensor))
-    return found
+        results.extend(tensors_in(value))
+    results.extend(args[i] for i in _RUNNING_STATISTICS.get(func, ()) if isinstance(args[i], Tensor))
+    return results
 
 
 def _returned(tensor: Tensor, result: Any) -> bool:

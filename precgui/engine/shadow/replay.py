@@ -36,43 +36,43 @@ def _plain() -> Iterator[None]:
         yield
 
 
-def replay_exact(tape: Tape, wanted: Collection[int], *, free: bool = False, visit: Visit | None = None) -> Table:
-    """The values `wanted`, of the tape as one FP64 program on the same leaves.
+def replay_exact(tape: Tape, requested: Collection[int], *, free: bool = False, visit: Visit | None = None) -> Table:
+    """The values `requested`, of the tape as one FP64 program on the same leaves.
 
     With `free` kinks decide for themselves, else as in the low run. `visit` is called with each operation and its FP64
     outputs.
     """
     with torch.no_grad():
-        return _replay(tape, wanted, F64, free=free, graph=False, visit=visit)
+        return _replay(tape, requested, F64, free=free, graph=False, visit=visit)
 
 
-def replay_graph(tape: Tape, wanted: Collection[int], wide: torch.dtype, visit: Visit) -> Table:
+def replay_graph(tape: Tape, requested: Collection[int], wide: torch.dtype, visit: Visit) -> Table:
     """As `replay_exact` in the type `wide`, but the result can be differentiated and everything is kept.
 
     Leaves of the tape and tables made of integers are the leaves of the graph.
     """
     with torch.enable_grad():
-        return _replay(tape, wanted, wide, free=False, graph=True, visit=visit)
+        return _replay(tape, requested, wide, free=False, graph=True, visit=visit)
 
 
 def _replay(
-    tape: Tape, wanted: Collection[int], wide: torch.dtype, *, free: bool, graph: bool, visit: Visit | None
+    tape: Tape, requested: Collection[int], wide: torch.dtype, *, free: bool, graph: bool, visit: Visit | None
 ) -> Table:
     table: Table = {}
-    ends = None if graph else tape.last_uses(set(wanted))
+    ends = None if graph else tape.last_uses(set(requested))
     with _plain():
         for operation in tape.operations:
             for id in operation.inputs:
                 if id not in table:
                     table[id] = _leaf(tape.leaves[id], wide, graph)
             outputs = _wide_outputs(tape, operation, table, wide, free=free, graph=graph)
-            made = zip(operation.outputs, outputs, strict=True)
-            table.update({id: output for id, output in made if id is not None})
+            created = zip(operation.outputs, outputs, strict=True)
+            table.update({id: output for id, output in created if id is not None})
             if visit is not None:
                 visit(operation, outputs)
             for id in ends[operation.index] if ends is not None else ():
                 table.pop(id, None)
-        for id in wanted:
+        for id in requested:
             if id not in table:
                 table[id] = _leaf(tape.leaves[id], wide, graph)
     return table
@@ -172,15 +172,15 @@ class Counterfactual:
         self._changed: set[int] = set()
         self.grown: set[int] = set()  # operations that were promoted because their input did not fit
 
-    def run(self, wanted: Collection[int]) -> Table:
-        """The values `wanted`; those of promoted operations are FP64."""
-        ends = self._tape.last_uses(set(wanted))
+    def run(self, requested: Collection[int]) -> Table:
+        """The values `requested`; those of promoted operations are FP64."""
+        ends = self._tape.last_uses(set(requested))
         with _plain(), torch.no_grad():
             for operation in self._tape.operations:
                 self._visit(operation)
                 for id in ends[operation.index]:
                     self._table.pop(id, None)
-            return {id: self._value(id) for id in wanted}
+            return {id: self._value(id) for id in requested}
 
     def _value(self, id: int) -> Tensor:
         if id in self._table:

@@ -207,7 +207,7 @@ def apply_decision(function: Any, arguments: tuple[Any, ...], decision: Any) -> 
 
 
 def _scaled_mm(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, *rest: Any, **keywords: Any
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, *remainder: Any, **keywords: Any
 ) -> Tensor:
     """The product that FP8 hardware scales: torch's `_scaled_mm` has no FP64 form."""
     product = (a * scale_a) @ (b * scale_b)

@@ -81,16 +81,16 @@ class Shadow:
 
     def _balance(self) -> None:
         step = self.step
-        wanted = [*step.gradients, step.loss]
+        requested = [*step.gradients, step.loss]
         self.origin: NonFiniteOrigin | None = None
         self.shares, self.loss_shares, self.flow = ErrorShares(0.0), ErrorShares(0.0), Flow(step.tape)
         self.unavoidable: dict[int, float] = {}
-        table = replay_exact(step.tape, wanted)
+        table = replay_exact(step.tape, requested)
         self.exact_gradients = [table[id] for id in step.gradients]
         self.loss_fp64 = float(table[step.loss])
         if self.is_finite:
             self.gradient_error = distance(step.low_gradients, self.exact_gradients)
-            self._share_out(wanted)
+            self._share_out(requested)
             self.unavoidable = unavoidable(step.tape, self.shares, self.gradient_error, self.flow)
         else:
             self.gradient_error = math.nan
@@ -99,16 +99,16 @@ class Shadow:
             bool(g.isfinite().all()) for g in self.exact_gradients
         )
 
-    def _share_out(self, wanted: Sequence[int]) -> None:
+    def _share_out(self, requested: Sequence[int]) -> None:
         """Compute the shares; in FP32 where that is exact enough, and again in FP64 where they do not add up."""
         step = self.step
         pairs = zip(step.gradients, step.low_gradients, self.exact_gradients, strict=True)
         errors = {id: low.to(F64) - exact for id, low, exact in pairs}
         wide = torch.float32 if self.gradient_error > _FP32_SERVES else F64
-        balance = Balance(step.tape, wanted, wide)
+        balance = Balance(step.tape, requested, wide)
         self.shares = balance.shares(errors)
         if wide is not F64 and not abs(self.shares.explained - 1) < _CLOSED:
-            balance = Balance(step.tape, wanted)
+            balance = Balance(step.tape, requested)
             self.shares = balance.shares(errors)
         error = step.low_loss - self.loss_fp64
         if abs(error) > LOSS_ROUNDINGS * abs(self.loss_fp64):
@@ -118,8 +118,8 @@ class Shadow:
     def notes(self) -> list[str]:
         """Sentences on operations that ran otherwise than usual or were not followed."""
         opaque = sorted({o.name for o in self.step.tape.operations if o.opaque})
-        told = [f"{name} has no FP64 form: its low result was used on both sides" for name in opaque]
-        return [*self.step.tape.notes, *told]
+        reported = [f"{name} has no FP64 form: its low result was used on both sides" for name in opaque]
+        return [*self.step.tape.notes, *reported]
 
     @property
     def verdict(self) -> Verdict:
@@ -278,8 +278,8 @@ class Shadow:
         """The operation that made the NaN or Inf of the step."""
         if self.origin is None:
             return None
-        made = self.origin.operation
-        return NonFinitePlace(made.name, made.origin.module, made.origin.line.label, made.origin.backward)
+        created = self.origin.operation
+        return NonFinitePlace(created.name, created.origin.module, created.origin.line.label, created.origin.backward)
 
     def to_json(self, lines: int = 20) -> dict[str, Any]:
         """The keys of `precgui replay --json`, numbers that are not finite as None."""

@@ -73,25 +73,25 @@ def _nonfinite(shadow: Shadow) -> Judgement:
     origin = shadow.origin
     if origin is None:
         return Judgement("problems", "The step is not finite, and so are its inputs or its weights.", False)
-    made, culprit = origin.operation, origin.culprit
-    way = "backward" if made.origin.backward else "forward"
-    where = f"{made.name} at {made.origin.line.label} ({way})"
+    created, culprit = origin.operation, origin.culprit
+    way = "backward" if created.origin.backward else "forward"
+    where = f"{created.name} at {created.origin.line.label} ({way})"
     if not origin.precision_is_to_blame:
         return Judgement(
             "problems",
             f"{where} gave NaN or Inf, and gives it in FP64 as well: precision is not to blame.",
             False,
-            [made.origin.line],
+            [created.origin.line],
         )
-    if culprit is made:
+    if culprit is created:
         message = f"{where} gave NaN or Inf because its result does not fit its format; in FP64 it is finite."
-        return Judgement("problems", message, True, [made.origin.line])
+        return Judgement("problems", message, True, [created.origin.line])
     return Judgement(
         "problems",
         f"{where} gave NaN or Inf because of what was lost before it, by {culprit.name} at "
         f"{culprit.origin.line.label}; in FP64 it is finite.",
         True,
-        list(dict.fromkeys((culprit.origin.line, made.origin.line))),
+        list(dict.fromkeys((culprit.origin.line, created.origin.line))),
     )
 
 

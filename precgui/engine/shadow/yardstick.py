@@ -55,30 +55,30 @@ class Flow:
         """The lines of the same functions that take results of these lines, in the low format."""
         own = {o.index for o in self._tape.operations if o.origin.line in lines}
         scopes = {(line.file, line.function) for line in lines}
-        found: set[SourceLine] = set()
+        results: set[SourceLine] = set()
         for index in own:
             operation = self._tape.operations[index]
             for id in operation.outputs:
                 for reader in self._readers[id] if id is not None else ():
                     line = reader.origin.line
                     if reader.index not in own and line.number and (line.file, line.function) in scopes:
-                        found.add(line)
-        return found - set(lines)
+                        results.add(line)
+        return results - set(lines)
 
     def leaves_line(self, operation: TapeOp) -> bool:
         """Whether a result is read by another line or another module; through views, and True where nobody reads it."""
-        pending, seen = [id for id in operation.outputs if id is not None], set[int]()
-        found = False
+        pending, visited = [id for id in operation.outputs if id is not None], set[int]()
+        result = False
         while pending:
             id = pending.pop()
             for reader in self._readers[id]:
-                found = True
+                result = True
                 if reader.is_view and reader.origin.line == operation.origin.line:
-                    pending += [o for o in reader.outputs if o is not None and o not in seen]
-                    seen.update(o for o in reader.outputs if o is not None)
+                    pending += [o for o in reader.outputs if o is not None and o not in visited]
+                    visited.update(o for o in reader.outputs if o is not None)
                 elif (reader.origin.line, reader.origin.module) != (operation.origin.line, operation.origin.module):
                     return True
-        return not found
+        return not result
 
 
 def _is_widening(operation: TapeOp) -> bool:

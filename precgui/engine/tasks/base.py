@@ -127,8 +127,8 @@ class Classification:
         return nn.functional.cross_entropy(outputs, targets)
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        found = (outputs.argmax(1) == targets).sum()
-        return torch.stack((found, found.new_tensor(len(targets))))
+        result = (outputs.argmax(1) == targets).sum()
+        return torch.stack((result, result.new_tensor(len(targets))))
 
 
 def split(samples: int, share: float, seed: int) -> tuple[Tensor, Tensor]:

@@ -29,13 +29,13 @@ def matches(boxes: Tensor, labels: Tensor, scores: Tensor, true_boxes: Tensor, t
 
     order = scores.argsort(descending=True, stable=True)
     overlaps = box_iou(boxes[order], true_boxes.to(boxes)) * (labels[order, None] == true_labels)
-    found = torch.zeros(len(order), dtype=torch.float64)
+    result = torch.zeros(len(order), dtype=torch.float64)
     free = overlaps.double().cpu()
     for n, row in enumerate(free):
         if len(row) and float(row.max()) >= OVERLAP:
-            found[n] = 1.0
+            result[n] = 1.0
             free[:, int(row.argmax())] = 0.0
-    return torch.stack((labels[order].double().cpu(), scores[order].double().cpu(), found), 1)
+    return torch.stack((labels[order].double().cpu(), scores[order].double().cpu(), result), 1)
 
 
 def average_precision(rows: Tensor, objects: Tensor) -> float:
@@ -52,11 +52,11 @@ def _area(rows: Tensor, objects: int) -> float:
     """The area under the curve of precision over recall, each point raised to the highest one with more recall."""
     if not len(rows):
         return 0.0
-    found = rows[rows[:, 1].argsort(descending=True, stable=True), 2].cumsum(0)
-    precision = found / torch.arange(1, len(found) + 1, dtype=torch.float64)
+    result = rows[rows[:, 1].argsort(descending=True, stable=True), 2].cumsum(0)
+    precision = result / torch.arange(1, len(result) + 1, dtype=torch.float64)
     best = precision.flip(0).cummax(0).values.flip(0)
-    wanted = torch.linspace(0, 1, _RECALLS, dtype=torch.float64)
-    places = torch.searchsorted(found / objects, wanted)
+    requested = torch.linspace(0, 1, _RECALLS, dtype=torch.float64)
+    places = torch.searchsorted(result / objects, requested)
     reached = places < len(best)
     return float(best[places[reached]].sum() / _RECALLS)
 
@@ -86,10 +86,10 @@ def scenes(images: Tensor, labels: Tensor, count: int, pixels: int, most: int, s
     draw = torch.Generator().manual_seed(seed)
     scene = torch.rand(count, 1, pixels, pixels, generator=draw) * 0.3
     objects = torch.full((count, most, 5), _ABSENT)
-    wanted = torch.randint(1, most + 1, (count,), generator=draw).tolist()
+    requested = torch.randint(1, most + 1, (count,), generator=draw).tolist()
     for n in range(count):
         taken = torch.zeros(pixels, pixels, dtype=torch.bool)
-        for place in range(wanted[n]):
+        for place in range(requested[n]):
             spot = _free_spot(taken, pixels, draw)
             if spot is None:
                 break
@@ -142,9 +142,9 @@ class Detection(DatasetTask):
         }  # fmt: skip
 
     def model(self) -> nn.Module:
-        made = Detector(self.config.model.size, self._pixels, CLASSES)
-        self._reader = self._reader or made
-        return made
+        detector = Detector(self.config.model.size, self._pixels, CLASSES)
+        self._reader = self._reader or detector
+        return detector
 
     def loss(self, outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
         """Focal loss of the classes, loss of the generalised overlap of the boxes, cross entropy of the centres."""
@@ -156,9 +156,9 @@ class Detection(DatasetTask):
         """The detections, and how many objects of each class there are: see `average_precision`."""
         assert self._reader is not None
         rows = []
-        for found, each in zip(self._reader.detections(outputs), targets, strict=True):
+        for result, each in zip(self._reader.detections(outputs), targets, strict=True):
             true = _listed(each)
-            rows.append(matches(found["boxes"], found["labels"], found["scores"], true["boxes"], true["labels"]))
+            rows.append(matches(result["boxes"], result["labels"], result["scores"], true["boxes"], true["labels"]))
         labels = targets[..., 0]
         return torch.cat(rows), torch.bincount(labels[labels >= 0].long(), minlength=CLASSES).cpu()
 

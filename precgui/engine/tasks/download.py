@@ -38,10 +38,10 @@ class DownloadSource:
 
 def fetch(dataset: str, folder: Path, tell: Tell) -> None:
     """Put what is missing of a data set into `folder`. Raises EngineError, with the cure."""
-    for wanted in _missing(dataset, folder):
+    for requested in _missing(dataset, folder):
         try:
-            wanted.target.parent.mkdir(parents=True, exist_ok=True)
-            _fetch_one(wanted, dataset, folder, tell)
+            requested.target.parent.mkdir(parents=True, exist_ok=True)
+            _fetch_one(requested, dataset, folder, tell)
         except OSError as error:
             raise EngineError(
                 f"{dataset} cannot be kept in {folder} ({error.strerror or error}); choose another folder as data.path"
@@ -63,25 +63,25 @@ def _missing(dataset: str, folder: Path) -> list[DownloadSource]:
     kind: Any = getattr(datasets, dataset)
     if hasattr(kind, "resources"):  # MNIST and its kin: a file each for images and labels
         raw = folder / kind.__name__ / "raw"
-        wanted = [
+        requested = [
             DownloadSource(tuple(m + name for m in kind.mirrors), raw / name, md5) for name, md5 in kind.resources
         ]
-        wanted = [each for each in wanted if not each.target.with_suffix("").is_file()]
+        requested = [each for each in requested if not each.target.with_suffix("").is_file()]
     else:  # CIFAR: one archive
         parts = [(folder / kind.base_folder / name, md5) for name, md5 in (*kind.train_list, *kind.test_list)]
-        wanted = [DownloadSource((kind.url,), folder / kind.filename, kind.tgz_md5)]
-        wanted = wanted if not all(check_integrity(path, md5) for path, md5 in parts) else []
-    return [each for each in wanted if not check_integrity(each.target, each.md5)]
+        requested = [DownloadSource((kind.url,), folder / kind.filename, kind.tgz_md5)]
+        requested = requested if not all(check_integrity(path, md5) for path, md5 in parts) else []
+    return [each for each in requested if not check_integrity(each.target, each.md5)]
 
 
-def _fetch_one(wanted: DownloadSource, dataset: str, folder: Path, tell: Tell) -> None:
+def _fetch_one(source: DownloadSource, dataset: str, folder: Path, tell: Tell) -> None:
     """The file from the first address that has it whole."""
     troubles: list[str] = []
-    for url in wanted.urls:
+    for url in source.urls:
         try:
-            with _partial(wanted.target) as part:
-                if _copied(url, part, f"{dataset}: fetching {wanted.target.name}", tell) == wanted.md5:
-                    part.replace(wanted.target)
+            with _partial(source.target) as part:
+                if _copied(url, part, f"{dataset}: fetching {source.target.name}", tell) == source.md5:
+                    part.replace(source.target)
                     return
             troubles.append(f"{url} gave another file than it should, by its checksum")
         except _NETWORK as error:

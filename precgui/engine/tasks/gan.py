@@ -49,12 +49,12 @@ class Gan(DatasetTask):
 
     def loss(self, outputs: Judged, targets: Tensor) -> Tensor:
         """The losses of both (non-saturating, Goodfellow et al. 2014); between equals their sum is 3 ln 2 = 2.08."""
-        told = nn.functional.softplus(-outputs.real).mean() + nn.functional.softplus(outputs.made).mean()
-        return told + nn.functional.softplus(-outputs.made_live).mean()
+        reported = nn.functional.softplus(-outputs.real).mean() + nn.functional.softplus(outputs.made).mean()
+        return reported + nn.functional.softplus(-outputs.made_live).mean()
 
     def score(self, outputs: Judged, targets: Tensor) -> Tensor:
         """Coverage (Naeem et al. 2020, section 3.2) in the space of the pixels."""
-        real, made = targets.flatten(1), outputs.images.flatten(1)
+        real, created = targets.flatten(1), outputs.images.flatten(1)
         radius = torch.cdist(real, real).kthvalue(min(_NEIGHBOURS + 1, len(real)), dim=1).values
-        covered = (torch.cdist(real, made).amin(1) < radius).sum()
+        covered = (torch.cdist(real, created).amin(1) < radius).sum()
         return torch.stack((covered, covered.new_tensor(len(real))))

@@ -228,9 +228,9 @@ def _files(folder: Path, pixels: int) -> Any:
         ]
     )
     try:
-        found = datasets.ImageFolder(str(folder), transform=prepared)
+        result = datasets.ImageFolder(str(folder), transform=prepared)
     except OSError as error:
         raise EngineError(f"data.path: {_reason(error)}; it must hold one folder of images per class") from None
-    if len(found.classes) < 2:
-        raise EngineError(f"data.path: {folder} holds one class only, {found.classes[0]}; it must hold two at least")
-    return found
+    if len(result.classes) < 2:
+        raise EngineError(f"data.path: {folder} holds one class only, {result.classes[0]}; it must hold two at least")
+    return result

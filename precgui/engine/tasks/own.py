@@ -39,15 +39,15 @@ def make_own(config: RunConfig) -> Task:
     make: Callable[[RunConfig], Any] | None = getattr(module, name, None)
     if not callable(make):
         raise EngineError(f"task {config.task}: {place} has no function {name}")
-    made = make(config)
+    created = make(config)
     file = Path(module.__file__).absolute() if module.__file__ else None
-    missing = [part for part in _NEEDED if not callable(getattr(made, part, None))]
+    missing = [part for part in _NEEDED if not callable(getattr(created, part, None))]
     if missing:
         raise EngineError(
             f"task {config.task}: what {name} returns has no {', '.join(missing)}; a task needs the methods "
             f"{', '.join(_NEEDED)}, see docs/own-task.md"
         )
-    return OwnTask(config.task, made, file)
+    return OwnTask(config.task, created, file)
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -83,22 +83,22 @@ class OwnTask:
     Without a score, the metric is NaN. `file` is where the code comes from; the record keeps its SHA-256.
     """
 
-    def __init__(self, name: str, made: Any, file: Path | None) -> None:
-        self._name, self._made = name, made
+    def __init__(self, name: str, created: Any, file: Path | None) -> None:
+        self._name, self._made = name, created
         self.metric: Metric = self._metric()
         self.facts: Mapping[str, Any] = {**self._facts(), **_code(file)}
         self.steps_per_epoch = self._steps()
 
     def _metric(self) -> Metric:
-        wanted = getattr(self._made, "metric", None)
+        requested = getattr(self._made, "metric", None)
         scores = hasattr(self._made, "score")
-        if isinstance(wanted, str):
-            return Metric(wanted, wanted, wanted)
-        if isinstance(wanted, Metric):
-            return wanted
-        if wanted is not None:
+        if isinstance(requested, str):
+            return Metric(requested, requested, requested)
+        if isinstance(requested, Metric):
+            return requested
+        if requested is not None:
             raise EngineError(
-                f"task {self._name}: metric must be a name or a precgui.engine.tasks.Metric, not {wanted!r}"
+                f"task {self._name}: metric must be a name or a precgui.engine.tasks.Metric, not {requested!r}"
             )
         return Metric("score", "Score", "what score() of the task gives") if scores else NO_SCORE
 
@@ -121,12 +121,12 @@ class OwnTask:
         return steps
 
     def model(self) -> nn.Module:
-        made = self._made.model()
-        if not isinstance(made, nn.Module):
-            raise EngineError(f"task {self._name}: model() gave {type(made).__name__}, not a torch.nn.Module")
-        if not any(parameter.requires_grad for parameter in made.parameters()):
+        created = self._made.model()
+        if not isinstance(created, nn.Module):
+            raise EngineError(f"task {self._name}: model() gave {type(created).__name__}, not a torch.nn.Module")
+        if not any(parameter.requires_grad for parameter in created.parameters()):
             raise EngineError(f"task {self._name}: the model has no parameters to train")
-        return made
+        return created
 
     def train_batches(self) -> Iterable[Batch]:
         return self._checked("train_batches")

@@ -68,8 +68,8 @@ def stride_for(size: int, stride: int) -> int:
 
 def listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], StatisticsTable]:
     """Those of the tensors that can be read, and the table of their statistics, with a stride for each."""
-    found = [(name, tensor, readable(tensor)) for name, tensor in named]
-    rows = [(name, tensor, values) for name, tensor, values in found if values is not None and values.numel()]
+    results = [(name, tensor, readable(tensor)) for name, tensor in named]
+    rows = [(name, tensor, values) for name, tensor, values in results if values is not None and values.numel()]
     tensors = [values for _, _, values in rows]
     sizes = [tensor.numel() for tensor in tensors]
     strides = [stride_for(size, stride) for size in sizes] if stride > 1 else [1] * len(sizes)
@@ -165,18 +165,18 @@ class CpuStats:
     ) -> tuple[tuple[NDArray[np.int64], ...], list[Tensor]]:
         """Addresses, sizes, strides and first blocks, and what must live as long as the addresses are used."""
         alive = [tensor if tensor.is_cpu else tensor.cpu() for tensor in tensors]  # of a model on several devices
-        wanted = np.array(strides, np.int64)
-        firsts = _first(wanted, tick)
+        requested = np.array(strides, np.int64)
+        firsts = _first(requested, tick)
         for place, tensor in enumerate(alive):
             if tensor.dtype not in _KINDS:
                 alive[place] = single(_blocks(tensor, strides[place], int(firsts[place])))
-                wanted[place], firsts[place] = 1, 0
+                requested[place], firsts[place] = 1, 0
             elif not tensor.is_contiguous():
                 alive[place] = dense(tensor)
         addresses = np.array(list(map(Tensor.data_ptr, alive)), np.int64)
         sizes = np.array(list(map(Tensor.numel, alive)), np.int64)
         kinds = np.array([_KINDS[tensor.dtype] for tensor in alive], np.int64)
-        return (addresses, sizes, kinds, wanted, firsts), alive
+        return (addresses, sizes, kinds, requested, firsts), alive
 
 
 class CudaStats:

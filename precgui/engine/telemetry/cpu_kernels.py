@@ -82,7 +82,7 @@ def _extremes(bits: Any, size: Any) -> Any:
 @numba.njit(inline="always")
 def _special(values: Any, bits: Any, size: Any, row: Any, exponents: Any) -> Any:
     """Tell NaN from the infinities and put zeros in their places; how many there were."""
-    found = 0
+    result = 0
     for i in range(size):
         magnitude = bits[i] & _ABS
         if magnitude < _INF:
@@ -92,9 +92,9 @@ def _special(values: Any, bits: Any, size: Any, row: Any, exponents: Any) -> Any
         else:
             row[NEG_INF if bits[i] & _SIGN else POS_INF] += 1
         values[i] = 0
-        found += 1
-    exponents[255] += np.uint32(found)
-    return found
+        result += 1
+    exponents[255] += np.uint32(result)
+    return result
 
 
 @numba.njit(inline="always")
@@ -125,7 +125,7 @@ def _gather(bits: Any, size: Any, packed: Any) -> None:
 @numba.njit(inline="always")
 def _histogram(packed: Any, size: Any, low: Any, high: Any, exponents: Any, ahead: Any) -> Any:
     """Count the exponents from `low` (at least 1) to `high`; how many there were. See `_ahead`."""
-    found, (address, hop, pieces) = 0, ahead
+    result, (address, hop, pieces) = 0, ahead
     if high - low < _WIDE:
         for k in range(low, high + 1):
             for _ in range(min(pieces, 2)):
@@ -135,14 +135,14 @@ def _histogram(packed: Any, size: Any, low: Any, high: Any, exponents: Any, ahea
             pieces -= 2
             count = count_equal(packed.ctypes.data, (size + GROUP - 1) // GROUP, np.uint8(k))
             exponents[k] += np.uint32(count)
-            found += count
+            result += count
     else:
         for i in range(size):
             k = packed[i]
             if low <= k <= high:
                 exponents[k] += _ONE
-                found += 1
-    return found
+                result += 1
+    return result
 
 
 @numba.njit(inline="always")

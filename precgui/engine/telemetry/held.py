@@ -85,12 +85,12 @@ def copies_of(source: nn.Module | Mapping[str, Tensor], weights: Sequence[Weight
     else:
         named = {name: tensor.detach() for name, tensor in source.items()}
     shapes = {weight.name: weight.own.shape for weight in weights}
-    found = []
+    results = []
     for name, tensor in named.items():
         own = name if name in shapes else name.partition(".")[2]  # AveragedModel calls its copy `module`
         if shapes.get(own) == tensor.shape and tensor.is_floating_point():
-            found.append((f"ema.{own}", tensor))
-    return found
+            results.append((f"ema.{own}", tensor))
+    return results
 
 
 def _end(name: str) -> tuple[str, ...]:

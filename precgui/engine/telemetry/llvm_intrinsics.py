@@ -63,13 +63,13 @@ def _prefetch(context: Any, address: Any) -> Any:
     return signature, code
 
 
-def _count_equal(context: Any, address: Any, groups: Any, wanted: Any) -> Any:
-    """How many of `groups` x GROUP bytes at `address` are `wanted`."""
+def _count_equal(context: Any, address: Any, groups: Any, requested: Any) -> Any:
+    """How many of `groups` x GROUP bytes at `address` are `requested`."""
     signature = types.int64(types.intp, types.int64, types.uint8)
 
     def code(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address, groups, wanted = arguments
-        same = _splat(builder, wanted)
+        address, groups, choice = arguments
+        same = _splat(builder, choice)
         return _count(builder, groups, lambda place: builder.icmp_unsigned("==", _load(builder, address, place), same))
 
     return signature, code

@@ -22,7 +22,7 @@ _COLD = 1.5  # times what a hook takes when nothing else runs between its calls
 _PAUSE_STEPS = 16  # a run that stays broken is not slowed down by a second pass in each step
 _WATCH_STEPS = 1000  # with hooks on all modules after a bad step whose module is not known
 _WRAPPERS = ("_orig_mod.", "module.")
-Look = Callable[[str, str, Tensor], None]  # kind, name, tensor
+Measure = Callable[[str, str, Tensor], None]  # kind, name, tensor
 
 
 class Outputs:
@@ -31,13 +31,13 @@ class Outputs:
     What the model returns is shown to the sentinel in every step; where that is not finite, its forward pass is
     repeated, to find the module that it began with. In a step that is `guarded`, the sentinel is shown the outputs of
     all modules with weights, so that it notices what reaches neither the loss nor the gradients, too. What else is
-    wanted, `activation` and `activation_gradient`, is handed to `look`. Modules have hooks only in steps that need
+    requested, `activation` and `activation_gradient`, is handed to `measure`. Modules have hooks only where steps need
     them, since torch calls a module with hooks more slowly. A forward pass that only repeats what a checkpoint forgot
     is not looked at, nor one that is traced or transformed by torch.func.
     """
 
-    def __init__(self, model: nn.Module, look: Look) -> None:
-        self._model, self._look = model, look
+    def __init__(self, model: nn.Module, measure: Measure) -> None:
+        self._model, self._measure = model, measure
         self._wanted: Set[str] = frozenset()
         self._guarded = self._everywhere = self._inside = self.watching = False
         self._on_cpu = all(parameter.is_cpu for parameter in model.parameters())
@@ -61,16 +61,16 @@ class Outputs:
         self._hooked_now = (False, False)
         self._exit = model.register_forward_hook(_ReturnHook(self), with_kwargs=True)
 
-    def begin(self, wanted: Set[str], *, guarded: bool, everywhere: bool = False) -> None:
+    def begin(self, requested: Set[str], *, guarded: bool, everywhere: bool = False) -> None:
         """A step begins. `everywhere` shows the sentinel what modules without weights put out, too."""
         self._watch_on = max(self._watch_on - 1, 0)
         everywhere, guarded = everywhere or self._watch_on > 0, guarded or self._watch_on > 0
-        self._wanted, self._guarded = wanted, guarded
-        self._everywhere = everywhere or "activation" in wanted  # so that what is told and the rows agree
+        self._wanted, self._guarded = requested, guarded
+        self._everywhere = everywhere or "activation" in requested  # so that what is told and the rows agree
         self.cannot_repeat, self._located = "", False
         self.watching, self._inside, self.calls = True, False, 0
         self._pause = max(self._pause - 1, 0)
-        self._have_hooks(modules=guarded or bool(wanted), all_modules=everywhere or bool(wanted))
+        self._have_hooks(modules=guarded or bool(requested), all_modules=everywhere or bool(requested))
         self.sentinel.begin()
 
     def end(self) -> float:
@@ -94,13 +94,13 @@ class Outputs:
         if (modules, all_modules) == self._hooked_now:
             return
         self._hooked_now = modules, all_modules
-        wanted = {"weighty": modules, "weightless": all_modules, "entrance": modules}
+        requested = {"weighty": modules, "weightless": all_modules, "entrance": modules}
         for name, handles in self._handles.items():
-            if handles and not wanted[name]:
+            if handles and not requested[name]:
                 for handle in handles:
                     handle.remove()
                 handles.clear()
-            elif wanted[name] and not handles:
+            elif requested[name] and not handles:
                 handles += self._hooked(name)
 
     def _hooked(self, name: str) -> list[RemovableHandle]:
@@ -140,11 +140,11 @@ class Outputs:
     def _find_first(self, args: Any, kwargs: Any) -> None:
         """Tell the sentinel by a second pass which of all modules was the first; else look at all in the next steps."""
         try:
-            found = first_bad_module(self._model, args, kwargs)
+            result = first_bad_module(self._model, args, kwargs)
         except CannotRepeat as reason:
-            found, self.cannot_repeat = "", str(reason)
-        if found:
-            self.sentinel.correct(plain_name(found))
+            result, self.cannot_repeat = "", str(reason)
+        if result:
+            self.sentinel.correct(plain_name(result))
             self._located = True
         elif not self._everywhere:
             self._watch_on = _WATCH_STEPS
@@ -152,7 +152,7 @@ class Outputs:
     def gradient_seen(self, name: str, gradient: Tensor) -> None:
         """Handles the gradient of an output."""
         if self.watching:
-            self._look("activation_gradient", name, gradient)
+            self._measure("activation_gradient", name, gradient)
 
     def _is_training(self) -> bool:
         """Neither evaluation nor the second forward pass of a checkpoint, and with tensors that have numbers.
@@ -170,7 +170,7 @@ class Outputs:
     def _watch(self, name: str, outputs: Any) -> None:
         for path, tensor in floats(outputs):
             if "activation" in self._wanted:
-                self._look("activation", name + path, tensor)
+                self._measure("activation", name + path, tensor)
             if "activation_gradient" in self._wanted and tensor.requires_grad:
                 self.calls += 1
                 tensor.register_hook(_GradientHook(self, name + path))

@@ -155,8 +155,8 @@ def _prepared(output: Tensor) -> Tensor | None:
 def _is_finite(tensor: Tensor) -> bool:
     """Whether all elements are, of a contiguous tensor in the main memory."""
     width, infinite = _LIMITS[tensor.dtype]
-    found: int = largest(tensor.data_ptr(), tensor.numel(), width)
-    return found < infinite
+    result: int = largest(tensor.data_ptr(), tensor.numel(), width)
+    return result < infinite
 
 
 @numba.njit(inline="always")

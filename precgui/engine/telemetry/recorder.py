@@ -199,7 +199,7 @@ class Telemetry:
         self._fetch()
         if self._outputs is not None:
             self._clock.book(FIXED, self._outputs.end())
-            alarm = self._tell_outputs(time_s, told=alarm) or alarm
+            alarm = self._tell_outputs(time_s, reported=alarm) or alarm
         if alarm:
             if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
                 self._alarm_until = self._step + ALARM_STEPS
@@ -217,8 +217,8 @@ class Telemetry:
         for kind in self._held.kinds:
             if kind in self._due:
                 with self._clock.booked(kind), unseen():
-                    if (seen := self._held.measured(kind, self._step)) is not None:
-                        self._tables.append(seen)
+                    if (visited := self._held.measured(kind, self._step)) is not None:
+                        self._tables.append(visited)
 
     def _hand_over(self, time_s: float, *, alarm: bool) -> float:
         """To the file what is due at the interval of its kind or in an alarm, to the black box the rest.
@@ -254,32 +254,32 @@ class Telemetry:
 
     def first_nonfinite_gradient(self, order: Mapping[str, int] | None = None) -> str:
         """The parameter whose non-finite gradient backward produced first; on a GPU it is known after `end`."""
-        seen = [nonfinite(table, rows) for table, rows in self._tables if table.kind == "gradient"]
-        return first_nonfinite_parameter([name for names in seen for name in names], order)
+        visited = [nonfinite(table, rows) for table, rows in self._tables if table.kind == "gradient"]
+        return first_nonfinite_parameter([name for names in visited for name in names], order)
 
     def close(self) -> None:
         """Leave the model as it was before, and tell how closely was looked and what it cost."""
         if self._outputs is not None:
             self._outputs.close()
         if self._measurements and self.budget.elapsed_s:
-            told = {
+            reported = {
                 "cost_share": self.budget.share,
                 "measurements": dict(self._measurements),
                 "strides": self.budget.strides,
                 "least_measurements": self._least,
             }
-            self._emit(Facts(self._time_s, {"record": told}))
+            self._emit(Facts(self._time_s, {"record": reported}))
             self._measurements.clear()
 
-    def _tell_outputs(self, time_s: float, *, told: bool) -> bool:
-        """Tell of a module whose output has become NaN or infinite, unless it is `told` already. Returns whether."""
+    def _tell_outputs(self, time_s: float, *, reported: bool) -> bool:
+        """Report a module whose output has become NaN or Inf, unless one was `reported`. Returns whether."""
         name = self.first_nonfinite()
         if not name and not self._bad_output:
             return False
         new = name not in ("", self._bad_output)
         if name or self._guarded:  # else it may still be so
             self._bad_output = name
-        if not new or told:
+        if not new or reported:
             return False
         message = f"the output of {name} is not finite, although the loss and the gradients are"
         self._emit(Incident(time_s, self._step, "nonfinite_activation", "warning", message, name))
@@ -294,8 +294,8 @@ class Telemetry:
             **{kind: self._held.values(kind) for kind in self._held.kinds},
         }
         for kind, named in still_there.items():
-            seen = [table for table, _ in self._tables if table.kind == kind]
-            if self._kinds[kind] and named and not (seen and all(max(t.strides, default=1) == 1 for t in seen)):
+            visited = [table for table, _ in self._tables if table.kind == kind]
+            if self._kinds[kind] and named and not (visited and all(max(t.strides, default=1) == 1 for t in visited)):
                 self._tables = [(table, rows) for table, rows in self._tables if table.kind != kind]
                 with unseen():
                     self._measure(kind, named, 1, self._unscaled if kind == "gradient" else 1.0)

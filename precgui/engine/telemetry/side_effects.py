@@ -39,45 +39,45 @@ def side_effect(kind: Any) -> str:
     return _of_class(kind, set())
 
 
-def _of_class(kind: type, seen: set[Any]) -> str:
+def _of_class(kind: type, visited: set[Any]) -> str:
     for each in kind.__mro__:
-        if _is_known(each.__module__) or each in seen:
+        if _is_known(each.__module__) or each in visited:
             continue
-        seen.add(each)
+        visited.add(each)
         for name, member in vars(each).items():
-            if found := _of_member(each, name, member, seen):
-                return found
+            if result := _of_member(each, name, member, visited):
+                return result
     return ""
 
 
-def _of_member(kind: type, name: str, member: Any, seen: set[Any]) -> str:
+def _of_member(kind: type, name: str, member: Any, visited: set[Any]) -> str:
     if isinstance(member, property):
         parts: list[Any] = [member.fget, member.fset]
     else:
         parts = [member.__func__] if isinstance(member, (staticmethod, classmethod)) else [member]
     for part in parts:
         if isinstance(part, types.FunctionType):
-            if found := _of_function(part, seen):
-                return found
+            if result := _of_function(part, visited):
+                return result
         elif not name.startswith("__") and isinstance(part, (list, dict, set, Iterator)):
             return f"{kind.__name__}.{name} is shared by all its objects"
     return ""
 
 
-def _of_function(function: types.FunctionType, seen: set[Any]) -> str:
-    if function.__name__ == "__init__" or function in seen or _is_known(function.__module__):
+def _of_function(function: types.FunctionType, visited: set[Any]) -> str:
+    if function.__name__ == "__init__" or function in visited or _is_known(function.__module__):
         return ""  # a module is not made anew
-    seen.add(function)
+    visited.add(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        if found := _of_value(name, _content(cell), seen):
-            return found
+        if result := _of_value(name, _content(cell), visited):
+            return result
     for code in _codes(function.__code__):
-        if found := _of_code(code, function, seen):
-            return found
+        if result := _of_code(code, function, visited):
+            return result
     return ""
 
 
-def _of_code(code: types.CodeType, function: types.FunctionType, seen: set[Any]) -> str:
+def _of_code(code: types.CodeType, function: types.FunctionType, visited: set[Any]) -> str:
     sets_attributes, before = False, ""
     changed_class = ""
     for instruction in dis.get_instructions(code):
@@ -90,8 +90,8 @@ def _of_code(code: types.CodeType, function: types.FunctionType, seen: set[Any])
             return f"{function.__qualname__} imports {name}"
         sets_attributes |= operation == "STORE_ATTR"
         if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
-            if found := _of_name(name, function, seen):
-                return found
+            if result := _of_name(name, function, visited):
+                return result
             if before != "super" and (name == "type" or isinstance(function.__globals__.get(name), type)):
                 changed_class = name
             before = name
@@ -100,23 +100,23 @@ def _of_code(code: types.CodeType, function: types.FunctionType, seen: set[Any])
     return ""
 
 
-def _of_name(name: str, function: types.FunctionType, seen: set[Any]) -> str:
+def _of_name(name: str, function: types.FunctionType, visited: set[Any]) -> str:
     if name in function.__globals__:
-        return _of_value(name, function.__globals__[name], seen)
+        return _of_value(name, function.__globals__[name], visited)
     if name in _BUILTINS_WITH_EFFECTS:
         return f"{function.__qualname__} calls {name}()"
     return "" if hasattr(builtins, name) else f"{function.__qualname__} uses the unknown name {name}"
 
 
-def _of_value(name: str, value: Any, seen: set[Any]) -> str:
+def _of_value(name: str, value: Any, visited: set[Any]) -> str:
     if isinstance(value, types.ModuleType):
         return "" if _is_known(value.__name__) else f"it uses the library {value.__name__}"
     if isinstance(value, type):
-        return _of_class(value, seen)
+        return _of_class(value, visited)
     if isinstance(value, types.FunctionType):
-        return _of_function(value, seen)
+        return _of_function(value, visited)
     if isinstance(value, (tuple, frozenset)):
-        return next((found for each in value if (found := _of_value(name, each, seen))), "")
+        return next((result for each in value if (result := _of_value(name, each, visited))), "")
     if isinstance(value, (*_VALUES, *_FUNCTIONS)):
         return ""
     return f"it uses {name}, an object of class {type(value).__name__} outside the model"

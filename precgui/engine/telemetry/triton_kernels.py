@@ -62,9 +62,9 @@ def _piece(  # type: ignore[no-untyped-def]
     tl.atomic_add(sums + 2 * row, tl.sum(kept, axis=0))
     tl.atomic_add(sums + 2 * row + 1, tl.sum(kept * kept, axis=0))
     bins = tl.arange(0, 256)
-    found = tl.histogram(magnitude >> 23, 256)
-    found -= tl.where(bins == 0, SIZE - tl.sum(inside.to(tl.int32), axis=0), 0)  # the places outside were read as 0
-    tl.atomic_add(counts + 256 * row + bins, found, mask=found > 0)
+    result = tl.histogram(magnitude >> 23, 256)
+    result -= tl.where(bins == 0, SIZE - tl.sum(inside.to(tl.int32), axis=0), 0)  # the places outside were read as 0
+    tl.atomic_add(counts + 256 * row + bins, result, mask=result > 0)
 
 
 def measure(tensors: Sequence[Tensor], strides: Sequence[int], firsts: Sequence[int], factor: float) -> Tensor:

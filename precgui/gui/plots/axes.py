@@ -78,20 +78,20 @@ class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def _log_ticks(self, low: float, high: float, size: float, base: int) -> Ticks:
         """Whole powers while a few of them are in view, then 1-2-5 between them, then even values."""
-        wanted = max(size / 28, 2)
-        powers = _even_ticks(low, high, _power_spacing((high - low) / wanted, base))
+        requested = max(size / 28, 2)
+        powers = _even_ticks(low, high, _power_spacing((high - low) / requested, base))
         if len(powers[0][1]) >= 3 or high - low > 300:
             return powers
         if base == 10:
             first, last = math.floor(low), math.ceil(high)
             between = [e + math.log10(m) for e in range(first, last + 1) for m in _DECADE]
             between = [v for v in between if low <= v <= high]
-            if 3 <= len(between) <= 2 * wanted:
+            if 3 <= len(between) <= 2 * requested:
                 return [(0.0, between)]
         scale: Scale = "log2" if base == 2 else "log10"
         even: Ticks = super().tickValues(from_plot(low, scale), from_plot(high, scale), size)
-        shown = [math.log(v, base) for _, values in even for v in values if v > 0]
-        return [(0.0, shown)] if len(shown) > len(powers[0][1]) else powers
+        displayed = [math.log(v, base) for _, values in even for v in values if v > 0]
+        return [(0.0, displayed)] if len(displayed) > len(powers[0][1]) else powers
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         if self._kind == "step":
@@ -130,9 +130,9 @@ def _clock_spacing(least: float) -> float:
 def _clock(seconds: float) -> str:
     if seconds < 0:
         return ""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
 
 
 def _power(exponent: float, base: int) -> str:

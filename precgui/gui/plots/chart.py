@@ -267,8 +267,8 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         heading = place_text(x, self.over)
         lines = [f"<b>{heading[:1].upper()}{heading[1:]}</b>"] if headed else []
         metrics = QFontMetrics(self.readout.font())
-        shown = readings[:READOUT_LINES]
-        for reading, name in zip(shown, _fitting([reading.name for reading in shown], metrics), strict=True):
+        displayed = readings[:READOUT_LINES]
+        for reading, name in zip(displayed, _fitting([reading.name for reading in displayed], metrics), strict=True):
             values = ", ".join(
                 f"{escape(value.label)} <b>{escape(value.text)}</b>"
                 + ("" if value.x == x else f" at {place_text(value.x, self.over)}")
@@ -288,5 +288,5 @@ def _fitting(names: Sequence[str], metrics: QFontMetrics) -> list[str]:
 
 
 def _translucent(colour: str) -> str:
-    made = QColor(colour)
-    return f"rgba({made.red()}, {made.green()}, {made.blue()}, 225)"
+    color = QColor(colour)
+    return f"rgba({color.red()}, {color.green()}, {color.blue()}, 225)"

@@ -40,9 +40,9 @@ class NonFinite:
         """Take the whole series as it is now; its first `known` values (default: all seen) have not changed."""
         known = min(self._seen, len(y)) if known is None else known
         kept = self.index < known
-        found = known + np.flatnonzero(~np.isfinite(y[known:]))
-        if len(found) or not kept.all():
-            self.index = np.concatenate([self.index[kept], found])
+        result = known + np.flatnonzero(~np.isfinite(y[known:]))
+        if len(result) or not kept.all():
+            self.index = np.concatenate([self.index[kept], result])
             self.value = y[self.index]
         self._seen = len(y)
 

@@ -100,8 +100,8 @@ class PlotFrame(QFrame):
 
     def _save_menu(self) -> QMenu:
         menu = QMenu(self)
-        for form, wanted in FORMS.items():
-            menu.addAction(wanted.text, partial(self._ask, form))
+        for form, requested in FORMS.items():
+            menu.addAction(requested.text, partial(self._ask, form))
         menu.addSeparator()
         menu.addAction("Copy picture", self.copy_image)
         return menu
@@ -151,8 +151,8 @@ class PlotFrame(QFrame):
         old.deleteLater()
         self.chart_replaced.emit()
 
-    def _on_log(self, wanted: bool) -> None:
-        self.chart.set_scale(self.chart.signal.log if wanted and self.chart.signal.log else "linear")
+    def _on_log(self, requested: bool) -> None:
+        self.chart.set_scale(self.chart.signal.log if requested and self.chart.signal.log else "linear")
         self.scale_changed.emit()
 
     def set_runs(self, runs: Sequence[DrawnRun]) -> None:
@@ -169,9 +169,9 @@ class PlotFrame(QFrame):
             self.chart.draw()
         for button in (self.log_button, self.save_button):
             button.setEnabled(not empty)
-        wanted: QWidget = self.message if empty else self.chart
-        if self.body.currentWidget() is not wanted:
-            self.body.setCurrentWidget(wanted)
+        widget: QWidget = self.message if empty else self.chart
+        if self.body.currentWidget() is not widget:
+            self.body.setCurrentWidget(widget)
         self.show_note()
 
     def show_note(self) -> None:

@@ -74,9 +74,9 @@ def symbol_of(value: float) -> str:
 
 def scatter(size: int = SYMBOL_PX) -> pg.ScatterPlotItem:
     """An empty set of marks, drawn above the lines."""
-    made = pg.ScatterPlotItem(size=size, pxMode=True)
-    made.setZValue(10.0)
-    return made
+    item = pg.ScatterPlotItem(size=size, pxMode=True)
+    item.setZValue(10.0)
+    return item
 
 
 def paint(marks: pg.ScatterPlotItem, colour: str, edge: str = "") -> None:

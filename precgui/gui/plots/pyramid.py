@@ -76,14 +76,14 @@ class _Level:
         """The indices that blocks start..stop contribute, ascending; a point may come twice."""
         low, high = self.low.values[start:stop], self.high.values[start:stop]
         if not self.has_gaps:
-            found = np.empty((len(low), 2), np.int32)
-            np.minimum(low, high, out=found[:, 0])
-            np.maximum(low, high, out=found[:, 1])
-            return found.ravel()
+            result = np.empty((len(low), 2), np.int32)
+            np.minimum(low, high, out=result[:, 0])
+            np.maximum(low, high, out=result[:, 1])
+            return result.ravel()
         gap = self.gap.values[start:stop]
-        found = np.stack([low, high, np.where(gap == _NONE, low, gap)], axis=1)
-        found.sort(axis=1)
-        return found.ravel()
+        result = np.stack([low, high, np.where(gap == _NONE, low, gap)], axis=1)
+        result.sort(axis=1)
+        return result.ravel()
 
 
 class Pyramid:

@@ -48,11 +48,11 @@ class Saver(QObject):
 
     def ask(self, chart: Chart, form: str) -> QFileDialog:
         """Open the dialog for a form; the file is written when a person accepts it."""
-        wanted = FORMS[form]
-        dialog = QFileDialog(self._widget, wanted.text.rstrip("."), str(Saver.folder), wanted.filter)
+        requested = FORMS[form]
+        dialog = QFileDialog(self._widget, requested.text.rstrip("."), str(Saver.folder), requested.filter)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(wanted.suffix)
-        dialog.selectFile(_file_name(chart) + wanted.suffix)
+        dialog.setDefaultSuffix(requested.suffix)
+        dialog.selectFile(_file_name(chart) + requested.suffix)
         dialog.fileSelected.connect(lambda name: self.save(chart, form, Path(name)))
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()

@@ -107,10 +107,10 @@ DEFAULT_SIGNALS = ("loss", "scale", EVENTS, "power")
 
 def to_plot(values: NDArray[np.float64], factor: float, scale: Scale) -> NDArray[np.float64]:
     """Recorded values in the coordinates of the plot; what has no logarithm becomes NaN."""
-    shown = values if factor == 1.0 else values * factor
+    displayed = values if factor == 1.0 else values * factor
     if scale == "linear":
-        return shown
-    positive = np.where(shown > 0, shown, np.nan)
+        return displayed
+    positive = np.where(displayed > 0, displayed, np.nan)
     return np.asarray(np.log2(positive) if scale == "log2" else np.log10(positive))
 
 
@@ -151,9 +151,9 @@ def duration(seconds: float) -> str:
     """Seconds as `12.5 s`, `3:07` or `1:02:45`."""
     if abs(seconds) < 60:
         return f"{seconds:.4g} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
 
 
 def place_text(x: float, over: Axis) -> str:

@@ -87,10 +87,10 @@ class Actions(QObject):
     def _menu(self, path: str) -> QMenu:
         if path not in self._menus:
             parent, _, title = path.rpartition("/")
-            made = self._menu(parent).addMenu(title) if parent else self._window.menuBar().addMenu(title)
-            made.setToolTipsVisible(True)
-            made.aboutToShow.connect(self.refresh)
-            self._menus[path] = made
+            created = self._menu(parent).addMenu(title) if parent else self._window.menuBar().addMenu(title)
+            created.setToolTipsVisible(True)
+            created.aboutToShow.connect(self.refresh)
+            self._menus[path] = created
         return self._menus[path]
 
     def _add(self, spec: ActionSpec) -> None:

@@ -25,13 +25,13 @@ def match(typed: str, text: str) -> int | None:
 
     A run of letters together counts less than letters spread over the text, an early one less than a late one.
     """
-    wanted, found = typed.lower().replace(" ", ""), text.lower()
-    direct = found.find(typed.lower().strip())
+    requested, result = typed.lower().replace(" ", ""), text.lower()
+    direct = result.find(typed.lower().strip())
     if direct >= 0:
         return direct
-    at, spread = -1, len(found)
-    for letter in wanted:
-        following = found.find(letter, at + 1)
+    at, spread = -1, len(result)
+    for letter in requested:
+        following = result.find(letter, at + 1)
         if following < 0:
             return None
         spread += following - at
@@ -109,8 +109,8 @@ class CommandPalette(QFrame):
         self._select(0)
 
     def _select(self, row: int) -> None:
-        if found := self.list.topLevelItem(row % self.list.topLevelItemCount()):
-            self.list.setCurrentItem(found)
+        if result := self.list.topLevelItem(row % self.list.topLevelItemCount()):
+            self.list.setCurrentItem(result)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.FocusOut:
@@ -178,8 +178,8 @@ class KeyList(QDialog):
                 keys = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
                 table.addTopLevelItem(QTreeWidgetItem([title, keys]))
         for place, keys_here in KEYS.items():
-            for told, key in keys_here:
-                table.addTopLevelItem(QTreeWidgetItem([f"{place}: {told}", key]))
+            for reported, key in keys_here:
+                table.addTopLevelItem(QTreeWidgetItem([f"{place}: {reported}", key]))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(12, 12, 12, 12)
         layout.addWidget(table)

@@ -101,14 +101,14 @@ class Files(QObject):
         from precgui.gui.shell.scalar_dialog import ScalarsDialog
 
         dialog = ScalarsDialog(events, now, self._window)
-        dialog.chosen.connect(lambda wanted: self._take_in(events, wanted))
+        dialog.chosen.connect(lambda requested: self._take_in(events, requested))
         dialog.open()
 
-    def _take_in(self, events: EventScalars, wanted: Mapping[str, str]) -> None:
+    def _take_in(self, events: EventScalars, requested: Mapping[str, str]) -> None:
         """Show the scalars as a run, in the place of what they were shown as before."""
         if self._session is None:
             return
-        run = events.run(wanted)
+        run = events.run(requested)
         if key := self._session.key_of(events.path):
             self._session.close_run(key)
         self._session.take_in(run)

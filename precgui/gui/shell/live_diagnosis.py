@@ -48,21 +48,21 @@ class LiveDiagnosis(QObject):
         if len(run.series("loss")[0]) < _FEWEST_STEPS:
             return
         begin = time.perf_counter()
-        errors = [found for found in examine(run).problems if found.severity == "error"]
-        for found in errors:
-            place = key, found.rule
+        errors = [outcome for outcome in examine(run).problems if outcome.severity == "error"]
+        for result in errors:
+            place = key, result.rule
             if place in self._before and place not in self._told:
                 self._told.add(place)
-                self._tell(key, found)
-        self._before = {(key, found.rule) for found in errors}
+                self._tell(key, result)
+        self._before = {(key, answer.rule) for answer in errors}
         self.timer.setInterval(max(INTERVAL_MS, round(_SHARE * 1000 * (time.perf_counter() - begin))))
 
-    def _tell(self, key: str, found: Finding) -> None:
+    def _tell(self, key: str, finding: Finding) -> None:
         name = self._session.runs[key].name
         remedies = (
             ("Stop the run", lambda: self._session.stop(key)),
             ("Diagnose", lambda: self._session.panel_wanted.emit("diagnose")),
         )
-        proof = "\n".join(each.text for each in found.evidence)
-        text = f"{name}: {found.title}."
-        self._notices.post(Notice("error", text, f"{proof}\nFix: {found.fix}", f"{key} {found.rule}", remedies))
+        proof = "\n".join(each.text for each in finding.evidence)
+        text = f"{name}: {finding.title}."
+        self._notices.post(Notice("error", text, f"{proof}\nFix: {finding.fix}", f"{key} {finding.rule}", remedies))

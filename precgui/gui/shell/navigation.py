@@ -90,9 +90,9 @@ class Navigation(QFrame):
             button.setToolButtonStyle(style.ToolButtonIconOnly if narrow else style.ToolButtonTextBesideIcon)
         widest = max(self.fontMetrics().horizontalAdvance(spec.title) for spec in self._specs.values())
         self.setFixedWidth(56 if narrow else widest + 84)
-        told = "Show the names of the panels" if narrow else "Show icons only"
-        self._fold.setToolTip(plain_tip(f"{told} (Ctrl+B)"))
-        self._fold.setAccessibleName(told)
+        reported = "Show the names of the panels" if narrow else "Show icons only"
+        self._fold.setToolTip(plain_tip(f"{reported} (Ctrl+B)"))
+        self._fold.setAccessibleName(reported)
         self._recolour()
 
     def _recolour(self) -> None:

@@ -77,11 +77,11 @@ class PanelHost(QStackedWidget):
 
     def _replace(self, name: str, panel: QWidget) -> None:
         blank = self._pages[name]
-        shown = self.currentWidget() is blank
+        displayed = self.currentWidget() is blank
         self.insertWidget(self.indexOf(blank), panel)
         themes().dress(panel)
         self._pages[name] = self.panels[name] = panel
-        if shown:
+        if displayed:
             self.setCurrentWidget(panel)
         self.removeWidget(blank)
         blank.deleteLater()

@@ -59,8 +59,8 @@ def open_window(files: list[Path], *, fresh: bool = False) -> int:
         code = app.exec()
         collector.stop()
         if unfinished.wait():
-            for made in (start, window):
-                made.deleteLater()
+            for created in (start, window):
+                created.deleteLater()
             app.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)  # before the application goes
         else:
             unfinished.keep(app, start, window)

@@ -24,8 +24,8 @@ def duration(seconds: float) -> str:
     whole = max(0, round(seconds))
     if whole < 10:
         return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
-    minutes, last = divmod(rest, 60)
+    hours, remainder = divmod(whole, 3600)
+    minutes, last = divmod(remainder, 60)
     return f"{hours}:{minutes:02d}:{last:02d}" if hours else f"{minutes}:{last:02d}"
 
 
@@ -121,9 +121,9 @@ class StatusLine(QStatusBar):
     def show_unread(self, count: int) -> None:
         """The number beside the bell."""
         self.bell.setText(str(count) if count else "")
-        told = f"Notices: {count} unread" if count else "Notices: none unread"
-        self.bell.setToolTip(plain_tip(f"{told} (Ctrl+Shift+N)"))
-        self.bell.setAccessibleName(told)
+        reported = f"Notices: {count} unread" if count else "Notices: none unread"
+        self.bell.setToolTip(plain_tip(f"{reported} (Ctrl+Shift+N)"))
+        self.bell.setAccessibleName(reported)
         self._recolour()
 
     def _recolour(self) -> None:
@@ -137,8 +137,8 @@ class StatusLine(QStatusBar):
 
 def _power(session: Session) -> str:
     """The last power reading of the active run, in watts; empty without a sensor."""
-    shown = session.runs.get(session.active_key or "")
-    if shown is None:
+    displayed = session.runs.get(session.active_key or "")
+    if displayed is None:
         return ""
-    _, watts = shown.run.series("power_w")
+    _, watts = displayed.run.series("power_w")
     return f"{watts[-1]:.1f} W" if len(watts) and math.isfinite(watts[-1]) else ""

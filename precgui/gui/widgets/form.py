@@ -44,9 +44,9 @@ def at(tree: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _fits(value: Any, wanted: Sequence[Any]) -> bool:
+def _fits(value: Any, requested: Sequence[Any]) -> bool:
     """Whether a value is among those of `show_if`; `*` in a text stands for anything."""
-    return value in wanted or any(fnmatchcase(str(value), each) for each in wanted if isinstance(each, str))
+    return value in requested or any(fnmatchcase(str(value), each) for each in requested if isinstance(each, str))
 
 
 class Form(QWidget, Generic[M]):
@@ -105,14 +105,14 @@ class Form(QWidget, Generic[M]):
                 cards.append((info.title or name, dict(leaves(section, f"{name}."))))
             else:
                 own[name] = info
-        shown = [(title, {p: i for p, i in fields.items() if p not in self.editors}) for title, fields in cards]
-        made = [self._card(title, fields) for title, fields in shown if fields]
+        displayed = [(title, {p: i for p, i in fields.items() if p not in self.editors}) for title, fields in cards]
+        created = [self._card(title, fields) for title, fields in displayed if fields]
         bold = self.font()
         bold.setBold(True)
         widest = max((QFontMetrics(bold).horizontalAdvance(row.label.text()) for row in self.rows.values()), default=0)
         for row in self.rows.values():
             row.set_label_width(min(widest + 4, LABEL_WIDTH))
-        return made
+        return created
 
     def _card(self, title: str, fields: Mapping[str, FieldInfo]) -> SectionCard:
         card = SectionCard(title, self)
@@ -184,14 +184,14 @@ class Form(QWidget, Generic[M]):
 
     def tree(self) -> dict[str, Any]:
         """The values of the editors, valid or not."""
-        made: dict[str, Any] = {}
+        created: dict[str, Any] = {}
         for path, editor in self.editors.items():
             *parents, last = path.split(".")
-            section = made
+            section = created
             for parent in parents:
                 section = section.setdefault(parent, {})
             section[last] = editor.get()
-        return made
+        return created
 
     def _on_edited(self) -> None:
         if not self._quiet:
@@ -204,11 +204,13 @@ class Form(QWidget, Generic[M]):
         except ConfigError as error:
             self._value, self.faults = None, error.faults
         for path, row in self.rows.items():
-            wanted = row.hints.get("show_if", {})
-            fits = all(_fits(at(tree, other), values) for other, values in cast(dict[str, list[Any]], wanted).items())
+            requested = row.hints.get("show_if", {})
+            fits = all(
+                _fits(at(tree, other), values) for other, values in cast(dict[str, list[Any]], requested).items()
+            )
             changed = bool(self._base) and row.editor.get() != at(self._base, path)
             fault = self._fault(path)
-            row.update_state(fault=fault, changed=changed, shown=fits or bool(fault))
+            row.update_state(fault=fault, changed=changed, displayed=fits or bool(fault))
         for card in self._cards:
             card.update_visibility()
         placed = {fault for path in self.rows for fault in self._faults_of(path)}

@@ -87,12 +87,12 @@ class FieldRow(QWidget):
     def set_label_width(self, width: int) -> None:
         """All labels of a form stand in one column; one that is too long for it goes on below."""
         self.label.setFixedWidth(width)
-        beside = max(self.reset.height(), self.widget.sizeHint().height())
-        self.label.setFixedHeight(max(beside, self.label.heightForWidth(width)))
+        companion = max(self.reset.height(), self.widget.sizeHint().height())
+        self.label.setFixedHeight(max(companion, self.label.heightForWidth(width)))
 
-    def update_state(self, *, fault: str, changed: bool, shown: bool) -> None:
+    def update_state(self, *, fault: str, changed: bool, displayed: bool) -> None:
         """Complain or explain; bold when changed from the recipe. The card decides what is seen."""
-        self.relevant, self.noted = shown, changed or bool(fault)
+        self.relevant, self.noted = displayed, changed or bool(fault)
         self.mark.setVisible(bool(fault))
         self.reset.setVisible(changed)
         font = self.label.font()

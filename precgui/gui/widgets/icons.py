@@ -21,8 +21,8 @@ def pixmap(name: str, colour: str, size: int = 20, ratio: float = 1.0) -> QPixma
     """The drawing `name` in one colour, `size` logical pixels wide, for a screen of that pixel ratio."""
     side = round(size * ratio)
     key = f"precgui {name} {colour} {side} {ratio}"
-    if QPixmapCache.find(key, found := QPixmap()):
-        return found
+    if QPixmapCache.find(key, result := QPixmap()):
+        return result
     image = QPixmap(QSize(side, side))
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)
@@ -41,16 +41,16 @@ def icon(name: str, colour: str = "", size: int = 20) -> QIcon:
     An icon keeps its colours: whoever shows one asks again when `themes().changed` comes.
     """
     theme = themes().theme
-    made = QIcon()
+    created = QIcon()
     for ratio in (1.0, 2.0):
-        made.addPixmap(pixmap(name, colour or theme.text, size, ratio), QIcon.Mode.Normal)
-        made.addPixmap(pixmap(name, theme.blend(theme.muted, 0.5), size, ratio), QIcon.Mode.Disabled)
-    return made
+        created.addPixmap(pixmap(name, colour or theme.text, size, ratio), QIcon.Mode.Normal)
+        created.addPixmap(pixmap(name, theme.blend(theme.muted, 0.5), size, ratio), QIcon.Mode.Disabled)
+    return created
 
 
 def app_icon() -> QIcon:
     """The icon of the application, in its own colours."""
-    made = QIcon()
+    icon = QIcon()
     for side in (16, 32, 64, 128):
-        made.addPixmap(pixmap("app", "", side))
-    return made
+        icon.addPixmap(pixmap("app", "", side))
+    return icon

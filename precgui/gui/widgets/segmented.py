@@ -13,9 +13,9 @@ class SegmentedChoice(QWidget):
 
     chosen = Signal(str)
 
-    def __init__(self, names: Sequence[str], told: str, parent: QWidget | None = None) -> None:
+    def __init__(self, names: Sequence[str], sentence: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName(told)
+        self.setAccessibleName(sentence)
         self._group = QButtonGroup(self)
         self.buttons: dict[str, QPushButton] = {}
         line = QHBoxLayout(self)

@@ -115,8 +115,8 @@ class LatestOnly(QObject):
     def _show_partly(self) -> None:
         progress = self._running
         if progress is not None and progress.partial is not None and not progress.let_go:
-            shown, progress.partial = progress.partial, None
-            self.partly.emit(shown)
+            displayed, progress.partial = progress.partial, None
+            self.partly.emit(displayed)
 
     def _take(self, outcome: _Outcome) -> None:
         if outcome.progress.let_go:

@@ -116,7 +116,7 @@ def fp16_tensors(m: Measurements, kind: str) -> tuple[str, ...]:
     table = m.table(kind)
     if table is None:
         return ()
-    return tuple(name for name, found in zip(table.names, table.formats, strict=True) if found == "fp16")
+    return tuple(name for name, result in zip(table.names, table.formats, strict=True) if result == "fp16")
 
 
 def storage(m: Measurements) -> str:

@@ -128,9 +128,9 @@ def autocast_not_seen(m: Measurements) -> Answer:
         return None
     asked = given.partition("-")[0]
     formats = [
-        found for found, name in zip(table.formats, table.names, strict=True) if found and name not in origin.WHOLE
+        result for result, name in zip(table.formats, table.names, strict=True) if result and name not in origin.WHOLE
     ]
-    own = sum(found == asked for found in formats)
+    own = sum(outcome == asked for outcome in formats)
     if own or len(formats) < 2:
         return (
             RuledOut("autocast-not-seen", f"because {own} of {len(formats)} outputs have the digits of {asked.upper()}")
@@ -198,7 +198,8 @@ def refused(m: Measurements) -> Answer:
         "Call scaler.step(optimizer) before scaler.update().", False),
     }  # fmt: skip
     title, fix, blame = next(
-        (told for words, told in known.items() if words in message), ("The run failed", "Read its message.", None)
+        (reported for words, reported in known.items() if words in message),
+        ("The run failed", "Read its message.", None),
     )
     proof = Evidence("status = failed", {"steps": m.n}, message[:300])
     return [

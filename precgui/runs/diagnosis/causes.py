@@ -55,19 +55,19 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
             return cause
     if m.finite_loss[place]:
         return _of_backward(m, place)
-    found = origin.of_loss(m, place)
-    if found.place == "data":
-        return _of_data(m, found)
-    if found.place == "input":
-        return _of_input(m, found)
-    if found.place == "forward":
-        return _of_forward(m, found)
-    if found.place == "loss":
-        return _of_loss_itself(m, place, found)
-    needs = replay(m, found.step)
+    result = origin.of_loss(m, place)
+    if result.place == "data":
+        return _of_data(m, result)
+    if result.place == "input":
+        return _of_input(m, result)
+    if result.place == "forward":
+        return _of_forward(m, result)
+    if result.place == "loss":
+        return _of_loss_itself(m, place, result)
+    needs = replay(m, result.step)
     innocent = not narrow_range(m) and not storage(m).startswith(("fp16", "bf16")) and m.precision in ("fp32", "fp64")
     return Cause(
-        "undefined-operation", f"NaN or Inf from step {found.step} on, in a place that is not recorded",
+        "undefined-operation", f"NaN or Inf from step {result.step} on, in a place that is not recorded",
         False if innocent else None, "Record outputs of modules, or replay the step.", needs=needs, confidence=0.5,
     )  # fmt: skip
 
@@ -180,68 +180,68 @@ def _zero_moments(m: Measurements) -> Evidence | None:
     )  # fmt: skip
 
 
-def _of_data(m: Measurements, found: Origin) -> Cause:
-    proof = Evidence("count of NaN and Inf in the batch > 0", {"step": found.step, "part": found.part},
-                     f"The {found.part} of step {found.step} hold NaN or Inf.")  # fmt: skip
-    return Cause("data-not-finite", f"the {found.part} of step {found.step} hold NaN or Inf", False,
+def _of_data(m: Measurements, origin: Origin) -> Cause:
+    proof = Evidence("count of NaN and Inf in the batch > 0", {"step": origin.step, "part": origin.part},
+                     f"The {origin.part} of step {origin.step} hold NaN or Inf.")  # fmt: skip
+    return Cause("data-not-finite", f"the {origin.part} of step {origin.step} hold NaN or Inf", False,
                  "Clean the data: drop or mask these samples.", (proof,), confidence=0.99)  # fmt: skip
 
 
-def _of_input(m: Measurements, found: Origin) -> Cause:
+def _of_input(m: Measurements, origin: Origin) -> Cause:
     """The first module's output is bad and its weights are not: so is its input, or its input is beyond FP16."""
-    undecided = narrow_range(m) and found.infinite is not False
+    undecided = narrow_range(m) and origin.infinite is not False
     proof = Evidence(
-        "first module: output not finite, weights finite", {"step": found.step, "module": found.module},
-        f"In step {found.step} the output of {found.module}, the first module, is not finite; its weights were.",
+        "first module: output not finite, weights finite", {"step": origin.step, "module": origin.module},
+        f"In step {origin.step} the output of {origin.module}, the first module, is not finite; its weights were.",
     )  # fmt: skip
     return Cause(
-        "data-not-finite", f"the inputs of step {found.step} hold NaN or Inf" + (", or are beyond "
+        "data-not-finite", f"the inputs of step {origin.step} hold NaN or Inf" + (", or are beyond "
         "FP16" if undecided else ""),
         None if undecided else False, "Look at the inputs of this step; normalise or clean them.", (proof,),
-        found.module,
-        needs=replay(m, found.step) if undecided else "", confidence=0.85,
+        origin.module,
+        needs=replay(m, origin.step) if undecided else "", confidence=0.85,
     )  # fmt: skip
 
 
-def _of_forward(m: Measurements, found: Origin) -> Cause:
-    where = f"{found.module}" + (f" (the output of {found.before} is finite still)" if found.before else "")
-    last = origin.last_amax(m, "activation", found.module, found.step - 1)
-    values: dict[str, float | int | str] = {"step": found.step, "module": found.module}
+def _of_forward(m: Measurements, result: Origin) -> Cause:
+    where = f"{result.module}" + (f" (the output of {result.before} is finite still)" if result.before else "")
+    last = origin.last_amax(m, "activation", result.module, result.step - 1)
+    values: dict[str, float | int | str] = {"step": result.step, "module": result.module}
     near = last is not None and last[1] > FP16_LARGEST / 8
-    text = f"In step {found.step} the output of {where} is the first that is not finite"
+    text = f"In step {result.step} the output of {where} is the first that is not finite"
     if last is not None:
         values |= {"last_amax": last[1], "octaves_left": float(np.log2(FP16_LARGEST / last[1]))}
         text += f"; in step {last[0]} its largest magnitude was {last[1]:.4g}"
-    kind = {True: "Inf is among its values.", False: "All of these are NaN.", None: ""}[found.infinite]
+    kind = {True: "Inf is among its values.", False: "All of these are NaN.", None: ""}[result.infinite]
     proof = Evidence(
         "first output that is not finite, in the order of the forward pass", values, f"{text}. {kind}".strip()
     )
-    if narrow_range(m) and (found.infinite or near):
+    if narrow_range(m) and (result.infinite or near):
         return Cause(
-            "forward-overflow", f"the output of {found.module} overflows FP16 in step {found.step}", True,
-            "Use BF16, or keep this module in FP32, or scale its input down.", (proof,), found.module,
-            {"precision": "bf16-amp", "precision_options.keep_fp32": [found.module]}, confidence=0.9,
+            "forward-overflow", f"the output of {result.module} overflows FP16 in step {result.step}", True,
+            "Use BF16, or keep this module in FP32, or scale its input down.", (proof,), result.module,
+            {"precision": "bf16-amp", "precision_options.keep_fp32": [result.module]}, confidence=0.9,
         )  # fmt: skip
-    return _undefined(m, found, proof)
+    return _undefined(m, result, proof)
 
 
-def _undefined(m: Measurements, found: Origin, proof: Evidence) -> Cause:
-    low = narrow_range(m) or ((storage(m) == "bf16" or m.precision.startswith("bf16")) and found.infinite is not False)
+def _undefined(m: Measurements, origin: Origin, proof: Evidence) -> Cause:
+    low = narrow_range(m) or ((storage(m) == "bf16" or m.precision.startswith("bf16")) and origin.infinite is not False)
     return Cause(
-        "undefined-operation", f"{found.module or 'the loss'} computes NaN or Inf in step {found.step}",
+        "undefined-operation", f"{origin.module or 'the loss'} computes NaN or Inf in step {origin.step}",
         None if low else False,
         "Look for a division by zero, log(0), sqrt at 0, or a row masked completely; add an epsilon or use "
         "torch.where.",
-        (proof,), found.module, needs=replay(m, found.step) if low else "", confidence=0.8,
+        (proof,), origin.module, needs=replay(m, origin.step) if low else "", confidence=0.8,
     )  # fmt: skip
 
 
-def _of_loss_itself(m: Measurements, place: int, found: Origin) -> Cause:
+def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
     """All outputs are finite: the loss function or the targets."""
     infinite = bool(np.isinf(m.loss[place]))
     proof = Evidence(
-        "outputs finite, loss not", {"step": found.step, "loss": float(m.loss[place])},
-        f"In step {found.step} all recorded outputs are finite, the loss is {m.loss[place]}.",
+        "outputs finite, loss not", {"step": origin.step, "loss": float(m.loss[place])},
+        f"In step {origin.step} all recorded outputs are finite, the loss is {m.loss[place]}.",
     )  # fmt: skip
     few_digits = m.precision.startswith("bf16") or storage(m) == "bf16"  # 1 - p may have become 0
     low = (narrow_range(m) and infinite) or storage(m) == "fp16" or few_digits
@@ -253,44 +253,44 @@ def _of_loss_itself(m: Measurements, place: int, found: Origin) -> Cause:
         and np.abs(before).max() > FP16_LARGEST / 64
     ):
         return Cause(
-            "forward-overflow", f"the loss is computed in FP16 and overflows in step {found.step}", True,
+            "forward-overflow", f"the loss is computed in FP16 and overflows in step {origin.step}", True,
             "Convert the outputs first (outputs.float()), or take a mean in place of a sum.", (proof,), confidence=0.9,
         )  # fmt: skip
     return Cause(
-        "undefined-operation", f"the loss function returns {m.loss[place]} in step {found.step} for finite outputs",
+        "undefined-operation", f"the loss function returns {m.loss[place]} in step {origin.step} for finite outputs",
         None if low else False,
         "Look at the targets of this step and at the loss: a mean over no element, log(0), 0 / 0, or a sum in FP16.",
-        (proof,), needs=replay(m, found.step) if low else "", confidence=0.8,
+        (proof,), needs=replay(m, origin.step) if low else "", confidence=0.8,
     )  # fmt: skip
 
 
 def _of_backward(m: Measurements, place: int) -> Cause:
     """The loss is finite, gradients are not."""
     step, scale = int(m.steps[place]), float(m.scale[place])
-    found = origin.of_gradients(m, step)
+    result = origin.of_gradients(m, step)
     lowest = min((float(m.scale[each.last]) for each in streaks(m) if each.first <= place <= each.last), default=scale)
     between = (
-        f"between {found.module} and {found.before}"
-        if found.module and found.before
-        else f"in {found.module or 'the loss'}"
+        f"between {result.module} and {result.before}"
+        if result.module and result.before
+        else f"in {result.module or 'the loss'}"
     )
-    kind = {True: "with Inf", False: "NaN only", None: "unknown"}[found.infinite]
+    kind = {True: "with Inf", False: "NaN only", None: "unknown"}[result.infinite]
     proof = Evidence(
         "loss finite, gradients not", {"step": step, "scale": scale, "lowest_scale": lowest, "kind": kind},
         f"In step {step} the loss is finite and gradients are not ({kind}), first {between}; scale {power(scale)}, "
         f"later "
         f"down to {power(lowest)}.",
     )  # fmt: skip
-    if m.loops_scale and lowest >= 1 and found.infinite is not False:
+    if m.loops_scale and lowest >= 1 and result.infinite is not False:
         return Cause(
             "scale", f"the gradients times {power(scale)} overflow FP16", True, "Let the scaler lower the scale.",
-            (proof,), found.module, {"scaling.mode": "dynamic"},
+            (proof,), result.module, {"scaling.mode": "dynamic"},
         )  # fmt: skip
-    in_loss = found.place == "loss"
-    low = narrow_range(m) and not (in_loss and found.infinite is False)
-    where = "the loss function" if in_loss else found.module or "the backward pass"
+    in_loss = result.place == "loss"
+    low = narrow_range(m) and not (in_loss and result.infinite is False)
+    where = "the loss function" if in_loss else result.module or "the backward pass"
     return Cause(
         "undefined-operation", f"the derivative of {where} is not finite in step {step}", None if low else False,
         "Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite.",
-        (proof,), "" if in_loss else found.module, needs=replay(m, step) if low else "", confidence=0.8,
+        (proof,), "" if in_loss else result.module, needs=replay(m, step) if low else "", confidence=0.8,
     )  # fmt: skip

@@ -108,7 +108,7 @@ def _arrived(m: Measurements, table: RecordedRows, kept: NDArray[np.bool_]) -> f
     g^2 in as many of the largest elements. NaN where there are no gradients.
     """
     changed, sizes = table.stat("changed"), table.stat("count")
-    found = []
+    results = []
     rows = np.flatnonzero(kept)
     for row in rows[:: max(len(rows) // _HISTOGRAMS, 1)]:
         step = int(table.steps[row])
@@ -122,8 +122,8 @@ def _arrived(m: Measurements, table: RecordedRows, kept: NDArray[np.bool_]) -> f
         if pairs:
             own = counts[[b for _, b in pairs]]
             parts = changed[row, [a for a, _ in pairs]]
-            found.append(_progress(own, parts, sizes[row, [a for a, _ in pairs]], adaptive=is_adaptive(m)))
-    return median(np.array(found)) if found else float("nan")
+            results.append(_progress(own, parts, sizes[row, [a for a, _ in pairs]], adaptive=is_adaptive(m)))
+    return median(np.array(results)) if results else float("nan")
 
 
 @np.errstate(all="ignore")
@@ -223,15 +223,15 @@ def _moment_ratio(m: Measurements, table: RecordedRows, places: list[int]) -> Va
     last = int(table.steps[-1])
     grid = np.unique(np.linspace(1, last, min(last, 2000)).astype(int))
     weight = 0.001 * 0.999 ** (last - grid) * (last / len(grid))
-    found = []
+    results = []
     for place in places:
         own = known.get(table.names[place].removesuffix(".exp_avg_sq"))
         square = gradients.stat("rms")[:, own] ** 2 if own is not None else np.empty(0)
-        seen = np.isfinite(square)
-        if seen.sum() >= 5:
-            expected = float((np.interp(grid, gradients.steps[seen], square[seen]) * weight).sum())
-            found.append(table.stat("mean")[-1, place] / expected)
-    return np.array(found)
+        visited = np.isfinite(square)
+        if visited.sum() >= 5:
+            expected = float((np.interp(grid, gradients.steps[visited], square[visited]) * weight).sum())
+            results.append(table.stat("mean")[-1, place] / expected)
+    return np.array(results)
 
 
 def coarse_loss(m: Measurements) -> Answer:

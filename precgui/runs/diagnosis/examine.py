@@ -69,9 +69,9 @@ def examine(run: Run) -> Diagnosis:
         elif isinstance(answer, NotTold):
             not_told.append(answer)
     kept = _without_consequences(findings)
-    named = {found.rule for found in findings}
+    named = {outcome.rule for outcome in findings}
     return Diagnosis(
-        tuple(sorted(kept, key=lambda found: found.order)),
+        tuple(sorted(kept, key=lambda result: result.order)),
         tuple(each for each in ruled_out if each.rule not in named),
         tuple(not_told),
         m.n,
@@ -93,5 +93,5 @@ def diagnose(run: Run | str | os.PathLike[str]) -> list[Finding]:
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
-    explained = {name for found in findings if found.is_problem for name in _EXPLAINS.get(found.rule, ())}
-    return [found for found in findings if found.rule not in explained]
+    explained = {name for result in findings if result.is_problem for name in _EXPLAINS.get(result.rule, ())}
+    return [outcome for outcome in findings if outcome.rule not in explained]

@@ -63,8 +63,8 @@ class Finding:
     @property
     def replay_step(self) -> int | None:
         """The step that a replay in FP64 would decide, as `needs` says it; None where no replay is asked for."""
-        command, _, rest = self.needs.partition(" --step ")
-        return int(rest.split()[0]) if command.endswith(REPLAY) and rest[:1].isdecimal() else None
+        command, _, remainder = self.needs.partition(" --step ")
+        return int(remainder.split()[0]) if command.endswith(REPLAY) and remainder[:1].isdecimal() else None
 
     @property
     def order(self) -> tuple[int, float, int]:
@@ -99,7 +99,7 @@ class Diagnosis:
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        return tuple(found for found in self.findings if found.is_problem)
+        return tuple(result for result in self.findings if result.is_problem)
 
     @property
     def verdict(self) -> Verdict:
@@ -115,31 +115,31 @@ class Diagnosis:
         if not self.problems:
             steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
             return f"Healthy: {len(self.ruled_out)} faults are ruled out in {steps}."
-        first, rest = self.problems[0], len(self.problems) - 1
-        more = f" {rest} more {'finding' if rest == 1 else 'findings'}." if rest else ""
+        first, remainder = self.problems[0], len(self.problems) - 1
+        more = f" {remainder} more {'finding' if remainder == 1 else 'findings'}." if remainder else ""
         return f"{first.title}.{more}"
 
 
-def as_json(found: Finding) -> dict[str, Any]:
+def as_json(finding: Finding) -> dict[str, Any]:
     """Built-in types; numbers that are not finite as text."""
     return {
-        "rule": found.rule,
-        "severity": found.severity,
-        "title": found.title,
-        "step": found.first_step,
-        "first_step": found.first_step,
-        "last_step": found.last_step,
-        "module": found.module,
-        "tensors": list(found.tensors),
-        "evidence": [_evidence(each) for each in found.evidence],
-        "fix": found.fix,
-        "config_change": dict(found.config_change),
-        "precision_is_to_blame": found.precision_is_to_blame,
-        "confidence": found.confidence,
-        "certainty": found.certainty,
-        "needs": found.needs,
-        "replay_step": found.replay_step,
-        "source": found.source,
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "title": finding.title,
+        "step": finding.first_step,
+        "first_step": finding.first_step,
+        "last_step": finding.last_step,
+        "module": finding.module,
+        "tensors": list(finding.tensors),
+        "evidence": [_evidence(each) for each in finding.evidence],
+        "fix": finding.fix,
+        "config_change": dict(finding.config_change),
+        "precision_is_to_blame": finding.precision_is_to_blame,
+        "confidence": finding.confidence,
+        "certainty": finding.certainty,
+        "needs": finding.needs,
+        "replay_step": finding.replay_step,
+        "source": finding.source,
     }
 
 

@@ -74,8 +74,8 @@ def gradients_not_unscaled(m: Measurements) -> Answer:
     if not m.own_loop or not m.loops_scale or not m.n:
         return None
     past = m.fact("loop").get("past_scaler")
-    told = [each.step for each in m.of_kind("nonfinite_gradient")]
-    taken_bad = ~m.skipped & ~np.isfinite(m.grad_norm) & np.isin(m.steps, told)
+    reported = [each.step for each in m.of_kind("nonfinite_gradient")]
+    taken_bad = ~m.skipped & ~np.isfinite(m.grad_norm) & np.isin(m.steps, reported)
     constant = bool((m.scale == m.scale[0]).all())
     if past is None and not (taken_bad.any() and constant):
         return NotTold("gradients-not-unscaled", "the order of the loop, as files of this version do")

@@ -127,8 +127,8 @@ class Measurements:
 
     def fact(self, name: str) -> Mapping[str, Any]:
         """One of `recorded_facts.FACTS`, empty where it is not recorded."""
-        found = fact(self.run, name)
-        return {} if isinstance(found, Absent) else found
+        result = fact(self.run, name)
+        return {} if isinstance(result, Absent) else result
 
     @cached_property
     def finite_loss(self) -> NDArray[np.bool_]:
@@ -156,8 +156,10 @@ class Measurements:
     def _trouble(self) -> NDArray[np.int64]:
         """Steps at which something happened that table should be read of."""
         bad = self.steps[(~self.finite_loss) | self.skipped]
-        told = np.array([each.step for each in self.of_kind("nonfinite_activation", "nonfinite_gradient")], np.int64)
-        return np.unique(np.concatenate((bad[:4], bad[-2:], told[:2])))
+        reported = np.array(
+            [each.step for each in self.of_kind("nonfinite_activation", "nonfinite_gradient")], np.int64
+        )
+        return np.unique(np.concatenate((bad[:4], bad[-2:], reported[:2])))
 
     def histograms(self, kind: str, step: int) -> tuple[tuple[str, ...], Values]:
         """Names and exponents (tensors, 256), scaled to whole tensors, of the look nearest to a step."""
@@ -196,16 +198,16 @@ class Measurements:
 def table_of(record: TensorHistory, rows: NDArray[np.intp]) -> RecordedRows:
     """These rows of a record, counted in the order of the steps; rows with nothing in them are left out."""
     stats, strides = _rows(record, rows)
-    told = stats[:, :, TENSOR_STATS.index("count")] > 0
-    stats = np.where(told[:, :, None], stats, np.nan)
-    kept = told.any(1)
+    reported = stats[:, :, TENSOR_STATS.index("count")] > 0
+    stats = np.where(reported[:, :, None], stats, np.nan)
+    kept = reported.any(1)
     names = tuple(record.names[: stats.shape[1]])
     names += tuple(f"tensor {place}" for place in range(len(names), stats.shape[1]))
-    own = np.asarray(told.any(0))
-    seen = tuple(name for name, is_seen in zip(names, own.tolist(), strict=True) if is_seen)
-    dtypes = tuple(record.dtype(name) or "" for name in seen)
+    own = np.asarray(reported.any(0))
+    visited = tuple(name for name, is_seen in zip(names, own.tolist(), strict=True) if is_seen)
+    dtypes = tuple(record.dtype(name) or "" for name in visited)
     return RecordedRows(
-        record.kind, seen, record.steps()[rows][kept], stats[kept][:, own], strides[kept][:, own], dtypes
+        record.kind, visited, record.steps()[rows][kept], stats[kept][:, own], strides[kept][:, own], dtypes
     )
 
 

@@ -47,7 +47,7 @@ def frozen_average(m: Measurements) -> Answer:
     table = m.table("ema")
     if table is None or len(table.steps) < 2:
         return None
-    low = [place for place, found in enumerate(table.formats) if found in _HALF_ULP]
+    low = [place for place, result in enumerate(table.formats) if result in _HALF_ULP]
     if not low:
         return RuledOut("frozen-average", f"because the {len(table.names)} averages of weights are in FP32")
     changed = middle(table.stat("changed")[:, low], 0)
@@ -159,7 +159,7 @@ def swamped_accumulation(m: Measurements) -> Answer:
     """Micro-steps added up in 16 bits, so many that a single one is below half an ulp of their sum."""
     passes = median(m.backward_passes) if m.own_loop else float(m.config.train.accumulation)
     table = m.table("gradient")
-    stored = [found for found in table.formats if found in _HALF_ULP] if table is not None else []
+    stored = [result for result in table.formats if result in _HALF_ULP] if table is not None else []
     if not passes > 1 or table is None:
         return None
     if len(stored) < len(table.formats) / 2:

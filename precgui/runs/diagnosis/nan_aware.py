@@ -9,8 +9,8 @@ Values = NDArray[np.float64]
 
 
 def largest(values: Values, axis: int) -> Values:
-    found: Values = np.fmax.reduce(values, axis, initial=-np.inf)
-    return np.where(found == -np.inf, np.nan, found)
+    result: Values = np.fmax.reduce(values, axis, initial=-np.inf)
+    return np.where(result == -np.inf, np.nan, result)
 
 
 def least(values: Values, axis: int) -> Values:
@@ -24,11 +24,11 @@ def middle(values: Values, axis: int) -> Values:
         return np.full(ordered.shape[1:], np.nan)
     known = (~np.isnan(ordered)).sum(0)
     place = np.maximum(known - 1, 0) // 2
-    found: Values = np.take_along_axis(ordered, place[None], 0)[0]
-    return found
+    result: Values = np.take_along_axis(ordered, place[None], 0)[0]
+    return result
 
 
 def mean(values: Values, axis: int) -> Values:
     with np.errstate(all="ignore"):
-        found: Values = np.nansum(values, axis) / (~np.isnan(values)).sum(axis)
-    return found
+        result: Values = np.nansum(values, axis) / (~np.isnan(values)).sum(axis)
+    return result

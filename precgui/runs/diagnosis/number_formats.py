@@ -29,8 +29,8 @@ def format_of(values: NDArray[np.float64]) -> str:
     telling = zeros[zeros < 23]
     if len(telling) < _FEWEST:
         return ""
-    found = next((name for name, least in reversed(_ZERO_BITS) if telling.min() >= least), "fp32")
-    return found if found == "fp32" or not _on_a_grid(known, zeros) else ""
+    result = next((name for name, least in reversed(_ZERO_BITS) if telling.min() >= least), "fp32")
+    return result if result == "fp32" or not _on_a_grid(known, zeros) else ""
 
 
 def _on_a_grid(known: NDArray[np.float64], zeros: NDArray[np.int64]) -> bool:

@@ -31,31 +31,31 @@ class Origin:
 def forward_order(m: Measurements) -> list[str]:
     """The modules in the order in which they ran: as recorded, else in the order in which outputs were first seen."""
     table = m.table("activation")
-    seen = [name for name in table.names if name not in WHOLE] if table is not None else []
+    visited = [name for name in table.names if name not in WHOLE] if table is not None else []
     ran = [name for name in m.model.forward_order() if name not in WHOLE]
     if not ran:
-        return seen
-    owners = {name.rpartition(".")[0] for name in ran} - set(seen)  # containers without an output of their own
+        return visited
+    owners = {name.rpartition(".")[0] for name in ran} - set(visited)  # containers without an output of their own
     known = [name for name in ran if name not in owners]
-    return known + [name for name in seen if name not in known]
+    return known + [name for name in visited if name not in known]
 
 
 def of_loss(m: Measurements, place: int) -> Origin:
     """Of a loss that is not finite; `place` is that of the step in the signals."""
     step = int(m.steps[place])
-    told = [each for each in m.of_kind("nonfinite_loss") if each.step == step]
-    for each in told:
+    reported = [each for each in m.of_kind("nonfinite_loss") if each.step == step]
+    for each in reported:
         if any(words in each.message for words in _DATA_WORDS):
             return Origin(step, "data", part="targets" if "targets of" in each.message else "inputs")
     if _weights_bad_before(m, step):
         return Origin(step, "weights")
-    seen = _first_bad_output(m, step)
-    named = next((each.module for each in told if each.module not in WHOLE), "")
-    module = seen.module if seen is not None and seen.module else named
+    visited = _first_bad_output(m, step)
+    named = next((each.module for each in reported if each.module not in WHOLE), "")
+    module = visited.module if visited is not None and visited.module else named
     if not module:
-        return seen or Origin(step, "unknown")
+        return visited or Origin(step, "unknown")
     first = is_first(m, module)
-    before = seen.before if seen is not None else ""
+    before = visited.before if visited is not None else ""
     return Origin(step, "input" if first else "forward", module, _infinite(m, module, step), before)
 
 
@@ -68,15 +68,15 @@ def is_first(m: Measurements, module: str) -> bool:
 def of_gradients(m: Measurements, step: int) -> Origin:
     """Of gradients that are not finite while the loss is: the module behind the last one whose gradient is finite."""
     table, order = m.table("gradient"), forward_order(m)
-    told = next((e.module for e in m.of_kind("nonfinite_gradient") if e.step == step and e.module), "")
+    reported = next((e.module for e in m.of_kind("nonfinite_gradient") if e.step == step and e.module), "")
     row = _row(table, step)
     if table is None or row is None or not order:
-        return Origin(step, "backward", module_of(told, "gradient"), None)
+        return Origin(step, "backward", module_of(reported, "gradient"), None)
     bad = {module_of(name, "gradient") for name, is_bad in zip(table.names, table.bad[row], strict=True) if is_bad}
     places = [order.index(module) for module in bad if module in order]
     infinite = bool(table.infinite[row].any())
     if not places:
-        return Origin(step, "backward", module_of(told, "gradient"), infinite)
+        return Origin(step, "backward", module_of(reported, "gradient"), infinite)
     last = max(places)
     flowing = m.table("activation_gradient")
     at = _row(flowing, step)

@@ -77,13 +77,13 @@ def _ledgers(m: Measurements) -> tuple[Mapping[str, Any], dict[str, Ledger]] | N
     document = _profile(m)
     if document is None:
         return None
-    memory, found = document["memory"], {}
+    memory, result = document["memory"], {}
     for name in ("fp32", "predicted", "measured"):
         try:
-            found[name] = Ledger.from_json(memory[name])
+            result[name] = Ledger.from_json(memory[name])
         except (KeyError, TypeError, ValueError, AttributeError):
             continue
-    return memory, found
+    return memory, result
 
 
 def no_memory_saved(m: Measurements) -> Answer:

@@ -159,7 +159,7 @@ def hidden_overflow(m: Measurements) -> Answer:
         return None
     order = [place for place, name in enumerate(table.names) if name not in origin.WHOLE]
     zeros, amax = table.share_zero(), table.stat("amax")
-    found = []
+    results = []
     for before, place in itertools.pairwise(order):
         kind = m.model.module_types.get(table.names[place], table.names[place]).lower()
         if not any(word in kind for word in ("norm", "ln", "rms", "bn")):
@@ -167,12 +167,12 @@ def hidden_overflow(m: Measurements) -> Answer:
         with np.errstate(all="ignore"):
             dead = (zeros[:, place] > 0.02) & (amax[:, before] > 256) & (zeros[:, before] < zeros[:, place] / 2)
         if dead.sum() >= max(1, len(dead) // 3):
-            found.append((place, before, dead))
-    if not found:
+            results.append((place, before, dead))
+    if not results:
         return RuledOut(
             "hidden-overflow", "because no normalisation returns zeros for inputs above 256 (256^2 > 65504)"
         )
-    place, before, dead = found[0]
+    place, before, dead = results[0]
     row = int(np.flatnonzero(dead)[0])
     name = table.names[place]
     proof = Evidence(

@@ -27,11 +27,11 @@ def scale_collapse(m: Measurements) -> Answer:
     enough = 24 if m.run.status == "running" else LONG
     endless = longest.last == m.n - 1 and longest.length >= enough
     if not endless and low >= 1:
-        told = "recovered" if longest.last < m.n - 1 else f"is {longest.length} long only"
+        reported = "recovered" if longest.last < m.n - 1 else f"is {longest.length} long only"
         return RuledOut(
             "scale-collapse",
             f"because the longest run of skipped steps is {longest.length} (from step {m.steps[longest.first]}, scale "
-            f"{power(high)} to {power(low)}) and {told}",
+            f"{power(high)} to {power(low)}) and {reported}",
         )
     if not endless:
         return RuledOut("scale-collapse", f"because steps were taken after the {longest.length} skipped ones")
@@ -72,10 +72,10 @@ def _collapse(m: Measurements, streak: Streak) -> Finding:
 
 def warm_up(m: Measurements) -> Answer:
     """Skipped steps of a scaler that table for its scale: healthy, unless they are a large part of the run."""
-    found = streaks(m)
-    if not m.loops_scale or not found or found[0].last >= m.n - 1:
+    result = streaks(m)
+    if not m.loops_scale or not result or result[0].last >= m.n - 1:
         return None
-    first = found[0]
+    first = result[0]
     if first.first > 3 or first.length < 2:
         return None
     high, low = float(m.scale[first.first]), float(m.scale[first.last + 1])

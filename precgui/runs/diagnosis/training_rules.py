@@ -51,8 +51,8 @@ def non_finite(m: Measurements) -> Answer:
 
 def _seen(m: Measurements) -> NDArray[np.bool_]:
     """Steps whose gradients are told to be not finite; a norm is NaN also where nobody looked."""
-    told = {each.step for each in m.of_kind("nonfinite_gradient")}
-    return np.asarray(np.isin(m.steps, sorted(told)))
+    reported = {each.step for each in m.of_kind("nonfinite_gradient")}
+    return np.asarray(np.isin(m.steps, sorted(reported)))
 
 
 def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
@@ -77,25 +77,25 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
 
 def divergence(m: Measurements) -> Answer:
     """The loss ends far above its least value and above its beginning, and gradients or weights grew with it."""
-    found = growth(m, m.n) if m.n >= 5 and m.finite_loss.all() else None
-    if found is None or _no_measure(m):
+    result = growth(m, m.n) if m.n >= 5 and m.finite_loss.all() else None
+    if result is None or _no_measure(m):
         return None
     ratio = float(np.nan_to_num(update_ratios(m)[1]).max(initial=0.0))
     weights = _weight_growth(m)
-    by_rate, spiked = ratio > 0.3 or weights > 3, float(np.max(m.loss)) > 1.5 * found.first_loss
-    ends_high = found.last_loss > 1.2 * found.first_loss + 1e-12 and found.loss_ratio > 1.5
-    high = ends_high and (by_rate or found.norm_ratio > 10 or found.loss_ratio > 10)
-    chance = found.last_loss > 0.97 * found.first_loss and by_rate and spiked
-    wild = found.norm_ratio > 100 and ratio > 0.3 and spiked
+    by_rate, spiked = ratio > 0.3 or weights > 3, float(np.max(m.loss)) > 1.5 * result.first_loss
+    ends_high = result.last_loss > 1.2 * result.first_loss + 1e-12 and result.loss_ratio > 1.5
+    high = ends_high and (by_rate or result.norm_ratio > 10 or result.loss_ratio > 10)
+    chance = result.last_loss > 0.97 * result.first_loss and by_rate and spiked
+    wild = result.norm_ratio > 100 and ratio > 0.3 and spiked
     if not (high or chance or wild):
         return RuledOut(
-            "divergence", f"because the loss ends at {found.last_loss:.3g}, having begun at {found.first_loss:.3g}"
+            "divergence", f"because the loss ends at {result.last_loss:.3g}, having begun at {result.first_loss:.3g}"
         )
-    proof = _growth_proof(m, found, weights, ratio)
+    proof = _growth_proof(m, result, weights, ratio)
     # Small steps that keep the weights: the loss of adversaries, of policies and of harder data rises just so.
     if m.own_loop and ratio < 0.05 and not weights > 3 and storage(m) in ("", "fp32", "fp64"):
         return [_rising(m, proof)]
-    grave = found.loss_ratio > 3 or chance or wild
+    grave = result.loss_ratio > 3 or chance or wild
     return [_diverged(m, proof, grave=grave, ratio=ratio, by_rate=ratio > 0.05 or weights > 3)]
 
 
@@ -122,14 +122,15 @@ def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by
     )  # fmt: skip
 
 
-def _growth_proof(m: Measurements, found: Growth, weights: float, ratio: float) -> Evidence:
+def _growth_proof(m: Measurements, growth: Growth, weights: float, ratio: float) -> Evidence:
     return Evidence(
         "loss_end > 1.2 loss_begin and norm x10, weights x3, |update| > 0.3 |weight|, loss > 10 min; or norm x100",
-        {"loss_first": found.first_loss, "loss_least": found.least_loss, "loss_last": found.last_loss,
-         "norm_ratio": found.norm_ratio, "weights_ratio": weights, "update_ratio": ratio},
-        f"The loss began at {found.first_loss:.3g}, was least at {found.least_loss:.3g} and ends at "
-        f"{found.last_loss:.3g}; the gradient norm ended at {found.norm_ratio:.2g} times its first value, the norm of "
-        f"the weights at {weights:.2g} times; one step changed the weights by up to {ratio:.2g} of their norm.",
+        {"loss_first": growth.first_loss, "loss_least": growth.least_loss, "loss_last": growth.last_loss,
+         "norm_ratio": growth.norm_ratio, "weights_ratio": weights, "update_ratio": ratio},
+        f"The loss began at {growth.first_loss:.3g}, was least at {growth.least_loss:.3g} and ends at "
+        f"{growth.last_loss:.3g}; the gradient norm ended at {growth.norm_ratio:.2g} times its first value, "
+        f"the norm of the weights at {weights:.2g} times; one "
+        f"step changed the weights by up to {ratio:.2g} of their norm.",
         "loss", m.series_of(m.loss),
     )  # fmt: skip
 

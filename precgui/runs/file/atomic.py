@@ -56,11 +56,11 @@ def remove_stale(folder: Path) -> None:
 
 def is_stale(path: Path) -> bool:
     """Whether nobody can be at work on the draft. Raises OSError when it is gone."""
-    told = _NAME.fullmatch(path.name)
-    if told is None or not path.is_file() or path.is_symlink():
+    match = _NAME.fullmatch(path.name)
+    if match is None or not path.is_file() or path.is_symlink():
         return False
     age_s = time.time() - path.stat().st_mtime
-    dead = told["host"] == _host() and not psutil.pid_exists(int(told["pid"]))
+    dead = match["host"] == _host() and not psutil.pid_exists(int(match["pid"]))
     return age_s > (_DEAD_S if dead else _OLD_S)
 
 

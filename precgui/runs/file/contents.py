@@ -204,10 +204,10 @@ class RunFileView:
         item = self._dataset(path)
         if item is not None:
             try:
-                found, lost = safe_hdf5.picked(item, places, partial(self._stored, path, item))
+                result, lost = safe_hdf5.picked(item, places, partial(self._stored, path, item))
                 if lost:
                     self.note(path, f"/{path} has {lost} of {len(places)} rows that cannot be read.")
-                return _checked(found, spec)
+                return _checked(result, spec)
             except Unusable as reason:
                 self.note(path, f"/{path} {reason}.")
         return np.zeros((len(places), *spec.row), spec.dtype)
@@ -275,10 +275,10 @@ def decoded(name: bytes) -> str:
 
 def _checked(values: NDArray[Any], spec: Column) -> NDArray[Any]:
     """The values, when shape and type are those of the schema; numbers may differ in width. Raises Unusable."""
-    found, wanted = values.dtype, spec.dtype
-    if wanted == EVENT_ROW and found != EVENT_ROW:
+    result, requested = values.dtype, spec.dtype
+    if requested == EVENT_ROW and result != EVENT_ROW:
         raise Unusable("has other fields than an event")
-    if found.kind != wanted.kind and not (found.kind in "iuf" and wanted.kind in "iuf"):
+    if result.kind != requested.kind and not (result.kind in "iuf" and requested.kind in "iuf"):
         raise Unusable("has a type that a run file does not have")
     if values.ndim != 1 + len(spec.row) or any(b and a != b for a, b in zip(values.shape[1:], spec.row, strict=True)):
         raise Unusable("has a shape that a run file does not have")

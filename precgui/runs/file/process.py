@@ -22,15 +22,15 @@ def this_process() -> dict[str, Any]:
     `boot_id` and `start_ticks` (since boot) do not depend on the clock, but Linux alone has them; elsewhere they are
     left out, and `process_started` is compared.
     """
-    told: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
+    reported: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
     try:
-        told["process_started"] = psutil.Process().create_time()
+        reported["process_started"] = psutil.Process().create_time()
     except (psutil.Error, OSError):  # nothing to read it from
-        told["process_started"] = None
+        reported["process_started"] = None
     own = _state_and_ticks(os.getpid())
     if own is not None and (boot_id := _boot_id()):
-        told |= {"boot_id": boot_id, "start_ticks": own[1], "pid_namespace": _pid_namespace()}
-    return told
+        reported |= {"boot_id": boot_id, "start_ticks": own[1], "pid_namespace": _pid_namespace()}
+    return reported
 
 
 def is_gone(writer: Mapping[str, Any]) -> bool | None:

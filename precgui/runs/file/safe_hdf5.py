@@ -146,8 +146,8 @@ def _has_huge_chunk(item: h5py.Dataset, row: int) -> bool:
         return False
     most = _chunk_bytes(item) + _PACKED_MARGIN
     firsts = range(0, item.shape[1], item.chunks[1]) if len(item.shape) > 1 else [0]
-    rest = (0,) * (len(item.shape) - 2)
-    return any(item.id.get_chunk_info_by_coord((row, at, *rest)[: len(item.shape)]).size > most for at in firsts)
+    remainder = (0,) * (len(item.shape) - 2)
+    return any(item.id.get_chunk_info_by_coord((row, at, *remainder)[: len(item.shape)]).size > most for at in firsts)
 
 
 def text(item: h5py.Dataset) -> str:

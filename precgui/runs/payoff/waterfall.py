@@ -134,14 +134,14 @@ def _factor(profile: Mapping[str, Any], key: str, value: float, after: float, co
 
 def _settings(profile: Mapping[str, Any], key: str) -> dict[str, str]:
     settings = profile["settings"]
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     if key in ("gaps", "products"):
-        found["data.batch_size"] = str(4 * int(settings["batch_size"]))
+        results["data.batch_size"] = str(4 * int(settings["batch_size"]))
     if key == "data":
-        found["data.workers"] = str(max(2, 2 * int(settings["workers"])))
+        results["data.workers"] = str(max(2, 2 * int(settings["workers"])))
     if key in ("casts", "others", "amdahl") and not settings["compile"]:
-        found["train.compile"] = "true"
-    return found
+        results["train.compile"] = "true"
+    return results
 
 
 def _peak(profile: Mapping[str, Any]) -> str:
@@ -177,8 +177,8 @@ def _alignment(profile: Mapping[str, Any]) -> str:
     rows = profile["padding"]
     if not rows:
         return "No large product has sizes that are no multiple of 8."
-    told = [f"{row['module'] or '(model)'} {row['phase']}: {_padded(row)} {_gained(row)}" for row in rows]
-    return f"Tried on this device: {'; '.join(told)}."
+    reported = [f"{row['module'] or '(model)'} {row['phase']}: {_padded(row)} {_gained(row)}" for row in rows]
+    return f"Tried on this device: {'; '.join(reported)}."
 
 
 def _padded(row: Mapping[str, Any]) -> str:
@@ -194,8 +194,8 @@ def _others(profile: Mapping[str, Any]) -> str:
     big, small = profile["fp32"]["kinds"], profile["run"]["kinds"]
     names = [k for k in small if k not in ("product", "convolution", "attention", "recurrent", "cast")]
     largest = sorted(names, key=lambda k: -(small[k] - big.get(k, 0.0)))[:2]
-    told = ", ".join(f"{k} {_ms(big.get(k, 0.0))} to {_ms(small[k])}" for k in largest)
-    return f"Operations without products, FP32 to the run: {told}." if told else "No other operations."
+    text = ", ".join(f"{k} {_ms(big.get(k, 0.0))} to {_ms(small[k])}" for k in largest)
+    return f"Operations without products, FP32 to the run: {text}." if text else "No other operations."
 
 
 def _casts(profile: Mapping[str, Any]) -> str:

@@ -40,14 +40,14 @@ def loss_bands(
     The cost of a step is its mean over the runs of the group: the mean of their median steps, or the energy of a sample
     times the samples of a step. Emulated groups have no cost.
     """
-    found = []
+    results = []
     for group in study.groups:
         own = [run for run in runs if run.group == group.group and run.kind == "run"]
         unit = _cost_of_a_step(own, over)
         band = _band(group.group, own, loss) if unit is not None else None
         if band is not None and unit is not None:
-            found.append(LossBand(band.group, band.x * unit, band.mean, band.low, band.high, band.runs))
-    return found
+            results.append(LossBand(band.group, band.x * unit, band.mean, band.low, band.high, band.runs))
+    return results
 
 
 def _cost_of_a_step(runs: Sequence[RunFigures], over: BandAxis) -> float | None:

@@ -138,8 +138,8 @@ def _settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _versions(environment: Mapping[str, Any]) -> dict[str, Any]:
     libraries = environment.get("libraries")
-    found = dict(libraries) if isinstance(libraries, Mapping) else {}
-    return {"precgui": environment.get("precgui"), "python": environment.get("python"), **found}
+    result = dict(libraries) if isinstance(libraries, Mapping) else {}
+    return {"precgui": environment.get("precgui"), "python": environment.get("python"), **result}
 
 
 def _data_share(run: Run) -> float | None:

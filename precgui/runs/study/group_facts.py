@@ -34,9 +34,9 @@ def _of_run(run: RunFigures) -> dict[Part, Mapping[str, Any]]:
 def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One table; a fact that differs inside the group has all its values, in their order of coming."""
     keys = dict.fromkeys(key for table in tables for key in table)
-    found = {}
+    results = {}
     for key in keys:
         values = [table.get(key) for table in tables]
         same = all(value == values[0] for value in values)
-        found[key] = values[0] if same else ", ".join(dict.fromkeys(map(str, values)))
-    return found
+        results[key] = values[0] if same else ", ".join(dict.fromkeys(map(str, values)))
+    return results

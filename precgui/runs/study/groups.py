@@ -167,12 +167,12 @@ def pair_verdicts(run: RunFigures, baseline: RunFigures, targets: Targets = DEFA
     return next(group.verdicts for group in study.groups if group.group == "run")
 
 
-def _baseline(runs: Sequence[RunFigures], names: list[str], wanted: str) -> str:
+def _baseline(runs: Sequence[RunFigures], names: list[str], requested: str) -> str:
     precisions = {run.precision: run.group for run in reversed(runs)}
-    if wanted:
-        if wanted not in names and wanted not in precisions:
-            raise ValueError(f"no group is called {wanted}; the groups are {', '.join(names)}")
-        return wanted if wanted in names else precisions[wanted]
+    if requested:
+        if requested not in names and requested not in precisions:
+            raise ValueError(f"no group is called {requested}; the groups are {', '.join(names)}")
+        return requested if requested in names else precisions[requested]
     return precisions.get("fp32", names[0])
 
 
@@ -182,7 +182,7 @@ def _twins(runs: Sequence[RunFigures]) -> tuple[RunFigures, ...]:
 
 
 def _twin_floor(arms: Sequence[PairedArm]) -> TwinFloor:
-    found: dict[str, list[float]] = {}
+    results: dict[str, list[float]] = {}
     count = 0
     for arm in arms:
         base = {run.seed: run for run in arm.baseline if run.kind == "run" and run.came_through}
@@ -190,16 +190,16 @@ def _twin_floor(arms: Sequence[PairedArm]) -> TwinFloor:
             if twin.seed in base and twin.came_through:
                 count += 1
                 for name, distance in _distances(twin, base[twin.seed]).items():
-                    found.setdefault(name, []).append(distance)
-    largest = {name: max(values) for name, values in found.items()}
+                    results.setdefault(name, []).append(distance)
+    largest = {name: max(values) for name, values in results.items()}
     return TwinFloor(count, largest, _twin_text(count, largest))
 
 
 def _distances(twin: RunFigures, base: RunFigures) -> dict[str, float]:
     pairs = {name: (value(twin), value(base)) for name, value in _METRICS}
-    found = {name: abs(a - b) for name, (a, b) in pairs.items() if a is not None and b is not None}
+    results = {name: abs(a - b) for name, (a, b) in pairs.items() if a is not None and b is not None}
     curve = curve_distance(twin, base)
-    return found | ({"curve_distance": curve} if curve is not None else {})
+    return results | ({"curve_distance": curve} if curve is not None else {})
 
 
 def _twin_text(count: int, largest: Mapping[str, float]) -> str:
@@ -231,18 +231,18 @@ def _verdicts(
         "energy_saved": lambda arm: log_ratios(arm, lambda run: run.joules_per_sample),
         "curve_distance": curve_distances,
     }
-    found: dict[str, dict[str, Verdict]] = {arm.name: {} for arm in arms}
+    verdicts: dict[str, dict[str, Verdict]] = {arm.name: {} for arm in arms}
     mean = float(np.mean(values)) if values else None
     for goal in goals(targets, metric_is_share=metric is None or metric.unit == "%", baseline_value=mean):
-        made = {arm.name: samples[goal.name](arm) for arm in arms}
+        created = {arm.name: samples[goal.name](arm) for arm in arms}
         own_looks = _looks_of_rounds(arms, looks) if goal.name == "speedup" else looks
-        judged = judge(goal, made, own_looks, grain if goal.name == "accuracy_lost" else 0.0)
+        judged = judge(goal, created, own_looks, grain if goal.name == "accuracy_lost" else 0.0)
         for name, verdict in judged.items():
-            found[name][goal.name] = _beside_twin(verdict, floor) if goal.name == "curve_distance" else verdict
+            verdicts[name][goal.name] = _beside_twin(verdict, floor) if goal.name == "curve_distance" else verdict
     if targets.failures is not None:
         for arm in arms:
-            found[arm.name]["failures"] = judge_failures(arm.failed, len(arm.ended), targets.failures)
-    return found
+            verdicts[arm.name]["failures"] = judge_failures(arm.failed, len(arm.ended), targets.failures)
+    return verdicts
 
 
 def _looks_of_rounds(arms: Sequence[PairedArm], looks: Looks) -> Looks:
@@ -265,10 +265,10 @@ def _negative(sample: Sample) -> Sample:
 
 
 def _metrics(arms: Sequence[PairedArm], judged: set[str], floor: TwinFloor) -> dict[str, dict[str, GroupMetric]]:
-    found: dict[str, dict[str, GroupMetric]] = {arm.name: {} for arm in arms}
+    metrics: dict[str, dict[str, GroupMetric]] = {arm.name: {} for arm in arms}
     for name, value in (*_METRICS, *_COSTS, *_OWN):
         for arm in arms:
-            found[arm.name][name] = _own(arm, value)
+            metrics[arm.name][name] = _own(arm, value)
     for name, value in (*_METRICS, *_COSTS):
         is_cost = (name, value) in _COSTS
         compared = [arm for arm in arms if arm.name in judged]
@@ -278,12 +278,12 @@ def _metrics(arms: Sequence[PairedArm], judged: set[str], floor: TwinFloor) -> d
         }
         grains = {arm.name: max((r.grain for r in arm.baseline), default=0.0) * (name == "metric") for arm in compared}
         for arm_name, change in _compared(samples, grains, floor.largest.get(name), is_cost=is_cost).items():
-            found[arm_name][name] = replace(found[arm_name][name], **change)
-    return found
+            metrics[arm_name][name] = replace(metrics[arm_name][name], **change)
+    return metrics
 
 
 def _own(arm: PairedArm, value: Value) -> GroupMetric:
-    values = [found for run in arm.of_seeds if run.came_through and (found := value(run)) is not None]
+    values = [result for run in arm.of_seeds if run.came_through and (result := value(run)) is not None]
     if len(values) < 2:
         return GroupMetric(len(values), values[0] if values else None)
     spread = paired_difference(values)
@@ -299,8 +299,8 @@ def _compared(
     for arm, sample in samples.items():
         key = "ratio" if is_cost else "difference"
         mean = math.fsum(sample.values) / len(sample.values) if sample.values else None
-        shown = math.exp(mean) if is_cost and mean is not None else mean
-        changes[arm] = {"withheld": sample.why, key: None if sample.why else shown}
+        displayed = math.exp(mean) if is_cost and mean is not None else mean
+        changes[arm] = {"withheld": sample.why, key: None if sample.why else displayed}
         if len(sample.values) >= 3 and not sample.why:
             tested[arm] = paired_difference(sample.values, grains[arm])
             low, high = tested[arm].interval(LEVEL)

@@ -17,17 +17,17 @@ _IN_NO_NAME = ("train.rounding_twin",)
 
 def loose_figures(runs: Sequence[Run]) -> list[RunFigures]:
     """The figures of runs in groups named by precision and by what else differs between the runs."""
-    found = [figures_of(run, name) for run, name in zip(runs, names(runs), strict=True)]
-    differing = _differing([run.settings for run in found])
-    made = [
+    results = [figures_of(run, name) for run, name in zip(runs, names(runs), strict=True)]
+    differing = _differing([run.settings for run in results])
+    created = [
         replace(
             run,
             group=_group(run, differing),
             kind="twin" if run.settings.get("train.rounding_twin") is True else "run",
         )
-        for run in found
+        for run in results
     ]
-    return sorted(made, key=lambda run: run.seed)
+    return sorted(created, key=lambda run: run.seed)
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -36,12 +36,12 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _group(run: RunFigures, differing: Sequence[str]) -> str:
-    shown = [f"{key}={run.settings.get(key)}" for key in differing[:_MOST_SHOWN]]
-    rest = differing[_MOST_SHOWN:]
-    if rest:  # the values are in the files; a name only has to tell groups apart
-        values = tuple(repr(run.settings.get(key)) for key in rest)
-        shown.append(f"and {len(rest)} other settings ({_short(values)})")
-    return " ".join([run.precision, *shown])
+    displayed = [f"{key}={run.settings.get(key)}" for key in differing[:_MOST_SHOWN]]
+    remainder = differing[_MOST_SHOWN:]
+    if remainder:  # the values are in the files; a name only has to tell groups apart
+        values = tuple(repr(run.settings.get(key)) for key in remainder)
+        displayed.append(f"and {len(remainder)} other settings ({_short(values)})")
+    return " ".join([run.precision, *displayed])
 
 
 def _short(values: tuple[str, ...]) -> str:

@@ -81,7 +81,7 @@ def log_ratios(arm: PairedArm, value: Value, *, times: bool = False) -> Sample:
 
 def own_values(arm: PairedArm, value: Value) -> Sample:
     """The arm's own values, not compared with any other."""
-    known = [found for run in arm.of_seeds if run.came_through and (found := value(run)) is not None]
+    known = [result for run in arm.of_seeds if run.came_through and (result := value(run)) is not None]
     return Sample(tuple(known), "" if known else "the hardware does not tell")
 
 
@@ -92,8 +92,8 @@ def curve_distances(arm: PairedArm) -> Sample:
         return Sample(why=arm.withheld)
     if arm.failed:
         return Sample(why=f"{arm.failed} of {len(arm.ended)} runs failed")
-    found = [distance for pair in arm.pairs() if (distance := curve_distance(*pair)) is not None]
-    return Sample(tuple(found), "" if found else "not measured")
+    results = [distance for pair in arm.pairs() if (distance := curve_distance(*pair)) is not None]
+    return Sample(tuple(results), "" if results else "not measured")
 
 
 def curve_distance(run: RunFigures, base: RunFigures) -> float | None:

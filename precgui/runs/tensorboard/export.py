@@ -128,9 +128,9 @@ def _write_signals(out: _Out, signals: Signals) -> None:
     steps, time_s, values = signals
     wide = {tag for tag, column in values.items() if _leaves_fp32(column)}
     for row, step in enumerate(steps.tolist()):
-        told = [_scalar(tag, float(column[row]), wide=tag in wide) for tag, column in values.items()]
+        reported = [_scalar(tag, float(column[row]), wide=tag in wide) for tag, column in values.items()]
         if math.isfinite(step):  # in a damaged file it may be anything
-            out.write(int(step), float(time_s[row]), summary={"value": told})
+            out.write(int(step), float(time_s[row]), summary={"value": reported})
 
 
 def _leaves_fp32(values: NDArray[np.float64]) -> bool:
@@ -153,8 +153,8 @@ def _write_tensors(run: SavedRun, out: _Out, record: TensorHistory) -> None:
     for start in range(0, len(steps), _AT_ONCE):
         stats, exponents = record.stats(start, start + _AT_ONCE), record.exponents(start, start + _AT_ONCE)
         for row, (own, counts) in enumerate(zip(stats, exponents, strict=False)):
-            told = list(_tensor_values(record, own, counts))
-            out.write(int(steps[start + row]), float(times[start + row]), summary={"value": told})
+            reported = list(_tensor_values(record, own, counts))
+            out.write(int(steps[start + row]), float(times[start + row]), summary={"value": reported})
 
 
 def _tensor_values(
@@ -164,22 +164,22 @@ def _tensor_values(
         stat = dict(zip(TENSOR_STATS, own.tolist(), strict=True))
         if not stat["count"] > 0:
             continue
-        shown = defaultdict[str, float](float, amax=stat["amax"], rms=stat["rms"])
-        shown["zeros"] = stat["zeros"] / stat["count"]
-        shown["nonfinite"] = (stat["nan"] + stat["pos_inf"] + stat["neg_inf"]) / stat["count"]
+        displayed = defaultdict[str, float](float, amax=stat["amax"], rms=stat["rms"])
+        displayed["zeros"] = stat["zeros"] / stat["count"]
+        displayed["nonfinite"] = (stat["nan"] + stat["pos_inf"] + stat["neg_inf"]) / stat["count"]
         if record.kind == "update":
-            shown["changed"] = stat["changed"]
-        yield from (_scalar(f"{record.kind}/{name}/{key}", value) for key, value in shown.items())
+            displayed["changed"] = stat["changed"]
+        yield from (_scalar(f"{record.kind}/{name}/{key}", value) for key, value in displayed.items())
         if (histogram := _histogram(counts)) is not None:
             yield {"tag": f"{record.kind}_exponents/{name}", "histo": histogram}
 
 
 def _histogram(counts: NDArray[np.uint32]) -> dict[str, Any] | None:
     """The exponents of two as a histogram of log2 of the magnitude; zeros, NaN and Inf are told by the scalars."""
-    seen = np.flatnonzero(counts[1 : EXPONENT_BINS - 1]) + 1
-    if not len(seen):
+    visited = np.flatnonzero(counts[1 : EXPONENT_BINS - 1]) + 1
+    if not len(visited):
         return None
-    bins = np.arange(seen[0], seen[-1] + 1)
+    bins = np.arange(visited[0], visited[-1] + 1)
     own = counts[bins].astype(np.float64)
     middle = bins - BIAS + 0.5
     return {

@@ -75,8 +75,8 @@ class ImportedRun:
         if table not in ("steps", "evaluation"):
             return np.empty(0)
         if table not in self._tables:
-            made = self._steps_table() if table == "steps" else self._evaluation_table()
-            self._tables[table] = made
+            created = self._steps_table() if table == "steps" else self._evaluation_table()
+            self._tables[table] = created
         rows = len(self._tables[table]["step"])
         return self._tables[table].get(name, np.full(rows, np.nan))
 

@@ -40,16 +40,16 @@ class EventScalars:
     begin_s: float
     notes: Sequence[str]
 
-    def choose(self, wanted: Mapping[str, str]) -> dict[str, str]:
-        """The tag of each signal: as `wanted`, else as their names tell. Raises RunFileError."""
+    def choose(self, requested: Mapping[str, str]) -> dict[str, str]:
+        """The tag of each signal: as `requested`, else as their names tell. Raises RunFileError."""
         try:
-            return choose(self.found, wanted)
+            return choose(self.found, requested)
         except RunFileError as error:
             raise RunFileError(f"{self.path}: {error}") from None
 
-    def run(self, wanted: Mapping[str, str]) -> ImportedRun:
+    def run(self, requested: Mapping[str, str]) -> ImportedRun:
         """The scalars as a run. Raises RunFileError when none of them is a loss or the metric."""
-        chosen = self.choose(wanted)
+        chosen = self.choose(requested)
         if not shows_training(chosen):
             cure = "say which one is it with --tag loss=NAME"
             raise RunFileError(f"{self.path} holds no scalar that looks like a loss, but {listed(self.found)}; {cure}.")
@@ -72,10 +72,10 @@ def read_events(path: Path) -> EventScalars:
     reading = _Reading()
     for file, part in _files(path):
         reading.take(file, part)
-    found = reading.scalars()
-    if not found:
+    result = reading.scalars()
+    if not result:
         raise RunFileError(f"{path} holds no scalars{reading.reason()}; choose another event file.")
-    return EventScalars(path, found, reading.about, reading.begin_s(), reading.notes)
+    return EventScalars(path, result, reading.about, reading.begin_s(), reading.notes)
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -199,10 +199,10 @@ def _document(value: Any) -> dict[str, Any]:
         return {}
 
 
-def _told(chosen: Mapping[str, str], found: Mapping[str, Scalars]) -> str:
+def _told(chosen: Mapping[str, str], scalars: Mapping[str, Scalars]) -> str:
     """Which scalars are taken for which signals; nothing when precgui has named them itself."""
     taken = [f"{signal} is {tag}" for signal, tag in chosen.items() if tag != OWN_TAGS[signal]]
-    left = [tag for tag in found if tag not in chosen.values()]
+    left = [tag for tag in scalars if tag not in chosen.values()]
     others = f"; not shown: {listed(left)}" if left else ""
     return f"Of the scalars, {', '.join(taken)}{others}." if taken else ""
 

@@ -26,21 +26,21 @@ _FILLERS = _TRAINING | {"rate", "loss", "amp", "factor", "global", "optimizer", 
 _MOST_NAMED = 12
 
 
-def choose(found: Mapping[str, Scalars], wanted: Mapping[str, str]) -> dict[str, str]:
+def choose(scalars: Mapping[str, Scalars], requested: Mapping[str, str]) -> dict[str, str]:
     """The tag of each signal: as wanted, as precgui writes it, else the one whose words fit best and say least more.
 
     A signal that is wanted as `""` is left out. Raises RunFileError for a signal or tag that does not exist.
     """
-    for signal, tag in wanted.items():
+    for signal, tag in requested.items():
         if signal not in SIGNALS:
             raise RunFileError(f"{signal} is not a signal; choose {', '.join(SIGNALS)}.")
-        if tag and tag not in found:
-            raise RunFileError(f"no scalar is called {tag}; there are {listed(found)}.")
-    chosen = {signal: tag for signal, tag in OWN_TAGS.items() if tag in found} | dict(wanted)
+        if tag and tag not in scalars:
+            raise RunFileError(f"no scalar is called {tag}; there are {listed(scalars)}.")
+    chosen = {signal: tag for signal, tag in OWN_TAGS.items() if tag in scalars} | dict(requested)
     for signal in _WORDS:
-        free = [tag for tag in found if tag not in chosen.values() and _fits(tag, signal)]
+        free = [tag for tag in scalars if tag not in chosen.values() and _fits(tag, signal)]
         if signal not in chosen and free:
-            chosen[signal] = min(free, key=lambda tag: (_more(tag, signal), -len(found[tag].step), tag))
+            chosen[signal] = min(free, key=lambda tag: (_more(tag, signal), -len(scalars[tag].step), tag))
     return {signal: tag for signal, tag in chosen.items() if tag}
 
 

@@ -42,20 +42,20 @@ class Provenance:
 
     def reasons(self, log2_scale: int) -> list[str]:
         """Sentences on what the numbers do not know, the weightiest first; none where they are exact."""
-        told = []
+        reported = []
         if self._is_cut(log2_scale):
-            told.append("Below a scale of 1 this is a lower bound: more is lost on the way.")
+            reported.append("Below a scale of 1 this is a lower bound: more is lost on the way.")
         if self.skipped_at and self.kind in BACKWARD:
-            told.append(f"The run itself skipped steps at a scale of {scale_text(self.skipped_at)}.")
+            reported.append(f"The run itself skipped steps at a scale of {scale_text(self.skipped_at)}.")
         if self._had_lost():
-            told.append(f"Recorded in {self.precision}: what that had lost already is not counted.")
+            reported.append(f"Recorded in {self.precision}: what that had lost already is not counted.")
         elif traits(self.precision).has_few_digits and self._was_rounded():
-            told.append(f"Recorded in {self.precision}: its own rounding is not in the noise.")
+            reported.append(f"Recorded in {self.precision}: its own rounding is not in the noise.")
         if self.sampled:
-            told.append("Estimated from samples: larger values may have been missed.")
+            reported.append("Estimated from samples: larger values may have been missed.")
         if self.own_loop and self.kind == "gradient":
-            told.append("Gradients were seen after any clipping.")
-        return told
+            reported.append("Gradients were seen after any clipping.")
+        return reported
 
     def _is_cut(self, log2_scale: int) -> bool:
         """Whether more has become zero on the way back through the network than the record can tell."""

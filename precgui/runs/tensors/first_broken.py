@@ -31,8 +31,8 @@ def _of_gradients(run: Run, step: int, names: Sequence[str]) -> str:
     known = [name for name in names if name in order]
     if known:
         return min(known, key=lambda name: order[name])
-    told = [event.module for event in run.events("nonfinite_gradient") if event.step == step]
-    if told and told[0] in names:
-        return told[0]
+    reported = [event.module for event in run.events("nonfinite_gradient") if event.step == step]
+    if reported and reported[0] in names:
+        return reported[0]
     module = names[-1].rpartition(".")[0]
     return next(name for name in names if name.rpartition(".")[0] == module)

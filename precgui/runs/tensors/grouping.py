@@ -71,9 +71,9 @@ def whole_rows(record: TensorHistory, overview: Overview) -> Rows | None:
     columns = overview.columns()
     if not len(columns.steps):
         return None
-    seen = np.flatnonzero(columns.stats[:, :, TENSOR_STATS.index("count")].any(0))
-    own = seen if len(seen) < columns.stats.shape[1] else slice(None)  # a copy of all takes as long as the sums
-    names = tuple(record.names[place] if place < len(record.names) else f"tensor {place}" for place in seen)
+    visited = np.flatnonzero(columns.stats[:, :, TENSOR_STATS.index("count")].any(0))
+    own = visited if len(visited) < columns.stats.shape[1] else slice(None)  # a copy of all takes as long as the sums
+    names = tuple(record.names[place] if place < len(record.names) else f"tensor {place}" for place in visited)
     return Rows(
         record.kind,
         names,
@@ -81,7 +81,7 @@ def whole_rows(record: TensorHistory, overview: Overview) -> Rows | None:
         columns.exponents[:, own],
         columns.stats[:, own],
         every=int(columns.rows.max()),
-        places=seen,
+        places=visited,
         bad_step=columns.bad_step[:, own],
         bad_rows=int(columns.bad_rows.sum()),
         sampled=columns.sampled[own],
@@ -158,11 +158,11 @@ class View:
 
     def first_bad(self) -> tuple[int, list[str]] | None:
         """The first step with NaN or Inf, and the tensors that have it in that step."""
-        found = self.rows.bad_step
-        if not np.isfinite(found).any():
+        result = self.rows.bad_step
+        if not np.isfinite(result).any():
             return None
-        step = np.nanmin(found)
-        return int(step), [self.rows.names[place] for place in np.flatnonzero((found == step).any(0)).tolist()]
+        step = np.nanmin(result)
+        return int(step), [self.rows.names[place] for place in np.flatnonzero((result == step).any(0)).tolist()]
 
     @cached_property
     def what_if(self) -> WhatIf:

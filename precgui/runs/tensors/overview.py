@@ -113,21 +113,21 @@ class Overview:
         )
 
     def _add_row(self, step: int, strides: NDArray[Any], stats: NDArray[Any], counts: NDArray[Any]) -> bool:
-        told = stats[:, _COUNT] > 0
-        if not told.any():  # of a row that a damaged file has lost
+        reported = stats[:, _COUNT] > 0
+        if not reported.any():  # of a row that a damaged file has lost
             return False
-        stats, counts = self._weighted(np.where(told, strides, 1), stats, counts)
+        stats, counts = self._weighted(np.where(reported, strides, 1), stats, counts)
         place, own, parts = self._place(step), slice(0, len(stats)), self._parts
-        bad = told & (stats[:, _NOT_FINITE] > 0).any(1)
-        shares = np.where(told[:, None], stats[:, _SHARES], np.nan)
+        bad = reported & (stats[:, _NOT_FINITE] > 0).any(1)
+        shares = np.where(reported[:, None], stats[:, _SHARES], np.nan)
         weights = np.isfinite(shares).astype(np.float64)
         weights[:, 1:] *= np.nan_to_num(shares[:, :1])  # `lost_*` are shares of what has changed
-        sums = np.concatenate((np.where(told[:, None], stats[:, _SUMS], 0),
+        sums = np.concatenate((np.where(reported[:, None], stats[:, _SUMS], 0),
                                np.nan_to_num(shares) * weights, weights), 1)  # fmt: skip
         _into(np.add, parts["exponents"][place, own], counts)
         _into(np.add, parts["sums"][place, own], sums)
-        _into(np.fmax, parts["most"][place, own], np.where(told, stats[:, _AMAX], np.nan))
-        _into(np.fmin, parts["least"][place, own, 0], np.where(told, stats[:, _AMIN], np.nan))
+        _into(np.fmax, parts["most"][place, own], np.where(reported, stats[:, _AMAX], np.nan))
+        _into(np.fmin, parts["least"][place, own, 0], np.where(reported, stats[:, _AMIN], np.nan))
         _into(np.fmin, parts["least"][place, own, 1], np.where(bad, float(step), np.nan))
         parts["step"][place] = min(step, int(parts["step"][place]))
         parts["rows"][place] += (1, bool(bad.any()))

@@ -160,9 +160,9 @@ class TensorHistory:
 
     def strides(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
         """Shape (rows, tensors): 1 when all elements were looked at, k when one of k blocks, 0 when not recorded."""
-        found = self._read("stride", start, stop).astype(np.int64, copy=False)
-        lost = len(self.names) - found.shape[1]  # of a damaged file: counts as looked at in full
-        return np.pad(found, ((0, 0), (0, lost)), constant_values=1) if lost > 0 else found
+        result = self._read("stride", start, stop).astype(np.int64, copy=False)
+        lost = len(self.names) - result.shape[1]  # of a damaged file: counts as looked at in full
+        return np.pad(result, ((0, 0), (0, lost)), constant_values=1) if lost > 0 else result
 
     def stats(self, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.float64]:
         """Statistics of rows start..stop, or of each `every`-th of them, shape (rows, tensors, TENSOR_STATS)."""
@@ -186,13 +186,13 @@ class TensorHistory:
 
     def _read(self, column: str, start: int, stop: int | None, every: int = 1) -> NDArray[Any]:
         """Rows in the order of the steps; what a damaged file has lost comes as zeros, hence as not recorded."""
-        wanted = self._order[slice(start, stop, every)]
-        if not len(wanted):
+        requested = self._order[slice(start, stop, every)]
+        if not len(requested):
             return self._source.read(column, 0, 0)
-        low, high = int(wanted.min()), int(wanted.max()) + 1
-        if high - low == len(wanted):
-            return _padded(self._source.read(column, low, high), high - low)[wanted - low]
-        return self._source.pick(column, wanted.tolist())
+        low, high = int(requested.min()), int(requested.max()) + 1
+        if high - low == len(requested):
+            return _padded(self._source.read(column, low, high), high - low)[requested - low]
+        return self._source.pick(column, requested.tolist())
 
 
 def _padded(rows: NDArray[Any], count: int) -> NDArray[Any]:
@@ -235,10 +235,10 @@ def tensor_records(contents: RunFileView) -> dict[str, TensorHistory]:
 
 def _stored_dtypes(contents: RunFileView, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """Per kind the latest dtype of each tensor; empty in files of older versions."""
-    found: dict[str, dict[str, str]] = {kind: {} for kind in TENSOR_KINDS}
+    results: dict[str, dict[str, str]] = {kind: {} for kind in TENSOR_KINDS}
     rows = contents.rows("tensors/dtypes")
     columns = (contents.read("tensors/dtypes", name, 0, rows) for name in ("kind", "tensor", "dtype"))
     for kind, tensor, dtype in zip(*columns, strict=False) if rows else ():
-        if decoded(kind) in found and 0 <= tensor < len(names):
-            found[decoded(kind)][names[tensor]] = decoded(dtype)
-    return found
+        if decoded(kind) in results and 0 <= tensor < len(names):
+            results[decoded(kind)][names[tensor]] = decoded(dtype)
+    return results

@@ -93,9 +93,9 @@ def _all_of(record: TensorHistory) -> Overview:
     return overview
 
 
-def _lines(view: View, name: str, told: Prediction, counts: NDArray[np.float64]) -> list[WhatIfRow]:
-    own = (told.underflow, told.subnormal, told.overflow, told.snr_db, told.safe_scale)
-    off = [spread(share, view.sampled, counts) for share in (told.underflow, told.overflow)]
+def _lines(view: View, name: str, prediction: Prediction, counts: NDArray[np.float64]) -> list[WhatIfRow]:
+    own = (prediction.underflow, prediction.subnormal, prediction.overflow, prediction.snr_db, prediction.safe_scale)
+    off = [spread(share, view.sampled, counts) for share in (prediction.underflow, prediction.overflow)]
     numbers = (counts, *own, largest(view), mean_share(view, "changed"), view.first_bad_steps(), *off)
     lost = [mean_share(view, f"lost_{each}") for each in LOST_FORMATS]
     lines = zip(view.names, *(column.tolist() for column in (*numbers, *lost)), strict=True)
@@ -160,11 +160,11 @@ def ordered(lines: tuple[WhatIfRow, ...], by: str, whole: str) -> list[WhatIfRow
 
 def as_json(line: WhatIfRow) -> dict[str, object]:
     """Numbers that there are none of as None, also the SNR of what overflows; the safe scale as a number, too."""
-    told = {
+    reported = {
         name: None if isinstance(value, float) and not isfinite(value) else value for name, value in vars(line).items()
     }
     for name in ("elements", "safe_scale_log2", "nonfinite_step"):
         if isfinite(value := getattr(line, name)):
-            told[name] = round(value)
+            reported[name] = round(value)
     exponent = line.safe_scale_log2
-    return told | {"safe_scale": ldexp(1.0, round(exponent)) if isfinite(exponent) else None}
+    return reported | {"safe_scale": ldexp(1.0, round(exponent)) if isfinite(exponent) else None}

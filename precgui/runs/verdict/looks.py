@@ -30,11 +30,11 @@ class Looks:
 
     def reached(self, n: int) -> int | None:
         """The number of seeds of the last look that n seeds have reached; None before the first."""
-        return max((look for look in self.seeds if look <= n), default=None)
+        return max((view for view in self.seeds if view <= n), default=None)
 
     def after(self, n: int) -> int | None:
         """The number of seeds of the next look; None after the last."""
-        return min((look for look in self.seeds if look > n), default=None)
+        return min((view for view in self.seeds if view > n), default=None)
 
 
 DEFAULT_LOOKS = Looks((5, 10))

@@ -94,7 +94,7 @@ def goals(targets: Targets, *, metric_is_share: bool, baseline_value: float | No
     Losses are positive when the arm is worse than the baseline. `baseline_value` is the mean of the baseline's metric,
     by which a metric without a unit is measured.
     """
-    found = [
+    results = [
         _ratio("speedup", "Speed-up", 1, targets.speedup, "speed"),
         _saving("memory_saved", "Memory saved", targets.memory_saved, "memory", repeatable=True),
         _loss(targets, metric_is_share, baseline_value),
@@ -102,7 +102,7 @@ def goals(targets: Targets, *, metric_is_share: bool, baseline_value: float | No
         _saving("energy_saved", "Energy saved", targets.energy_saved, "energy", systematic=math.log1p(SENSOR_ERROR)),
         _plain("curve_distance", "Curve like the baseline's", -1, targets.curve_distance, "the distance of curves"),
     ]
-    return [goal for goal in found if goal is not None]
+    return [goal for goal in results if goal is not None]
 
 
 def _loss(targets: Targets, is_share: bool, baseline_value: float | None) -> Goal | None:

@@ -51,10 +51,10 @@ class ClaimsView(QWidget):
         self.precision.setCurrentIndex(max(0, self.precision.findText(precision)))
 
     def _show(self) -> None:
-        wanted = self.precision.currentText()
+        requested = self.precision.currentText()
         about = {claim.id: claim.precisions for claim in guide_claims()}
-        found = [result for result in self._results if wanted == ALL or wanted in about[result.id]]
-        rows = [(each.verdict, each.sentence, each.measured or each.why, each.group, each.source) for each in found]
-        self.table.fill(rows, 0, [each.verdict for each in found])
-        tested = sum(each.verdict != "not tested here" for each in found)
-        self.count.setText(f"{tested} of {len(found)} tested here")
+        results = [result for result in self._results if requested == ALL or requested in about[result.id]]
+        rows = [(each.verdict, each.sentence, each.measured or each.why, each.group, each.source) for each in results]
+        self.table.fill(rows, 0, [each.verdict for each in results])
+        tested = sum(each.verdict != "not tested here" for each in results)
+        self.count.setText(f"{tested} of {len(results)} tested here")

@@ -52,10 +52,10 @@ class CompareCurves(QWidget):
     def show_runs(self, runs: Sequence[OpenRun], baseline: OpenRun, chosen: Sequence[OpenRun]) -> None:
         """Draw the runs beside the baseline; of chosen ones only these and the baseline."""
         window = window_of(baseline.run)
-        wanted = [run for run in runs if not chosen or run is baseline or run in chosen]
+        requested = [run for run in runs if not chosen or run is baseline or run in chosen]
         known, self._comparisons = self._comparisons, {}
         drawn = []
-        for run in wanted:
+        for run in requested:
             key = (run.key, baseline.key, window)
             source = self._comparisons[key] = known.get(key) or BaselineComparison(run.run, baseline.run, window)
             width_px = BASELINE_PX if run is baseline else LINE_PX
@@ -65,4 +65,4 @@ class CompareCurves(QWidget):
         self.plots.set_runs(drawn)
         self.all_runs.setVisible(bool(chosen))
         averaged = f"mean over {window} steps" if window > 1 else "step by step"
-        self.told.setText(f"Training loss: {averaged}" + (f"; {len(wanted)} of {len(runs)} runs" if chosen else ""))
+        self.told.setText(f"Training loss: {averaged}" + (f"; {len(requested)} of {len(runs)} runs" if chosen else ""))

@@ -130,19 +130,19 @@ class ComparePanel(Pages):
         self.differences.show_rows([each.name for each in opened.values()], differences)
         if not self.isVisible() or not opened:
             return
-        wanted = self._baseline_key()
+        requested = self._baseline_key()
         keys, runs = list(opened), [opened[key].run for key in opened]
-        found = compare(
-            runs, opened[wanted].name if wanted in opened else None, [each.name for each in opened.values()]
+        result = compare(
+            runs, opened[requested].name if requested in opened else None, [each.name for each in opened.values()]
         )
-        self._fill_baseline(keys, wanted)
-        notes = [machine_sentence(differences), *(f"{note[:1].upper()}{note[1:]}." for note in found.notes)]
+        self._fill_baseline(keys, requested)
+        notes = [machine_sentence(differences), *(f"{note[:1].upper()}{note[1:]}." for note in result.notes)]
         self.note.setText(" ".join(note for note in notes if note))
         self.note.setVisible(bool(self.note.text()))
-        shown = list(opened.values())
-        self.table.show_comparison(shown, found)
-        base = shown[[row.run for row in found.runs].index(found.baseline)]
-        self.curves.show_runs(shown, base, [shown[row] for row in self.table.chosen()])
+        displayed = list(opened.values())
+        self.table.show_comparison(displayed, result)
+        base = displayed[[row.run for row in result.runs].index(result.baseline)]
+        self.curves.show_runs(displayed, base, [displayed[row] for row in self.table.chosen()])
 
     def _compare_pair(self, base: str, key: str) -> None:
         """Show two runs, the first as the baseline."""
@@ -166,10 +166,10 @@ class ComparePanel(Pages):
             return key
         return self._session.key_of(Path(self._session.baseline_file)) if self._session.baseline_file else None
 
-    def _fill_baseline(self, keys: list[str], wanted: str | None) -> None:
+    def _fill_baseline(self, keys: list[str], requested: str | None) -> None:
         entries = [("first FP32 run", None), *((self._session.runs[key].name, key) for key in keys)]
         if entries != [(self.baseline.itemText(n), self.baseline.itemData(n)) for n in range(self.baseline.count())]:
             self.baseline.clear()
             for name, key in entries:
                 self.baseline.addItem(name, key)
-        self.baseline.setCurrentIndex(max(0, self.baseline.findData(wanted)) if wanted else 0)
+        self.baseline.setCurrentIndex(max(0, self.baseline.findData(requested)) if requested else 0)

@@ -111,15 +111,15 @@ class CompareTable(QTableWidget):
         down.setHighlightSections(False)
         down.setIconSize(SWATCH)
 
-    def show_comparison(self, opened: list[OpenRun], found: RunComparison) -> None:
+    def show_comparison(self, opened: list[OpenRun], comparison: RunComparison) -> None:
         """A row for each run, in the order of both; the baseline's line in the picture is the broad one."""
-        self._name_metric(found)
+        self._name_metric(comparison)
         if self.rowCount() != len(opened):
             self.clearSelection()
             self.setRowCount(len(opened))
             self._take_height()
-        for row, (run, figures) in enumerate(zip(opened, found.runs, strict=True)):
-            self._fill_row(row, run, figures, is_base=figures.run == found.baseline)
+        for row, (run, figures) in enumerate(zip(opened, comparison.runs, strict=True)):
+            self._fill_row(row, run, figures, is_base=figures.run == comparison.baseline)
 
     def chosen(self) -> list[int]:
         """The selected rows."""
@@ -141,45 +141,45 @@ class CompareTable(QTableWidget):
 
     def _take_height(self) -> None:
         row = self.verticalHeader().defaultSectionSize()
-        rest = self.horizontalHeader().sizeHint().height() + self.horizontalScrollBar().sizeHint().height()
-        rest += 2 * self.frameWidth()
-        self.setMaximumHeight(rest + row * min(self.rowCount(), MOST_ROWS))
-        self.setMinimumHeight(rest + row * min(self.rowCount(), LEAST_ROWS))
+        remainder = self.horizontalHeader().sizeHint().height() + self.horizontalScrollBar().sizeHint().height()
+        remainder += 2 * self.frameWidth()
+        self.setMaximumHeight(remainder + row * min(self.rowCount(), MOST_ROWS))
+        self.setMinimumHeight(remainder + row * min(self.rowCount(), LEAST_ROWS))
 
-    def _name_metric(self, found: RunComparison) -> None:
+    def _name_metric(self, comparison: RunComparison) -> None:
         """Call the metric as the task of the runs calls it, or say that they have different ones."""
-        common = shared(Metric(**row.metric) for row in found.runs)
+        common = shared(Metric(**row.metric) for row in comparison.runs)
         self._mixed = common is None
-        told = f"{common.about}; {way_text(common)}" if common else "On the validation set, by the task of each run"
-        self._head(METRIC, common.title if common else "Metric", told)
+        reported = f"{common.about}; {way_text(common)}" if common else "On the validation set, by the task of each run"
+        self._head(METRIC, common.title if common else "Metric", reported)
         lower = common is not None and not common.higher_is_better
         self._head(DIFFERENCE, "Difference (lower is better)" if lower else "Difference", FROM_ONE_SEED)
 
-    def _head(self, column: int, title: str, told: str) -> None:
+    def _head(self, column: int, title: str, text: str) -> None:
         if (heading := self.horizontalHeaderItem(column)) is not None:
             heading.setText(title)
-            heading.setToolTip(plain_tip(told))
+            heading.setToolTip(plain_tip(text))
 
-    def _fill_row(self, row: int, opened: OpenRun, found: Compared, *, is_base: bool) -> None:
+    def _fill_row(self, row: int, opened: OpenRun, compared: Compared, *, is_base: bool) -> None:
         name = self.fontMetrics().elidedText(opened.name, Qt.TextElideMode.ElideMiddle, NAME_WIDTH)
         head = QTableWidgetItem(swatch_icon(opened, 5.0 if is_base else 2.0), f"{name} (baseline)" if is_base else name)
-        head.setToolTip(plain_tip(f"{opened.name}\n{found.path or 'not saved'}"))
+        head.setToolTip(plain_tip(f"{opened.name}\n{compared.path or 'not saved'}"))
         self.setVerticalHeaderItem(row, head)
         for column, each in enumerate(FIGURES):
-            text = each.text(found)
-            if column == DIFFERENCE and not is_base and found.accuracy_delta is not None:
-                text += found.difference_remark
+            text = each.text(compared)
+            if column == DIFFERENCE and not is_base and compared.accuracy_delta is not None:
+                text += compared.difference_remark
             if column == METRIC and self._mixed and text != UNKNOWN:
-                text = f"{in_text(found.metric['title'])} {text}"
+                text = f"{in_text(compared.metric['title'])} {text}"
             item = QTableWidgetItem(text)
-            item.setToolTip(plain_tip(_why(each, found)))
+            item.setToolTip(plain_tip(_why(each, compared)))
             item.setTextAlignment(LEFT if column < TEXTS else RIGHT)
             self.setItem(row, column, item)
 
 
-def _why(column: Figure, found: Compared) -> str:
+def _why(column: Figure, compared: Compared) -> str:
     """Why a cell holds what it holds, where that is not plain."""
-    why = found.withheld or (found.accuracy_withheld if column.title == "Difference" else "")
+    why = compared.withheld or (compared.accuracy_withheld if column.title == "Difference" else "")
     if column.title in ("Difference", "Speed-up") and why:
         return f"Not comparable with the baseline: {why}."
-    return found.caveat if column.title in ("Step time", "Speed-up", "Time", "Peak memory") else ""
+    return compared.caveat if column.title in ("Step time", "Speed-up", "Time", "Peak memory") else ""

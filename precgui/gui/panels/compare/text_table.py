@@ -60,5 +60,5 @@ class TextTable(QTableWidget):
 
     def fit_rows(self, rows: int) -> None:
         """Be no higher than so many rows need."""
-        rest = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth() + 14
-        self.setMaximumHeight(rest + rows * self.verticalHeader().defaultSectionSize())
+        remainder = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth() + 14
+        self.setMaximumHeight(remainder + rows * self.verticalHeader().defaultSectionSize())

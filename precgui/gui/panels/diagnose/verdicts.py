@@ -32,7 +32,7 @@ class VerdictTable(QTableWidget):
         self.setShowGrid(False)
         self.setTabKeyNavigation(False)
 
-    def show_runs(self, runs: list[OpenRun], found: dict[str, Diagnosis]) -> None:
+    def show_runs(self, runs: list[OpenRun], diagnosis: dict[str, Diagnosis]) -> None:
         """Show these runs; what was chosen stays so."""
         keys = [opened.key for opened in runs]
         if keys != self.keys:
@@ -48,23 +48,23 @@ class VerdictTable(QTableWidget):
                         self.item(row, column).setSelected(True)  # type: ignore[union-attr]
             self.blockSignals(False)
         for row, opened in enumerate(runs):
-            self._fill(row, opened, found.get(opened.key))
+            self._fill(row, opened, diagnosis.get(opened.key))
         height = (
             self.horizontalHeader().height() + min(len(keys), _MOST_ROWS) * self.verticalHeader().defaultSectionSize()
         )
         self.setFixedHeight(height + 6)
 
-    def _fill(self, row: int, opened: OpenRun, found: Diagnosis | None) -> None:
+    def _fill(self, row: int, opened: OpenRun, diagnosis: Diagnosis | None) -> None:
         name, verdict = self.item(row, 0), self.item(row, 1)
         if name is None or verdict is None:
             return
         name.setText(opened.name)
         name.setIcon(swatch_icon(opened))
         name.setToolTip(plain_tip(opened.name))
-        text = found.sentence if found is not None else "Reading..."
+        text = diagnosis.sentence if diagnosis is not None else "Reading..."
         verdict.setText(text)
         verdict.setToolTip(plain_tip(text))
-        verdict.setForeground(QColor(_colour(found)))
+        verdict.setForeground(QColor(_colour(diagnosis)))
 
     def chosen(self) -> list[str]:
         """The keys of the chosen runs, in the order of the rows."""
@@ -78,8 +78,8 @@ class VerdictTable(QTableWidget):
             self.setFocus(Qt.FocusReason.OtherFocusReason)
 
 
-def _colour(found: Diagnosis | None) -> str:
+def _colour(diagnosis: Diagnosis | None) -> str:
     theme = themes().theme
-    if found is None or found.verdict == "cannot be told":
+    if diagnosis is None or diagnosis.verdict == "cannot be told":
         return theme.muted
-    return theme.ok if found.verdict == "healthy" else severity_colour(found.problems[0].severity)
+    return theme.ok if diagnosis.verdict == "healthy" else severity_colour(diagnosis.problems[0].severity)

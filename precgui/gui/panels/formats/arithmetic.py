@@ -42,13 +42,17 @@ Rows = list[tuple[str, Result]]
 
 
 def compute(
-    chosen: Operation, texts: Sequence[str], names: Sequence[str], settings: ArithmeticSettings, told: ProgressCallback
+    chosen: Operation,
+    texts: Sequence[str],
+    names: Sequence[str],
+    settings: ArithmeticSettings,
+    progress: ProgressCallback,
 ) -> Rows:
     """The operation in each format. Raises InputError or ArithmeticFault with one sentence."""
     operands: list[list[ExtendedReal]] = [[parse(words)] if chosen.operands else parse_list(words) for words in texts]
     rows = []
     for place, name in enumerate(names):
-        told(place / len(names))
+        progress(place / len(names))
         rows.append((name, operate(chosen.name, operands, get(name), settings)))
     return rows
 
@@ -202,7 +206,7 @@ class ArithmeticTab(QWidget):
     def refresh(self) -> None:
         """Compute what is chosen now; the table follows as soon as it is there."""
         chosen, texts, names, settings = self.chosen, self.operands.texts(), self.menu.chosen(), self.settings()
-        self.work.ask(lambda told: compute(chosen, texts, names, settings, told))
+        self.work.ask(lambda reported: compute(chosen, texts, names, settings, reported))
 
     def _set_bit(self, name: str, bit: int, on: bool, joined: bool) -> None:
         """Several bits of a drag may come before the first has been computed: the code is kept here."""
@@ -241,9 +245,11 @@ class ArithmeticTab(QWidget):
         if not self.model.rows:
             return
         result = self._selected()[1]
-        shown = dict(zip(NAMES, (part[0] for part in result.operands), strict=False)) if self.chosen.operands else {}
-        self._codes = {name: held.stored.code for name, held in shown.items()}
-        self.grid.show_rows({**shown, RESULT: result.report}, fixed=[RESULT])
+        displayed = (
+            dict(zip(NAMES, (part[0] for part in result.operands), strict=False)) if self.chosen.operands else {}
+        )
+        self._codes = {name: held.stored.code for name, held in displayed.items()}
+        self.grid.show_rows({**displayed, RESULT: result.report}, fixed=[RESULT])
         self.facts.show_facts(_facts(result))
 
     def _say(self, words: str, *, fault: bool) -> None:
@@ -277,6 +283,6 @@ def _facts(result: Result) -> dict[str, str]:
     overall = result.overall
     if overall.error is not None:
         relative = overall.relative_error
-        beside = "" if relative is None else f" ({text.approximate(relative, 3)} relative)"
-        facts["From input"] = f"{text.approximate(overall.error, 6)}{beside}" if overall.error else "no error"
+        companion = "" if relative is None else f" ({text.approximate(relative, 3)} relative)"
+        facts["From input"] = f"{text.approximate(overall.error, 6)}{companion}" if overall.error else "no error"
     return facts

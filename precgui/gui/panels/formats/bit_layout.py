@@ -42,17 +42,17 @@ def lay_out(formats: Mapping[str, Format], width: int, metrics: QFontMetrics) ->
     cell_height = line_height + 4
     cell_width = max(10, min(16, (width - NAME_WIDTH - 3 * GAP) // (BITS_PER_LINE + 2)))
     bits_width = BITS_PER_LINE * cell_width + 3 * GAP
-    beside = width - NAME_WIDTH - bits_width >= 340
+    companion = width - NAME_WIDTH - bits_width >= 340
     rows, top = [], 4
     for name, fmt in formats.items():
         bit_lines = -(-fmt.bits // BITS_PER_LINE)
         height = max(bit_lines * (cell_height + 2), 2 * line_height) + 10
-        if not beside:
+        if not companion:
             height = bit_lines * (cell_height + 2) + 2 * line_height + 10
         row = RowLayout(name, QRect(0, top, width, height))
         _place_cells(row, fmt, cell_width, cell_height)
-        words_left = NAME_WIDTH + bits_width if beside else NAME_WIDTH
-        words_top = top + 5 if beside else top + 5 + bit_lines * (cell_height + 2)
+        words_left = NAME_WIDTH + bits_width if companion else NAME_WIDTH
+        words_top = top + 5 if companion else top + 5 + bit_lines * (cell_height + 2)
         _place_words(row, QRect(words_left, words_top, width - words_left - 8, line_height))
         rows.append(row)
         top += height

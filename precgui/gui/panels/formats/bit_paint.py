@@ -63,18 +63,18 @@ class Brush:
 
     def cell(self, field: str, on: int, size: QSize) -> QPixmap:
         """The picture of a bit of that field, set or clear; all cells of one paint have one size."""
-        found = self._cells.get((field, on))
-        if found is None:
-            found = self._cells[field, on] = QPixmap(size * self._ratio)
-            found.setDevicePixelRatio(self._ratio)
+        pixmap = self._cells.get((field, on))
+        if pixmap is None:
+            pixmap = self._cells[field, on] = QPixmap(size * self._ratio)
+            pixmap.setDevicePixelRatio(self._ratio)
             set_back, clear_back, set_text, clear_text = self.field[field.split()[0]]
-            found.fill(set_back if on else clear_back)
-            painter = QPainter(found)
+            pixmap.fill(set_back if on else clear_back)
+            painter = QPainter(pixmap)
             painter.setFont(self.mono)
             painter.setPen(set_text if on else clear_text)
             painter.drawText(QRect(QPoint(0, 0), size), Qt.AlignmentFlag.AlignCenter, str(on))
             painter.end()
-        return found
+        return pixmap
 
     def metrics(self, line: Line) -> QFontMetrics:
         return self._metrics[id(self.font(line))]

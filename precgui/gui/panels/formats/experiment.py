@@ -62,38 +62,38 @@ class Experiment(QWidget):
 
     def slider(self, label: str, low: int, high: int, value: int, words: Callable[[int], str]) -> QSlider:
         """A slider whose label says its value; `words` turns the number into text."""
-        made = QSlider(Qt.Orientation.Horizontal)
-        made.setRange(low, high)
-        made.setValue(value)
-        made.setAccessibleName(label)
+        created = QSlider(Qt.Orientation.Horizontal)
+        created.setRange(low, high)
+        created.setValue(value)
+        created.setAccessibleName(label)
         caption = PlainLabel()
 
         def show(number: int) -> None:
             caption.setText(f"{label}: {words(number)}")
             self.change()
 
-        made.valueChanged.connect(show)
-        self.form.addRow(caption, made)
+        created.valueChanged.connect(show)
+        self.form.addRow(caption, created)
         show(value)
-        return made
+        return created
 
     def choice(self, label: str, names: Sequence[str], chosen: str) -> QComboBox:
-        made = QComboBox()
-        made.addItems(list(names))
-        made.setCurrentText(chosen)
-        made.setAccessibleName(label)
-        made.currentTextChanged.connect(lambda _: self.change())
-        self.form.addRow(label, made)
-        return made
+        box = QComboBox()
+        box.addItems(list(names))
+        box.setCurrentText(chosen)
+        box.setAccessibleName(label)
+        box.currentTextChanged.connect(lambda _: self.change())
+        self.form.addRow(label, box)
+        return box
 
     def format_choice(self, label: str, chosen: str) -> FormatChoice:
         """Any format: from the list, or typed."""
-        made = FormatChoice(chosen)
-        made.setAccessibleName(label)
-        made.changed.connect(self.change)
-        made.failed.connect(lambda words: self._say(words, fault=True))
-        self.form.addRow(label, made)
-        return made
+        choice = FormatChoice(chosen)
+        choice.setAccessibleName(label)
+        choice.changed.connect(self.change)
+        choice.failed.connect(lambda words: self._say(words, fault=True))
+        self.form.addRow(label, choice)
+        return choice
 
     def change(self) -> None:
         """Draw again, once for many changes in a row."""
@@ -105,9 +105,9 @@ class Experiment(QWidget):
 
     def resizeEvent(self, event: QEvent) -> None:
         narrow = self.width() < NARROW
-        wanted = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
-        if self._split.orientation() != wanted:
-            self._split.setOrientation(wanted)
+        requested = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
+        if self._split.orientation() != requested:
+            self._split.setOrientation(requested)
             self._split.setSizes([480, 520] if narrow else [280, 760])
 
     def refresh(self) -> None:
@@ -115,12 +115,12 @@ class Experiment(QWidget):
         self._later.stop()
         self.computing.ask(self.work())
 
-    def _show(self, found: Any) -> None:
+    def _show(self, result: Any) -> None:
         self.plot.getPlotItem().clear()
         self.legend.clear()
         self.legend.setLabelTextColor(themes().theme.text)
         self.legend.setBrush(brush(themes().theme.base, 0.8))
-        self._say(self.show_result(found), fault=False)
+        self._say(self.show_result(result), fault=False)
 
     def _say(self, words: str, *, fault: bool) -> None:
         self.result.setText(words)
@@ -130,7 +130,7 @@ class Experiment(QWidget):
         """Read the controls, and give back what is to be computed in a thread."""
         raise NotImplementedError
 
-    def show_result(self, found: Any) -> str:
+    def show_result(self, result: Any) -> str:
         """Draw what was computed into `plot` and say in a sentence or two what is seen."""
         raise NotImplementedError
 

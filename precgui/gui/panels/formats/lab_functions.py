@@ -35,8 +35,8 @@ class Softmax(Experiment):
         return lambda _: (fmt.name, logits, exact_softmax(logits), softmax(logits, fmt, shifted=True),
                           softmax(logits, fmt, shifted=False))  # fmt: skip
 
-    def show_result(self, found: tuple[str, Floats, Floats, Floats, Floats]) -> str:
-        theme, (name, logits, exact, shifted, naive) = themes().theme, found
+    def show_result(self, floats: tuple[str, Floats, Floats, Floats, Floats]) -> str:
+        theme, (name, logits, exact, shifted, naive) = themes().theme, floats
         looks = (("exact", exact, theme.muted), ("shifted", shifted, theme.ok), ("naive", naive, theme.error))
         said, place = [], np.arange(logits.size)
         for n, (words, values, colour) in enumerate(looks):
@@ -81,31 +81,31 @@ class Dot(Experiment):
         draw = rng.uniform if self.sign.currentText().startswith("positive") else rng.normal
         left, right = draw(size=lengths[-1]), draw(size=lengths[-1])
 
-        def errors(told: ProgressCallback) -> _Dots:
-            found: dict[str, list[float]] = {}
+        def errors(progress: ProgressCallback) -> _Dots:
+            results: dict[str, list[float]] = {}
             for place, accumulator in enumerate(accumulators):
-                told(place / len(accumulators))
-                found[accumulator.name] = [_error(left[:n], right[:n], fmt, accumulator) for n in lengths]
-            return _Dots(fmt.name, lengths.astype(np.float64), found)
+                progress(place / len(accumulators))
+                results[accumulator.name] = [_error(left[:n], right[:n], fmt, accumulator) for n in lengths]
+            return _Dots(fmt.name, lengths.astype(np.float64), results)
 
         return errors
 
-    def show_result(self, found: _Dots) -> str:
+    def show_result(self, result: _Dots) -> str:
         theme, said = themes().theme, []
         colours = (theme.error, theme.warning, theme.ok)
-        for (accumulator, errors), colour in zip(found.errors.items(), colours, strict=False):
+        for (accumulator, errors), colour in zip(result.errors.items(), colours, strict=False):
             dots = {"symbol": "o", "symbolSize": 6, "symbolBrush": brush(colour, 1), "symbolPen": None}
-            shown, name = np.log10(np.maximum(errors, 1e-18)), f"accumulated in {accumulator}"
-            self.plot.plot(np.log2(found.lengths), shown, pen=pen(colour, 2), name=name, **dots)
+            displayed, name = np.log10(np.maximum(errors, 1e-18)), f"accumulated in {accumulator}"
+            self.plot.plot(np.log2(result.lengths), displayed, pen=pen(colour, 2), name=name, **dots)
             said.append(f"{accumulator} {errors[-1]:.2g}")
         self.plot.getPlotItem().enableAutoRange()
-        return f"Relative error at length {found.lengths[-1]:g}, operands in {found.name}: {', '.join(said)}."
+        return f"Relative error at length {result.lengths[-1]:g}, operands in {result.name}: {', '.join(said)}."
 
 
 def _error(left: Floats, right: Floats, fmt: Format, accumulator: Format) -> float:
     exact = float(np.dot(left, right))
-    found = dot_product(left, right, fmt, accumulator)
-    return abs(found - exact) / abs(exact) if np.isfinite(found) and exact else 1.0
+    result = dot_product(left, right, fmt, accumulator)
+    return abs(result - exact) / abs(exact) if np.isfinite(result) and exact else 1.0
 
 
 class Functions(Experiment):
@@ -125,13 +125,13 @@ class Functions(Experiment):
         x = np.linspace(-reach, reach, 2401)
         return lambda _: (fmt.name, x, *function_values(function, x, fmt, CastPolicy(overflow=overflow)))
 
-    def show_result(self, found: tuple[str, Floats, Floats, Floats]) -> str:
-        theme, (name, x, exact, rounded) = themes().theme, found
-        shown, known = np.isfinite(exact), np.isfinite(rounded)
-        self.plot.plot(x[shown], exact[shown], pen=pen(theme.muted, 1.5, dashed=True), name="exact")
+    def show_result(self, floats: tuple[str, Floats, Floats, Floats]) -> str:
+        theme, (name, x, exact, rounded) = themes().theme, floats
+        displayed, known = np.isfinite(exact), np.isfinite(rounded)
+        self.plot.plot(x[displayed], exact[displayed], pen=pen(theme.muted, 1.5, dashed=True), name="exact")
         self.plot.plot(x[known], rounded[known], pen=pen(theme.accent, 2), name=name)
         self.plot.getPlotItem().enableAutoRange()
-        both = shown & known
+        both = displayed & known
         if not both.any():
             return f"{name} gives no finite value here."
         worst = float(np.max(np.abs(exact - rounded)[both]))

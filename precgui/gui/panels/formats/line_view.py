@@ -119,7 +119,7 @@ class LineView(Plot):
         return math.log2(abs(value)) if value else None
 
     def draw(self, names: list[str], told: Mapping[str, str]) -> None:
-        """The rows of these formats from top to bottom, with what is `told` of each."""
+        """The rows of these formats from top to bottom, with what is `reported` of each."""
         item = self.getPlotItem()
         item.clear()
         item.getAxis("left").setTicks([[(-n, name) for n, name in enumerate(names)]])

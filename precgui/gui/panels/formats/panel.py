@@ -59,9 +59,9 @@ class FormatsPanel(QWidget):
     def tab(self, index: int) -> QWidget:
         """The content of a tab, made now if it was not."""
         if index not in self._made:
-            self._made[index] = made = TABS[index][2](self.session)
-            if isinstance(made, ReferenceTab | ArithmeticTab):
-                made.number_wanted.connect(self.show_number)
+            self._made[index] = tab = TABS[index][2](self.session)
+            if isinstance(tab, ReferenceTab | ArithmeticTab):
+                tab.number_wanted.connect(self.show_number)
             self._pages[index].addWidget(self._made[index])
         return self._made[index]
 

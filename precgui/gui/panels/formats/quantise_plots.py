@@ -47,10 +47,10 @@ class QuantisePlots(QSplitter):
         self.addWidget(self.histogram)
         self.addWidget(lower)
 
-    def show_comparison(self, shown: FormatComparison) -> None:
-        self._shown = shown
+    def show_comparison(self, comparison: FormatComparison) -> None:
+        self._shown = comparison
         self.first.blockSignals(True)
-        self.first.setRange(0, min(max(shown.source.size - SHOWN, 0), 2**31 - 1))
+        self.first.setRange(0, min(max(comparison.source.size - SHOWN, 0), 2**31 - 1))
         self.first.blockSignals(False)
         self.draw()
 
@@ -63,18 +63,20 @@ class QuantisePlots(QSplitter):
         self._draw_elements()
 
     def _draw_histogram(self) -> None:
-        item, theme, shown = self.histogram.getPlotItem(), themes().theme, self._shown
+        item, theme, displayed = self.histogram.getPlotItem(), themes().theme, self._shown
         item.clear()
-        if shown is None:
+        if displayed is None:
             return
-        look = {"pen": None, "brush": brush(theme.muted, 0.45), "name": "before"}
-        item.addItem(pg.BarGraphItem(x0=shown.edges[:-1], x1=shown.edges[1:], height=shown.counts, **look))
-        if shown.levels.size:
-            share = shown.level_counts * (shown.counts.max() / max(shown.level_counts.max(), 1))
-            x, y = np.repeat(shown.levels, 2), np.column_stack([np.zeros_like(share), share]).ravel()
+        view = {"pen": None, "brush": brush(theme.muted, 0.45), "name": "before"}
+        item.addItem(pg.BarGraphItem(x0=displayed.edges[:-1], x1=displayed.edges[1:], height=displayed.counts, **view))
+        if displayed.levels.size:
+            share = displayed.level_counts * (displayed.counts.max() / max(displayed.level_counts.max(), 1))
+            x, y = np.repeat(displayed.levels, 2), np.column_stack([np.zeros_like(share), share]).ravel()
             item.addItem(pg.PlotCurveItem(x, y, connect="pairs", pen=pen(theme.accent, 2), name="after (scaled)"))
         else:
-            line = pg.PlotCurveItem(shown.edges, shown.after, stepMode="center", pen=pen(theme.accent, 2), name="after")
+            line = pg.PlotCurveItem(
+                displayed.edges, displayed.after, stepMode="center", pen=pen(theme.accent, 2), name="after"
+            )
             item.addItem(line)
         item.enableAutoRange()
 

@@ -39,17 +39,17 @@ class Recorded:
 
     def losses(self, name: str) -> tuple[float, float, float]:
         """Shares that underflow, are subnormal, overflow, over all tensors. Raises ValueError for an integer format."""
-        found, weight = self.what_if.predict(name), self.what_if.count / self.counts.sum()
-        parts = (found.underflow, found.subnormal, found.overflow)
+        result, weight = self.what_if.predict(name), self.what_if.count / self.counts.sum()
+        parts = (result.underflow, result.subnormal, result.overflow)
         underflow, subnormal, overflow = (float(np.sum(np.nan_to_num(part) * weight)) for part in parts)
         return underflow, subnormal, overflow
 
     def histogram(self) -> ValueHistogram:
         """All tensors as one."""
         count, column = self.counts.sum(axis=1), TENSOR_STATS.index
-        seen = count > 0
-        table = self.stats[seen]
-        mean = float(np.average(np.nan_to_num(table[:, column("mean")]), weights=count[seen]))
+        visited = count > 0
+        table = self.stats[visited]
+        mean = float(np.average(np.nan_to_num(table[:, column("mean")]), weights=count[visited]))
         largest, smallest = _known(table[:, column("amax")]), _known(table[:, column("amin_nonzero")])
         zeros = float(np.nansum(table[:, column("zeros")]))
         return ValueHistogram(self.counts.sum(axis=0), zeros, float(largest.max()), float(smallest.min()), mean)
@@ -67,8 +67,8 @@ def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def recorded_names(record: TensorHistory) -> list[str]:
     """The tensors of this kind that were looked at, once at least."""
-    seen = np.flatnonzero((record.strides() > 0).sum(axis=0))
-    return [record.names[place] for place in seen.tolist()]
+    visited = np.flatnonzero((record.strides() > 0).sum(axis=0))
+    return [record.names[place] for place in visited.tolist()]
 
 
 def recorded_rows(record: TensorHistory, tensor: str | None) -> NDArray[np.intp]:

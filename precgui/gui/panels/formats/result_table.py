@@ -50,10 +50,10 @@ class OperandRow(QWidget):
         tip = ("0.1, 1/3, 2**-14, 0x1.8p3, fp16:0x3c00" if operation.operands
                else "numbers with commas between them; repeat(0.1, 1000) is a thousand times 0.1")  # fmt: skip
         for place, (label, edit) in enumerate(zip(self._labels, self.edits, strict=True)):
-            shown = place < self._count
-            label.setVisible(shown)
-            edit.setVisible(shown)
-            if shown:
+            displayed = place < self._count
+            label.setVisible(displayed)
+            edit.setVisible(displayed)
+            if displayed:
                 label.setText(names[place])
                 edit.setAccessibleName(names[place])
                 edit.setToolTip(plain_tip(tip))

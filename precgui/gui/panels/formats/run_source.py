@@ -55,9 +55,9 @@ class RunSource(QWidget):
     def _follow(self, _: str = "") -> None:
         self.setVisible(bool(self._runs()))
 
-    def show_steps(self, shown: bool) -> None:
+    def show_steps(self, displayed: bool) -> None:
         """Whether the slider is there, if there are several steps."""
-        self.slider.setVisible(shown and len(self._rows) > 1)
+        self.slider.setVisible(displayed and len(self._rows) > 1)
 
     def fill(self) -> None:
         """Build the menu anew from the open runs."""
@@ -99,8 +99,8 @@ class RunSource(QWidget):
         if self._chosen is None:
             return
         title, record, tensor = self._chosen
-        found = recorded(title, record, tensor, self._rows[place])
-        if found is None:
+        result = recorded(title, record, tensor, self._rows[place])
+        if result is None:
             self.failed.emit(f"{title}: nothing was counted at step {int(record.steps()[self._rows[place]])}")
         else:
-            self.loaded.emit(found)
+            self.loaded.emit(result)

@@ -16,12 +16,12 @@ Load = Callable[[Path, str], Any]
 Loaded = tuple[list[str], str, Any]
 
 
-def _read(path: Path, name: str | None, load: Load, told: ProgressCallback) -> Loaded:
+def _read(path: Path, name: str | None, load: Load, progress: ProgressCallback) -> Loaded:
     """The names of a file and one tensor, the first if none is named. Raises TensorFileError."""
     names = tensor_names(path)
     if not names:
         raise TensorFileError(f"{path.name} holds no tensor")
-    told(0.1)
+    progress(0.1)
     chosen = names[0] if name is None else name
     return names, chosen, load(path, chosen)
 
@@ -61,11 +61,11 @@ class TensorSource(QWidget):
 
     def open_file(self, path: Path) -> None:
         """Show the first tensor of a file and offer the others."""
-        self.work.ask(lambda told: (path, _read(path, None, self._load_one, told)))
+        self.work.ask(lambda reported: (path, _read(path, None, self._load_one, reported)))
 
     def _load(self, name: str) -> None:
         if (path := self._path) is not None:
-            self.work.ask(lambda told: (path, _read(path, name, self._load_one, told)))
+            self.work.ask(lambda reported: (path, _read(path, name, self._load_one, reported)))
 
     def _show(self, answer: tuple[Path, Loaded]) -> None:
         path, (names, chosen, values) = answer

@@ -38,11 +38,11 @@ def as_json(result: Mapping[str, Any]) -> str:
 
 
 class ExportButton(QToolButton):
-    """Offers what to do with the result that `shown` returns; `told` takes a sentence about how it went."""
+    """Offers what to do with the result that `displayed` returns; `reported` takes a sentence about how it went."""
 
-    def __init__(self, shown: Callable[[], Mapping[str, Any] | None], told: Callable[[str], None]) -> None:
+    def __init__(self, displayed: Callable[[], Mapping[str, Any] | None], reported: Callable[[str], None]) -> None:
         super().__init__()
-        self._shown, self._told = shown, told
+        self._shown, self._told = displayed, reported
         self.dialog: QFileDialog | None = None
         menu = QMenu(self)
         menu.addAction("Copy as JSON", self.copy)
@@ -156,8 +156,8 @@ class MeasuredTab(QWidget):
             if device.id == "cpu" or device.id.startswith(("cuda", "xpu", "mps")):
                 self.device.addItem(device.name, device.id)
         best = self._model.best()
-        wanted = chosen or (best.id if best else None)
-        self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
+        requested = chosen or (best.id if best else None)
+        self.device.setCurrentIndex(max(0, self.device.findData(requested)))
         self.measure.setEnabled(self.device.count() > 0 and self._task is None)
 
     def _fill_results(self) -> None:

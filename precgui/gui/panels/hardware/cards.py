@@ -16,20 +16,20 @@ def label(text: str, kind: str = "", bold: bool = False, *, rich: bool = False) 
 
     With `rich`, HTML is set later.
     """
-    made = RichLabel() if rich else PlainLabel(text)
-    made.setWordWrap(True)
-    made.setTextInteractionFlags(
+    created = RichLabel() if rich else PlainLabel(text)
+    created.setWordWrap(True)
+    created.setTextInteractionFlags(
         Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
     )
-    made.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    created.setFocusPolicy(Qt.FocusPolicy.NoFocus)
     if kind:
-        made.setProperty("kind", kind)
+        created.setProperty("kind", kind)
     if bold:
-        font = QFont(made.font())
+        font = QFont(created.font())
         font.setBold(True)
         font.setPointSizeF(font.pointSizeF() * 1.1)
-        made.setFont(font)
-    return made
+        created.setFont(font)
+    return created
 
 
 def scrolled(page: QWidget) -> QScrollArea:
@@ -64,8 +64,8 @@ class DeviceCard(QFrame):
         grid.setHorizontalSpacing(16)
         grid.setVerticalSpacing(5)
         grid.setColumnStretch(1, 1)
-        shown = [(name, value) for name, value in rows if value]
-        for row, (name, value) in enumerate(shown):
+        displayed = [(name, value) for name, value in rows if value]
+        for row, (name, value) in enumerate(displayed):
             grid.addWidget(label(name, "muted"), row, 0, Qt.AlignmentFlag.AlignTop)
             grid.addWidget(label(value), row, 1, Qt.AlignmentFlag.AlignTop)
         return grid

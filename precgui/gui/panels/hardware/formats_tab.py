@@ -54,8 +54,8 @@ def explain(name: str, device: Device, cell: Support) -> str:
             lines.append(f"Peak {cell.peak.reason.removeprefix('peak ')}.")
     else:
         sheet = cell.peak.datasheet_tops
-        told = f" (datasheet: {sheet:g})" if sheet is not None and abs(sheet / cell.peak.tops - 1) > 0.005 else ""
-        lines.append(f"Peak, dense: {cell.peak.formula}{told}")
+        reported = f" (datasheet: {sheet:g})" if sheet is not None and abs(sheet / cell.peak.tops - 1) > 0.005 else ""
+        lines.append(f"Peak, dense: {cell.peak.formula}{reported}")
     if cell.source:
         lines.append(f"Source: {cell.source}")
     return "\n".join(lines)

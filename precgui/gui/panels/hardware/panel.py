@@ -66,8 +66,8 @@ class HardwarePanel(QWidget):
         """The content of a tab, made now if it was not."""
         if index not in self._made:
             module, _, name = TABS[index][2].partition(":")
-            made = getattr(importlib.import_module(f"precgui.gui.panels.hardware.{module}"), name)
-            self._made[index] = made(self.model)
+            created = getattr(importlib.import_module(f"precgui.gui.panels.hardware.{module}"), name)
+            self._made[index] = created(self.model)
             self._pages[index].addWidget(self._made[index])
         return self._made[index]
 
@@ -106,8 +106,8 @@ class HardwarePanel(QWidget):
         asked = {d.id: Situation(d, "classification", "large", model.gain_of(d)) for d in machine.devices}
         advices = {name: advise(situation) for name, situation in asked.items()}
         if as_json:
-            found = document(machine, advices, model.torch_problem)
-            return json.dumps({**found, "measured": model.results[:1]}, indent=1)
+            result = document(machine, advices, model.torch_problem)
+            return json.dumps({**result, "measured": model.results[:1]}, indent=1)
         return text(machine, advices, model.results)
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -109,8 +109,8 @@ class Exports(QObject):
             self._session.notice.emit(Problem(answer))
         elif isinstance(answer, list):
             names = [str(name) for name in answer]
-            told = f"Written: {names[0]}" if len(names) == 1 else f"Written: {names[0]} and {len(names) - 1} more"
-            self._session.notice.emit(Problem(told, "\n".join(names), "info"))
+            reported = f"Written: {names[0]}" if len(names) == 1 else f"Written: {names[0]} and {len(names) - 1} more"
+            self._session.notice.emit(Problem(reported, "\n".join(names), "info"))
 
 
 def why_not(opened: OpenRun) -> str:

@@ -94,8 +94,8 @@ class FactTree(QTreeWidget):
 
 
 def _children(item: QTreeWidgetItem) -> list[QTreeWidgetItem]:
-    found = (item.child(row) for row in range(item.childCount()))
-    return [child for child in found if child is not None]
+    result = (item.child(row) for row in range(item.childCount()))
+    return [child for child in result if child is not None]
 
 
 def _names(part: FactGroup | RunFact) -> tuple[object, ...]:
@@ -114,9 +114,9 @@ def _add(parent: QTreeWidgetItem, facts: Sequence[RunFact]) -> None:
 def _fill_all(parent: QTreeWidgetItem, facts: Sequence[RunFact]) -> None:
     for item, fact in zip(_children(parent), facts, strict=True):
         item.setText(1, fact.value)
-        told = f"{fact.name}: {fact.value}" if fact.value else fact.name
-        item.setToolTip(1, plain_tip(told))
-        item.setToolTip(0, plain_tip(fact.hint or told))
+        reported = f"{fact.name}: {fact.value}" if fact.value else fact.name
+        item.setToolTip(1, plain_tip(reported))
+        item.setToolTip(0, plain_tip(fact.hint or reported))
         _fill_all(item, fact.facts)
 
 

@@ -92,9 +92,9 @@ class InspectPanel(Pages):
     def _make(self, index: int) -> QWidget:
         if index not in self._made:
             module, _, name = TABS[index].place.partition(":")
-            made = getattr(importlib.import_module(f"precgui.gui.panels.inspect.{module}"), name)(self._session)
-            self._made[index] = made
-            self._tab_pages[index].addWidget(made)
+            created = getattr(importlib.import_module(f"precgui.gui.panels.inspect.{module}"), name)(self._session)
+            self._made[index] = created
+            self._tab_pages[index].addWidget(created)
         return self._made[index]
 
     def _on_tab(self, index: int) -> None:
@@ -147,9 +147,9 @@ class InspectPanel(Pages):
         self.run_choice.setCurrentIndex(self.run_choice.findData(key))
         self.run_choice.setToolTip(plain_tip(self.run_choice.currentText()))
         self._enable_tabs()
-        wanted = next((index for index, spec in enumerate(TABS) if spec.id == tab), self.tabs.currentIndex())
-        if self.tabs.isTabEnabled(wanted) and wanted != self.tabs.currentIndex():
-            self.tabs.setCurrentIndex(wanted)
+        requested = next((index for index, spec in enumerate(TABS) if spec.id == tab), self.tabs.currentIndex())
+        if self.tabs.isTabEnabled(requested) and requested != self.tabs.currentIndex():
+            self.tabs.setCurrentIndex(requested)
         elif self.isVisible():
             self._on_tab(self.tabs.currentIndex())
 

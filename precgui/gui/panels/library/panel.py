@@ -61,7 +61,7 @@ class LibraryPanel(QWidget):
         self._use_folder()
 
     def _make_actions(self) -> dict[str, QAction]:
-        made: dict[str, QAction] = {}
+        actions: dict[str, QAction] = {}
         for name, text, keys, act in (
             ("open", "Open", "", self.open_selected),
             ("inspect", "Inspect", "", self.inspect_selected),
@@ -78,8 +78,8 @@ class LibraryPanel(QWidget):
             action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
             action.triggered.connect(lambda _=False, act=act: act())
             self.addAction(action)
-            made[name] = action
-        return made
+            actions[name] = action
+        return actions
 
     def _lay_out(self) -> None:
         self.search.setPlaceholderText("Filter by any word")
@@ -219,15 +219,15 @@ class LibraryPanel(QWidget):
         for name in ("rename", "note"):
             self.actions_[name].setEnabled(single)
         self.actions_["integers"].setEnabled(single and chosen[0].precision.endswith("-qat"))
-        shown, total = self.filtered.rowCount(), self.table.rowCount()
+        displayed, total = self.filtered.rowCount(), self.table.rowCount()
         if len(chosen) == 1:
             entry = chosen[0]
-            told = entry.error or "\n".join(part for part in (entry.path.name, entry.note) if part)
+            reported = entry.error or "\n".join(part for part in (entry.path.name, entry.note) if part)
         else:
             runs = "1 run" if total == 1 else f"{total} runs"
-            told = f"{len(chosen)} of {runs} selected" if chosen else runs
-            told += f", {total - shown} hidden by the filter" if shown < total else ""
-        self.told.setText(told)
+            reported = f"{len(chosen)} of {runs} selected" if chosen else runs
+            reported += f", {total - displayed} hidden by the filter" if displayed < total else ""
+        self.told.setText(reported)
 
     # What a user does with runs ----------------------------------------------------------------------------
 

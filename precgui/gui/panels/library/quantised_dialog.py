@@ -67,11 +67,11 @@ class IntegerModels(QObject):
         reading.answered.connect(self._show)
         reading.begin()
 
-    def _show(self, found: tuple[str, IntegerModel, Metric] | str) -> None:
-        if isinstance(found, str):
-            self.failed.emit(found)
+    def _show(self, metrics: tuple[str, IntegerModel, Metric] | str) -> None:
+        if isinstance(metrics, str):
+            self.failed.emit(metrics)
             return
-        self.dialog = IntegerDialog(*found, self._panel.window())
+        self.dialog = IntegerDialog(*metrics, self._panel.window())
         self.dialog.open()
 
 
@@ -80,8 +80,8 @@ def _read(path: Path) -> tuple[str, IntegerModel, Metric] | str:
     try:
         with open_run(path) as run:
             model = integer_model(run)
-            told = f"{path.name} has no integer model: the run did not reach its end, or qat.measure was off"
-            return (run.title, model, metric_of(run.environment)) if model else told
+            text = f"{path.name} has no integer model: the run did not reach its end, or qat.measure was off"
+            return (run.title, model, metric_of(run.environment)) if model else text
     except RunFileError as error:
         return str(error)
 
@@ -168,19 +168,19 @@ class IntegerDialog(QDialog):
         self._task.ended.connect(self._on_ended)
         self._task.start()
 
-    def _show(self, told: dict[str, Any]) -> None:
-        self.told.setText(told["error"] if "error" in told else self._sentence(told))
-        self.evaluated.emit(told)
+    def _show(self, reported: dict[str, Any]) -> None:
+        self.told.setText(reported["error"] if "error" in reported else self._sentence(reported))
+        self.evaluated.emit(reported)
 
-    def _sentence(self, told: dict[str, Any]) -> str:
+    def _sentence(self, reported: dict[str, Any]) -> str:
         parts = []
-        if "metric" in told["now"]:
-            now, before = (value_text(self._metric, told[when].get("metric"), UNKNOWN) for when in ("now", "saved"))
+        if "metric" in reported["now"]:
+            now, before = (value_text(self._metric, reported[when].get("metric"), UNKNOWN) for when in ("now", "saved"))
             parts.append(f"{self._metric.title} {now} (saved with {before})")
-        before = told["saved"].get("loss")
+        before = reported["saved"].get("loss")
         was = UNKNOWN if before is None else f"{before:.4g}"
-        parts.append(f"loss {told['now']['loss']:.4g} (saved with {was})")
-        return f"Evaluated again on {told['samples']} samples: {', '.join(parts)}"
+        parts.append(f"loss {reported['now']['loss']:.4g} (saved with {was})")
+        return f"Evaluated again on {reported['samples']} samples: {', '.join(parts)}"
 
     def _on_ended(self, fault: str) -> None:
         self._task = None

@@ -52,7 +52,7 @@ class StudiesMenu(QPushButton):
 def studies_in(folder: Path) -> list[Path]:
     """The folders of studies in a folder of runs, newest first; none where it cannot be read."""
     try:
-        found = [path for path in folder.iterdir() if is_sweep(path)]
-        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST]
+        results = [path for path in folder.iterdir() if is_sweep(path)]
+        return sorted(results, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST]
     except OSError:
         return []

@@ -37,8 +37,8 @@ class LivePanel(Pages):
     """Shows whatever runs are open in the state."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        wanted = "Choose a precision in Run and press Start (Ctrl+R), or open a file."
-        super().__init__(EmptyState("live", "No runs yet", wanted, "Choose a precision"), parent)
+        requested = "Choose a precision in Run and press Start (Ctrl+R), or open a file."
+        super().__init__(EmptyState("live", "No runs yet", requested, "Choose a precision"), parent)
         self._session = session
         self.plots = LinkedPlots(parent=self)
         self.run_list = RunList(session, self)
@@ -170,12 +170,14 @@ class LivePanel(Pages):
 
     def _tell_caveats(self) -> None:
         """Which of the shown runs do not compute as the format does on hardware that has it."""
-        shown = [opened for opened in self._session.runs.values() if opened.visible]
-        told = [f"{opened.name}: {caveat}" for opened in shown if (caveat := arithmetic_of(opened.run).caveat)]
-        rest = len(told) - _CAVEATS
-        more = ["1 more run is emulated or slow."] if rest == 1 else [f"{rest} more runs are emulated or slow."]
-        more = more if rest > 0 else []
-        self.caveat.set_text("\n".join([*told[:_CAVEATS], *more]))
+        displayed = [opened for opened in self._session.runs.values() if opened.visible]
+        reported = [f"{opened.name}: {caveat}" for opened in displayed if (caveat := arithmetic_of(opened.run).caveat)]
+        remainder = len(reported) - _CAVEATS
+        more = (
+            ["1 more run is emulated or slow."] if remainder == 1 else [f"{remainder} more runs are emulated or slow."]
+        )
+        more = more if remainder > 0 else []
+        self.caveat.set_text("\n".join([*reported[:_CAVEATS], *more]))
 
     def _take_runs(self) -> None:
         self._show_stop()
@@ -193,16 +195,16 @@ class LivePanel(Pages):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         narrow = event.size().width() < _NARROW_PX
-        wanted = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
-        if self._splitter.orientation() != wanted:
-            self._splitter.setOrientation(wanted)
+        requested = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
+        if self._splitter.orientation() != requested:
+            self._splitter.setOrientation(requested)
             self._splitter.setSizes([700, 130] if narrow else [900, 300])
 
     def jump_to(self, key: str, step: float) -> None:
         """Show a step of a run."""
-        steps, shown = (self._session.runs[key].run.series("loss", over)[0] for over in ("step", self.plots.over))
+        steps, displayed = (self._session.runs[key].run.series("loss", over)[0] for over in ("step", self.plots.over))
         if len(steps):
-            self.plots.jump_to(float(shown[min(int(steps.searchsorted(step)), len(steps) - 1)]))
+            self.plots.jump_to(float(displayed[min(int(steps.searchsorted(step)), len(steps) - 1)]))
 
     def jump_to_first(self, key: str) -> None:
         """Show where the loss of a run first was NaN or Inf."""

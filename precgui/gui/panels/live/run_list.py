@@ -56,8 +56,8 @@ class _TwoLines(QStyledItemDelegate):
         middle, right = Qt.TextElideMode.ElideMiddle, Qt.TextElideMode.ElideRight
         for text, colour, cut in ((name, theme.text, middle), (index.data(DETAIL), theme.muted, right)):
             painter.setPen(QColor(colour))
-            shown = full.fontMetrics.elidedText(text, cut, place.width())
-            painter.drawText(place, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, shown)
+            displayed = full.fontMetrics.elidedText(text, cut, place.width())
+            painter.drawText(place, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, displayed)
             place.translate(0, line_px)
         painter.restore()
 

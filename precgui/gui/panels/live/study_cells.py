@@ -74,12 +74,12 @@ def summary(grid: StudyGrid) -> str:
 
 def seeds_to_next_look(grid: StudyGrid) -> int:
     """How many seeds more lead to the next number of seeds at which verdicts are made; 1 after the last."""
-    return next((look - grid.seeds for look in grid.document.looks if look > grid.seeds), 1)
+    return next((view - grid.seeds for view in grid.document.looks if view > grid.seeds), 1)
 
 
 def seeds_text(grid: StudyGrid) -> str:
     """At which numbers of seeds the study is judged."""
-    looks = " and ".join(str(look) for look in grid.document.looks)
+    looks = " and ".join(str(view) for view in grid.document.looks)
     text = f"{grid.seeds} seeds are planned. Verdicts are made at {looks} seeds and nowhere else.\n"
     if grid.seeds >= max(grid.document.looks):
         return f"{text}Seeds beyond the last of these are shown, and not judged. How many more?"

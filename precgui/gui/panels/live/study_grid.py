@@ -150,17 +150,17 @@ class StudyGridView(QWidget):
         self.summary.setText(summary(study.grid))
         self._fill(grid_table(study.grid))
 
-    def _fill(self, found: GridTable) -> None:
-        if (found.rows, found.columns) != (self._table.rows, self._table.columns) or not self.table.rowCount():
+    def _fill(self, result: GridTable) -> None:
+        if (result.rows, result.columns) != (self._table.rows, self._table.columns) or not self.table.rowCount():
             self.table.clear()
-            self.table.setRowCount(len(found.rows))
-            self.table.setColumnCount(len(found.columns))
-            self.table.setVerticalHeaderLabels(found.rows)
-            self.table.setHorizontalHeaderLabels(found.columns)
-        self._table = found
-        for row in range(len(found.rows)):
-            for column in range(len(found.columns)):
-                self.table.setItem(row, column, _item(found.cells.get((row, column))))
+            self.table.setRowCount(len(result.rows))
+            self.table.setColumnCount(len(result.columns))
+            self.table.setVerticalHeaderLabels(result.rows)
+            self.table.setHorizontalHeaderLabels(result.columns)
+        self._table = result
+        for row in range(len(result.rows)):
+            for column in range(len(result.columns)):
+                self.table.setItem(row, column, _item(result.cells.get((row, column))))
 
     def _show_state(self) -> None:
         """Say who runs the study, and offer what can be done now."""

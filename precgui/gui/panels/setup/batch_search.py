@@ -109,11 +109,11 @@ class BatchSearch(QWidget):
             self._largest = max(self._largest, int(attempt["batch"]))
         self.state.setText(f"{self.table.topLevelItemCount()} sizes tried; the search goes on ...")
 
-    def _show_result(self, found: dict[str, Any]) -> None:
-        self._largest = int(found["batch"])
-        sentence = _CANCELLED if found["stopped"] else _FOUND if self._largest else _NONE
-        told = sentence.format(batch=self._largest, limit=mib(found["limit_bytes"]))
-        self.state.setText(f"{told} {_RATES.format(clock=found['clock'])}")
+    def _show_result(self, results: dict[str, Any]) -> None:
+        self._largest = int(results["batch"])
+        sentence = _CANCELLED if results["stopped"] else _FOUND if self._largest else _NONE
+        reported = sentence.format(batch=self._largest, limit=mib(results["limit_bytes"]))
+        self.state.setText(f"{reported} {_RATES.format(clock=results['clock'])}")
         self._offer()
 
     def _offer(self) -> None:

@@ -97,23 +97,27 @@ class OutlookText(QFrame):
         device = self.device_of(config)
         self._advise(config, device)
         if config is None or device is None:
-            told = _ASKING if self._machine is None else "The device of this run is not known here." if config else ""
-            self.machine_text.setText(told)
+            reported = (
+                _ASKING if self._machine is None else "The device of this run is not known here." if config else ""
+            )
+            self.machine_text.setText(reported)
             self.time_text.setText("")
             self._set_level("")
             return
-        found = outlook(config.precision, device, self._results)
-        self.machine_text.setText(found.sentence)
-        self.time_text.setText(time_estimate(config, found.factor).sentence)
-        self._set_level(found.level)
+        result = outlook(config.precision, device, self._results)
+        self.machine_text.setText(result.sentence)
+        self.time_text.setText(time_estimate(config, result.factor).sentence)
+        self._set_level(result.level)
 
     def _advise(self, config: RunConfig | None, device: Device | None) -> None:
         """The precision that suits the task and model of the config on its device."""
-        told, self.advice = "", None
+        reported, self.advice = "", None
         if config is not None and device is not None:
             self.advice = precision_advice(config, device, self._results)
-            told = self.advice.sentence if self.advice else "No advice for this task; that for others is in Hardware."
-        self.advice_text.setText(told)
+            reported = (
+                self.advice.sentence if self.advice else "No advice for this task; that for others is in Hardware."
+            )
+        self.advice_text.setText(reported)
         self._show_links(config.precision if config is not None else "")
 
     def _show_links(self, precision: str) -> None:
@@ -150,9 +154,9 @@ class OutlookText(QFrame):
         self._mark.setPixmap(pixmap(drawing, colour, 18, self.devicePixelRatioF()))
 
 
-def word_of(found: PrecisionOutlook) -> str:
+def word_of(outlook: PrecisionOutlook) -> str:
     """The word beside the name of a precision; nothing beside what is native, which is the usual case."""
-    return "" if found.level == "native" else WORDS[found.level]
+    return "" if outlook.level == "native" else WORDS[outlook.level]
 
 
 def _ask() -> Answer:

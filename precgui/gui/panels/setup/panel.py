@@ -115,11 +115,11 @@ class SetupPanel(QWidget):
 
     # Layout ------------------------------------------------------------------------------------------------
 
-    def _tool(self, drawing: str, told: str, act: object) -> QToolButton:
+    def _tool(self, drawing: str, text: str, act: object) -> QToolButton:
         button = QToolButton(self)
         button.setIconSize(QSize(18, 18))
-        button.setToolTip(plain_tip(told))
-        button.setAccessibleName(told)
+        button.setToolTip(plain_tip(text))
+        button.setAccessibleName(text)
         button.clicked.connect(act)
         return button
 
@@ -218,8 +218,8 @@ class SetupPanel(QWidget):
         self.source, self.base = source, config
         self.recipes.setCurrentIndex(self.recipes.findText(source))
         self.recipes.setPlaceholderText(Path(source).name)
-        told = RECIPES[source][0] if source in RECIPES else f"Settings of {source}"
-        self.recipe_told.setText(told)
+        reported = RECIPES[source][0] if source in RECIPES else f"Settings of {source}"
+        self.recipe_told.setText(reported)
         self.form.set_base(config)
         self.form.set_value(config)
 
@@ -341,8 +341,8 @@ class SetupPanel(QWidget):
         self.start_button.setEnabled(not faults)
         self.start_button.setText("Queue run" if busy else "Start")
         reason = "; ".join(f"{path}: {text}" if path else text for path, text in faults.items())
-        told = "Add this run to the queue (Ctrl+R)" if busy else "Start this run (Ctrl+R)"
-        self.start_button.setToolTip(plain_tip(f"Not possible yet: {reason}" if faults else told))
+        reported = "Add this run to the queue (Ctrl+R)" if busy else "Start this run (Ctrl+R)"
+        self.start_button.setToolTip(plain_tip(f"Not possible yet: {reason}" if faults else reported))
         self._tools["save"].setEnabled(not faults)
         self._tools["copy"].setEnabled(not faults)
         config = self.form.value()
@@ -372,10 +372,10 @@ class SetupPanel(QWidget):
         self.study.estimate_for(config, self._session.folder)
         self.start_button.setText("Start")
         self.start_button.setEnabled(config is not None and not busy and not self.study.fault)
-        told = "A run or a study is going on; start when it has ended" if busy else "Run this study (Ctrl+R)"
-        self.start_button.setToolTip(plain_tip(self.study.fault or told))
+        reported = "A run or a study is going on; start when it has ended" if busy else "Run this study (Ctrl+R)"
+        self.start_button.setToolTip(plain_tip(self.study.fault or reported))
         if config is not None:
-            self.message.setText(self.study.fault or (told if busy else f"Study, from {Path(self.source).name}"))
+            self.message.setText(self.study.fault or (reported if busy else f"Study, from {Path(self.source).name}"))
 
 
 def _heading(text: str, parent: QWidget) -> QLabel:

@@ -121,23 +121,23 @@ class FormulaPlan(QWidget):
         counts = {name: spin.value() for name, spin in self.counts.items()}
         choices = {name: box.currentText() for name, box in self.choices.items()}
         network = replace(known, **sizes, feed_forward=feed_forward)  # type: ignore[arg-type]
-        made = PlanRequest(network=network, checkpointing=self.checkpointing.isChecked())
-        return replace(made, **counts, **choices)  # type: ignore[arg-type]
+        created = PlanRequest(network=network, checkpointing=self.checkpointing.isChecked())
+        return replace(created, **counts, **choices)  # type: ignore[arg-type]
 
     def refresh(self) -> None:
         """Answer again."""
         request, size = self.request(), self.device.value() * 2**30
-        made = plan(request)
-        self.chart.set_rows(part_rows(made.parts))
-        word = "fits" if made.fits(size) else "does not fit"
-        told = [f"{request.network.parameters / 1e9:.3g} billion parameters. It {word} into {mib(size)}."]
-        told.append(f"The largest batch by formula: {largest_batch(request, size)}.")
-        if made.host_bytes:
-            told.append(f"{mib(made.host_bytes)} lie in the host's memory.")
+        created = plan(request)
+        self.chart.set_rows(part_rows(created.parts))
+        word = "fits" if created.fits(size) else "does not fit"
+        reported = [f"{request.network.parameters / 1e9:.3g} billion parameters. It {word} into {mib(size)}."]
+        reported.append(f"The largest batch by formula: {largest_batch(request, size)}.")
+        if created.host_bytes:
+            reported.append(f"{mib(created.host_bytes)} lie in the host's memory.")
         if (first := first_change(request, size)) is not None:
             after = "fits" if first.fits else "does not fit yet"
-            told.append(f"Change first: {first.sentence} Then {mib(first.plan.total_bytes)}, which {after}.")
-        self.answer.setText("\n".join(told))
+            reported.append(f"Change first: {first.sentence} Then {mib(first.plan.total_bytes)}, which {after}.")
+        self.answer.setText("\n".join(reported))
 
 
 class RunPlan(QWidget):
@@ -184,15 +184,17 @@ class RunPlan(QWidget):
         if event["kind"] == "fault":
             self.answer.setText(str(event["message"]))
             return
-        made = event["plan"]
-        self.search.allow(int(made["memory"]["limit_bytes"]))
-        self.chart.set_rows(part_rows({part: made["parts"][f"{part}_bytes"] for part in PARTS}))
-        word, memory = "fits" if made["fits"] else "does not fit", made["memory"]
-        told = [f"It {word} into {mib(memory['device_bytes'])} ({memory['from']}); {made['method']}."]
-        told.append(f"The largest batch by the plan: {made['largest_batch']} samples; set are {made['batch_size']}.")
-        told += [made["against_fp32"]] if made.get("against_fp32") else []
-        self.answer.setText("\n".join(told))
-        for row in made["changes"]:
+        created = event["plan"]
+        self.search.allow(int(created["memory"]["limit_bytes"]))
+        self.chart.set_rows(part_rows({part: created["parts"][f"{part}_bytes"] for part in PARTS}))
+        word, memory = "fits" if created["fits"] else "does not fit", created["memory"]
+        reported = [f"It {word} into {mib(memory['device_bytes'])} ({memory['from']}); {created['method']}."]
+        reported.append(
+            f"The largest batch by the plan: {created['largest_batch']} samples; set are {created['batch_size']}."
+        )
+        reported += [created["against_fp32"]] if created.get("against_fp32") else []
+        self.answer.setText("\n".join(reported))
+        for row in created["changes"]:
             button = QPushButton(f"{row['change']} Then {mib(row['total_bytes'])}.", self)
             button.setToolTip("Put this change into the form")
             button.clicked.connect(lambda _=False, settings=row["settings"]: self._try(settings))

@@ -126,11 +126,11 @@ class ChoiceCards(QWidget):
     ) -> None:
         super().__init__(parent)
         self._group = QButtonGroup(self)
-        made = {title: [ChoiceCard(n, text, self) for n, text in names.items()] for title, names in groups.items()}
-        self.cards = {card.button.text(): card for cards in made.values() for card in cards}
+        created = {title: [ChoiceCard(n, text, self) for n, text in names.items()] for title, names in groups.items()}
+        self.cards = {card.button.text(): card for cards in created.values() for card in cards}
         self.family = OpenCard(*family, self) if family else None
         if self.family:
-            made[FAMILY_GROUP] = [self.family]
+            created[FAMILY_GROUP] = [self.family]
             self.cards[self.family.prefix] = self.family
             self.family.rest.textChanged.connect(self.edited)
         self.told = PlainLabel(self)
@@ -140,14 +140,14 @@ class ChoiceCards(QWidget):
         for card in self.cards.values():
             self._group.addButton(card.button)
         self._group.buttonToggled.connect(self._on_toggled)
-        self._lay_out(made)
+        self._lay_out(created)
 
-    def _lay_out(self, made: Mapping[str, list[ChoiceCard]]) -> None:
+    def _lay_out(self, created: Mapping[str, list[ChoiceCard]]) -> None:
         grid = QGridLayout()
         grid.setHorizontalSpacing(16)
         grid.setVerticalSpacing(GAP)
         grid.setColumnStretch(1, 1)
-        for line, (title, cards) in enumerate(made.items()):
+        for line, (title, cards) in enumerate(created.items()):
             label = PlainLabel(title, self)
             label.setFixedHeight(cards[0].sizeHint().height())
             grid.addWidget(label, line, 0, Qt.AlignmentFlag.AlignTop)

@@ -86,13 +86,13 @@ class StudySettings(QWidget):
         self.hide()
 
     def _lay_out(self) -> None:
-        for spin, most, value, told in (
+        for spin, most, value, reported in (
             (self.seeds, MOST_SEEDS, SEEDS, "Number of seeds"),
             (self.timing_rounds, MOST_TIMING_ROUNDS, 0, "Rounds of timing"),
         ):
             spin.setRange(value and 1, most)
             spin.setValue(value)
-            spin.setAccessibleName(told)
+            spin.setAccessibleName(reported)
             ignore_wheel(spin)
         ignore_wheel(self.baseline)
         self.baseline.setAccessibleName("Baseline")
@@ -231,8 +231,8 @@ class StudySettings(QWidget):
             earlier = self._earlier if self._earlier.folder == folder else EarlierRuns(folder)
             self._estimates.ask(lambda _: estimate_sweep(spec, folder, earlier))
 
-    def _show(self, found: SweepEstimate) -> None:
-        self.estimate.setText(estimate_text(found))
+    def _show(self, result: SweepEstimate) -> None:
+        self.estimate.setText(estimate_text(result))
 
     def ask_for_targets(self) -> TargetsDialog:
         """Open the form of the targets."""
@@ -253,14 +253,14 @@ class StudySettings(QWidget):
         dialog.open()
 
 
-def estimate_text(found: SweepEstimate) -> str:
+def estimate_text(estimate: SweepEstimate) -> str:
     """The runs, the time and the smallest difference, each with where it comes from."""
-    time = "The time is not known" if found.total_s is None else f"About {duration(found.total_s)} here"
-    parts = [f"{found.runs} runs. {time}."]
-    if found.by_arm:
-        each = ", ".join(f"{arm} {found.difference_text(value)}" for arm, value in found.by_arm.items())
+    time = "The time is not known" if estimate.total_s is None else f"About {duration(estimate.total_s)} here"
+    parts = [f"{estimate.runs} runs. {time}."]
+    if estimate.by_arm:
+        each = ", ".join(f"{arm} {estimate.difference_text(value)}" for arm, value in estimate.by_arm.items())
         parts.append(f"Smallest difference that can be told apart: about {each}.")
-    return "\n".join([" ".join(parts), *(f"{source[:1].upper()}{source[1:]}." for source in found.sources)])
+    return "\n".join([" ".join(parts), *(f"{source[:1].upper()}{source[1:]}." for source in estimate.sources)])
 
 
 def _line(*groups: Sequence[QWidget]) -> QHBoxLayout:

@@ -105,12 +105,12 @@ class VaryFields(QWidget):
 
     def chosen(self) -> dict[str, list[Any]]:
         """The values of each field. Raises SweepError for a field that is named twice or has no values."""
-        found: dict[str, list[Any]] = {}
+        results: dict[str, list[Any]] = {}
         for row in self.rows:
             path, text = row.field.currentText(), row.values.text().strip().strip(",")
-            if path in found:
+            if path in results:
                 raise SweepError(f"{path} is varied twice; put all its values into one row")
             if "," not in text:
                 raise SweepError(f"name two values of {path} at least, separated by a comma, or remove its row")
-            found |= [parse_vary(f"{path}={text}")]
-        return found
+            results |= [parse_vary(f"{path}={text}")]
+        return results

@@ -74,9 +74,9 @@ class MemoryTab(QWidget):
         self.sentence.setText(_sentence(memory, ledgers))
         self.chart.set_rows([_bar(_LEDGERS[name], ledger) for name, ledger in ledgers.items()])
         self._show_parts(ledgers)
-        shown = ledgers.get("measured") or next(iter(ledgers.values()))
-        self._show_owners(shown)
-        self.timeline.show_ledger(ledgers.get("predicted", shown) if not shown.timeline else shown)
+        displayed = ledgers.get("measured") or next(iter(ledgers.values()))
+        self._show_owners(displayed)
+        self.timeline.show_ledger(ledgers.get("predicted", displayed) if not displayed.timeline else displayed)
 
     def _show_parts(self, ledgers: Mapping[str, Ledger]) -> None:
         self.table.clear()
@@ -152,23 +152,23 @@ class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
 def ledgers_of(document: Mapping[str, Any] | None) -> dict[str, Ledger]:
     """The ledgers of a profile that can be read, in the order in which they are shown."""
-    found: dict[str, Ledger] = {}
+    ledgers: dict[str, Ledger] = {}
     for name in _LEDGERS if document is not None else ():
         try:
-            found[name] = Ledger.from_json(document["memory"][name])  # type: ignore[index]
+            ledgers[name] = Ledger.from_json(document["memory"][name])  # type: ignore[index]
         except (KeyError, TypeError, ValueError, AttributeError):
             continue
-    return found
+    return ledgers
 
 
 def _sentence(memory: Mapping[str, Any], ledgers: Mapping[str, Ledger]) -> str:
-    told = [str(memory["difference"])] if memory.get("difference") else []
+    reported = [str(memory["difference"])] if memory.get("difference") else []
     if {"predicted", "measured"} <= ledgers.keys():
-        total, found = ledgers["measured"].total_bytes, ledgers["predicted"].total_bytes
-        miss = (total - found) / max(total, 1)
+        total, result = ledgers["measured"].total_bytes, ledgers["predicted"].total_bytes
+        miss = (total - result) / max(total, 1)
         judged = ", more than a tenth: see the parts" if abs(miss) > RESIDUAL_LIMIT else ""
-        told.append(f"Foretold from shapes {mib(found)}, measured {mib(total)}: {miss:+.1%}{judged}.")
-    return "\n".join(told)
+        reported.append(f"Foretold from shapes {mib(result)}, measured {mib(total)}: {miss:+.1%}{judged}.")
+    return "\n".join(reported)
 
 
 def _bar(name: str, ledger: Ledger) -> BarRow:

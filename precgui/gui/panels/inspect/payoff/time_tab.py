@@ -108,8 +108,8 @@ class TimeTab(QWidget):
             row.setContentsMargins(0, 0, 0, 0)
             self._cause_list.addWidget(line)
             if factor.settings and factor.fix:
-                told = ", ".join(f"{path} = {value}" for path, value in factor.settings.items())
-                button = QPushButton(f"Try {told}", line)
+                text = ", ".join(f"{path} = {value}" for path, value in factor.settings.items())
+                button = QPushButton(f"Try {text}", line)
                 button.setToolTip("Put the settings of this run with this change into Run")
                 button.clicked.connect(lambda _=False, f=factor: self.try_fix(f))
                 row.addWidget(button, 0, Qt.AlignmentFlag.AlignTop)

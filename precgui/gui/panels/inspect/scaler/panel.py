@@ -143,8 +143,8 @@ class ScalerTab(QWidget):
         self.told = [
             simulate(gradients, row.policy, name, self.injected) if row.box.isChecked() else None for row in self.rows
         ]
-        for row, told in zip(self.rows, self.told, strict=True):
-            row.show_result(told)
+        for row, reported in zip(self.rows, self.told, strict=True):
+            row.show_result(reported)
         self.plots.show_simulations(
             gradients.steps, self.told, overflow_limits(gradients, name), tuple(sorted(self.injected))
         )

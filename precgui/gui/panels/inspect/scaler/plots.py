@@ -73,8 +73,8 @@ class SimulationPlots(QWidget):
             return
         if not view.sceneBoundingRect().contains(event.scenePos()):
             return
-        wanted = view.mapSceneToView(event.scenePos()).x()
-        self.step_clicked.emit(int(self._steps[np.argmin(np.abs(self._steps - wanted))]))
+        requested = view.mapSceneToView(event.scenePos()).x()
+        self.step_clicked.emit(int(self._steps[np.argmin(np.abs(self._steps - requested))]))
 
     def show_whole(self) -> None:
         """All steps."""
@@ -83,13 +83,17 @@ class SimulationPlots(QWidget):
             self.plots[0].setXRange(first - 0.5, max(last, first + 1) + 0.5, padding=0)
 
     def show_simulations(
-        self, steps: NDArray[np.int64], told: Sequence[Simulation | None], limits: Values, injected: tuple[int, ...]
+        self,
+        steps: NDArray[np.int64],
+        simulations: Sequence[Simulation | None],
+        limits: Values,
+        injected: tuple[int, ...],
     ) -> None:
         """Draw a simulation for each policy that is shown, and the least scale that overflows in each step."""
         fresh = not np.array_equal(steps, self._steps)
         self._steps = steps
         heights: list[list[Values]] = [[], [], []]
-        for place, each in enumerate(told):
+        for place, each in enumerate(simulations):
             series = _series(each) if each is not None else (np.empty(0),) * 3
             for row, values in enumerate(series):
                 self.curves[row][place].setData(*min_max(steps[: len(values)], values))
@@ -128,8 +132,8 @@ class SimulationPlots(QWidget):
         self._mark(self._injected)
 
 
-def _series(told: Simulation) -> tuple[Values, Values, Values]:
-    return np.log2(told.scale), np.cumsum(told.skipped, dtype=np.float64), 100 * told.underflow
+def _series(simulation: Simulation) -> tuple[Values, Values, Values]:
+    return np.log2(simulation.scale), np.cumsum(simulation.skipped, dtype=np.float64), 100 * simulation.underflow
 
 
 def _fit(plot: Any, values_of: list[Values]) -> None:

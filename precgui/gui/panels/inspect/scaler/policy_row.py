@@ -115,8 +115,8 @@ class PolicyRow(QWidget):
         """The colour of the curves, worn by the name."""
         self.box.setStyleSheet(f"QCheckBox {{ color: {colour}; font-weight: 600 }}")
 
-    def show_result(self, told: Simulation | None) -> None:
-        self.result.setText("" if told is None else result_text(told))
+    def show_result(self, simulation: Simulation | None) -> None:
+        self.result.setText("" if simulation is None else result_text(simulation))
 
     def _arrange(self) -> None:
         line = QHBoxLayout(self)
@@ -137,14 +137,15 @@ class PolicyRow(QWidget):
             slider.setEnabled(self.box.isChecked())
 
 
-def result_text(told: Simulation) -> str:
+def result_text(simulation: Simulation) -> str:
     """The outcome of a policy in a sentence."""
-    if told.first_taken is None:
-        return f"All {len(told.steps)} steps are skipped; the last scale is {scale_text(told.final_scale)}."
-    zero = share_text(told.mean_underflow)
+    if simulation.first_taken is None:
+        return f"All {len(simulation.steps)} steps are skipped; the last scale is {scale_text(simulation.final_scale)}."
+    zero = share_text(simulation.mean_underflow)
     return (
-        f"{int(told.skipped.sum())} of {len(told.steps)} steps skipped, first taken {told.first_taken}; "
-        f"{zero} become zero; last scale {scale_text(told.final_scale)}."
+        f"{int(simulation.skipped.sum())} of {len(simulation.steps)} steps skipped, "
+        f"first taken {simulation.first_taken}; "
+        f"{zero} become zero; last scale {scale_text(simulation.final_scale)}."
     )
 
 

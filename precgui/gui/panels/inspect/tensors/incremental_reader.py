@@ -52,12 +52,12 @@ class IncrementalReader:
         self._overview.expect(record.written_steps(), len(record.names))
         left = np.flatnonzero(~self._read)
         most = max(min(MOST_COLUMNS, MOST_AT_ONCE // max(len(record.names), 1)), 24)
-        wanted = left[:: -(-len(left) // most)] if len(left) else left
-        if len(wanted) < len(left):
+        requested = left[:: -(-len(left) // most)] if len(left) else left
+        if len(requested) < len(left):
             bad = [event.step for event in self.run.events() if event.kind in _NOT_FINITE][:most]
-            told = left[np.isin(record.written_steps()[left], bad)]
-            wanted = np.union1d(wanted, told[:most])
-        self._take(record, wanted)
+            reported = left[np.isin(record.written_steps()[left], bad)]
+            requested = np.union1d(requested, reported[:most])
+        self._take(record, requested)
 
     def go_on(self, seconds: float) -> bool:
         """Read for about so long; False when nothing is left."""

@@ -102,14 +102,19 @@ class TensorTable(QAbstractTableModel):
         values = self._columns.get(column)
         return values is not None and not np.isnan(values).all()
 
-    def predict(self, told: Prediction | None) -> None:
+    def predict(self, prediction: Prediction | None) -> None:
         """Show a prediction for each tensor, or none.
 
         Says so by `predicted`, not by `dataChanged`, upon which Qt paints the whole list anew, lines and all.
         """
-        if told is None or self._view is None:
+        if prediction is None or self._view is None:
             return
-        columns = {UNDERFLOW: told.underflow, OVERFLOW: told.overflow, SNR: told.snr_db, SAFE: told.safe_scale}
+        columns = {
+            UNDERFLOW: prediction.underflow,
+            OVERFLOW: prediction.overflow,
+            SNR: prediction.snr_db,
+            SAFE: prediction.safe_scale,
+        }
         moved = {column: _moved(self._columns.get(column), values) for column, values in columns.items()}
         self._columns |= columns
         sampled = self._sampled

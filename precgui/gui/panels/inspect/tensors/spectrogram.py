@@ -114,8 +114,8 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         counts[:, -1] = 0
         share = counts / np.maximum(exponents.sum(1, dtype=np.float64), 1)[:, None]
         share[:, 0] = 0  # zeros have no exponent
-        seen = np.flatnonzero(share.any(0))
-        low, high = (int(seen[0]) - _MARGIN, int(seen[-1]) + _MARGIN + 1) if len(seen) else (100, 140)
+        visited = np.flatnonzero(share.any(0))
+        low, high = (int(visited[0]) - _MARGIN, int(visited[-1]) + _MARGIN + 1) if len(visited) else (100, 140)
         low, high = max(low, 0), min(high, share.shape[1] - 1)
         gaps = np.diff(steps) if len(steps) > 1 else np.ones(1)
         left, right = float(steps[0]), float(steps[-1] + min(np.median(gaps), gaps[-1]))
@@ -219,9 +219,9 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         """Tell the numbers under the mouse."""
         inside = self.view.sceneBoundingRect().contains(place)
         point = self.view.mapSceneToView(place)
-        told = self.told(point.x(), floor(point.y())) if inside else ""
-        if told:
-            QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), plain_tip(told), self)
+        reported = self.told(point.x(), floor(point.y())) if inside else ""
+        if reported:
+            QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), plain_tip(reported), self)
         else:
             QToolTip.hideText()
 

@@ -59,11 +59,11 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
     def show_row(self, exponents: NDArray[np.float64]) -> None:
         """`exponents` (256,)."""
         self._counts = exponents
-        seen = np.flatnonzero(exponents[1:-1]) + 1
-        if not len(seen):
+        visited = np.flatnonzero(exponents[1:-1]) + 1
+        if not len(visited):
             self.bars.setOpts(x=[], height=[])
             return
-        bins = np.arange(seen[0], seen[-1] + 1)
+        bins = np.arange(visited[0], visited[-1] + 1)
         share = exponents[bins] / max(float(exponents.sum()), 1.0)
         self.bars.setOpts(x=bins - BIAS + 0.5, height=share, width=0.9)
         self.plotItem.vb.setRange(
@@ -142,9 +142,9 @@ class Moment(QWidget):
         """An entry of a view of one row."""
         self.histogram.show_row(view.histograms(entry)[0])
         sampled = f"; one of {view.rows.stride} blocks was looked at" if view.rows.stride > 1 else ""
-        told = f", step {grouped(int(view.steps[0]))}{_odd(view, entry)}{sampled}"
-        self.text.setText(f"{short(view.names[entry])}{told}")
-        self.text.setToolTip(plain_tip(f"{view.names[entry]}{told}"))
+        sentence = f", step {grouped(int(view.steps[0]))}{_odd(view, entry)}{sampled}"
+        self.text.setText(f"{short(view.names[entry])}{sentence}")
+        self.text.setToolTip(plain_tip(f"{view.names[entry]}{sentence}"))
         self._fill(view.stats[0, entry])
 
     def _fill(self, stats: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
@@ -163,10 +163,10 @@ def _odd(view: View, entry: int) -> str:
     counts = {
         name: view.stat(stat)[0, entry] for stat, name in (("nan", "NaN"), ("pos_inf", "Inf"), ("neg_inf", "-Inf"))
     }
-    told = ", ".join(f"{grouped(count)} {name}" for name, count in counts.items() if count > 0)
+    text = ", ".join(f"{grouped(count)} {name}" for name, count in counts.items() if count > 0)
     count, zeros = float(view.stat("count")[0, entry]), float(view.stat("zeros")[0, entry])
     if np.isnan(count):
         return ", not recorded in it"
     if zeros > 0:
-        told = f"{share_text(zeros / count)} zeros{', ' if told else ''}{told}"
-    return f", {told}" if told else ""
+        text = f"{share_text(zeros / count)} zeros{', ' if text else ''}{text}"
+    return f", {text}" if text else ""

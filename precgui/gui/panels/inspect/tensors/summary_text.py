@@ -18,16 +18,18 @@ _MOST_NAME = 45  # characters
 _MOST_REASONS = 2  # so that nothing below jumps; all of them are in the hint of the word beside the scale
 
 
-def answer(told: Prediction, view: View, basis: Provenance, question: tuple[str, int, str]) -> str:
+def answer(prediction: Prediction, view: View, basis: Provenance, question: tuple[str, int, str]) -> str:
     """The effect of a format at 2^log2_scale on all tensors; `question` is format, log2_scale and what they are."""
     name, log2_scale, kind = question
-    zero, over, snr, safe = (float(v[0]) for v in (told.underflow, told.overflow, told.snr_db, told.safe_scale))
+    zero, over, snr, safe = (
+        float(v[0]) for v in (prediction.underflow, prediction.overflow, prediction.snr_db, prediction.safe_scale)
+    )
     if isnan(zero):
         return f"Not one finite number was recorded of the {kind}."
     sampled, count = view.sampled[:1], view.what_if.count[:1]
     become, overflow = (
         spread_text(float(share[0]), float(spread(share[:1], sampled, count)[0]))
-        for share in (told.underflow, told.overflow)
+        for share in (prediction.underflow, prediction.overflow)
     )
     noise = "" if isnan(snr) or over > 0 else f" The signal is {snr_text(snr)} above the rounding noise."
     limit = "" if isnan(safe) else f" The largest safe scale is {power_label(round(safe), 2)}."
