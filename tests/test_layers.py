@@ -330,3 +330,16 @@ def test_that_the_tests_mirror_the_rooms() -> None:
     folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
     of_no_room = {Path("faults"), Path("gpu")}
     assert sorted(map(str, (folder for folder in folders - of_no_room if not (PACKAGE / folder).is_dir()))) == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "gui").rglob("*.py")), ids=lambda path: path.stem)
+def test_that_tests_of_the_window_reach_what_a_user_sees_and_nothing_private(path: Path) -> None:
+    """By object name, text or public attribute; a test's own attributes and `os._exit` are none of the window's."""
+    own = {"self", "os"}
+    private = [
+        f"{ast.unparse(node)} in line {node.lineno}"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        if not (isinstance(node.value, ast.Name) and node.value.id in own)
+    ]
+    assert private == []

@@ -66,6 +66,7 @@ class Session(QObject):
         self._timer = QTimer(self, interval=DRAIN_MS)
         self._timer.timeout.connect(self._drain)
         self._follower = QTimer(self, interval=FOLLOW_MS)
+        self._follower.setObjectName("follower")
         self._follower.timeout.connect(self._follow)
         self._when_shut: Callable[[], None] | None = None
         self.styles: dict[str, tuple[int, int]] = {}  # colour and dash of runs by their id, of earlier sessions too
@@ -124,7 +125,7 @@ class Session(QObject):
         elif isinstance(run, SavedRun):
             with contextlib.suppress(OSError):
                 keep_step_time(run)
-        return self._add(run)
+        return self.add_run(run)
 
     def _follow(self) -> None:
         """Look again at the runs that other processes are writing."""
@@ -274,7 +275,8 @@ class Session(QObject):
         self.study.give_up()
         self._finish_shutdown()
 
-    def _add(self, run: Run) -> str:
+    def add_run(self, run: Run) -> str:
+        """Show a run in every panel; returns its key."""
         key = run.run_id
         while key in self.runs:  # the same run from a copied file
             key += "'"
@@ -307,7 +309,7 @@ class Session(QObject):
         run = LiveRun(config, run_id=uuid.uuid4().hex, created=created, machine={}, environment={}, path=path)
         self._thread, self._warm = self._warm or self._new_thread(), None
         self._thread.begin_run(config, path, run.run_id)
-        self.active_key = self._add(run)
+        self.active_key = self.add_run(run)
         self.queue_changed.emit()
         self._timer.start()
 
@@ -354,14 +356,14 @@ class Session(QObject):
         self._hand_over(run)
         self.run_changed.emit(key)
         self.folder_changed.emit()
-        self._compare_trial(key)
+        self.compare_trial(key)
         if not self._closed:
             self._next()
         if self._thread is None:
             self.idle.emit()
         self.queue_changed.emit()
 
-    def _compare_trial(self, key: str) -> None:
+    def compare_trial(self, key: str) -> None:
         run = self.runs[key].run
         tried = next((pair for pair in self._trials if pair[0] is run.config), None)
         if tried is not None:

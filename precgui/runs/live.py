@@ -170,6 +170,11 @@ class LiveRun:
         return True
 
     @property
+    def steps_in_memory(self) -> int:
+        """Number of steps held in memory: 0 once all is read from the file."""
+        return len(self._tables["steps"]["step"]) if self._tables else 0
+
+    @property
     def total_steps(self) -> int:
         return self.started.total_steps if self.started else 0
 

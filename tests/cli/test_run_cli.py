@@ -120,7 +120,7 @@ def test_that_an_interrupt_stops_cleanly_and_keeps_the_steps(tmp_path: Path) -> 
         try:
             _wait_for_steps(path)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=300)
         finally:
             process.kill()
     report = json.loads(out)
@@ -149,7 +149,7 @@ def test_that_a_file_that_was_removed_is_one_sentence_and_exit_code_one(
 
 
 def _wait_for_steps(path: Path) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         with suppress(RunFileError), open_run(path) as saved:  # not there yet, or just being made
             if len(saved.series("loss")[0]):

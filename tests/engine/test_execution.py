@@ -255,7 +255,7 @@ def test_that_switches_set_by_the_new_names_are_put_back() -> None:
         "    assert backends.cuda.matmul.fp32_precision == 'ieee'\n"
         "print(backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=500)
     assert (done.stdout, done.stderr) == ("tf32 tf32\n", "")
 
 

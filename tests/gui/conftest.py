@@ -25,7 +25,7 @@ from precgui.gui.theme import themes
 from precgui.runs.file.writer import RunWriter
 from tests.gui.plotted import Opened, Show
 
-PATIENCE_MS = 120_000  # waiting only costs when a test fails, and the machine may be busy
+PATIENCE_MS = 300_000  # waiting only costs when a test fails, and the machine may be busy
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def nothing_left_running(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Itera
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
     left: list[object] = [thread for thread in started if _alive(thread) and not thread.wait(PATIENCE_MS)]
     for other in set(threading.enumerate()) - before:
-        if not isinstance(other, threading._DummyThread):  # a QThread that has run Python code
+        if type(other).__name__ != "_DummyThread":  # a QThread that has run Python code
             other.join(PATIENCE_MS / 1000)
             left += [other] if other.is_alive() else []
     assert not left, f"threads left running: {left}"
@@ -135,5 +135,8 @@ def close_window(qtbot: QtBot, window: Window) -> None:
     if window.session is not None and window.closing.question is not None:
         window.closing.stop(window.session)
     qtbot.waitUntil(lambda: not window.isVisible())
+    # The window gives up after five seconds, and a thread must not be deleted while it runs.
+    session = window.session
+    qtbot.waitUntil(lambda: session is None or not any(t.isRunning() for t in session.findChildren(QThread)))
     window.deleteLater()
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)

@@ -87,6 +87,12 @@ class Opened:
     line_px: float = 1.0
 
 
+def items(chart: Any, kind: str, run: str = "run") -> list[Any]:
+    """Graphics items that a chart draws of a run, by their object names: `line`, `dots`, `edge`, `skips`, `end` ..."""
+    names = [(item, str(item.objectName())) for item in chart.plotItem.items]
+    return [item for item, name in names if f"{name} ".startswith(f"{kind} ") and name.endswith(f" of {run}")]
+
+
 def opened(run: ArrayRun, index: int = 0, name: str = "") -> Opened:
     return Opened(run.run_id, run, name or run.title, index % 7, index % 4)
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from precgui.events import RunEnded, StepDone
@@ -43,7 +44,7 @@ def test_that_a_run_of_another_process_is_followed_to_its_end(qtbot: QtBot, tmp_
             emit(RunEnded(1.0, "completed"))
     assert run.status == "completed"
     qtbot.waitUntil(lambda: "completed" in told(panel.run_list))
-    qtbot.waitUntil(lambda: not session._follower.isActive())
+    qtbot.waitUntil(lambda: not session.findChild(QTimer, "follower").isActive())
     session.close_run(key)
 
 
@@ -62,4 +63,4 @@ def test_that_a_file_that_vanishes_is_told_once(qtbot: QtBot, tmp_path: Path) ->
         with qtbot.waitSignal(session.notice) as caught:
             (tmp_path / "run.h5").unlink()
         assert "no longer followed" in caught.args[0].message
-        qtbot.waitUntil(lambda: not session._follower.isActive())
+        qtbot.waitUntil(lambda: not session.findChild(QTimer, "follower").isActive())

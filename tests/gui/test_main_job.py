@@ -19,6 +19,7 @@ from precgui.gui.shell.window import Window
 from precgui.gui.workers import child_process
 from precgui.runs.file.reader import open_run
 from tests.gui.conftest import close_window
+from tests.gui.plotted import items
 
 
 def open_window(qtbot: QtBot) -> tuple[Window, Session]:
@@ -40,7 +41,7 @@ def panel(window: Window, name: str, kind: type[QWidget]) -> QWidget:
 def drawn_loss(live: LivePanel, key: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The points of the training-loss curve of a run, as they are on the screen."""
     live.plots.settle()
-    x, y = live.plots.frames[0].chart._drawn[key].curves[0].line.getData()
+    x, y = items(live.plots.frames[0].chart, "line", key)[0].getData()
     return x, y
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QToolButton
+from PySide6.QtWidgets import QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.notices import LIMIT, Notice, NoticeEntry, Notices, caught, crash_log
@@ -153,7 +153,7 @@ def test_that_the_same_cause_is_one_banner_with_its_count(window: Window, notice
     for _ in range(3):
         notices.post(Notice("warning", "No sensor."))
     assert len(shown(window)) == 1
-    assert "seen 3 times" in shown(window)[0]._word.text()
+    assert "seen 3 times" in shown(window)[0].findChild(QLabel, "severity").text()
 
 
 def test_that_banners_stay_inside_the_window_and_few(window: Window, notices: Notices, qtbot: QtBot) -> None:

@@ -286,11 +286,12 @@ def groups(qtbot: QtBot, tmp_path: Path) -> GroupsView:
     folder = small_sweep(tmp_path, seeds=5, precisions=("fp32", "bf16-amp", "int8-qat"))
     for member in folder.plan.members:
         write_all(folder, member.name)
-    view = GroupsView(Session())
+    session = Session()
+    view = GroupsView(session)
     qtbot.addWidget(view)
     view.show()
     assert view.is_empty
-    view._session.study.open(folder.path)
+    session.study.open(folder.path)
     qtbot.waitUntil(lambda: view.figures.verdicts.rowCount() > 0)
     return view
 
@@ -318,10 +319,11 @@ def test_that_another_figure_can_be_chosen_and_why_a_ratio_is_withheld_stands_in
 
 
 def test_that_a_study_without_an_ended_run_says_so(qtbot: QtBot, tmp_path: Path) -> None:
-    view = GroupsView(Session())
+    session = Session()
+    view = GroupsView(session)
     qtbot.addWidget(view)
     view.show()
-    view._session.study.open(small_sweep(tmp_path).path)
+    session.study.open(small_sweep(tmp_path).path)
     qtbot.waitUntil(lambda: "has ended yet" in view.answer.text())
     assert view.figures.table.rowCount() == 0
 
@@ -356,8 +358,19 @@ def test_that_the_menu_of_runs_lists_the_studies_of_the_folder(qtbot: QtBot, tmp
     qtbot.waitUntil(lambda: session.study.grid is not None)
 
 
-def test_that_why_a_study_waits_is_told(qtbot: QtBot, tmp_path: Path) -> None:
+class PausedTask(WaitingTask):
+    """Says that it waits, and runs nothing."""
+
+    def start(self) -> None:
+        QTimer.singleShot(0, lambda: self.said.emit(SweepWaits("somebody paused the sweep")))
+
+
+def test_that_why_a_study_waits_is_told(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_control, "EngineTask", PausedTask)
     session = Session()
+    session.study.open(small_sweep(tmp_path).path)
     with qtbot.waitSignal(session.notice) as caught:
-        session.study._hear(SweepWaits("somebody paused the sweep"))
+        session.study.go_on()
     assert caught.args[0].message == "The study waits: somebody paused the sweep."
+    session.study.stop()
+    qtbot.waitUntil(lambda: not session.study.is_running)

@@ -361,7 +361,7 @@ def test_that_a_loop_ends_well_after_all_files_were_closed_under_the_record(tmp_
     """As when a process makes itself a daemon in the middle of its training."""
     path = tmp_path / "run.h5"
     done = subprocess.run(
-        [sys.executable, "-c", CLOSED, str(path)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", CLOSED, str(path)], capture_output=True, text=True, timeout=500, check=False
     )
     assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
     with precgui.open_run(path) as run:

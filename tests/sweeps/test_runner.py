@@ -45,7 +45,7 @@ def test_that_a_sweep_killed_at_any_moment_loses_no_run_and_runs_none_twice(tmp_
     members = folder.path / "members"
     for number, kill in ((1, os.kill), (2, os.killpg)):
         process = subprocess.Popen(_sweep(str(folder.path)), start_new_session=True, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while len(list(members.glob("*.h5"))) < number and time.monotonic() < deadline:
             time.sleep(0.02)
         kill(process.pid, signal.SIGKILL)

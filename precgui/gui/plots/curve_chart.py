@@ -75,6 +75,17 @@ class _RunCurves:
         self.end = scatter(_END_PX) if ended else None
         self.edge, self.skips = scatter(), scatter()
         self.names = [pg.TextItem(curve.label, anchor=(1, 1)) for curve in curves] if named else []
+        self._name_items()
+
+    def _name_items(self) -> None:
+        """Object names such as `line loss of KEY` and `edge of KEY`, by which an item of the plot is found."""
+        named = {"edge": self.edge, "skips": self.skips} | ({} if self.end is None else {"end": self.end})
+        for curve in self.curves:
+            named |= {f"line {curve.name}": curve.line, f"mean {curve.name}": curve.mean_line}
+            named |= {} if curve.dots is None else {f"dots {curve.name}": curve.dots}
+        named |= {f"name {item.toPlainText() or place}": item for place, item in enumerate(self.names)}
+        for name, item in named.items():
+            item.setObjectName(f"{name} of {self.opened.key}")
 
     def items(self) -> list[pg.GraphicsObject]:
         ends = [] if self.end is None else [self.end]

@@ -50,6 +50,8 @@ class _RunMarks:
     def __init__(self, opened: DrawnRun) -> None:
         self.opened, self.track = opened, Track(opened.run)
         self.rows = [scatter() for _ in LANES]
+        for lane, item in zip(LANES, self.rows, strict=True):
+            item.setObjectName(f"{lane.title} of {opened.key}")
 
 
 class EventChart(Chart):

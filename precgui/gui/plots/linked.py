@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from precgui.gui.open_runs import DrawnRun
 
 TICK_MS = 33
-_REST = 50.0  # times as long as the last pull took
+REST = 50.0  # times as long as the last pull took
 GROWTH = 1.10  # the x range grows in steps of a tenth while it follows a run
 _LEAST_GROWTH: Mapping[Axis, float] = {"step": 50.0, "time_s": 2.0}
 _ROOM = 1.01  # a little room at both ends, so that no mark is cut
@@ -104,6 +104,7 @@ class LinkedPlots(QScrollArea):
         self.frames = [PlotFrame(key, self._body, choices) for key in signals]
         self.crosshair = Crosshair(self.frames)
         self._timer = QTimer(self, interval=TICK_MS)
+        self._timer.setObjectName("tick")
         self._timer.timeout.connect(self._tick)
         self._arrange()
         for frame in self.frames:
@@ -206,7 +207,7 @@ class LinkedPlots(QScrollArea):
         start = time.perf_counter()
         frame.chart.pull()
         now = time.perf_counter()
-        self._rest_until[frame] = now + _REST * (now - start)
+        self._rest_until[frame] = now + REST * (now - start)
         self._keep_up()
 
     def _draw(self, frame: PlotFrame) -> None:

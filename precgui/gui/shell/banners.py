@@ -54,6 +54,7 @@ class Banner(QFrame):
         self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.MinimumExpanding)
         self._word = PlainLabel(self)
         self._word.setProperty("kind", "heading")
+        self._word.setObjectName("severity")
         self._close = QToolButton(self)
         self._close.setToolTip("Close; the notice stays in the list behind the bell")
         self._close.setAccessibleName("Close the notice")

@@ -48,6 +48,11 @@ class ChildThread(QThread):
         self._kill_timer: threading.Timer | None = None
         self._last_words: BinaryIO | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """The id of the process; None before its start."""
+        return self._process.pid if self._process is not None else None
+
     def begin(self, order: child.ChildTask) -> None:
         """Give the process its work; it is kept in the pipe until the process is ready."""
         self._send(order)

@@ -12,13 +12,13 @@ from precgui.gui.workers.child_process import ChildThread
 
 DRAIN_MS = 50
 
-_running: set[EngineTask] = set()
+running: set[EngineTask] = set()  # their processes have not ended
 
 
 @atexit.register
 def _end_all() -> None:
     """A QThread that is destroyed while it runs aborts the interpreter."""
-    for task in list(_running):
+    for task in list(running):
         task.close()
 
 
@@ -50,7 +50,7 @@ class EngineTask(QObject):
         self._timer.timeout.connect(self._drain)
 
     def start(self) -> None:
-        _running.add(self)
+        running.add(self)
         if app := QCoreApplication.instance():
             app.aboutToQuit.connect(self.close)
         self._child.start()
@@ -74,5 +74,5 @@ class EngineTask(QObject):
     def _finish(self) -> None:
         self._timer.stop()
         self._drain()
-        _running.discard(self)
+        running.discard(self)
         self.ended.emit("" if self._child.stopping else self._child.fault)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.plots.linked import LinkedPlots
-from tests.gui.plotted import Show, opened, training_run
+from tests.gui.plotted import Show, items, opened, training_run
 
 POWER = 3
 
 
-def curves(plots: LinkedPlots) -> list:
-    chart = plots.frames[POWER].chart
-    assert isinstance(chart, CurveChart)
-    return chart._drawn["run"].curves
+def lines(plots: LinkedPlots) -> dict[str, np.ndarray]:
+    """The values that are drawn of each device."""
+    found = items(plots.frames[POWER].chart, "line")
+    return {item.objectName().removesuffix(" of run").partition(":")[2]: item.getData()[1] for item in found}
 
 
 def test_that_without_a_power_sensor_the_reasons_stand_in_the_place_of_the_plot(show: Show) -> None:
@@ -34,8 +33,9 @@ def test_that_every_power_sensor_of_a_run_is_drawn(show: Show) -> None:
     time_s = np.arange(0.0, 3.0, 0.1)
     power = {"GPU 0": (time_s, np.full(30, 250.0)), "CPU package 0": (time_s, np.full(30, 90.0))}
     plots = show(opened(training_run("run", 300, power=power)))
-    assert {curve.label for curve in curves(plots)} == {"GPU 0", "CPU package 0"}
-    assert {float(curve.line.getData()[1].max()) for curve in curves(plots)} == {250.0, 90.0}
+    assert {device: float(values.max()) for device, values in lines(plots).items()} == {
+        "GPU 0": 250.0, "CPU package 0": 90.0
+    }  # fmt: skip
 
 
 def test_that_a_sensor_that_speaks_late_joins_the_plot(show: Show) -> None:
@@ -45,7 +45,7 @@ def test_that_a_sensor_that_speaks_late_joins_the_plot(show: Show) -> None:
     run.power = {"GPU 0": (np.array([0.5, 1.5]), np.array([100.0, 110.0]))}
     plots.data_arrived()
     plots.settle()
-    np.testing.assert_array_equal(curves(plots)[0].line.getData()[1], [100.0, 110.0])
+    np.testing.assert_array_equal(lines(plots)["GPU 0"], [100.0, 110.0])
     assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].chart
 
 
@@ -67,10 +67,10 @@ def test_that_what_every_device_did_is_drawn(show: Show) -> None:
     for key, value in (("tensor_use", 50.0), ("clock_held", 1.0)):
         frame = show_signal(plots, key)
         assert frame.body.currentWidget() is frame.chart
-        gpu, cpu = curves(plots)
-        assert (gpu.label, cpu.label) == ("GPU 0", "CPU")
-        np.testing.assert_array_equal(gpu.line.getData()[1], np.full(6, value))
-        assert [name.textItem.toPlainText() for name in frame.chart._drawn["run"].names] == ["GPU 0", ""]
+        drawn = lines(plots)
+        assert list(drawn) == ["GPU 0", "CPU"]
+        np.testing.assert_array_equal(drawn["GPU 0"], np.full(6, value))
+        assert [name.textItem.toPlainText() for name in items(frame.chart, "name")] == ["GPU 0", ""]
 
 
 @pytest.mark.parametrize("key", ["unavailable", "untold"])

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtCore import QPointF, QRectF, Qt, QTimer
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
 from precgui.events import Incident
+from precgui.gui.plots import linked
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.event_chart import LANES, EventChart
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.theme import themes
-from tests.gui.plotted import ArrayRun, Show, first_steps, opened, training_run
+from tests.gui.plotted import ArrayRun, Show, first_steps, items, opened, training_run
 
 LOSS, SCALE, EVENTS, POWER = range(4)
 
 
-def curves(plots: LinkedPlots, frame: int, key: str = "run") -> list:
-    chart = plots.frames[frame].chart
-    assert isinstance(chart, CurveChart)
-    return chart._drawn[key].curves
+def lines(plots: LinkedPlots, frame: int, key: str = "run") -> list[Any]:
+    return items(plots.frames[frame].chart, "line", key)
 
 
 def drawn(plots: LinkedPlots, frame: int, key: str = "run") -> tuple[np.ndarray, np.ndarray]:
-    return curves(plots, frame, key)[0].line.getData()
+    return lines(plots, frame, key)[0].getData()
 
 
 def test_that_points_drawn_equal_points_recorded(show: Show) -> None:
@@ -42,8 +43,8 @@ def test_that_points_drawn_equal_points_recorded(show: Show) -> None:
 def test_that_the_validation_loss_is_drawn_with_dots_beside_the_loss(show: Show) -> None:
     run = training_run("run", 500)
     plots = show(opened(run))
-    validation = curves(plots, LOSS)[1]
-    x, y = validation.dots.getData()
+    (dots,) = items(plots.frames[LOSS].chart, "dots")
+    x, y = dots.getData()
     np.testing.assert_array_equal(x, np.arange(1, 11) * 50)
     np.testing.assert_array_equal(y, run.values["val_loss"])
 
@@ -72,7 +73,7 @@ def test_that_nan_and_inf_leave_gaps_and_are_marked_at_the_top_edge(show: Show) 
     x, y = drawn(plots, LOSS)
     np.testing.assert_array_equal(x[np.isnan(y)], [101, 201, 251])
     chart = plots.frames[LOSS].chart
-    edge = chart._drawn["run"].edge
+    (edge,) = items(chart, "edge")
     np.testing.assert_array_equal(edge.getData()[0], [101, 201, 251])
     assert list(edge.data["symbol"]) == ["x", "t1", "t"]
     bottom, top = chart.view.viewRange()[1]
@@ -86,7 +87,8 @@ def test_that_skipped_steps_are_marked_on_the_loss_scale_from_the_events(show: S
     run.incidents = [Incident(1.2, 120, "skipped_step", "info", "Gradients held Inf."),
                      Incident(3.0, 305, "skipped_step", "info", "Gradients held Inf.")]  # fmt: skip
     plots = show(opened(run))
-    x, y = plots.frames[SCALE].chart._drawn["run"].skips.getData()
+    (skips,) = items(plots.frames[SCALE].chart, "skips")
+    x, y = skips.getData()
     np.testing.assert_array_equal(x, [120, 305])
     np.testing.assert_array_equal(y, np.log2(run.values["scale"][[119, 304]]))
 
@@ -107,8 +109,7 @@ def test_that_the_time_line_marks_events_and_tells_their_message(show: Show) -> 
     plots = show(opened(run))
     chart = plots.frames[EVENTS].chart
     assert isinstance(chart, EventChart)
-    marks = chart._marks["run"].rows
-    counts = [len(item.getData()[0]) for item in marks]
+    counts = [len(item.getData()[0]) for lane in LANES for item in items(chart, lane.title)]
     assert counts == [1 if {"nonfinite_gradient", "scale_change"} & set(lane.kinds) else 0 for lane in LANES]
     assert len({lane.symbol for lane in LANES}) == len(LANES)
     place = chart.view.mapViewToScene(QPointF(50, -1))
@@ -121,21 +122,22 @@ def test_that_thousands_of_events_are_drawn_at_most_once_a_pixel(show: Show) -> 
     run = training_run("run", 50_000)
     run.incidents = [Incident(i * 0.01, i, "skipped_step", "info", "") for i in range(1, 50_001)]
     chart = show(opened(run)).frames[EVENTS].chart
-    x, _ = chart._marks["run"].rows[2].getData()
+    (skipped,) = items(chart, "Skipped step")
+    x, _ = skipped.getData()
     assert 0.9 * chart.width_px() < len(x) <= chart.width_px() + 1
 
 
 def test_that_runs_are_overlaid_each_with_its_colour_and_dash(show: Show) -> None:
     runs = [opened(training_run(name, 200, seed), seed) for seed, name in enumerate("abc")]
     plots = show(*runs)
-    pens = [curves(plots, LOSS, name)[0].line.opts["pen"] for name in "abc"]
+    pens = [lines(plots, LOSS, name)[0].opts["pen"] for name in "abc"]
     assert len({(pen.color().name(), tuple(pen.dashPattern())) for pen in pens}) == 3
     runs[1].visible = False
     plots.set_runs(runs)
     plots.settle()
-    assert [curves(plots, LOSS, name)[0].line.isVisible() for name in "abc"] == [True, False, True]
+    assert [lines(plots, LOSS, name)[0].isVisible() for name in "abc"] == [True, False, True]
     plots.set_runs(runs[:1])
-    assert set(plots.frames[LOSS].chart._drawn) == {"a"}
+    assert [bool(lines(plots, LOSS, name)) for name in "abc"] == [True, False, False]
 
 
 def test_that_a_theme_change_recolours_the_plots_at_once(show: Show) -> None:
@@ -144,7 +146,7 @@ def test_that_a_theme_change_recolours_the_plots_at_once(show: Show) -> None:
         themes().set_mode(mode)
         theme, chart = themes().theme, plots.frames[LOSS].chart
         assert chart.backgroundBrush().color() == QColor(theme.base)
-        assert curves(plots, LOSS)[0].line.opts["pen"].color() == QColor(theme.runs[0])
+        assert lines(plots, LOSS)[0].opts["pen"].color() == QColor(theme.runs[0])
         assert chart.value_axis.textPen().color() == QColor(theme.muted)
 
 
@@ -234,7 +236,7 @@ def test_that_zooming_one_plot_moves_all_and_follow_brings_the_whole_back(show: 
 
 
 def run_maximum(plots: LinkedPlots) -> float:
-    return float(np.nanmax(curves(plots, LOSS)[0].y))
+    return float(np.nanmax(drawn(plots, LOSS)[1]))
 
 
 def test_that_keys_zoom_pan_pause_and_follow(show: Show, qtbot: QtBot) -> None:
@@ -321,14 +323,14 @@ def test_that_readings_after_the_last_step_move_when_it_is_done(show: Show) -> N
 
 
 def test_that_one_tick_redraws_at_most_one_plot(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linked, "REST", 0.0)
     plots = show(opened(training_run("run", 100)))
     pulled: list[str] = []
     for frame in plots.frames:
         monkeypatch.setattr(frame.chart, "pull", lambda key=frame.chart.signal.key: pulled.append(key))
-    plots._rest_until.clear()
     plots.refresh()
     for count in range(1, 5):
-        plots._tick()
+        plots.findChild(QTimer, "tick").timeout.emit()
         assert len(pulled) == count
     assert sorted(pulled) == ["events", "loss", "power", "scale"]
 
@@ -358,6 +360,7 @@ def test_that_a_loss_that_is_nan_from_the_start_is_marked_where_the_run_says_so(
     plots = show(opened(run))
     chart = plots.frames[LOSS].chart
     assert isinstance(chart, CurveChart)
-    assert bool(len(chart._drawn["run"].edge.getData()[0])) is told
+    (edge,), (dots,) = items(chart, "edge"), items(chart, "dots")
+    assert bool(len(edge.getData()[0])) is told
     assert chart.is_empty() is not told
-    assert not len(chart._drawn["run"].curves[1].dots.getData()[0])  # type: ignore[union-attr]
+    assert not len(dots.getData()[0])

@@ -8,9 +8,8 @@ import numpy as np
 from pytestqt.qtbot import QtBot
 
 from precgui.events import Metric
-from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.linked import LinkedPlots
-from tests.gui.plotted import Opened, opened, training_run
+from tests.gui.plotted import Opened, items, opened, training_run
 
 
 def with_metric(name: str, metric: Metric, index: int) -> Opened:
@@ -30,8 +29,7 @@ def test_that_the_metric_is_plotted_as_the_tasks_call_it(qtbot: QtBot) -> None:
     def shown(key: str, *runs: Opened) -> tuple[str, str, np.ndarray]:
         plots.set_runs(runs)  # type: ignore[arg-type]
         plots.settle()
-        assert isinstance(frame.chart, CurveChart)
-        drawn = frame.chart._drawn[key].curves[0].line.getData()[1]
+        drawn = items(frame.chart, "line", key)[0].getData()[1]
         return frame.chart.value_axis.labelText, frame.chooser.currentText(), drawn
 
     axis, title, values = shown("a", steps)

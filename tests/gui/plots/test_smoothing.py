@@ -12,7 +12,7 @@ from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.smoothing import trailing_mean
 from precgui.gui.theme import themes
-from tests.gui.plotted import Show, first_steps, opened, training_run
+from tests.gui.plotted import Show, first_steps, items, opened, training_run
 
 LOSS, SCALE = 0, 1
 
@@ -47,11 +47,11 @@ def test_that_a_smoothed_curve_says_so_and_keeps_what_was_recorded(show: Show) -
     plots = show(opened(run))
     plots.set_smoothing(20)
     plots.settle()
-    curve = loss_of(plots)._drawn["a"].curves[0]
+    line, mean = (items(loss_of(plots), kind, "a")[0] for kind in ("line", "mean"))
     assert "mean of the last 20 points; faint: every point" in loss_of(plots).note
-    assert np.array_equal(curve.line.getData()[1], run.values["loss"])
-    assert np.allclose(curve.mean_line.getData()[1], by_hand(run.values["loss"], 20))
-    assert curve.line.opts["pen"].color().alphaF() < 0.5 < curve.mean_line.opts["pen"].color().alphaF()
+    assert np.array_equal(line.getData()[1], run.values["loss"])
+    assert np.allclose(mean.getData()[1], by_hand(run.values["loss"], 20))
+    assert line.opts["pen"].color().alphaF() < 0.5 < mean.opts["pen"].color().alphaF()
     plots.crosshair.put(300.0)
     told = loss_of(plots).readout.text()
     assert f"{run.values['loss'][299]:.7g}" in told
@@ -69,8 +69,8 @@ def test_that_a_run_that_grows_is_smoothed_as_if_it_had_come_at_once(show: Show)
         run.values = first_steps(whole, count)
         plots.data_arrived()
         plots.settle()
-    curve = loss_of(plots)._drawn["a"].curves[0]
-    assert np.allclose(curve.means.view, by_hand(whole["loss"], 100))
+    mean = items(loss_of(plots), "mean", "a")[0]
+    assert np.allclose(mean.getData()[1], by_hand(whole["loss"], 100))
 
 
 def test_that_curves_are_raw_again_when_smoothing_ends(show: Show) -> None:
@@ -79,9 +79,9 @@ def test_that_curves_are_raw_again_when_smoothing_ends(show: Show) -> None:
     plots.settle()
     plots.set_smoothing(1)
     plots.settle()
-    curve = loss_of(plots)._drawn["a"].curves[0]
-    assert not curve.mean_line.isVisible()
-    assert curve.line.opts["pen"].color().alphaF() == 1.0
+    line, mean = (items(loss_of(plots), kind, "a")[0] for kind in ("line", "mean"))
+    assert not mean.isVisible()
+    assert line.opts["pen"].color().alphaF() == 1.0
     assert loss_of(plots).note.startswith("every point")
 
 

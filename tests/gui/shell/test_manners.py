@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QPixmapCache
+from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
@@ -14,6 +15,7 @@ from precgui.gui.notices import Notices
 from precgui.gui.panels.hardware.bench_tab import MeasuredTab
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.library import panel as library
+from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.live.queue_list import QueueList
 from precgui.gui.panels.setup.panel import SetupPanel
@@ -23,6 +25,8 @@ from precgui.gui.shell import app, system_libraries
 from precgui.gui.shell.startup import Start
 from precgui.gui.shell.window import Window
 from precgui.gui.widgets import icons
+from precgui.gui.workers import engine_task
+from precgui.gui.workers.child_process import RunThread
 from precgui.hardware.measured import rate_text
 from tests.gui.conftest import close_window, write_run
 
@@ -57,39 +61,43 @@ def test_that_a_measurement_waits_for_the_run_and_can_be_taken_back(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = [True]
-    tab = MeasuredTab(HardwareModel(lambda: busy[0]))
+    model = HardwareModel(lambda: busy[0])
+    tab = MeasuredTab(model)
     qtbot.addWidget(tab)
     tab.device.addItem("a device", "cpu")
     tab.start()
-    assert tab._task is None
+    assert not engine_task.running
     assert tab.told.text().startswith("A run is active: the measurement starts when it has ended.")
     tab.stop.click()
     assert (tab.measure.isEnabled(), tab.stop.isEnabled()) == (True, False)
+    model.idle.emit()
+    assert not engine_task.running
+    tab.start()
     started: list[bool] = []
     monkeypatch.setattr(tab, "start", lambda: started.append(True))
-    tab._model.idle.emit()
-    assert not started
-    tab._set_waiting(True)
     busy[0] = False
-    tab._model.idle.emit()
+    model.idle.emit()
     assert started == [True]
 
 
-def test_that_a_run_waits_for_the_measurement(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_a_run_waits_for_the_measurement(qtbot: QtBot) -> None:
     session = Session()
-    begun: list[str] = []
-    monkeypatch.setattr(session, "_new_thread", lambda: begun.append("thread") or pytest.fail("it must wait"))
     session.set_measuring(True)
     with qtbot.waitSignal(session.notice) as told:
         session.start(RunConfig())
     assert "when the measurement" in told.args[0].message
-    assert (len(session.queue), begun) == (1, [])
+    assert (len(session.queue), session.findChildren(RunThread)) == (1, [])
 
 
 def test_that_rates_have_a_unit_that_suits_them() -> None:
     assert [rate_text(tops) for tops in (989.4, 1.25, 0.00355, 2e-6)] == [
         "989 Top/s", "1.25 Top/s", "3.55 Gop/s", "2 Mop/s",
     ]  # fmt: skip
+
+
+def press(queue: QueueList, text: str) -> None:
+    (button,) = [button for button in queue.findChildren(QToolButton) if button.text() == text]
+    button.click()
 
 
 def test_that_the_queue_is_a_list_whose_order_changes(qtbot: QtBot) -> None:
@@ -101,10 +109,10 @@ def test_that_the_queue_is_a_list_whose_order_changes(qtbot: QtBot) -> None:
     session.queue_changed.emit()
     assert (queue.isHidden(), queue.heading.text()) == (False, "3 runs wait")
     queue.choose(2)
-    queue._move(-1)
+    press(queue, "Up")
     assert [config.title for config in session.queue] == ["a", "c", "b"]
     assert queue.row == 1
-    queue._remove()
+    press(queue, "Remove")
     assert [config.title for config in session.queue] == ["a", "b"]
 
 
@@ -112,7 +120,7 @@ def test_that_runs_says_that_it_reads_before_it_says_that_there_is_none(qtbot: Q
     panel = LibraryPanel(Session())
     qtbot.addWidget(panel)
     assert panel.pages.empty.heading.text() == library.READING
-    qtbot.waitUntil(lambda: not panel._folder.is_reading)
+    qtbot.waitUntil(lambda: not panel.findChild(RunsFolder).is_reading)
     assert panel.pages.empty.heading.text() == "No runs yet"
 
 

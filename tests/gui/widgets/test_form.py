@@ -18,6 +18,7 @@ from precgui.config import PRECISION_GROUPS, RECIPES, ConfigError, RunConfig, bu
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.widgets.editors import ChoiceEditor, editor_for, number_text, read_number
 from precgui.gui.widgets.form import Form, at, leaves
+from precgui.gui.widgets.form_rows import SectionCard
 
 
 class Inner(BaseModel):
@@ -274,7 +275,7 @@ def test_that_nothing_is_cut_off_in_a_small_window(form: Form[RunConfig], qtbot:
         told = row.told
         if told.isVisible():
             assert told.height() >= told.heightForWidth(told.width()), row.path
-    widths = [card.width() for card in form._cards]
+    widths = [card.width() for card in form.findChildren(SectionCard)]
     assert max(widths) <= form.width()
 
 

@@ -21,7 +21,6 @@ from precgui.gui.session import Session
 from precgui.gui.shell.window import Window
 from precgui.gui.widgets.plain_text import PlainLabel, PlainMessageBox, plain_tip
 from precgui.runs.file.writer import RunWriter
-from tests.gui.conftest import PATIENCE_MS
 
 GUI = Path(__file__).parents[3] / "precgui" / "gui"
 OWN = "widgets/plain_text.py"
@@ -156,7 +155,7 @@ def test_that_no_panel_takes_text_of_a_file_for_html(window: Window, qtbot: QtBo
     paths = [write_hostile(tmp_path / "runs" / f"{name}.h5") for name in ("one", "two")]
     window.attach(session)
     window.files.open(paths)
-    qtbot.waitUntil(lambda: len(session.runs) == 2, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: len(session.runs) == 2)
     for panel in list(window.navigation.buttons):
         window.show_panel(panel)
         qtbot.wait(200)

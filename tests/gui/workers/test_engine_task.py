@@ -61,9 +61,9 @@ def test_that_a_panel_that_goes_takes_its_task_along(qtbot, monkeypatch):
     monkeypatch.setattr(model, "ASK_TORCH_AFTER_MS", 0)
     panel = HardwarePanel(None)
     panel.show()
-    qtbot.waitUntil(lambda: bool(engine_task._running))
-    (task,) = engine_task._running
+    qtbot.waitUntil(lambda: bool(engine_task.running))
+    (task,) = engine_task.running
     with qtbot.waitSignal(task.ended):
         panel.close()
         panel.deleteLater()
-    assert not engine_task._running
+    assert not engine_task.running

@@ -149,7 +149,7 @@ def test_that_rows_are_flushed_while_no_event_arrives(tmp_path: Path) -> None:
     with open_writer(tmp_path / "run.h5") as emit:
         emit_all(emit, [event for event in synthetic_events(30) if isinstance(event, StepDone)])
         with precgui.open_run(tmp_path / "run.h5") as run:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
             while run.steps < 30 and time.monotonic() < deadline:
                 time.sleep(0.02)
                 run.refresh()

@@ -41,6 +41,7 @@ class DiagnosePanel(Pages):
         self._measurement = StepMeasurement(session, self)
         self._next = QTimer(self, singleShot=True, interval=0)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._later.setObjectName("later")
         self._lay_out()
         self._connect()
         self._take_runs()
@@ -169,14 +170,14 @@ class DiagnosePanel(Pages):
         run = self._session.runs[key].run
         trainable = run.config.task != OWN_LOOP
         card = FindingCard(finding, trainable=trainable, where=where, parent=self)
-        card.shown.connect(lambda finding: self._show_place(key, finding))
+        card.shown.connect(lambda finding: self.show_place(key, finding))
         card.tried.connect(lambda finding: self._try_fix(key, finding, at_once=not is_own_task(run.config.task)))
         card.edited.connect(lambda finding: self._try_fix(key, finding, at_once=False))
         card.measured.connect(lambda finding: self._measurement.toggle(key, finding.replay_step))
         self._measurement.mark(card.measure_button, key, finding.replay_step)
         return card
 
-    def _show_place(self, key: str, finding: Finding) -> None:
+    def show_place(self, key: str, finding: Finding) -> None:
         """The tab of Inspect that the rule names, the tensor at the step, or the curves of the run."""
         tab, usual = PLACES.get(finding.rule, ("", ""))
         if tab:

@@ -82,6 +82,11 @@ class BitGrid(QWidget):
     def cursor_bit(self) -> Bit | None:
         return self._cursor
 
+    @property
+    def row_names(self) -> list[str]:
+        """The formats or operands of the rows, from the top."""
+        return [row.name for row in self._layout]
+
     def cell_rect(self, name: str, bit: int) -> QRect:
         """Where a bit is drawn. Raises KeyError for a format that is not shown."""
         for row in self._layout:

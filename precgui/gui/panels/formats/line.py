@@ -58,6 +58,7 @@ class LineTab(QWidget):
         self._recorded: Recorded | None = None
         self._losses: dict[str, Losses | None] = {}
         self._later = QTimer(self, singleShot=True, interval=0)
+        self._later.setObjectName("later")
         self._later.timeout.connect(self._draw)
         self.sorting, self.counting = LatestOnly(self), LatestOnly(self)
         self.sorting.answered.connect(self._show_sorted)

@@ -54,6 +54,7 @@ class QuantiseTab(QWidget):
         self.work.partly.connect(self._show)
         self.work.failed.connect(self._fail)
         self._later = QTimer(self, singleShot=True, interval=40)
+        self._later.setObjectName("later")
         self._later.timeout.connect(self.refresh)
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)

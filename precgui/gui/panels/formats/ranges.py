@@ -44,6 +44,7 @@ class RangesTab(QWidget):
         self.menu.changed.connect(self._choose)
         hint = PlainLabel("Solid: normal values. Light: subnormal values, with fewer and fewer digits.")
         hint.setProperty("kind", "muted")
+        hint.setObjectName("hint")
         self._tensor: tuple[str, NDArray[np.int_], Floats] | None = None
         self.sorting = LatestOnly(self)
         self.sorting.answered.connect(self._show_tensor)

@@ -60,7 +60,7 @@ class TreeView(QWidget):
         super().__init__()
         self._tree: Tree = TREE
         self._boxes, self._size = layout()
-        self._on_path: list[str] = []
+        self.path: list[str] = []
         self.setAccessibleName("Decision tree")
         self.setMinimumSize((self._size * SMALLEST_SCALE).toSize())
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
@@ -75,7 +75,7 @@ class TreeView(QWidget):
 
     def show_path(self, advice: Advice) -> None:
         """Mark the path of this advice."""
-        self._on_path = [*(step.node for step in advice.path), advice.outcome]
+        self.path = [*(step.node for step in advice.path), advice.outcome]
         told = " ".join(f"{step.question} {step.answer}." for step in advice.path)
         self.setAccessibleDescription(f"{told} {advice.precision}")
         self.update()
@@ -98,7 +98,7 @@ class TreeView(QWidget):
         painter.end()
 
     def _taken(self, start: str, end: str) -> bool:
-        return start in self._on_path and end in self._on_path
+        return start in self.path and end in self.path
 
     def _line(self, painter: QPainter, start: str, end: str, words: str) -> None:
         theme, taken = themes().theme, self._taken(start, end)
@@ -120,7 +120,7 @@ class TreeView(QWidget):
 
     def _box(self, painter: QPainter, key: str) -> None:
         theme, node, box = themes().theme, self._tree[key], self._boxes[key]
-        taken, leaf = key in self._on_path, isinstance(node, Outcome)
+        taken, leaf = key in self.path, isinstance(node, Outcome)
         fill = theme.blend(theme.accent, 0.24 if leaf else 0.10) if taken else theme.base
         painter.setPen(QPen(QColor(theme.accent if taken else theme.line), 2.0 if taken else 1.0))
         painter.setBrush(QColor(fill))

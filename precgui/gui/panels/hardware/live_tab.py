@@ -136,6 +136,7 @@ class LiveTab(QWidget):
         self.pause.toggled.connect(self._switch)
         self.told = label("", "muted")
         self._timer = QTimer(self, interval=DRAW_MS)
+        self._timer.setObjectName("draw")
         self._timer.timeout.connect(self._drain)
         self._lay_out()
         model.machine_changed.connect(self._tell)

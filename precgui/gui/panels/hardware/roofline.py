@@ -32,6 +32,8 @@ class _Roof:
         self.products = pg.ScatterPlotItem(symbol=SYMBOLS[fmt], size=8, pen=None)
         self.name = pg.TextItem(fmt, anchor=(1, 1))
         self.items = (self.line, self.products, self.name)
+        for kind, item in zip(("roof", "products", "name"), self.items, strict=True):
+            item.setObjectName(f"{kind} {fmt}")
         self._drawn: tuple[Any, ...] = ()
 
     def colour(self, colour: str) -> None:

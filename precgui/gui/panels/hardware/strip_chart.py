@@ -30,18 +30,18 @@ class Strip(QWidget):
         self.title, self.unit, self._top = title, unit, top
         self.limit: float | None = None
         self.reason = ""
-        self._times, self._values = array("d"), array("d")
+        self.times_s, self._values = array("d"), array("d")
         self.setFixedHeight(HEIGHT_PX)
         self.setMinimumWidth(200)
         self.setAccessibleName(title)
 
     def add(self, time_s: float, value: float, reason: str = "") -> None:
         """One reading; NaN is a gap, `reason` says why."""
-        self._times.append(time_s)
+        self.times_s.append(time_s)
         self._values.append(value)
         self.reason = reason
-        if len(self._times) > KEPT and self._times[KEPT // 2] < time_s - HISTORY_S:
-            del self._times[: KEPT // 2], self._values[: KEPT // 2]
+        if len(self.times_s) > KEPT and self.times_s[KEPT // 2] < time_s - HISTORY_S:
+            del self.times_s[: KEPT // 2], self._values[: KEPT // 2]
         self.setToolTip(plain_tip(f"{self.title}: {reason}" if reason else ""))
 
     def current(self) -> str:
@@ -73,7 +73,7 @@ class Strip(QWidget):
 
     def _draw(self, painter: QPainter, area: QRectF) -> None:
         theme = themes().theme
-        times, values = np.frombuffer(self._times), np.frombuffer(self._values)
+        times, values = np.frombuffer(self.times_s), np.frombuffer(self._values)
         start = int(np.searchsorted(times, times[-1] - HISTORY_S)) if times.size else 0
         times, values = times[start:].copy(), values[start:].copy()
         known = values[~np.isnan(values)]
@@ -119,16 +119,16 @@ class Band(QWidget):
     def __init__(self, title: str) -> None:
         super().__init__()
         self.title = title
-        self._states: deque[tuple[float, str, Severity]] = deque()
+        self.states: deque[tuple[float, str, Severity]] = deque()
         self.setFixedHeight(TEXT_PX + 16)
         self.setMinimumWidth(200)
         self.setAccessibleName(title)
 
     def add(self, time_s: float, words: str, level: Severity) -> None:
         """The state at this time; `level` colours it."""
-        self._states.append((time_s, words, level))
-        while self._states and self._states[0][0] < time_s - HISTORY_S:
-            self._states.popleft()
+        self.states.append((time_s, words, level))
+        while self.states and self.states[0][0] < time_s - HISTORY_S:
+            self.states.popleft()
         self.setAccessibleDescription(words)
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -137,13 +137,13 @@ class Band(QWidget):
         text = QRectF(0, 0, self.width(), TEXT_PX)
         painter.setPen(QColor(theme.muted))
         painter.drawText(text, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), self.title)
-        if self._states:
-            now_s, words, level = self._states[-1]
+        if self.states:
+            now_s, words, level = self.states[-1]
             painter.setPen(QColor(theme.text if level == "ok" else getattr(theme, level)))
             painter.drawText(text, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), words)
-            width_s = shown_s(self._states[0][0], now_s)
-            ends = [time_s for time_s, _, _ in list(self._states)[1:]] + [now_s]
-            for (time_s, _, then), end_s in zip(self._states, ends, strict=True):
+            width_s = shown_s(self.states[0][0], now_s)
+            ends = [time_s for time_s, _, _ in list(self.states)[1:]] + [now_s]
+            for (time_s, _, then), end_s in zip(self.states, ends, strict=True):
                 left, right = (self.width() * (1 - (now_s - t) / width_s) for t in (time_s, end_s))
                 colour = theme.blend(theme.ok, 0.5) if then == "ok" else getattr(theme, then)
                 painter.fillRect(QRectF(left, TEXT_PX, max(1.0, right - left), 12), QColor(colour))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,10 +16,9 @@ from precgui.gui.open_runs import OpenRun
 from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.compare.table import DIFFERENCE, FIGURES, METRIC
-from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.session import Session
 from tests.gui.conftest import write_run
-from tests.gui.plotted import training_run
+from tests.gui.plotted import items, training_run
 from tests.runs.synthetic import live_run
 
 
@@ -105,15 +105,23 @@ def beside(qtbot: QtBot) -> ComparePanel:
 LENGTHS = {"baseline": 1000, "short": 400, "broken": 1000}
 
 
-def drawn(panel: ComparePanel, plot: int) -> dict[str, object]:
+def drawn(panel: ComparePanel, plot: int) -> dict[str, SimpleNamespace]:
     chart = panel.curves.plots.frames[plot].chart
-    assert isinstance(chart, CurveChart)
-    return {part.opened.name: part for part in chart._drawn.values()}
+    keys = {opened.name: opened.key for opened in chart.runs}
+    return {
+        name: SimpleNamespace(**{kind: next(iter(items(chart, kind, key)), None) for kind in ("line", "edge", "end")})
+        for name, key in keys.items()
+    }
+
+
+def recorded(panel: ComparePanel, plot: int, name: str) -> np.ndarray:
+    """The values of a run as they are exported from a plot."""
+    return np.array([row.value for row in panel.curves.plots.frames[plot].chart.rows() if row.run == name], np.float64)
 
 
 def test_that_the_losses_lie_over_one_another_and_the_baseline_is_the_broad_line(beside: ComparePanel) -> None:
     parts = drawn(beside, 0)
-    widths = {name: part.curves[0].line.opts["pen"].widthF() for name, part in parts.items()}
+    widths = {name: part.line.opts["pen"].widthF() for name, part in parts.items()}
     assert widths == {"baseline": BASELINE_PX, "short": LINE_PX, "broken": LINE_PX}
     ends = {name: part.end.getData()[0].tolist() for name, part in parts.items()}
     assert ends == {"baseline": [1000.0], "short": [400.0], "broken": [600.0]}
@@ -121,21 +129,20 @@ def test_that_the_losses_lie_over_one_another_and_the_baseline_is_the_broad_line
     assert marks["broken"] > 0
     assert marks["baseline"] == marks["short"] == 0
     loss = training_run("short", 400, 1).values["loss"]
-    np.testing.assert_allclose(parts["short"].curves[0].y[-1], loss[-50:].mean())  # one epoch of the baseline
+    np.testing.assert_allclose(recorded(beside, 0, "short")[-1], loss[-50:].mean())  # one epoch of the baseline
     assert beside.curves.told.text() == "Training loss: mean over 50 steps"
 
 
 def test_that_the_second_plot_tells_how_far_a_run_is_from_the_baseline(beside: ComparePanel) -> None:
-    parts = drawn(beside, 1)
-    assert not parts["baseline"].curves[0].y.any()
-    assert len(parts["short"].curves[0].y) == 400
-    means = {name: part.curves[0].y for name, part in drawn(beside, 0).items()}
-    np.testing.assert_allclose(parts["short"].curves[0].y, means["short"] - means["baseline"][:400])
+    assert not recorded(beside, 1, "baseline").any()
+    assert len(recorded(beside, 1, "short")) == 400
+    means = {name: recorded(beside, 0, name) for name in ("short", "baseline")}
+    np.testing.assert_allclose(recorded(beside, 1, "short"), means["short"] - means["baseline"][:400])
     beside.baseline.setCurrentIndex(2)
     beside.baseline.activated.emit(2)
     beside.curves.plots.settle()
-    assert not drawn(beside, 1)["short"].curves[0].y.any()
-    assert len(drawn(beside, 1)["baseline"].curves[0].y) == 400
+    assert not recorded(beside, 1, "short").any()
+    assert len(recorded(beside, 1, "baseline")) == 400
 
 
 def test_that_selected_rows_are_drawn_alone_beside_the_baseline(beside: ComparePanel) -> None:
@@ -152,4 +159,4 @@ def test_that_selected_rows_are_drawn_alone_beside_the_baseline(beside: CompareP
 def test_that_curves_go_over_time_when_asked(beside: ComparePanel) -> None:
     beside.curves.axis_choice.setCurrentIndex(1)
     beside.curves.plots.settle()
-    np.testing.assert_allclose(drawn(beside, 1)["short"].curves[0].x, np.arange(1, 401) * 0.01)
+    np.testing.assert_allclose(drawn(beside, 1)["short"].line.getData()[0], np.arange(1, 401) * 0.01)

@@ -33,12 +33,17 @@ def _study(tmp_path: Path) -> SweepFolder:
 
 
 @pytest.fixture
-def view(qtbot: QtBot, tmp_path: Path) -> GroupsView:
-    view = GroupsView(Session())
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def view(qtbot: QtBot, session: Session, tmp_path: Path) -> GroupsView:
+    view = GroupsView(session)
     qtbot.addWidget(view)
     view.resize(900, 700)
     view.show()
-    view._session.study.open(_study(tmp_path).path)
+    session.study.open(_study(tmp_path).path)
     qtbot.waitUntil(lambda: view.content_shown is not None)
     return view
 
@@ -95,7 +100,9 @@ def test_that_claims_can_be_read_before_any_study_is_open(qtbot: QtBot) -> None:
     assert item.text() == "no study is open"
 
 
-def test_that_other_targets_judge_the_study_again_and_are_kept(qtbot: QtBot, view: GroupsView) -> None:
+def test_that_other_targets_judge_the_study_again_and_are_kept(
+    session: Session, qtbot: QtBot, view: GroupsView
+) -> None:
     def speed_up() -> str:
         verdicts = view.figures.verdicts
         cells = [[verdicts.item(row, n).text() for n in range(3)] for row in range(verdicts.rowCount())]  # type: ignore[union-attr]
@@ -107,27 +114,29 @@ def test_that_other_targets_judge_the_study_again_and_are_kept(qtbot: QtBot, vie
     dialog.bounds["speedup"].setText("1.5")
     dialog.buttons.button(QDialogButtonBox.StandardButton.Ok).click()
     qtbot.waitUntil(lambda: speed_up() == "met")
-    assert view._session.study.folder is not None
-    assert read_targets(view._session.study.folder).speedup == 1.5
+    assert session.study.folder is not None
+    assert read_targets(session.study.folder).speedup == 1.5
 
 
-def test_that_the_report_is_written_and_no_file_overwritten(qtbot: QtBot, view: GroupsView, tmp_path: Path) -> None:
+def test_that_the_report_is_written_and_no_file_overwritten(
+    session: Session, qtbot: QtBot, view: GroupsView, tmp_path: Path
+) -> None:
     assert view.report.isEnabled()
     for kind, name, begin in (
         ("html", "report.html", "<!DOCTYPE html>"), ("markdown", "report.md", "# "), ("csv", "table.csv", "group,"),
     ):  # fmt: skip
-        with qtbot.waitSignal(view._session.notice) as caught:
+        with qtbot.waitSignal(session.notice) as caught:
             view.report.write(kind, tmp_path / name)  # type: ignore[arg-type]
         problem: Problem = caught.args[0]
         assert problem.severity == "info"
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(begin)
-    with qtbot.waitSignal(view._session.notice) as caught:
+    with qtbot.waitSignal(session.notice) as caught:
         view.report.write("html", tmp_path / "report.html")
     assert "already exists" in caught.args[0].message
     assert "precgui sweep" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
-def test_that_open_runs_are_grouped_by_their_settings(qtbot: QtBot, tmp_path: Path) -> None:
+def test_that_open_runs_are_grouped_by_their_settings(session: Session, qtbot: QtBot, tmp_path: Path) -> None:
     session = Session()
     panel = ComparePanel(session)
     qtbot.addWidget(panel)
@@ -145,7 +154,9 @@ def test_that_open_runs_are_grouped_by_their_settings(qtbot: QtBot, tmp_path: Pa
     assert view.differences.table.item(0, 1).text() == "precision"  # type: ignore[union-attr]
 
 
-def test_that_the_differences_of_open_runs_have_a_view_of_their_own(qtbot: QtBot, tmp_path: Path) -> None:
+def test_that_the_differences_of_open_runs_have_a_view_of_their_own(
+    session: Session, qtbot: QtBot, tmp_path: Path
+) -> None:
     session = Session()
     panel = ComparePanel(session)
     qtbot.addWidget(panel)

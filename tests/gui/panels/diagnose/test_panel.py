@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 from pytestqt.qtbot import QtBot
 
 from precgui.config import OWN_LOOP, RunConfig
@@ -111,9 +111,9 @@ def test_that_a_tried_fix_trains_and_compare_opens_with_both(qtbot: QtBot, monke
     assert places == []
     add(session, "fixed", FALLING)
     session.runs["fixed"].run.config = config  # type: ignore[misc]
-    session._compare_trial("other")
+    session.compare_trial("other")
     assert places == []
-    session._compare_trial("fixed")
+    session.compare_trial("fixed")
     assert places == ["compare"]
     compared.resize(1000, 700)
     compared.show()
@@ -137,7 +137,7 @@ def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, monkeypatc
     tasks: list[FakeTask] = []
     monkeypatch.setattr(measurement, "EngineTask", lambda *given: tasks.append(FakeTask(*given)) or tasks[-1])
     session.runs["bad"].run.path = Path("run.h5")  # type: ignore[misc]
-    panel._show_cards()
+    panel.verdicts.itemSelectionChanged.emit()
     panel.cards[0].measure_button.click()
     assert tasks[0].given == ("precgui.job:serve_replay", {"path": "run.h5", "step": 21})
     assert panel.cards[0].measure_button.text() == measurement.STOP
@@ -169,7 +169,7 @@ def test_that_show_me_leads_to_the_tab_of_the_rule(qtbot: QtBot) -> None:
     assert set(PLACES) <= known
     for rule, (tab, _) in PLACES.items():
         finding = Finding(rule, "warning", "t", 1, 2, (), "fix", None, 0.5, "source")
-        panel._show_place("run", finding)
+        panel.show_place("run", finding)
         assert not tab or session.inspected == ("run", tab)
 
 
@@ -189,7 +189,7 @@ def test_that_a_run_that_goes_on_is_judged_again(qtbot: QtBot) -> None:
     panel = opened(qtbot, session)
     add(session, "run", FALLING)
     qtbot.waitUntil(lambda: len(panel.found) == 1)
-    panel._later.setInterval(0)
+    panel.findChild(QTimer, "later").setInterval(0)
     run = session.runs["run"].run
     run.extend([StepDone(61, 7.0, math.nan, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)])  # type: ignore[attr-defined]
     session.data_arrived.emit("run")

@@ -68,7 +68,7 @@ def test_that_the_bits_of_an_operand_are_toggled(qtbot: QtBot, tab: ArithmeticTa
     assert tab.operands.edits[0].text() == "fp16:0x3f00"
     _settle(qtbot, tab)
     assert _stored(tab, "fp16") == 3.75
-    assert [row.name for row in tab.grid._layout] == ["a", "b", "result"]
+    assert tab.grid.row_names == ["a", "b", "result"]
     qtbot.mouseClick(tab.grid, Qt.MouseButton.LeftButton, pos=tab.grid.cell_rect("result", 0).center())
     _settle(qtbot, tab)
     assert _stored(tab, "fp16") == 3.75
@@ -120,7 +120,8 @@ def test_that_absurd_operands_get_one_sentence_and_keep_the_rows(qtbot: QtBot, t
 def test_that_rows_are_copied_and_shown_as_bits(qtbot: QtBot, panel: FormatsPanel, tab: ArithmeticTab) -> None:
     tab.menu.choose(["fp16", "bf16"])
     _choose(qtbot, tab, "multiply", "3", "0.5")
-    tab._copy_row()
+    (copy,) = tab.table.actions()
+    copy.trigger()
     assert QGuiApplication.clipboard().text().split("\t")[:2] == ["bf16", "1.5"]
     tab.show_bits.click()
     bits = panel.tab(0)

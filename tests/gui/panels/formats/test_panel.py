@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QLabel, QMenu
+from PySide6.QtWidgets import QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
 from precgui.formats.registry import MAIN, formats
@@ -175,8 +175,9 @@ def test_that_formats_are_chosen_and_made(bits: BitsTab) -> None:
 def test_that_values_are_copied(bits: BitsTab) -> None:
     bits.set_text("0.1")
     bits.grid.choose("fp16")
-    menu = QMenu()
-    bits._fill_copy(menu)
+    (button,) = [button for button in bits.findChildren(QToolButton) if button.text() == "Copy"]
+    menu = button.menu()
+    menu.aboutToShow.emit()
     forms = {action.text().split(":")[0]: action for action in menu.actions()}
     assert {"Hexadecimal", "Python", "C", "torch", "Exact decimal"} <= forms.keys()
     forms["Python"].trigger()
@@ -188,10 +189,9 @@ def test_that_a_toggle_with_all_formats_repaints_within_a_frame(bits: BitsTab) -
     """Ten times the promised 16 ms, of the time of this process: a test must not fail because the machine is busy."""
     bits.menu.choose(list(formats()))
     best = 1.0
-    for _ in range(5):
+    for turn in range(5):
         begin = time.process_time()
-        bits.explorer.toggle("fp32", 3)
-        bits._show()
+        bits.grid.bit_set.emit("fp32", 3, turn % 2 == 0, False)
         bits.grid.repaint()
         best = min(best, time.process_time() - begin)
     assert best < 0.16

@@ -9,8 +9,10 @@ from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
+import pyqtgraph as pg
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from precgui.events import TENSOR_STATS
@@ -24,6 +26,7 @@ from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.workers.latest_only import ProgressCallback
 from precgui.runs.tensors.record import TensorHistory
+from tests.gui.conftest import PATIENCE_MS
 
 VALUES = np.array([1e-9, 1e-6, 1.0, 1e6], np.float32)
 LOST = "25 % underflow, 25 % subnormal, 25 % saturate"
@@ -87,17 +90,23 @@ def quantise(panel: FormatsPanel, qtbot: QtBot) -> QuantiseTab:
 
 def _idle(qtbot: QtBot, line: LineTab) -> None:
     works = (line.source.work, line.sorting, line.counting)
-    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not line._later.isActive())
+    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not line.findChild(QTimer, "later").isActive())
 
 
 def _computed(qtbot: QtBot, tab: QuantiseTab) -> None:
     works = (tab.source.file.work, tab.work)
-    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not tab._later.isActive())
+    qtbot.waitUntil(lambda: not any(work.busy for work in works) and not tab.findChild(QTimer, "later").isActive())
+
+
+def _bars(line: LineTab) -> tuple[np.ndarray, np.ndarray]:
+    """Lower edges and heights of the bars that are drawn."""
+    (bars,) = [item for item in line.histogram.getPlotItem().items if isinstance(item, pg.BarGraphItem)]
+    return np.asarray(bars.opts["x0"]), np.asarray(bars.opts["height"])
 
 
 def _choose_run(source: RunSource) -> None:
     source.fill()
-    gradient = source._menu.actions()[0].menu().actions()[0].menu()
+    gradient = source.button.menu().actions()[0].menu().actions()[0].menu()
     gradient.aboutToShow.emit()
     assert [action.text() for action in gradient.actions()] == ["all", "w", "other"]
     gradient.actions()[1].trigger()
@@ -165,14 +174,16 @@ def test_that_the_histogram_of_a_tensor_grows_finer_with_the_zoom(line: LineTab,
     line.show_tensor(np.linspace(0.5, 1, 1000), "ramp")
     _idle(qtbot, line)
     line.view.setXRange(-1.0, 0.0, padding=0)
-    edges, share = line._bars()
+    _idle(qtbot, line)
+    edges, share = _bars(line)
     assert len(share) > 100
     assert share.sum() == pytest.approx(1, abs=0.01)
     line.mode.setCurrentText(LINEAR)
     line.show_values()
-    edges, share = line._bars()
+    _idle(qtbot, line)
+    edges, share = _bars(line)
     assert share.sum() == pytest.approx(1, abs=0.01)
-    assert share[edges[:-1] < 0.4].sum() == 0
+    assert share[edges < 0.4].sum() == 0
 
 
 def test_that_the_tensors_of_an_open_run_are_laid_over_the_line(line: LineTab, qtbot: QtBot) -> None:
@@ -199,10 +210,10 @@ def test_that_a_tensor_is_laid_over_the_ranges(panel: FormatsPanel, qtbot: QtBot
     np.save(tmp_path / "g.npy", VALUES)
     tab.source.open_file(tmp_path / "g.npy")
     qtbot.waitUntil(lambda: not (tab.source.work.busy or tab.sorting.busy))
-    assert tab._hint.text().startswith("Values of g: from 2^-30 to 2^20")
-    assert tab._tensor is not None
+    hint = tab.findChild(QLabel, "hint")
+    assert hint.text().startswith("Values of g: from 2^-30 to 2^20")
     _choose_run(tab.runs)
-    assert "mine, gradient w, step 7" in tab._hint.text()
+    assert "mine, gradient w, step 7" in hint.text()
     tab.menu.choose([])
 
 
@@ -211,8 +222,8 @@ def test_that_newer_work_replaces_older(line: LineTab, qtbot: QtBot) -> None:
         line.show_tensor(np.ones(size), f"ones{size}")
     _idle(qtbot, line)
     assert line.message.text() == "ones10: 10 values"
-    assert line._tensor is not None
-    assert line._tensor.size == 10
+    _, share = _bars(line)
+    assert share[share > 0].tolist() == [1.0]
 
 
 def test_that_what_is_known_so_far_is_shown_until_the_work_is_done(quantise: QuantiseTab, qtbot: QtBot) -> None:
@@ -221,10 +232,10 @@ def test_that_what_is_known_so_far_is_shown_until_the_work_is_done(quantise: Qua
 
     def work(told: ProgressCallback) -> FormatComparison:
         told.partly(replace(found, counted=found.source.size // 4))
-        go_on.wait(20)
+        go_on.wait(PATIENCE_MS / 1000)
         return found
 
-    with qtbot.waitSignal(quantise.work.partly, timeout=20_000):
+    with qtbot.waitSignal(quantise.work.partly):
         quantise.work.ask(work)
     assert quantise.result.text().startswith("So far, from 25 % of the values")
     go_on.set()

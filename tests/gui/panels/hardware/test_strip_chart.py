@@ -16,10 +16,12 @@ from precgui.hardware.readings import Absent
 def test_that_energy_counts_from_the_first_look_and_from_a_reset(qtbot):
     strips = DeviceStrips("GPU 0")
     qtbot.addWidget(strips)
+    shown = []
     for time_s, counter in enumerate((5000.0, 5250.0, 100.0, 130.0)):
         reading = DeviceReading("GPU 0", {"energy_j": counter}, ("power cap",), ())
         strips.take(float(time_s), reading, full=True)
-    assert list(strips.strips["energy_j"]._values) == [0.0, 250.0, 0.0, 30.0]
+        shown.append(strips.strips["energy_j"].current())
+    assert shown == ["0 J", "250 J", "0 J", "30 J"]
     assert strips.strips["energy_j"].title == "Energy counter, since the start"
 
 
@@ -28,7 +30,7 @@ def test_that_clocks_that_the_hardware_cuts_are_worse_than_a_power_limit(qtbot):
     qtbot.addWidget(strips)
     for reasons in ((), ("idle",), ("power cap",), ("power cap", "thermal, hardware")):
         strips.take(0.0, DeviceReading("GPU 0", {}, reasons, ()), full=True)
-    assert [level for _, _, level in strips.reasons._states] == ["ok", "ok", "warning", "error"]
+    assert [level for _, _, level in strips.reasons.states] == ["ok", "ok", "warning", "error"]
 
 
 def test_that_a_strip_keeps_extremes_and_leaves_gaps():
@@ -47,8 +49,8 @@ def test_that_a_strip_forgets_what_is_older_than_its_history(qtbot):
     qtbot.addWidget(strip)
     for index in range(strip_chart.KEPT + 2000):
         strip.add(index * 0.05, 1.0)
-    assert len(strip._times) <= strip_chart.KEPT
-    assert strip._times[-1] - strip._times[0] >= strip_chart.HISTORY_S
+    assert len(strip.times_s) <= strip_chart.KEPT
+    assert strip.times_s[-1] - strip.times_s[0] >= strip_chart.HISTORY_S
     assert not strip.grab().isNull()
 
 

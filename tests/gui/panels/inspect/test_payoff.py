@@ -128,11 +128,13 @@ def test_that_what_the_child_says_is_shown(
     panel: InspectPanel, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
 ) -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
+    started: list[profile_bar.EngineTask] = []
 
     class Task(profile_bar.EngineTask):
         def __init__(self, task: str, arguments: dict[str, Any]) -> None:
             super().__init__(task, arguments)
             asked.append((task, arguments))
+            started.append(self)
 
         def start(self) -> None:
             self.said.emit({"kind": "progress", "text": "round 1"})
@@ -146,7 +148,7 @@ def test_that_what_the_child_says_is_shown(
     assert asked[0][1]["path"] == str(path)
     assert tab.bar.button.text() == "Stop"
     write_profile(profile_path(path), _document())
-    tab.bar._end("")
+    started[0].ended.emit("")
     assert tab.bar.button.text() == "Profile again"
     assert "most is lost" in tab.verdict.text()
 

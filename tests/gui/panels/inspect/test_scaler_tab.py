@@ -118,7 +118,7 @@ def test_that_a_run_without_gradients_has_made_up_ones(qtbot: QtBot, session: Se
 
 
 def test_that_an_own_loop_cannot_be_set_up_in_run(qtbot: QtBot, session: Session) -> None:
-    key = session._add(live_run(list(events((1, 5))), RunConfig(task=OWN_LOOP)))
+    key = session.add_run(live_run(list(events((1, 5))), RunConfig(task=OWN_LOOP)))
     tab = shown(qtbot, session, key)
     assert not tab.rows[0].use.isEnabled()
     assert "loop of its own" in tab.rows[0].use.toolTip()

@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
 from precgui.events import Metric
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library import panel as panel_module
+from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.library.table import (
     COLUMNS,
@@ -39,18 +40,23 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def make_panel(qtbot: QtBot, runs: int) -> LibraryPanel:
-    panel = LibraryPanel(Session())
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+def make_panel(qtbot: QtBot, session: Session, runs: int) -> LibraryPanel:
+    panel = LibraryPanel(session)
     panel.resize(1000, 600)
     qtbot.addWidget(panel)
     panel.show()
-    qtbot.waitUntil(lambda: panel.table.rowCount() == runs and not panel._folder.is_reading)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == runs and not panel.findChild(RunsFolder).is_reading)
     return panel
 
 
 @pytest.fixture
-def panel(qtbot: QtBot, folder: Path) -> LibraryPanel:
-    return make_panel(qtbot, 2)
+def panel(qtbot: QtBot, session: Session, folder: Path) -> LibraryPanel:
+    return make_panel(qtbot, session, 2)
 
 
 def column(panel: LibraryPanel, number: int) -> list[str]:
@@ -59,7 +65,11 @@ def column(panel: LibraryPanel, number: int) -> list[str]:
 
 def choose(panel: LibraryPanel, *names: str) -> None:
     panel.view.clearSelection()
-    panel._select({panel._session.folder / name for name in names})
+    flags = QItemSelectionModel.SelectionFlag
+    for row in range(panel.filtered.rowCount()):
+        index = panel.filtered.index(row, TITLE)
+        if panel.table.entry(panel.filtered.mapToSource(index).row()).path.name in names:
+            panel.view.selectionModel().select(index, flags.Select | flags.Rows)
 
 
 def test_that_runs_are_listed_newest_first_with_their_figures(panel: LibraryPanel) -> None:
@@ -84,7 +94,7 @@ def test_that_sorting_goes_by_number_and_unknown_is_least(qtbot: QtBot) -> None:
     losses = {"a": 0.5, "b": 10.0, "c": None, "d": float("nan"), "e": 2.0}
     panel = LibraryPanel(Session())
     qtbot.addWidget(panel)
-    qtbot.waitUntil(lambda: not panel._folder.is_reading)
+    qtbot.waitUntil(lambda: not panel.findChild(RunsFolder).is_reading)
     panel.table.show_entries([LibraryEntry(Path(f"{name}.h5"), name, final_loss=loss) for name, loss in losses.items()])
     panel.view.sortByColumn(3, Qt.SortOrder.DescendingOrder)
     assert column(panel, TITLE)[:3] == ["b", "e", "a"]
@@ -100,29 +110,31 @@ def test_that_the_filter_wants_every_word_in_any_column(panel: LibraryPanel, qtb
     assert panel.filtered.rowCount() == 2
 
 
-def test_that_opening_several_runs_shows_them(panel: LibraryPanel, qtbot: QtBot) -> None:
+def test_that_opening_several_runs_shows_them(session: Session, panel: LibraryPanel, qtbot: QtBot) -> None:
     choose(panel, "old.h5", "new.h5")
-    with qtbot.waitSignal(panel._session.panel_wanted) as wanted:
+    with qtbot.waitSignal(session.panel_wanted) as wanted:
         panel.open_selected()
     assert wanted.args == ["live"]
-    assert {opened.name for opened in panel._session.runs.values()} == {"the old one", "the new one"}
+    assert {opened.name for opened in session.runs.values()} == {"the old one", "the new one"}
 
 
-def test_that_enter_opens_the_run(panel: LibraryPanel, qtbot: QtBot) -> None:
+def test_that_enter_opens_the_run(session: Session, panel: LibraryPanel, qtbot: QtBot) -> None:
     panel.view.setFocus()
     panel.view.selectRow(1)
-    with qtbot.waitSignal(panel._session.run_added):
+    with qtbot.waitSignal(session.run_added):
         panel.view.activated.emit(panel.filtered.index(1, TITLE))
-    assert [opened.name for opened in panel._session.runs.values()] == ["the old one"]
+    assert [opened.name for opened in session.runs.values()] == ["the old one"]
 
 
-def test_that_a_new_name_is_kept_on_disk_and_in_the_window(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
+def test_that_a_new_name_is_kept_on_disk_and_in_the_window(
+    session: Session, panel: LibraryPanel, qtbot: QtBot, folder: Path
+) -> None:
     choose(panel, "old.h5")
     panel.open_selected()
     panel.filtered.setData(panel.filtered.index(1, TITLE), "a better name")
     qtbot.waitUntil(lambda: "a better name" in column(panel, TITLE))
     assert read_entry(folder / "old.h5").title == "a better name"
-    assert [opened.name for opened in panel._session.runs.values()] == ["a better name"]
+    assert [opened.name for opened in session.runs.values()] == ["a better name"]
 
 
 def test_that_a_note_is_kept_and_shown(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
@@ -150,7 +162,7 @@ def test_that_a_bad_file_is_listed_with_its_sentence(panel: LibraryPanel, qtbot:
 
 
 def test_that_deleting_asks_first_and_can_be_declined(
-    panel: LibraryPanel, qtbot: QtBot, folder: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, panel: LibraryPanel, qtbot: QtBot, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone: list[Path] = []
 
@@ -169,11 +181,11 @@ def test_that_deleting_asks_first_and_can_be_declined(
     panel.bar.yes.click()
     qtbot.waitUntil(lambda: panel.table.rowCount() == 1)
     assert gone == [folder / "old.h5"]
-    assert not panel._session.runs
+    assert not session.runs
 
 
 def test_that_what_cannot_be_deleted_is_told(
-    panel: LibraryPanel, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    session: Session, panel: LibraryPanel, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> None:
         raise RunFileError(f"{path.name} cannot be moved to the bin.")
@@ -181,33 +193,33 @@ def test_that_what_cannot_be_deleted_is_told(
     monkeypatch.setattr(panel_module, "delete", refuse)
     choose(panel, "old.h5")
     panel.ask_to_delete()
-    with qtbot.waitSignal(panel._session.notice) as told:
+    with qtbot.waitSignal(session.notice) as told:
         panel.bar.yes.click()
     assert told.args == [Problem("old.h5 cannot be moved to the bin.")]
     assert panel.table.rowCount() == 2
 
 
-def test_that_a_run_in_training_cannot_be_deleted(panel: LibraryPanel, qtbot: QtBot) -> None:
+def test_that_a_run_in_training_cannot_be_deleted(session: Session, panel: LibraryPanel, qtbot: QtBot) -> None:
     choose(panel, "old.h5")
     panel.open_selected()
-    panel._session.active_key = next(iter(panel._session.runs))
-    with qtbot.waitSignal(panel._session.notice):
+    session.active_key = next(iter(session.runs))
+    with qtbot.waitSignal(session.notice):
         panel.ask_to_delete()
     assert not panel.bar.asking
 
 
-def test_that_an_empty_folder_says_what_to_do(qtbot: QtBot) -> None:
-    panel = make_panel(qtbot, 0)
+def test_that_an_empty_folder_says_what_to_do(session: Session, qtbot: QtBot) -> None:
+    panel = make_panel(qtbot, session, 0)
     assert panel.pages.is_empty
-    assert str(panel._session.folder) in panel.pages.empty.text.text()
-    with qtbot.waitSignal(panel._session.panel_wanted) as wanted:
+    assert str(session.folder) in panel.pages.empty.text.text()
+    with qtbot.waitSignal(session.panel_wanted) as wanted:
         panel.pages.empty.button.click()
     assert wanted.args == ["setup"]
 
 
-def test_that_another_folder_can_be_chosen(panel: LibraryPanel, qtbot: QtBot, tmp_path: Path) -> None:
+def test_that_another_folder_can_be_chosen(session: Session, panel: LibraryPanel, qtbot: QtBot, tmp_path: Path) -> None:
     write_run(tmp_path / "other" / "far.h5", "from far away")
-    panel._session.set_folder(tmp_path / "other")
+    session.set_folder(tmp_path / "other")
     qtbot.waitUntil(lambda: column(panel, TITLE) == ["from far away"])
     write_run(tmp_path / "other" / "near.h5", "a second one")
     qtbot.waitUntil(lambda: panel.table.rowCount() == 2)

@@ -12,8 +12,9 @@ from pytestqt.qtbot import QtBot
 
 from precgui import config
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.panel import LibraryPanel
-from precgui.gui.panels.library.quantised_dialog import IntegerDialog
+from precgui.gui.panels.library.quantised_dialog import IntegerDialog, IntegerModels
 from precgui.gui.session import Session
 from precgui.job import Job
 from precgui.runs.file.reader import open_run
@@ -35,28 +36,33 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def panel(qtbot: QtBot, quantised: Path) -> LibraryPanel:
-    session = Session()
-    session.set_folder(quantised)
+def session(quantised: Path) -> Session:
+    made = Session()
+    made.set_folder(quantised)
+    return made
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, session: Session) -> LibraryPanel:
     panel = LibraryPanel(session)
     panel.resize(1000, 600)
     qtbot.addWidget(panel)
     panel.show()
-    qtbot.waitUntil(lambda: panel.table.rowCount() == 2 and not panel._folder.is_reading)
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 2 and not panel.findChild(RunsFolder).is_reading)
     return panel
 
 
 def choose(panel: LibraryPanel, name: str) -> None:
     panel.view.clearSelection()
-    panel._select({panel._session.folder / name})
+    (row,) = [row for row in range(panel.table.rowCount()) if panel.table.entry(row).path.name == name]
+    panel.view.selectRow(panel.filtered.mapFromSource(panel.table.index(row, 0)).row())
 
 
 def opened(qtbot: QtBot, panel: LibraryPanel) -> IntegerDialog:
     choose(panel, "few.h5")
     panel.actions_["integers"].trigger()
-    qtbot.waitUntil(lambda: panel._integers.dialog is not None)
-    dialog = panel._integers.dialog
-    assert dialog is not None
+    qtbot.waitUntil(lambda: bool(panel.window().findChildren(IntegerDialog)))
+    (dialog,) = panel.window().findChildren(IntegerDialog)
     return dialog
 
 
@@ -102,9 +108,11 @@ def test_that_the_saved_model_is_evaluated_again(qtbot: QtBot, panel: LibraryPan
     qtbot.waitUntil(dialog.again.isEnabled)
 
 
-def test_that_a_run_without_integers_is_one_sentence(qtbot: QtBot, panel: LibraryPanel) -> None:
-    with qtbot.waitSignal(panel._session.notice) as heard:
-        panel._integers.show_model(panel._session.folder / "plain.h5")
+def test_that_a_run_without_integers_is_one_sentence(
+    qtbot: QtBot, session: Session, panel: LibraryPanel, quantised: Path
+) -> None:
+    with qtbot.waitSignal(session.notice) as heard:
+        panel.findChild(IntegerModels).show_model(quantised / "plain.h5")
     assert heard.args is not None
     problem: Problem = heard.args[0]
     assert problem.message.startswith("plain.h5 has no integer model")

@@ -12,13 +12,14 @@ from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.startup import Start
 from precgui.gui.shell.window import Window
+from precgui.gui.workers.latest_only import LatestOnly
 from precgui.sweeps.folder import SPEC
 from tests.gui.conftest import close_window
 from tests.sweeps.sample_sweep import small_sweep, write_member
 
 
-def _view(qtbot: QtBot, tmp_path: Path) -> StudiesView:
-    session = Session()
+def _view(qtbot: QtBot, tmp_path: Path, session: Session | None = None) -> StudiesView:
+    session = session or Session()
     session.set_folder(tmp_path)
     view = StudiesView(session)
     qtbot.addWidget(view)
@@ -53,8 +54,9 @@ def test_that_studies_are_rows_with_their_members(qtbot: QtBot, tmp_path: Path) 
 def test_that_a_double_click_opens_the_study_and_inspects_a_run(qtbot: QtBot, tmp_path: Path) -> None:
     folder = small_sweep(tmp_path, seeds=2, twins=0)
     write_member(folder, folder.plan.member("s01-fp32"))
-    view = _view(qtbot, tmp_path)
-    study, session, places = view.topLevelItem(0), view._session, []
+    session = Session()
+    view = _view(qtbot, tmp_path, session)
+    study, places = view.topLevelItem(0), []
     session.panel_wanted.connect(places.append)
     assert study is not None
     run = next(study.child(n) for n in range(study.childCount()) if study.child(n).text(0) == "s01-fp32")
@@ -63,7 +65,7 @@ def test_that_a_double_click_opens_the_study_and_inspects_a_run(qtbot: QtBot, tm
     view.itemActivated.emit(study, 0)
     assert session.study.folder == folder.path
     assert places[-1] == "compare/groups"
-    qtbot.waitUntil(lambda: session.study.grid is not None and not view._work.busy)
+    qtbot.waitUntil(lambda: session.study.grid is not None and not view.findChild(LatestOnly).busy)
 
 
 def test_that_a_broken_study_is_a_row_that_says_so_and_no_study_is_no_row(qtbot: QtBot, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from precgui.gui.panels.live.run_list import DETAIL
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.live import LiveRun
-from tests.gui.plotted import ArrayRun, training_run
+from tests.gui.plotted import ArrayRun, items, training_run
 
 Add = Callable[..., str]
 pytestmark = pytest.mark.qt_log_ignore("does not support propagateSizeHints")  # of the offscreen platform
@@ -60,7 +61,14 @@ def live_run() -> LiveRun:
 
 
 def item(panel: LivePanel, key: str):
-    return panel.run_list._items[key]
+    tree = panel.run_list.tree
+    rows = [tree.topLevelItem(row) for row in range(tree.topLevelItemCount())]
+    (found,) = [row for row in rows if row.data(0, Qt.ItemDataRole.UserRole) == key]
+    return found
+
+
+def lines(panel: LivePanel, key: str, plot: int = 0) -> list[Any]:
+    return items(panel.plots.frames[plot].chart, "line", key)
 
 
 def test_that_an_empty_window_says_the_next_thing_to_do(panel: LivePanel, session: Session, qtbot: QtBot) -> None:
@@ -86,11 +94,11 @@ def test_that_steps_of_a_live_run_appear_in_the_plots_and_none_is_lost(
     run.extend([Evaluated(50, 1, 0.5, 0.4, 0.9), RunEnded(1.3, "completed")])
     session.run_changed.emit("live")
     panel.plots.settle()
-    curve, validation = panel.plots.frames[0].chart._drawn["live"].curves
-    x, y = curve.line.getData()
+    loss, validation = lines(panel, "live")
+    x, y = loss.getData()
     np.testing.assert_array_equal(x, np.arange(1, 121))
     np.testing.assert_array_equal(y, losses)
-    assert validation.line.getData()[1].tolist() == [0.4]
+    assert validation.getData()[1].tolist() == [0.4]
     assert item(panel, "live").data(0, DETAIL).startswith("completed · loss ")
 
 
@@ -103,8 +111,8 @@ def test_that_data_reach_the_plots_on_their_own_while_the_panel_is_shown(
     qtbot.waitExposed(panel)
     run.extend([step(i, 1.0 / i) for i in range(1, 41)])
     session.data_arrived.emit("live")
-    curve = panel.plots.frames[0].chart._drawn["live"].curves[0]
-    qtbot.waitUntil(lambda: len(curve.line.getData()[0] if curve.line.xData is not None else ()) == 40)
+    loss, _ = lines(panel, "live")
+    qtbot.waitUntil(lambda: len(loss.getData()[0] if loss.xData is not None else ()) == 40)
     qtbot.waitUntil(lambda: "loss 0.025" in item(panel, "live").data(0, DETAIL))
     assert panel.view_text.text() == "Following"
 
@@ -149,9 +157,9 @@ def test_that_the_check_box_hides_a_run_in_all_plots(panel: LivePanel, session: 
         add(training_run(key, 200))
     item(panel, "a").setCheckState(0, Qt.CheckState.Unchecked)
     assert not session.runs["a"].visible
-    for frame in (panel.plots.frames[0], panel.plots.frames[1]):
-        assert not frame.chart._drawn["a"].curves[0].line.isVisible()
-        assert frame.chart._drawn["b"].curves[0].line.isVisible()
+    for plot in (0, 1):
+        assert not lines(panel, "a", plot)[0].isVisible()
+        assert lines(panel, "b", plot)[0].isVisible()
 
 
 def test_that_a_run_is_renamed_in_the_list(panel: LivePanel, session: Session, add: Add) -> None:
@@ -169,7 +177,7 @@ def test_that_the_colour_of_a_run_can_be_changed(panel: LivePanel, session: Sess
     assert len(menu.actions()) == len(themes().theme.runs)
     menu.actions()[3].trigger()
     assert session.runs["a"].colour_index == 3
-    pen = panel.plots.frames[0].chart._drawn["a"].curves[0].line.opts["pen"]
+    pen = lines(panel, "a")[0].opts["pen"]
     assert pen.color().name() == themes().theme.runs[3]
 
 
@@ -178,7 +186,7 @@ def test_that_closing_a_run_takes_it_out_of_plots_and_list(panel: LivePanel, ses
         add(training_run(key, 100))
     panel.run_list.tree.setCurrentItem(item(panel, "a"))
     panel.run_list.close_button.click()
-    assert list(session.runs) == ["b"] and "a" not in panel.plots.frames[0].chart._drawn
+    assert list(session.runs) == ["b"] and not lines(panel, "a")
     panel.run_list.close_button.click()
     assert panel.is_empty
 
@@ -196,7 +204,7 @@ def test_that_runs_that_were_open_before_the_panel_are_shown(qtbot: QtBot, sessi
     add(training_run("a", 100))
     panel = LivePanel(session)
     qtbot.addWidget(panel)
-    assert "a" in panel.plots.frames[0].chart._drawn
+    assert lines(panel, "a")
     assert panel.run_list.tree.topLevelItemCount() == 1
 
 
@@ -217,7 +225,8 @@ def test_that_events_of_a_live_run_reach_the_time_line(panel: LivePanel, add: Ad
     run.extend([Incident(0.05, 5, "skipped_step", "info", "Gradients held Inf; the step was skipped.")])
     panel.plots.data_arrived()
     panel.plots.settle()
-    x, _ = panel.plots.frames[2].chart._marks["live"].rows[2].getData()
+    (skipped,) = items(panel.plots.frames[2].chart, "Skipped step", "live")
+    x, _ = skipped.getData()
     assert x.tolist() == [5.0]
 
 

@@ -33,17 +33,17 @@ class Orders(Session):
 
 
 @pytest.fixture
-def panel(qtbot: QtBot) -> SetupPanel:
-    made = SetupPanel(Orders())
+def orders() -> Orders:
+    return Orders()
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, orders: Orders) -> SetupPanel:
+    made = SetupPanel(orders)
     qtbot.addWidget(made)
     made.resize(1000, 700)
     made.show()
     return made
-
-
-def orders(panel: SetupPanel) -> Orders:
-    assert isinstance(panel._session, Orders)
-    return panel._session
 
 
 def line(panel: SetupPanel, path: str) -> QLineEdit:
@@ -52,14 +52,14 @@ def line(panel: SetupPanel, path: str) -> QLineEdit:
     return found
 
 
-def test_that_a_click_chooses_the_precision_that_starts(panel: SetupPanel, qtbot: QtBot) -> None:
+def test_that_a_click_chooses_the_precision_that_starts(orders: Orders, panel: SetupPanel, qtbot: QtBot) -> None:
     for precision in PRECISIONS:
         panel.precision.cards[precision].button.click()
-        with qtbot.waitSignal(panel._session.panel_wanted) as wanted:
+        with qtbot.waitSignal(orders.panel_wanted) as wanted:
             panel.start_button.click()
         assert wanted.args == ["live"]
-        assert orders(panel).ordered.pop().precision == precision
-    assert orders(panel).ordered == []
+        assert orders.ordered.pop().precision == precision
+    assert orders.ordered == []
 
 
 def test_that_a_family_of_precisions_takes_a_format(panel: SetupPanel) -> None:
@@ -81,28 +81,30 @@ def test_that_a_recipe_fills_the_form_and_is_explained(panel: SetupPanel) -> Non
         assert not [row.path for row in panel.form.rows.values() if row.label.font().bold()], recipe
 
 
-def test_that_start_is_refused_with_its_reason_until_the_fault_is_mended(panel: SetupPanel, qtbot: QtBot) -> None:
+def test_that_start_is_refused_with_its_reason_until_the_fault_is_mended(
+    orders: Orders, panel: SetupPanel, qtbot: QtBot
+) -> None:
     line(panel, "data.batch_size").setText("0")
     assert not panel.start_button.isEnabled()
     assert "data.batch_size: 0 is too small" in panel.start_button.toolTip()
     assert "data.batch_size" in panel.message.text()
     panel.start()
-    assert not orders(panel).ordered
+    assert not orders.ordered
     qtbot.waitUntil(lambda: line(panel, "data.batch_size").hasFocus())
     line(panel, "data.batch_size").setText("16")
     assert panel.start_button.isEnabled()
 
 
-def test_that_a_run_is_queued_while_another_trains(panel: SetupPanel, qtbot: QtBot) -> None:
-    orders(panel).busy = True
-    orders(panel).queue.append(RunConfig(title="the next one"))
-    orders(panel).queue_changed.emit()
+def test_that_a_run_is_queued_while_another_trains(orders: Orders, panel: SetupPanel, qtbot: QtBot) -> None:
+    orders.busy = True
+    orders.queue.append(RunConfig(title="the next one"))
+    orders.queue_changed.emit()
     assert panel.start_button.text() == "Queue run"
     assert panel.queue_button.isVisible() and panel.queue_button.text() == "1 waiting"
-    with qtbot.assertNotEmitted(panel._session.panel_wanted):
+    with qtbot.assertNotEmitted(orders.panel_wanted):
         panel.start_button.click()
     panel.queue_button.menu().actions()[0].trigger()
-    assert not orders(panel).queue
+    assert not orders.queue
     assert not panel.queue_button.isVisible()
 
 
@@ -119,18 +121,22 @@ def test_that_a_config_goes_to_a_file_and_back(panel: SetupPanel, tmp_path: Path
     assert str(path) in panel.recipe_told.text()
 
 
-def test_that_a_bad_file_leaves_the_form_as_it_was(panel: SetupPanel, qtbot: QtBot, tmp_path: Path) -> None:
+def test_that_a_bad_file_leaves_the_form_as_it_was(
+    orders: Orders, panel: SetupPanel, qtbot: QtBot, tmp_path: Path
+) -> None:
     path = tmp_path / "bad.toml"
     path.write_text("[optimizer]\nlearning = 3\n", encoding="utf-8")
     before = panel.form.value()
-    with qtbot.waitSignal(panel._session.notice) as told:
+    with qtbot.waitSignal(orders.notice) as told:
         panel.load(path)
     assert "bad.toml cannot be used: optimizer.learning" in told.args[0].message
     assert panel.form.value() == before
 
 
-def test_that_a_folder_that_is_gone_is_told_when_saving(panel: SetupPanel, qtbot: QtBot, tmp_path: Path) -> None:
-    with qtbot.waitSignal(panel._session.notice) as told:
+def test_that_a_folder_that_is_gone_is_told_when_saving(
+    orders: Orders, panel: SetupPanel, qtbot: QtBot, tmp_path: Path
+) -> None:
+    with qtbot.waitSignal(orders.notice) as told:
         panel.save(tmp_path / "gone" / "mine.toml")
     assert "was not saved" in told.args[0].message
 

@@ -29,10 +29,12 @@ class SilentTask(plan_sheet.EngineTask):
     """Says nothing; what it was asked is kept."""
 
     asked: list[tuple[str, Any]]
+    newest: SilentTask
 
     def __init__(self, task: str, arguments: Any = None) -> None:
         super().__init__(task, arguments)
         SilentTask.asked = [(task, arguments)]
+        SilentTask.newest = self
 
     def start(self) -> None: ...
 
@@ -98,7 +100,7 @@ def test_that_a_cancelled_search_keeps_what_it_has_found(sheet: PlanSheet, monke
     sheet.run_plan.take({"kind": "plan", "plan": PLAN})
     search.search_button.click()
     search.take({"kind": "attempt", "batch": 32, "fits": True, "peak_bytes": 5, "samples_per_s": 1.0, "reason": ""})
-    search._end("")
+    SilentTask.newest.ended.emit("")
     assert search.state.text() == "Cancelled. The largest batch that was tried and fits so far: 32."
     assert search.use_button.text() == "Use a batch of 32"
     assert search.search_button.text() == "Find the largest batch by real steps"

@@ -39,6 +39,7 @@ class WhatIfBar(QWidget):
         self.slider = QSlider(Qt.Orientation.Horizontal, self)
         self.scale_text, self.certainty = PlainLabel(self), PlainLabel(self)
         self._pace = QTimer(self, singleShot=True, interval=PACE_MS)
+        self._pace.setObjectName("pace")
         self._rest = QTimer(self, singleShot=True, interval=SETTLED_MS)
         self._waits = False
         self._fill()

@@ -69,6 +69,7 @@ class TensorsPanel(Pages):
         self._pictures = QStackedWidget(self)
         self._sides = QSplitter(self)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._later.setObjectName("later")
         self._rest = QTimer(self, singleShot=True, interval=PAUSE_MS)
         self._arrange()
         self._connect()

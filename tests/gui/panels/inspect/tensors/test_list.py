@@ -112,13 +112,13 @@ def test_that_a_cell_of_the_picture_tells_its_numbers(panel: TensorsPanel, sessi
 def test_that_keys_go_from_look_to_look_and_back_to_the_whole(
     panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5", 5))
+    run = session.open_file(recorded(tmp_path / "run.h5", 5))
     for key, step in ((Qt.Key.Key_Left, 5), (Qt.Key.Key_Left, 4), (Qt.Key.Key_Right, 5), (Qt.Key.Key_Right, 5)):
         qtbot.keyClick(panel.spectrogram, key)
         assert panel.moment.text.text().startswith(f"{ALL}, step {step}")
     whole = panel.spectrogram.view.viewRange()
     panel.spectrogram.view.zoom_to(QRectF(20, 20, 120, 60))
-    panel._read()
+    session.run_changed.emit(run)
     assert panel.spectrogram.view.viewRange() != whole  # what a person has chosen stays when data come
     qtbot.keyClick(panel.spectrogram, Qt.Key.Key_Home)
     assert panel.spectrogram.view.viewRange() == whole
@@ -128,14 +128,13 @@ def test_that_a_run_that_goes_on_moves_nothing_under_the_hand(
     panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
     run = live_run([event(step) for step in range(1, 9)])
-    session._add(run)
-    panel._take_run()
+    key = session.add_run(run)
     panel.list.choose(2)
     resets: list[bool] = []
     panel.table.modelReset.connect(lambda: resets.append(True))
     panel.bar.kind_choice.model().rowsRemoved.connect(lambda *_: resets.append(True))
     run.extend([odd(9)])
-    panel._take_run()
+    session.run_changed.emit(key)
     assert not resets
     assert panel.list.chosen() == 2
     assert "step 9" in panel.moment.text.text()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QCoreApplication, Qt
+from PySide6.QtCore import QCoreApplication, Qt, QTimer
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
@@ -76,7 +76,8 @@ def drag(panel: TensorsPanel, scale: int) -> None:
 
 
 def wait(panel: TensorsPanel) -> None:
-    while panel.bar._pace.isActive():
+    pace = panel.bar.findChild(QTimer, "pace")
+    while pace.isActive():
         QCoreApplication.processEvents()
 
 
@@ -197,7 +198,7 @@ def test_that_no_row_of_a_long_record_is_hidden(
     assert len(panel.view.steps) == FEWEST_COLUMNS
     assert f"So far {FEWEST_COLUMNS} of {steps} recorded steps are read." in panel.verdict.text()
     assert not len(panel.spectrogram.bad.data)
-    qtbot.waitUntil(lambda: panel.view is not None and panel.view.rows.every == 2, timeout=60_000)
+    qtbot.waitUntil(lambda: panel.view is not None and panel.view.rows.every == 2)
     assert "So far" not in panel.verdict.text()
     assert panel.view.histograms(0).sum() == 200 * steps + 4
     assert "NaN or Inf in step 334 in a.weight." in panel.verdict.text()
@@ -246,8 +247,7 @@ def test_that_a_live_run_adds_up_rows_that_it_no_longer_holds(
     panel: TensorsPanel, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("precgui.runs.live.MOST_BYTES", 30_000)
-    session._add(live_run([odd(step) if step == 7 else event(step) for step in range(1, 60)]))
-    panel._take_run()
+    session.add_run(live_run([odd(step) if step == 7 else event(step) for step in range(1, 60)]))
     assert panel.view is not None
     assert panel.view.histograms(0).sum() == 200 * 59 + 4
     assert panel.spectrogram.bad.data["x"].tolist() == [7]
@@ -334,8 +334,8 @@ def test_that_a_number_of_a_tensor_is_shown_bit_by_bit(
 def test_that_tensors_of_a_run_that_another_process_writes_are_followed(
     panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session._follower.setInterval(20)
-    panel._later.setInterval(20)
+    session.findChild(QTimer, "follower").setInterval(20)
+    panel.findChild(QTimer, "later").setInterval(20)
     monkeypatch.setattr(panel_module, "REFRESH_MS", 20)
     with open_writer(tmp_path / "run.h5") as emit:
         emit(RunStarted(0.0, 9, 9, "cpu"))
@@ -345,7 +345,7 @@ def test_that_tensors_of_a_run_that_another_process_writes_are_followed(
         for step in range(2, 2 * MOST_COLUMNS):
             emit(event(step))
         emit.flush()
-        qtbot.waitUntil(lambda: panel.view is not None and panel.view.rows.every > 1, timeout=60_000)
+        qtbot.waitUntil(lambda: panel.view is not None and panel.view.rows.every > 1)
         assert cell(panel, 0, UNDERFLOW) == "20 %"
         emit(RunEnded(1.0, "completed"))
     assert key is not None
