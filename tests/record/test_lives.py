@@ -366,4 +366,4 @@ def test_that_a_loop_ends_well_after_all_files_were_closed_under_the_record(tmp_
     assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
     with precgui.open_run(path) as run:
         assert run.status == "failed"
-        assert "the disk did not take the data" in run.message
+        assert "other code has closed the descriptor of its file" in run.message

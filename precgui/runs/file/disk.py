@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from precgui.runs.errors import RunFileError
+from precgui.runs.file.descriptor import Descriptor
 
 RESERVE_BYTES = 64 << 20
 _BALLAST_BYTES = 4 << 20
@@ -28,22 +28,17 @@ class Ballast:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file: IO[bytes] | None = None
         try:
-            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  held until drop()
-            self._file.write(
-                np.random.default_rng().bytes(_BALLAST_BYTES)
-            )  # random, or a compressing file system would store nothing
-            self._file.flush()
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(np.random.default_rng().bytes(_BALLAST_BYTES))  # a compressing file system stores no zeros
+                file.flush()
+                self._held = Descriptor(os.dup(file.fileno()))
         except OSError as error:
-            self.drop()
             raise RunFileError(f"{folder} cannot be written: {error.strerror}; choose another folder.") from None
 
     def drop(self) -> None:
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # somebody else has closed its descriptor: the room is free
-                self._file.close()
-            self._file = None
+        """Free the room. Idempotent."""
+        self._held.close()
 
 
 def require_room(folder: Path, reserve_bytes: int) -> None:

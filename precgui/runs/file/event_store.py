@@ -35,7 +35,7 @@ from precgui.runs.file.atomic import CAN_RENAME_OPEN, remove_stale
 from precgui.runs.file.contents import RunFileView
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES, tensor_room
-from precgui.runs.file.table_file import Columns, TableFile
+from precgui.runs.file.table_file import Columns, DescriptorClosed, TableFile
 from precgui.runs.recorded_model import model_columns
 from precgui.runs.summary import summarise
 from precgui.runs.tensors.record import Dtypes, Names, tensor_rows
@@ -108,6 +108,8 @@ class EventStore:
             self.file.append(batch)
             if told:
                 self.file.append(self._events(told))
+        except DescriptorClosed as error:
+            return [*told, self._stop(str(error), batch)]
         except (OSError, RuntimeError) as error:
             return [*told, self._stop(f"the disk did not take the data ({_reason(error)})", batch)]
         if free < self._reserve_bytes:
@@ -166,6 +168,13 @@ class EventStore:
         self._ended = True
         if self.fault and event.status == "completed":  # the training did, its record did not
             event = replace(event, status="failed", message=self.fault)
+        try:
+            self._write_end(event)
+        except (OSError, RuntimeError) as error:
+            self.fault = self.fault or f"The end of the run could not be written: {_reason(error)}."
+            self.file.abandon()
+
+    def _write_end(self, event: RunEnded) -> None:
         end = asdict(event) | {"ended": datetime.now(UTC).isoformat(timespec="seconds")}
         self.file.write_text("end", end)
         if not self.file.abandoned:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from precgui.runs.file import json_text
 from precgui.runs.file.atomic import draft_path, publish
 from precgui.runs.file.chunk_codec import LEVEL, pieces
 from precgui.runs.file.contents import RunFileView
+from precgui.runs.file.descriptor import CLOSED_BY_OTHERS, Descriptor
 from precgui.runs.file.schema import (
     FIXED_TEXTS,
     RESERVED_TEXTS,
@@ -48,6 +48,10 @@ _COPIED_BYTES = 64 << 20  # at once
 _LATE = (*RESERVED_TEXTS, STATUS)
 
 
+class DescriptorClosed(OSError):
+    """Other code has closed the file while it was written."""
+
+
 class TableFile:
     """A new file of schema 1, open for writing under SWMR: readers may follow, a kill leaves it readable.
 
@@ -62,6 +66,7 @@ class TableFile:
         self.path, self.tensor_room = path, tensor_room
         self._draft: Path | None = draft_path(path)
         self.file = _create(self._draft, path)
+        self._descriptor = Descriptor(self.file.id.get_vfd_handle())
         self.rows = dict.fromkeys(TABLES, 0)
         self.abandoned = False
         with self._discarded_on_failure():
@@ -91,7 +96,7 @@ class TableFile:
     def has_its_name(self) -> bool:
         """Whether the file still lies at its path."""
         try:
-            return os.path.samestat(os.fstat(self.file.id.get_vfd_handle()), self.path.stat())
+            return os.path.samestat(os.fstat(self._descriptor.number), self.path.stat())
         except FileNotFoundError:
             return False
 
@@ -149,8 +154,10 @@ class TableFile:
         """Add rows and make them last: rows first, counters after them, each flushed to the system.
 
         A failed append leaves the counters as they were, so the same batch can be tried again.
-        Raises OSError or RuntimeError (HDF5's own choice) when the disk does not take it.
+        Raises OSError or RuntimeError (HDF5's own choice) when the disk does not take it, and DescriptorClosed.
         """
+        if self._is_abandoned():
+            raise DescriptorClosed(CLOSED_BY_OTHERS)
         grown = dict(self.rows)
         for name, columns in batch.items():
             grown[name] += self._write_rows(name, columns)
@@ -191,27 +198,36 @@ class TableFile:
         self._write_in_place(STATUS, status)
 
     def abandon(self) -> None:
-        """Take the file out of HDF5's hands after it failed to write: what is on the disk stays as it is.
+        """Take the file out of HDF5's hands after it failed to write: what is on the disk stays as it is. Idempotent.
 
         HDF5 crashes the process when it closes a file that it cannot flush, so its writes are led to nowhere.
         Texts can still be written: their places are known, and overwriting needs no room.
         """
-        self.abandoned = True
-        nowhere = os.memfd_create("abandoned") if hasattr(os, "memfd_create") else tempfile.mkstemp()[0]
-        os.dup2(nowhere, self.file.id.get_vfd_handle())
-        os.close(nowhere)
+        if not self.abandoned:
+            self.abandoned = True
+            self._descriptor.close_elsewhere(self._close_unread)
+
+    def _close_unread(self) -> None:
+        with contextlib.suppress(OSError, RuntimeError):  # of reading back what went nowhere
+            self.file.close()
+
+    def _is_abandoned(self) -> bool:
+        """Whether HDF5 must not write: it is never let near a file of others that has got the number of this one."""
+        if not self.abandoned and not self._descriptor.is_ours():
+            self.abandon()
+        return self.abandoned
 
     def close(self) -> None:
-        if self.abandoned:
-            with contextlib.suppress(OSError, RuntimeError):  # of reading back what went nowhere
-                self.file.close()
-        else:
+        """Close the file. Idempotent."""
+        if self.file and not self._is_abandoned():
             self.file.close()
 
     def _write_in_place(self, name: str, text: str) -> None:
         offset, dtype = self._places[name]
-        if self.abandoned:
+        if self._is_abandoned():
             with self.path.open("r+b") as file:
+                if not self._descriptor.was(file.fileno()):
+                    raise OSError("another file has taken its place")
                 file.seek(offset)
                 file.write(text.encode().ljust(dtype.itemsize, b"\0"))
         else:

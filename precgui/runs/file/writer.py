@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,19 @@ from precgui.runs.file import disk, json_text, process
 from precgui.runs.file.event_store import EventStore, file_identity
 
 FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
+LATEST_S = 0.9  # on a busy machine the flusher may get its turn late: the thread that emits then flushes by itself
 
 
 class RunWriter:
     """Keeps a run in a new file while it goes on: `writer(event)` for every event, then `writer.close()`.
 
-    Events are buffered and reach the operating system at least every FLUSH_S seconds, so a kill loses less
-    than the last second. `RunStarted` is written at once: what it says of the number of tensors sets their room.
-    So is `RunEnded`, with status and summary; what comes after it is ignored. `on_incident` gets what the recording
-    itself has to tell, in the thread that noticed. When the disk has less than `reserve_bytes` left, recording stops
-    with an Incident of kind `recording_stopped`: later events are swallowed, the file stays readable.
+    Events are buffered and reach the operating system every FLUSH_S seconds by a thread, or with the first event that
+    comes LATEST_S after the oldest that waits. So a kill loses less than a second of steps, and what a flush takes
+    longer than 0.1 s where the disk or the processor is overloaded. `RunStarted` is written at once: what it says of
+    the number of tensors sets their room. So is `RunEnded`, with status and summary; what comes after it is ignored.
+    `on_incident` gets what the recording itself has to tell, in the thread that noticed. When the disk has less than
+    `reserve_bytes` left, or other code closes the file, recording stops with an Incident of kind `recording_stopped`:
+    later events are swallowed, the file stays readable.
     Raises RunFileError when the file exists or the folder is missing, full or not writable.
     """
 
@@ -53,6 +57,7 @@ class RunWriter:
         )
         self._on_incident = on_incident
         self._pending: list[Event] = []
+        self._oldest_s = 0.0  # when the first of them came
         self._pending_lock, self._file_lock = threading.Lock(), threading.Lock()
         self._closed = False
         self._owner = os.getpid()  # the file is none of a forked process, though it has this object, too
@@ -64,9 +69,12 @@ class RunWriter:
     def __call__(self, event: Event) -> None:
         if os.getpid() != self._owner:
             return
+        now_s = time.monotonic()
         with self._pending_lock:
+            self._oldest_s = self._oldest_s if self._pending else now_s
             self._pending.append(event)
-        if isinstance(event, (RunStarted, RunEnded)):
+            is_late = now_s - self._oldest_s > LATEST_S
+        if is_late or isinstance(event, (RunStarted, RunEnded)):
             self.flush()
 
     @property

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -205,6 +206,51 @@ def test_that_a_killed_process_loses_nothing_that_was_flushed(tmp_path: Path, li
 
 def test_that_the_flush_is_well_within_a_second() -> None:
     assert writer.FLUSH_S <= 0.75
+
+
+def test_that_the_training_flushes_where_the_flusher_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(writer, "FLUSH_S", 3600.0)  # on a busy machine it did not get its turn
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: now_s))
+    steps = [event for event in synthetic_events() if isinstance(event, StepDone)]
+    with open_writer(tmp_path / "run.h5") as emit:
+        for number, step in enumerate(steps, 1):
+            now_s = 0.25 * number
+            emit(step)
+            assert number - emit.flushed_steps <= 4  # those of less than a second
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a file of Windows has no descriptor that others close")
+@pytest.mark.parametrize("when", ["between flushes", "before the end"])
+def test_that_nothing_is_written_to_a_file_that_got_the_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """As after `os.closerange` in a process that makes itself a daemon, and then opens files of its own."""
+    monkeypatch.setattr(writer, "FLUSH_S", 3600.0)
+    others, told = [], []
+    with open_writer(tmp_path / "run.h5", on_incident=told.append) as emit:
+        steps = [event for event in synthetic_events() if isinstance(event, StepDone)]
+        emit(steps[0])
+        emit.flush()
+        for held in (emit._recording.file._descriptor, emit._recording._ballast._held):
+            other = os.open(tmp_path / str(held.number), os.O_RDWR | os.O_CREAT)
+            others.append(os.dup2(other, held.number, inheritable=False))
+            os.close(other)
+            os.write(held.number, b"mine")
+        if when == "between flushes":
+            emit(steps[1])
+            emit.flush()
+        emit(RunEnded(2.0, "completed"))
+    for number in others:
+        os.write(number, b", still")
+        assert not os.get_inheritable(number)
+        os.close(number)
+        assert (tmp_path / str(number)).read_bytes() == b"mine, still"
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert run.steps == 1
+        if when == "between flushes":
+            assert (run.status, [incident.kind for incident in told]) == ("failed", ["recording_stopped"])
+            assert "other code has closed the descriptor of its file" in run.message
 
 
 def test_that_nobody_sees_half_a_file(tmp_path: Path) -> None:
