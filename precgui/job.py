@@ -130,7 +130,7 @@ class Job:
             if self._sampler is not None:
                 self._sampler.read_now()
             self._writer.flush()
-            if event.status == "completed" and (fault := self._writer.fault()):
+            if event.status != "failed" and (fault := self._writer.fault()):
                 event = replace(event, status="failed", message=fault)
         with self._lock:
             if self.ended is not None:

@@ -153,9 +153,10 @@ class EventStore:
 
     def _stop(self, reason: str, batch: dict[str, Columns]) -> Incident:
         """Make room with the ballast, write what is at hand and record nothing more."""
-        message = f"Recording stopped after step {self._last_step}: {reason}; the training goes on."
+        fault = f"Recording stopped after step {self._last_step}: {reason}"
+        message = f"{fault}; the training goes on."
         incident = Incident(self._last_time_s, self._last_step, "recording_stopped", "error", message)
-        self._recording, self.fault = False, message
+        self._recording, self.fault = False, f"{fault}."
         self._ballast.drop()
         try:
             self.file.append(batch)
@@ -166,7 +167,7 @@ class EventStore:
 
     def _end(self, event: RunEnded) -> None:
         self._ended = True
-        if self.fault and event.status == "completed":  # the training did, its record did not
+        if self.fault and event.status != "failed":  # the training ended well, its record did not
             event = replace(event, status="failed", message=self.fault)
         try:
             self._write_end(event)
