@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import precgui
-from precgui.events import Event, Incident, RunEnded, StepDone
+from precgui.events import Event, Incident, RunEnded, Status, StepDone
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import disk, table_file, writer
 from precgui.runs.file.reader import BROKEN_OFF, open_run
@@ -91,7 +91,7 @@ def test_that_recording_stops_below_the_reserve_and_the_run_goes_on(
     kept = sum(isinstance(event, StepDone) for event in events[:60])
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.steps, run.status, run.notes) == (kept, "failed", [])
-        assert run.message == told[0].message
+        assert told[0].message == f"{run.message[:-1]}; the training goes on."
         assert run.events("recording_stopped") == told
         assert run.summary["steps"] == kept
 
@@ -110,9 +110,10 @@ class Refusing:
         self._append(batch)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("status", ["completed", "stopped"])
 @pytest.mark.parametrize(("refusals", "kept"), [(1, 40), (99, 20)])
 def test_that_a_disk_that_refuses_rows_costs_at_most_those(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, kept: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, kept: int, status: Status
 ) -> None:
     told: list[Incident] = []
     steps = [event for event in synthetic_events(60) if isinstance(event, StepDone)]
@@ -123,11 +124,11 @@ def test_that_a_disk_that_refuses_rows_costs_at_most_those(
         emit_all(emit, steps[20:40])
         emit.flush()
         emit_all(emit, steps[40:])
-        emit(RunEnded(1.0, "completed", "fine"))
+        emit(RunEnded(1.0, status, "fine"))
     assert "No space left on device" in told[0].message
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert run.series("loss")[0].tolist() == list(range(1, kept + 1))
-        assert (run.status, run.message) == ("failed", told[0].message)
+        assert (run.status, told[0].message) == ("failed", f"{run.message[:-1]}; the training goes on.")
 
 
 def emit_all(emit: Callable[[Event], None], events: list[StepDone]) -> None:
