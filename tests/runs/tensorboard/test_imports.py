@@ -93,7 +93,7 @@ def test_that_training_and_validation_may_lie_in_folders_of_their_own(tmp_path: 
 
 def test_that_a_folder_without_an_event_file_is_told_where_to_look(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RunFileError, match="neither run files .* nor TensorBoard event files; name a run file"):
+    with pytest.raises(RunFileError, match=r"neither run files .* nor TensorBoard event files; name a run file"):
         open_events(tmp_path)
     logged(tmp_path / "first", {"loss": [1.0]})
     logged(tmp_path / "second", {"loss": [1.0]})
