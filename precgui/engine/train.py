@@ -18,7 +18,7 @@ from precgui.engine.callbacks import build_callbacks
 from precgui.engine.early_end import EarlyEnd
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
-from precgui.engine.setup import build_run
+from precgui.engine.setup import RunParts, build_run
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.parameters import tensor_count
 from precgui.engine.update import learning_rate, single_norms, total_norm
@@ -56,14 +56,30 @@ def train_up_to(config: RunConfig, step: int, stopped: Callable[[], bool], inspe
     the config cannot be trained, Stopped when `stopped()` became true before.
     """
     losses: list[float] = []
-    quiet = config.model_copy(update={"record": config.record.model_copy(update={"tensors": False})})
     with backend_flags.restored():
         journal = Journal(lambda event: losses.append(event.loss) if isinstance(event, StepDone) else None)
-        training = _UpTo(quiet, journal, stopped, step, inspect)
+        training = _UpTo(_unrecorded(config), journal, stopped, step, inspect)
         training.run()
     if not training.reached:
         raise Stopped
     return losses
+
+
+def train_quietly(config: RunConfig, stopped: Callable[[], bool]) -> RunParts:
+    """Train without a record and return the parts of the run, with the trained model.
+
+    Raises EngineError where the config cannot be trained, Stopped when `stopped()` became true before the end.
+    """
+    with backend_flags.restored():
+        training = _Training(_unrecorded(config), Journal(lambda event: None), stopped)
+        training.run()
+    if training.stopped():
+        raise Stopped
+    return training.parts
+
+
+def _unrecorded(config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"record": config.record.model_copy(update={"tensors": False})})
 
 
 class _Training:
@@ -73,7 +89,7 @@ class _Training:
         self.config, self.journal = config, journal
         self.early_end = EarlyEnd(config.train)
         self._asked_to_stop = stopped
-        parts = build_run(config, self._tell)
+        self.parts = parts = build_run(config, self._tell)
         self.device, self.task, self.precision = parts.device, parts.task, parts.precision
         self.model, self.optimizer, self.average = parts.model, parts.optimizer, parts.average
         self.facts = parts.facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -108,13 +108,20 @@ class Low(Precision):
             )
 
     def _products(self, layer: str) -> MatmulArithmetic:
-        own = self._of_layers.get(layer)
-        if own is None:
-            formats, rounds = self.formats, {role: self._round(role, f"{layer}.{role}") for role in ROLES}
-        else:
-            formats = {"weight": own, "activation": own, "gradient": self.options.gradients or own}
+        if own := self._of_layers.get(layer):
+            return self.arithmetic_in(own)(layer)
+        rounds = {role: self._round(role, f"{layer}.{role}") for role in ROLES}
+        return MatmulArithmetic(self._label(self.formats), **rounds, accumulator=self._accumulator(layer))
+
+    def arithmetic_in(self, name: str) -> Callable[[str], MatmulArithmetic]:
+        """The products of a layer, by its name, with operands in one format, as in `emulated:FORMAT`."""
+        formats: dict[Role, str] = {"weight": name, "activation": name, "gradient": self.options.gradients or name}
+
+        def of_layer(layer: str) -> MatmulArithmetic:
             rounds = {role: self._to(formats[role], f"{layer}.{role}") for role in ROLES}
-        return MatmulArithmetic(self._label(formats), **rounds, accumulator=self._accumulator(layer))
+            return MatmulArithmetic(self._label(formats), **rounds, accumulator=self._accumulator(layer))
+
+        return of_layer
 
     def _label(self, formats: Mapping[Role, str]) -> str:
         names = list(dict.fromkeys(formats[role] for role in ROLES))
