@@ -100,6 +100,22 @@ def annotate(path: Path, note: str) -> None:
     write_notes(path, Notes(read_notes(path).title, note.strip()))
 
 
+def tags_of(note: str) -> list[str]:
+    """The tags in a note, words that begin with `#`, each once and in lower case."""
+    words = (word.rstrip(",.;:").casefold() for word in note.split())
+    return list(dict.fromkeys(word for word in words if word.startswith("#") and len(word) > 1))
+
+
+def add_tag(path: Path, tag: str) -> None:
+    """Add a tag to the note of a run that does not have it. Raises RunFileError, also for a tag of several words."""
+    tag = f"#{tag.strip().lstrip('#')}"
+    if len(tag.split()) != 1 or len(tag) < 2:
+        raise RunFileError(f"{tag[1:]!r} cannot be a tag; give one word.")
+    note = read_notes(path).note
+    if tag.casefold() not in tags_of(note):
+        annotate(path, f"{note} {tag}".strip())
+
+
 def delete(path: Path) -> None:
     """Move a run and its notes to the bin of the system. Raises RunFileError."""
     from send2trash import TrashPermissionError, send2trash  # slow to import, rarely needed

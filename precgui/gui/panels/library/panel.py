@@ -8,9 +8,10 @@ from pathlib import Path
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, Qt, QTimer, QUrl
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QInputDialog, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.library.arrange_bar import ArrangeBar
 from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
 from precgui.gui.panels.library.studies_menu import StudiesMenu
@@ -24,7 +25,7 @@ from precgui.gui.widgets.icons import icon
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
-from precgui.runs.library import annotate, delete, rename
+from precgui.runs.library import add_tag, annotate, delete, rename
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.live import LiveRun
 
@@ -47,7 +48,8 @@ class LibraryPanel(QWidget):
         self.table = RunTable(self._edit, self)
         self.filtered = RunFilter(self)
         self.filtered.setSourceModel(self.table)
-        self.view = RunsView(self.filtered, [self.actions_[name] for name in ON_RUNS], self)
+        self.view = RunsView(self.filtered, [self.actions_[name] for name in (*ON_RUNS, "tag")], self)
+        self.arrange = ArrangeBar(self)
         self.bar = AskBar([self.actions_[name] for name in ON_RUNS], "Move to the bin", "Keep", self)
         self.search = QLineEdit(self)
         self.folder = PlainLabel(self)
@@ -67,6 +69,7 @@ class LibraryPanel(QWidget):
             ("inspect", "Inspect", "", self.inspect_selected),
             ("rename", "Rename", "F2", partial(self._edit_cell, TITLE)),
             ("note", "Note", "Ctrl+E", partial(self._edit_cell, NOTE)),
+            ("tag", "Tag...", "Ctrl+T", self.ask_for_tag),
             ("integers", "Integer model", "", self.show_integers),
             ("library", "Show in folder", "", self.show_in_folder),
             ("bin", "Delete", "Del", self.ask_to_delete),
@@ -106,12 +109,17 @@ class LibraryPanel(QWidget):
         layout.setSpacing(8)
         self.studies, self.studies_view = StudiesMenu(self._session, self), StudiesView(self._session, self)
         layout.addLayout(panel_head("Runs", self.search, refresh, self.studies, self.choose))
-        layout.addWidget(self.folder)
+        line = QHBoxLayout()
+        line.addWidget(self.folder, 1)
+        line.addWidget(self.arrange)
+        layout.addLayout(line)
         layout.addWidget(self.studies_view)
         layout.addWidget(self.pages, 1)
 
     def _connect(self) -> None:
         self.search.textChanged.connect(self.filtered.set_words)
+        self.arrange.grouped.connect(self._group)
+        self.arrange.tag_chosen.connect(self.filtered.set_tag)
         self.view.activated.connect(self.inspect_selected)
         self.view.selectionModel().selectionChanged.connect(self._on_selection)
         self.filtered.modelReset.connect(self._on_selection)
@@ -165,6 +173,7 @@ class LibraryPanel(QWidget):
     def _show(self, entries: list[LibraryEntry]) -> None:
         chosen = {entry.path for entry in self.selected()}
         self.table.show_entries(self._as_they_stand(entries))
+        self.arrange.show_tags(entries)
         self._select(chosen)
         if any(entry.status == "running" for entry in entries):
             self._follow.start()
@@ -214,7 +223,7 @@ class LibraryPanel(QWidget):
         chosen = self.selected()
         self.bar.drop()
         single = len(chosen) == 1 and not chosen[0].error
-        for name in ("open", "inspect", "library", "bin"):
+        for name in ("open", "inspect", "library", "bin", "tag"):
             self.actions_[name].setEnabled(bool(chosen))
         for name in ("rename", "note"):
             self.actions_[name].setEnabled(single)
@@ -263,6 +272,32 @@ class LibraryPanel(QWidget):
                 self._session.rename(key, text.strip())
         self._folder.look_soon()
         return True
+
+    def _group(self, name: str) -> None:
+        self.table.group_by(name)
+        self.view.verticalHeader().setVisible(name != "nothing")
+
+    def ask_for_tag(self) -> QInputDialog | None:
+        """Ask for a word and put it as a tag into the notes of the chosen runs."""
+        chosen = [entry.path for entry in self.selected() if not entry.error]
+        if not chosen:
+            return None
+        dialog = QInputDialog(self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setWindowTitle("Tag")
+        dialog.setLabelText("One word; it is kept in the note, with # before it.")
+        dialog.textValueSelected.connect(lambda tag: self._tag(chosen, tag))
+        dialog.open()
+        return dialog
+
+    def _tag(self, paths: list[Path], tag: str) -> None:
+        for path in paths:
+            try:
+                add_tag(path, tag)
+            except RunFileError as error:
+                self._session.notice.emit(Problem(str(error), severity="warning"))
+                break
+        self._folder.look_soon()
 
     def _keys_of(self, entries: list[LibraryEntry]) -> list[str]:
         """The keys under which these runs are open in the window."""

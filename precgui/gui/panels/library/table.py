@@ -15,6 +15,7 @@ from PySide6.QtGui import QColor, QIcon
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon
 from precgui.gui.widgets.plain_text import plain_tip
+from precgui.runs.library import tags_of
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.metric import ACCURACY, in_text, value_text
 
@@ -75,6 +76,13 @@ COLUMNS = (
     RunColumn("Date", lambda e: date_text(e.created), lambda e: e.created),
     RunColumn("Note", lambda e: e.error or e.note, lambda e: (e.error or e.note).casefold()),
 )  # fmt: skip
+GROUPS: dict[str, Callable[[LibraryEntry], str]] = {
+    "nothing": lambda _: "",
+    "precision": lambda e: e.precision or UNKNOWN,
+    "status": status_text,
+    "tag": lambda e: " ".join(tags_of(e.note)) or "no tag",
+    "day": lambda e: date_text(e.created)[:10],
+}
 TITLE, STATUS, STEPS, DATE, NOTE = 0, 2, 5, 6, 7
 
 
@@ -92,6 +100,7 @@ class RunTable(QAbstractTableModel):
         self._entries: list[LibraryEntry] = []  # as sorted
         self._rows: dict[Path, int] = {}
         self._sorted_by, self._order = -1, Qt.SortOrder.AscendingOrder
+        self._group = GROUPS["nothing"]
         self._icons: dict[str, QIcon] = {}
         self.recolour()
 
@@ -117,9 +126,17 @@ class RunTable(QAbstractTableModel):
             self.endResetModel()
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
-        """Sort by this column, now and whatever entries come; by -1 as they come."""
-        self.layoutAboutToBeChanged.emit()
+        """Sort by this column, now and whatever entries come; by -1 as they come. Groups stay together."""
         self._sorted_by, self._order = column, order
+        self._rearrange()
+
+    def group_by(self, name: str) -> None:
+        """Put runs of the same value of a key of `GROUPS` together; the vertical header then names the value."""
+        self._group = GROUPS[name]
+        self._rearrange()
+
+    def _rearrange(self) -> None:
+        self.layoutAboutToBeChanged.emit()
         before = self.persistentIndexList()
         paths = [self._entries[index.row()].path for index in before]
         self._arrange()
@@ -132,6 +149,7 @@ class RunTable(QAbstractTableModel):
         if self._sorted_by >= 0:
             down = self._order == Qt.SortOrder.DescendingOrder
             self._entries = sorted(self._given, key=COLUMNS[self._sorted_by].sort, reverse=down)
+        self._entries = sorted(self._entries, key=self._group)
         self._rows = {entry.path: row for row, entry in enumerate(self._entries)}
 
     def entry(self, row: int) -> LibraryEntry:
@@ -148,7 +166,7 @@ class RunTable(QAbstractTableModel):
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if orientation != Qt.Orientation.Horizontal:
-            return None
+            return self._group(self._entries[section]) if role == Qt.ItemDataRole.DisplayRole else None
         column = COLUMNS[section]
         answers = {
             Qt.ItemDataRole.DisplayRole: column.title,
@@ -191,6 +209,7 @@ class RunFilter(QSortFilterProxyModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._words: list[str] = []
+        self._tag = ""
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         self.sourceModel().sort(column, order)
@@ -200,11 +219,19 @@ class RunFilter(QSortFilterProxyModel):
         self._words = text.casefold().split()
         self.endResetModel()
 
+    def set_tag(self, tag: str) -> None:
+        """Show only runs with this tag; "" for all."""
+        self.beginResetModel()
+        self._tag = tag
+        self.endResetModel()
+
     def filterAcceptsRow(self, row: int, parent: Index) -> bool:
-        if not self._words:
+        if not self._words and not self._tag:
             return True
         model = self.sourceModel()
         assert isinstance(model, RunTable)
         entry = model.entry(row)
+        if self._tag and self._tag not in tags_of(entry.note):
+            return False
         text = " ".join([*(column.text(entry) for column in COLUMNS), entry.path.name]).casefold()
         return all(word in text for word in self._words)
