@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -343,3 +344,17 @@ def test_that_tests_of_the_window_reach_what_a_user_sees_and_nothing_private(pat
         if not (isinstance(node.value, ast.Name) and node.value.id in own)
     ]
     assert private == []
+
+
+PRIVATE_TORCH = re.compile(r"torch(\.\w+)*\._(?!_)\w+(\.\w+)*")
+
+
+def test_that_private_parts_of_torch_are_used_in_one_file() -> None:
+    used = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = _imported_names(node) if isinstance(node, ast.Import | ast.ImportFrom) else []
+            names += [ast.unparse(node).replace("nn.modules", "torch.nn.modules")] * isinstance(node, ast.Attribute)
+            used |= {f"{path.relative_to(PACKAGE)}: {name}" for name in names if PRIVATE_TORCH.fullmatch(name)}
+    allowed = ("engine/torch_private.py", "engine/profile/tracker.py: torch.ops.aten._to_copy")  # an operation's name
+    assert {name for name in used if not name.startswith(allowed)} == set()

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.emulation.layers import ATTENTION, shown
+from precgui.engine.torch_private import TorchDispatchMode, graph_task
 
 _MOST_MODULES = 300  # in the record; the rest is summed up
 OTHERS = "(others)"
@@ -82,7 +82,7 @@ class Census(TorchDispatchMode):
 
     def _called(self, module: nn.Module, _: Any) -> None:
         self._running.append(self._names.get(module, ""))
-        if next(module.children(), None) is None and torch._C._current_graph_task_id() == -1:
+        if next(module.children(), None) is None and graph_task() == -1:
             self.autocast[autocast_now()] += 1
 
     def _returned(self, *_: Any) -> None:
@@ -120,7 +120,7 @@ class Census(TorchDispatchMode):
         if self._running:
             return self._running[-1]
         if self._tracker is None:
-            return BACKWARD if torch._C._current_graph_task_id() != -1 else ""
+            return BACKWARD if graph_task() != -1 else ""
         return max((name.partition(".")[2] for name in self._tracker.parents), key=len, default="")
 
     def _executed(self, module: str, operands: Sequence[Tensor]) -> str:

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.module_hooks import plain_name
+from precgui.engine.torch_private import graph_task
 from precgui.events import ModelDescribed, ModuleInfo, ParameterInfo, ParameterRole
 
 
@@ -47,7 +48,7 @@ class _ReturnedHook(Hook):
         self._order, self._name = order, name
 
     def __call__(self, *_: Any) -> None:
-        if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() == -1:
+        if not torch.compiler.is_compiling() and graph_task() == -1:
             self._order.setdefault(self._name, len(self._order))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.torch_private import foreach_lerp_
+
 
 class WeightAverage:
     """Averages the weights that the optimizer updates; `applied` lends the average to the model."""
@@ -21,7 +23,7 @@ class WeightAverage:
     def update(self) -> None:
         """Take in the weights after a step."""
         sources = [u if u.numel() else w for w, u in zip(self._weights, self._updated, strict=True)]
-        torch._foreach_lerp_(self.values, [_wide(source.detach()) for source in sources], 1 - self._decay)
+        foreach_lerp_(self.values, [_wide(source.detach()) for source in sources], 1 - self._decay)
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:

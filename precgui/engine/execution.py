@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 from precgui.engine.errors import EngineError
+from precgui.engine.torch_private import BatchNormNd, function_modes
 
 if TYPE_CHECKING:
     from precgui.config import TrainConfig
@@ -139,7 +139,7 @@ def _recomputed(module: nn.Module, forward: Callable[..., Any], *args: Any, **kw
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
 
-    modes = _get_current_function_mode_stack()
+    modes = function_modes()
     learning = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
 
     def contexts() -> tuple[Any, Any]:
@@ -162,7 +162,7 @@ def _as_the_first_time(
                 entered.callback(parameter.requires_grad_, parameter.requires_grad)
                 parameter.requires_grad_(learns)
         for mode in modes:
-            if mode not in _get_current_function_mode_stack():
+            if mode not in function_modes():
                 entered.enter_context(mode)
         entered.enter_context(_statistics_frozen(module))
         yield
@@ -171,7 +171,7 @@ def _as_the_first_time(
 @contextlib.contextmanager
 def _statistics_frozen(module: nn.Module) -> Iterator[None]:
     """Batch norm counts a batch once, although the forward pass runs twice."""
-    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+    norms = [m for m in module.modules() if isinstance(m, BatchNormNd) and m.training]
     before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm, _, batches in before:
         norm.momentum = 0.0

@@ -14,24 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, autograd
-from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
+from torch import Tensor
 
 from precgui.engine.callback import Callback
 from precgui.engine.journal import Journal
 from precgui.engine.tasks import Batch
+from precgui.engine.torch_private import memory_profiler
 
-_torch: Any = autograd  # torch does not declare what it has of the older profiler
 MEASURED_BY = "allocated by tensors (profiler)"
 
 
 class MemoryEvents:
-    """Counts the bytes that tensors take and give back between `start` and `stop`.
-
-    The profiler of before Kineto does it: the present one writes lines to the terminal that no setting silences.
-    """
-
-    available = hasattr(_torch, "_enable_profiler_legacy") and hasattr(_torch, "_disable_profiler_legacy")
+    """Counts the bytes that tensors take and give back between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._running = self._collecting = False
@@ -42,12 +36,11 @@ class MemoryEvents:
         What was there before and is given back meanwhile does not count. Torch tells of it all the same, with a size of
         its own, where it lies at the place of a block that an earlier profiler saw taken and not given back.
         """
-        config = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
-        if self.available and not _torch._profiler_enabled():
+        if memory_profiler.is_available():
             self._collecting = gc.isenabled()
             gc.disable()  # so that nothing from before is given back meanwhile
             before = torch.empty(1)
-            _torch._enable_profiler_legacy(config)
+            memory_profiler.start()
             self._running = True
             with stderr_closed():
                 del before
@@ -58,14 +51,12 @@ class MemoryEvents:
             return None
         self._running = False
         present = peak = 0
-        recorded = _torch._disable_profiler_legacy()
+        changes = memory_profiler.stop()
         if self._collecting:
             gc.enable()
-        for thread in recorded:
-            for event in thread:
-                if event.kind() == "memory_alloc":
-                    present = max(present + event.cpu_memory_usage(), 0)  # see `start`
-                    peak = max(peak, present)
+        for change in changes:
+            present = max(present + change, 0)  # see `start`
+            peak = max(peak, present)
         return peak
 
 

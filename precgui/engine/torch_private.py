@@ -1,20 +1,149 @@
-"""The only door to parts of torch that are not public, each as a name of ours.
+"""The only door to parts of torch that are not public, each under a name of this package.
 
-Tried with torch 2.15.0. `tests/engine/test_torch_private.py` calls every name against the installed torch.
+Tried with torch 2.15.0. `tests/engine/test_torch_private.py` uses every name against the installed torch, and
+`tests/test_layers.py` keeps them out of all other modules.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from typing import Any
 
-from torch._dynamo.exc import TorchDynamoException
+import torch
+from torch import nn
+from torch._compile import _disable_dynamo as disable_dynamo
+from torch.overrides import _get_current_function_mode_stack as function_modes
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import _disable_current_modes as dispatch_modes_disabled
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-__all__ = ["EXPORT_ERRORS", "quantized_operations", "tree_leaves", "tree_map", "tree_map_only"]
+__all__ = [
+    "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "autograd_node",
+    "disable_dynamo", "dispatch_mode_at", "dispatch_modes", "dispatch_modes_disabled", "dynamo_limits",
+    "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm", "function_modes",
+    "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled", "is_traceable_wrapper_subclass",
+    "may_be_compiled", "memory_profiler", "node_number", "onednn", "onednn_enabled", "operation_types",
+    "process_group_store", "quantized_operations", "scaled_mm", "sequence_number", "set_grad_enabled",
+    "tracing_state", "transform_level", "tree_leaves", "tree_map", "tree_map_only",
+]  # fmt: skip
 
-EXPORT_ERRORS = (
-    TorchDynamoException, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, KeyError,
-)  # fmt: skip
+# Classes of layers. Public are only those of a number of dimensions.
+ConvNd = nn.modules.conv._ConvNd
+ConvTransposeNd = nn.modules.conv._ConvTransposeNd
+BatchNormNd = nn.modules.batchnorm._BatchNorm
+
+# The state of the running thread.
+DisableTorchFunction = torch._C.DisableTorchFunction
+set_grad_enabled = torch._C._set_grad_enabled  # a context manager is slow in hooks
+graph_task = torch._C._current_graph_task_id  # of the backward pass that runs, -1 outside
+autograd_node: Any = torch._C._current_autograd_node  # None outside of a backward pass
+sequence_number: Any = torch._C._autograd._get_sequence_nr  # that the next autograd node gets  # type: ignore[attr-defined]
+dispatch_modes = torch._C._len_torch_dispatch_stack  # how many are entered
+dispatch_mode_at = torch._C._get_dispatch_stack_at
+tracing_state = torch._C._get_tracing_state  # None where torch.jit traces nothing
+transform_level = torch._C._functorch.maybe_current_level  # None outside of torch.func transforms
+onednn_enabled = torch._C._get_mkldnn_enabled
+
+# Operations.
+foreach_norm = torch._foreach_norm
+foreach_lerp_ = torch._foreach_lerp_
+scaled_mm = torch._scaled_mm
+int_mm = torch._int_mm
+has_avx2 = torch.cpu._is_avx2_supported
+operation_types = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def node_number(node: Any) -> int:
+    """The sequence number of an autograd node."""
+    return int(node._sequence_nr())
+
+
+@contextlib.contextmanager
+def onednn(*, allowed: bool) -> Iterator[None]:
+    """Inside, oneDNN is allowed or not. torch's own context manager also writes TF32 flags, which warns."""
+    before = onednn_enabled()
+    torch._C._set_mkldnn_enabled(allowed)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def may_be_compiled() -> bool:
+    """Whether torch.compile has been imported, which takes seconds."""
+    return "torch._dynamo" in sys.modules
+
+
+def is_anything_compiled() -> bool:
+    """Whether torch.compile was called in this process; torch then keeps more than the one backend it begins with."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    return frames is not None and len(getattr(frames, "cached_backends", ())) > 1
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile has taken a model, or a module of it."""
+    if may_be_compiled() and isinstance(model, torch._dynamo.OptimizedModule):
+        return True
+    return any(module._compiled_call_impl is not None for module in model.modules())
+
+
+class _LegacyProfiler:
+    """The profiler of before Kineto, counting memory: the present one writes lines that no setting silences."""
+
+    def is_available(self) -> bool:
+        """Whether this torch has it and no profiler is at work."""
+        autograd: Any = torch.autograd
+        return hasattr(autograd, "_enable_profiler_legacy") and not autograd._profiler_enabled()
+
+    def start(self) -> None:
+        from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
+
+        autograd: Any = torch.autograd
+        autograd._enable_profiler_legacy(
+            ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
+        )
+
+    def stop(self) -> list[int]:
+        """The bytes of each block that was taken (positive) or given back (negative), in their order."""
+        autograd: Any = torch.autograd
+        recorded = autograd._disable_profiler_legacy()
+        return [e.cpu_memory_usage() for thread in recorded for e in thread if e.kind() == "memory_alloc"]
+
+
+memory_profiler = _LegacyProfiler()
+
+
+# Modules that take seconds to import, each where it is needed.
+def dynamo_limits() -> Any:
+    """The settings of torch.compile, such as `recompile_limit`."""
+    from torch._dynamo import config
+
+    return config
+
+
+def export_errors() -> tuple[type[Exception], ...]:
+    """The errors of `torch.export.export` for a model that it cannot follow."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    return (
+        TorchDynamoException, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, KeyError,
+    )  # fmt: skip
+
+
+def fake_tensor_mode() -> Any:
+    """A mode whose tensors have shapes and no numbers."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode()
+
+
+def fake_shape_errors() -> tuple[type[Exception], ...]:
+    """The errors of fake tensors for results whose shape depends on numbers."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+    return DataDependentOutputException, DynamicOutputShapeException, NotImplementedError, RuntimeError
 
 
 def quantized_operations() -> Any:
@@ -22,3 +151,9 @@ def quantized_operations() -> Any:
     import torch.ao.quantization.fx._decomposed  # registers them
 
     return torch.ops.quantized_decomposed
+
+
+def process_group_store(prefix: str) -> Any:
+    """The key-value store of the default process group, with a prefix of its own."""
+    common = torch.distributed.distributed_c10d._get_default_store()
+    return torch._C._distributed_c10d.PrefixStore(prefix, common)

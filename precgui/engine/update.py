@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.engine.ema import WeightAverage
+from precgui.engine.torch_private import foreach_norm
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -34,7 +35,7 @@ def make_average(config: RunConfig, model: nn.Module, weights: list[nn.Parameter
 def single_norms(gradients: list[Tensor]) -> Sequence[Tensor]:
     """The L2 norm of each gradient, in FP32 at least: it would overflow in FP16 and have three digits in BF16."""
     narrow = any(gradient.element_size() < 4 for gradient in gradients)
-    return torch._foreach_norm(gradients, dtype=torch.float32 if narrow else None)
+    return foreach_norm(gradients, dtype=torch.float32 if narrow else None)
 
 
 def total_norm(norms: Sequence[Tensor]) -> Tensor:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from precgui.engine.torch_private import process_group_store
+
 READ_S = 0.2  # between two looks at what was told: each asks the store, over the network perhaps
 LATE_S = 5.0  # that others may close their recorders after the first one
 
@@ -49,8 +51,7 @@ class Mailbox:
         self._first = rank() == 0
         self._store: Any = None
         if world() > 1:
-            common = torch.distributed.distributed_c10d._get_default_store()
-            self._store = torch._C._distributed_c10d.PrefixStore(f"precgui/{name}", common)
+            self._store = process_group_store(f"precgui/{name}")
             self._ask("add", "members", int(not self._first))
 
     def tell(self, trouble: Trouble) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from precgui.engine.census import AutocastState, Census
 from precgui.engine.certificate import certificate
 from precgui.engine.description import FirstPassOrder, described
 from precgui.engine.telemetry.readable import unseen
+from precgui.engine.torch_private import dispatch_mode_at, dispatch_modes, is_anything_compiled
 from precgui.events import ModelDescribed
 
 _COMPILED = "something is compiled, which the census would undo for the first step"
@@ -33,7 +33,7 @@ class FirstStep:
         self._model = model
         self._census: Census | None = None
         self._entered = self._is_over = False
-        self._why_not = _COMPILED if compiled or _is_anything_compiled() else _NO_PASS
+        self._why_not = _COMPILED if compiled or is_anything_compiled() else _NO_PASS
         self._calls: Counter[AutocastState] = Counter()  # of the model itself
 
     @property
@@ -54,11 +54,11 @@ class FirstStep:
         if self._is_over:
             return
         self._calls[census.autocast_now()] += 1
-        if self._calls.total() > 1 or self._why_not == _COMPILED or _is_anything_compiled():
+        if self._calls.total() > 1 or self._why_not == _COMPILED or is_anything_compiled():
             self._why_not = _COMPILED if self._calls.total() == 1 else self._why_not
             return
         self.order.begin(self._model)
-        if torch._C._len_torch_dispatch_stack():
+        if dispatch_modes():
             self._why_not = _OTHER_MODE
             return
         self._census = Census(self._model, {}, self.fp32_products, outside=True)
@@ -75,8 +75,8 @@ class FirstStep:
         """Take the census out of torch's stack of modes, unless another one has been put on top of it meanwhile."""
         if not self._entered or self._census is None:
             return
-        depth = torch._C._len_torch_dispatch_stack()
-        if depth and torch._C._get_dispatch_stack_at(depth - 1) is self._census:
+        depth = dispatch_modes()
+        if depth and dispatch_mode_at(depth - 1) is self._census:
             self._census.__exit__(None, None, None)
             self._entered = False
         else:
@@ -113,9 +113,3 @@ class FirstStep:
         self, updated: Sequence[int], copies: Callable[[], list[tuple[str, Tensor]]], time_s: float
     ) -> ModelDescribed:
         return described(self._model, set(updated), copies(), self.order, time_s)
-
-
-def _is_anything_compiled() -> bool:
-    """Whether torch.compile was called in this process; torch then keeps more than the one backend it begins with."""
-    frames = sys.modules.get("torch._dynamo.eval_frame")
-    return frames is not None and len(getattr(frames, "cached_backends", ())) > 1

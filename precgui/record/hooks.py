@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
@@ -24,6 +23,7 @@ from precgui.engine.telemetry.module_hooks import plain_name
 from precgui.engine.telemetry.parameters import first_nonfinite_parameter, updated_by
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Telemetry, Weight
+from precgui.engine.torch_private import disable_dynamo, is_compiled, tracing_state, transform_level
 from precgui.events import Emit
 from precgui.record.first_step import FirstStep
 from precgui.record.loop_order import LoopOrder
@@ -221,10 +221,10 @@ class LoopWatch:
 
     def pass_begins(self) -> None:
         """The model is called."""
-        if not self._model.training or not torch.is_grad_enabled() or torch._C._get_tracing_state() is not None:
+        if not self._model.training or not torch.is_grad_enabled() or tracing_state() is not None:
             return
         self._lr = self._rate()  # a scheduler may have stepped since the step began
-        transformed = torch._C._functorch.maybe_current_level() is not None
+        transformed = transform_level() is not None
         if not self._begun:
             self._begun = time.perf_counter()
             if self._telemetry is not None and not transformed:
@@ -232,7 +232,7 @@ class LoopWatch:
         if self._first_step is not None and not self._first_step.is_over and not transformed:
             self._first_step.called()
 
-    @_disable_dynamo
+    @disable_dynamo
     def _before_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         if not self._stepped:
             self._lr = float(_rate_of(optimizer))
@@ -250,14 +250,14 @@ class LoopWatch:
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales by itself
         self._look_at_gradients(optimizer, 1.0 if scale is None else float(scale))
 
-    @_disable_dynamo
+    @disable_dynamo
     def _after_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         if _has_closure(args, kwargs):  # which has made the gradients inside the step
             self._look_at_gradients(optimizer, 1.0)
         if self._telemetry is not None:
             self._telemetry.after_update([optimizer])
 
-    @_disable_dynamo
+    @disable_dynamo
     def _after_any_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Another optimizer of the same weights has taken the place of the known ones: it is watched from now on.
 
@@ -318,9 +318,7 @@ def _device(model: nn.Module) -> torch.device:
 
 def _is_compiled(model: nn.Module) -> bool:
     """Whether it hides its modules."""
-    return isinstance(model, (torch._dynamo.OptimizedModule, torch.jit.ScriptModule)) or any(
-        module._compiled_call_impl is not None for module in model.modules()
-    )
+    return isinstance(model, torch.jit.ScriptModule) or is_compiled(model)
 
 
 def weights_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight]:

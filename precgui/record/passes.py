@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.telemetry.hook import Hook
+from precgui.engine.torch_private import graph_task
 
 
 class BackwardCount:
@@ -53,4 +53,4 @@ class _PassedHook(Hook):
         self._passes = passes
 
     def __call__(self, *_: Any) -> None:
-        self._passes.add(torch._C._current_graph_task_id())
+        self._passes.add(graph_task())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.bench.timing import Work
+from precgui.engine.torch_private import int_mm, scaled_mm
 
 FLOATS: dict[str, torch.dtype] = {
     "fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
@@ -36,12 +37,12 @@ def gemm(fmt: str, size: int, device: torch.device) -> Callable[[], Tensor]:
     if fmt == "int8":
         (x, _), (y, _) = _to_int8(a.to(device)), _to_int8(b.to(device))
         y = by_columns(y) if device.type == "cuda" else y
-        return lambda: torch._int_mm(x, y)
+        return lambda: int_mm(x, y)
     x, x_scale = _to_e4m3(a.to(device))
     y, y_scale = _to_e4m3(b.to(device))
     y = by_columns(y)
     fast = device.type == "cuda"  # the tensor core's shorter accumulator, as forward products of a run take it
-    return lambda: torch._scaled_mm(x, y, x_scale, y_scale, out_dtype=torch.bfloat16, use_fast_accum=fast)
+    return lambda: scaled_mm(x, y, x_scale, y_scale, out_dtype=torch.bfloat16, use_fast_accum=fast)
 
 
 def by_columns(matrix: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from precgui.config.names import EMULATED
 from precgui.engine.emulation.layers import MatmulArithmetic, linear, shown_as
+from precgui.engine.torch_private import DisableTorchFunction
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -188,7 +189,7 @@ def leave_alone(module: nn.Module) -> None:
     forward = module.forward
 
     def untouched(*args: Any, **kwargs: Any) -> Any:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return forward(*args, **kwargs)
 
     module.forward = untouched

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from precgui.engine.emulation.accumulator import Accumulator
 from precgui.engine.emulation.operands import Identity, OperandQuantizer
+from precgui.engine.torch_private import ConvNd, DisableTorchFunction
 
 _CONVOLUTION = torch.ops.aten.convolution.default
 _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
@@ -75,7 +76,7 @@ class MatmulArithmetic:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, products: MatmulArithmetic) -> Tensor:
     """[..., k] times the transpose of [columns, k], with rounded operands forward and backward."""
     # Blind to modes, so that a product which is rounded here is not rounded again.
-    with torch.autocast(x.device.type, enabled=False), torch._C.DisableTorchFunction():
+    with torch.autocast(x.device.type, enabled=False), DisableTorchFunction():
         return _Linear.apply(x, weight, bias, products)  # type: ignore[no-any-return]
 
 
@@ -194,7 +195,7 @@ class EmulatedLinear(nn.Linear):
         return linear(input, self.weight, self.bias, self.products)
 
 
-class _EmulatedConvolution(nn.modules.conv._ConvNd):
+class _EmulatedConvolution(ConvNd):
     """A convolution whose products take rounded operands; made from a layer by `emulate_products`."""
 
     eager_only = True
@@ -202,7 +203,7 @@ class _EmulatedConvolution(nn.modules.conv._ConvNd):
     geometry: Geometry
 
     def forward(self, input: Tensor) -> Tensor:
-        with torch.autocast(input.device.type, enabled=False), torch._C.DisableTorchFunction():
+        with torch.autocast(input.device.type, enabled=False), DisableTorchFunction():
             return _Convolution.apply(input, self.weight, self.bias, self.geometry, self.products)  # type: ignore[no-any-return]
 
 
@@ -246,7 +247,7 @@ def layers(model: nn.Module, left_out: set[nn.Module]) -> dict[str, nn.Module]:
     results = {}
     for name, module in model.named_modules():
         fits = type(module) in _EMULATED and module not in left_out
-        if fits and not (isinstance(module, nn.modules.conv._ConvNd) and _geometry(module) is None):
+        if fits and not (isinstance(module, ConvNd) and _geometry(module) is None):
             results[name] = module
     return results
 
@@ -259,7 +260,7 @@ def emulate_products(chosen: dict[str, nn.Module], products: Callable[[str], Mat
     labels = {}
     for name, module in chosen.items():
         layer: Any = module
-        if isinstance(module, nn.modules.conv._ConvNd):
+        if isinstance(module, ConvNd):
             layer.geometry = _geometry(module)
         layer.__class__ = _EMULATED[type(module)]
         layer.products = products(name)
@@ -267,7 +268,7 @@ def emulate_products(chosen: dict[str, nn.Module], products: Callable[[str], Mat
     return labels
 
 
-def _geometry(module: nn.modules.conv._ConvNd) -> Geometry | None:
+def _geometry(module: ConvNd) -> Geometry | None:
     """Arguments for aten::convolution; None where torch pads in a way of its own."""
     padding = module.padding
     if padding == "valid":

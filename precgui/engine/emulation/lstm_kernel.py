@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from precgui.engine.torch_private import onednn
+
 
 @cache
 def has_lstm_kernel() -> bool:
@@ -36,9 +38,5 @@ def _by_torch(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Products are BF16 as in the fused kernel; the state between them is FP32."""
     if not torch.is_autocast_enabled("cpu") or not torch.backends.mkldnn.is_available():
         return forward(*args, **kwargs)
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
+    with onednn(allowed=False):
         return forward(*args, **kwargs)
-    finally:
-        torch._C._set_mkldnn_enabled(before)

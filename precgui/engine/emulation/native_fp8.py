@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.emulation.operands import AmaxScale
+from precgui.engine.torch_private import scaled_mm
 
 MULTIPLE = 16
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
@@ -98,7 +99,7 @@ def _product(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], *, fast: bool) 
     by_rows = a[1].numel() > 1 or b[1].numel() > 1
     one = torch.ones((), device=a[1].device)
     scale_a, scale_b = (one, one) if by_rows else (a[1].view(()), b[1].view(()))
-    result: Tensor = torch._scaled_mm(
+    result: Tensor = scaled_mm(
         a[0], b[0], scale_a=scale_a, scale_b=scale_b, out_dtype=torch.float32, use_fast_accum=fast
     )
     return result.mul_(a[1]).mul_(b[1]) if by_rows else result

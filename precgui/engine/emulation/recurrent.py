@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from precgui.engine.emulation.layers import MatmulArithmetic, linear, shown_as
 from precgui.engine.errors import EngineError
+from precgui.engine.torch_private import DisableTorchFunction
 
 _State = tuple[Tensor, ...]  # (hidden,) or (hidden, cell), each [batch, width]
 
@@ -31,7 +32,7 @@ class _Steps:
 
     def __call__(self, state: Tensor) -> Tensor:
         """[batch, width] to [batch, gates]."""
-        with torch.autocast(state.device.type, enabled=False), torch._C.DisableTorchFunction():
+        with torch.autocast(state.device.type, enabled=False), DisableTorchFunction():
             return _Step.apply(state, self._anchor, self)  # type: ignore[no-any-return]
 
 

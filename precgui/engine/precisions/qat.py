@@ -16,12 +16,13 @@ from precgui.engine.qat.conversion import Converted, convert_layers
 from precgui.engine.qat.layers import LayerQuantization, Quantizer, begin_batch, follow_epoch, quantise_model
 from precgui.engine.qat.measure import evaluate, measure, sentences, sizes, some_batches
 from precgui.engine.qat.onednn import arithmetic_note
+from precgui.engine.torch_private import ConvTransposeNd
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
     from precgui.engine.tasks.base import Task
 
-NOT_QUANTISED = (nn.RNNBase, nn.MultiheadAttention, nn.modules.conv._ConvTransposeNd)
+NOT_QUANTISED = (nn.RNNBase, nn.MultiheadAttention, ConvTransposeNd)
 
 
 class QuantizationAware(Precision):

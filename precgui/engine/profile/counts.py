@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from precgui.engine.census import Census
-
-_autograd: Any = torch._C._autograd
+from precgui.engine.torch_private import autograd_node, node_number, sequence_number, tree_leaves
 
 
 @dataclass(slots=True)
@@ -54,7 +51,7 @@ class OperationCounts(Census):
     def _module(self) -> str:
         """By the autograd node, which knows the module in the backward pass, too."""
         if self._running:
-            self._made_in.setdefault(_autograd._get_sequence_nr() - 1, self._running[-1])
+            self._made_in.setdefault(sequence_number() - 1, self._running[-1])
             return self._running[-1]
-        node = torch._C._current_autograd_node()
-        return "" if node is None else self._made_in.get(node._sequence_nr(), "")
+        node = autograd_node()
+        return "" if node is None else self._made_in.get(node_number(node), "")

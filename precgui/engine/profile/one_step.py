@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map_only
 
 from precgui.config import RunConfig
 from precgui.engine import device as devices
@@ -19,6 +18,7 @@ from precgui.engine import execution, precisions, tasks
 from precgui.engine.precisions import Precision
 from precgui.engine.profile.tracker import MemoryTracker
 from precgui.engine.tasks import Batch, Task
+from precgui.engine.torch_private import fake_tensor_mode, tree_map_only
 from precgui.engine.update import make_average, make_optimizer, single_norms, total_norm
 
 
@@ -62,7 +62,7 @@ def build_step(config: RunConfig, *, fake: bool = False) -> StepParts:
     model.train()
     precision.begin_epoch(model, 1)
     batches = list(itertools.islice(iter(task.train_batches()), config.train.accumulation))
-    mode = _fake_mode() if fake else None
+    mode = fake_tensor_mode() if fake else None
     if mode is not None:
         fake_parameters(model, mode)
         batches = tree_map_only(Tensor, mode.from_tensor, batches)
@@ -76,12 +76,6 @@ def build_step(config: RunConfig, *, fake: bool = False) -> StepParts:
 
 def _not_compiled(config: RunConfig) -> Any:
     return config.train.model_copy(update={"compile": False})
-
-
-def _fake_mode() -> Any:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    return FakeTensorMode()
 
 
 def fake_parameters(model: nn.Module, mode: Any) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from precgui.config import RunConfig
 from precgui.engine.backend_flags import restored
@@ -16,6 +15,7 @@ from precgui.engine.profile.account import ledger, peak, presence
 from precgui.engine.profile.measure import measured_ledger
 from precgui.engine.profile.one_step import StepParts, build_step, step, tracked
 from precgui.engine.profile.tracker import TensorShape, Trace, TracedOperation
+from precgui.engine.torch_private import fake_shape_errors, tree_leaves, tree_map_only
 from precgui.planner.ledger import PARTS, Ledger
 
 FROM_SHAPES = "predicted from shapes"
@@ -58,15 +58,12 @@ def _from_shapes(config: RunConfig) -> Ledger:
 
 
 def _fake_trace(parts: StepParts) -> Trace:
-    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-
-    unknown = (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError, RuntimeError)
     try:
         with parts.fake:
             step(parts)  # makes the optimizer's state
             with tracked(parts, keep_operations=True) as tracker:
                 step(parts, tracker)
-    except unknown as error:
+    except fake_shape_errors() as error:
         line = (str(error).splitlines() or [""])[0][:160]
         raise NotPredictableError(f"shapes alone do not tell its results ({line})") from error
     return tracker.trace

@@ -15,11 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-_autograd: Any = torch._C._autograd
+from precgui.engine.torch_private import (
+    TorchDispatchMode,
+    autograd_node,
+    node_number,
+    sequence_number,
+    tree_leaves,
+    tree_map_only,
+)
+
 CUDA_BLOCK_BYTES = 512  # the caching allocator rounds every block up to this (c10/cuda/CUDACachingAllocator.cpp)
 
 
@@ -134,10 +140,10 @@ class MemoryTracker(TorchDispatchMode):
     def _module(self) -> str:
         """The module in whose forward pass, or in the backward pass of whose operations, this is."""
         if self._running:
-            self._made_in.setdefault(_autograd._get_sequence_nr() - 1, self._running[-1])
+            self._made_in.setdefault(sequence_number() - 1, self._running[-1])
             return self._running[-1]
-        node = torch._C._current_autograd_node() if self._phase == "backward" else None
-        return "" if node is None else self._made_in.get(node._sequence_nr(), "")
+        node = autograd_node() if self._phase == "backward" else None
+        return "" if node is None else self._made_in.get(node_number(node), "")
 
     def _add(self, tensor: Tensor, kind: str, module: str, operation: str) -> int | None:
         storage = _storage(tensor)

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from precgui.engine.qat.integer_layers import Integer
+from precgui.engine.torch_private import BatchNormNd, ConvNd
 
-_Norm = nn.modules.batchnorm._BatchNorm
-_Layer = nn.modules.conv._ConvNd | Integer
+_Layer = ConvNd | Integer
 
 
 def norms_behind(model: nn.Module, inputs: Any) -> dict[str, str]:
@@ -37,14 +37,14 @@ def norms_behind(model: nn.Module, inputs: Any) -> dict[str, str]:
     for hook in hooks:
         hook.remove()
     only = {name: takers[0] for name, takers in taken.items() if len(takers) == 1}
-    return {name: taker for name, taker in only.items() if isinstance(model.get_submodule(taker), _Norm)}
+    return {name: taker for name, taker in only.items() if isinstance(model.get_submodule(taker), BatchNormNd)}
 
 
 def fold(model: nn.Module, pairs: dict[str, str]) -> None:
     """Take each batch norm named in `pairs` into its layer, in place; the model is in evaluation mode."""
     for name, taker in pairs.items():
         layer, norm = model.get_submodule(name), model.get_submodule(taker)
-        assert isinstance(norm, _Norm)
+        assert isinstance(norm, BatchNormNd)
         if norm.running_mean is None or norm.running_var is None:
             continue
         if isinstance(layer, Integer):
@@ -55,7 +55,7 @@ def fold(model: nn.Module, pairs: dict[str, str]) -> None:
         _replace(model, taker, nn.Identity())
 
 
-def _affine(norm: nn.modules.batchnorm._BatchNorm) -> tuple[Tensor, Tensor]:
+def _affine(norm: BatchNormNd) -> tuple[Tensor, Tensor]:
     """The factor and the shift, by channel, that a batch norm is in evaluation."""
     assert norm.running_mean is not None
     assert norm.running_var is not None

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from precgui.engine.qat.layers import Quantizer
 from precgui.engine.qat.onednn import integer_kernels
+from precgui.engine.torch_private import ConvNd
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,7 +173,7 @@ class Integer(nn.Module):
 
 def _geometry(layer: nn.Module) -> tuple[Any, ...] | None:
     """Stride, padding, dilation and groups of a convolution; None for a linear layer."""
-    if not isinstance(layer, nn.modules.conv._ConvNd):
+    if not isinstance(layer, ConvNd):
         return None
     padding = layer.padding if isinstance(layer.padding, str) else list(layer.padding)
     return list(layer.stride), padding, list(layer.dilation), layer.groups

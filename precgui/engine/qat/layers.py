@@ -19,6 +19,7 @@ from precgui.engine.qat.straight_through import (
     weight_integers,
     weight_scale,
 )
+from precgui.engine.torch_private import BatchNormNd, ConvNd
 
 _INPUT_BITS = {"int8": 8, "int4": 4, "fp32": None}
 _MOMENTUM = 0.01  # of the observed range, as in torch's own moving-average observer
@@ -133,7 +134,7 @@ class FakeLinear(nn.Linear):
         return nn.functional.linear(q.inputs(input), q.weights(self.weight), self.bias)
 
 
-class _FakeConvolution(nn.modules.conv._ConvNd):
+class _FakeConvolution(ConvNd):
     quantizer: Quantizer
 
     def forward(self, input: Tensor) -> Tensor:
@@ -234,5 +235,5 @@ def follow_epoch(
         quantizer.observing = last_observed is None or epoch <= last_observed
     if last_counted is not None and epoch > last_counted:
         for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if isinstance(module, BatchNormNd):
                 module.eval()

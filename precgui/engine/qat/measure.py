@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from precgui.engine.casting import cast_floats
 from precgui.engine.emulation.lstm_kernel import run_without_lstm_kernel
 from precgui.engine.qat.conversion import Converted
 from precgui.engine.tasks.base import Batch, Task
+from precgui.engine.torch_private import tree_map
 from precgui.events import Metric
 
 _ENOUGH = 1024  # samples of the validation set: three models are evaluated, two of them on the CPU
@@ -71,7 +71,7 @@ def measure(
         contenders: dict[str, Callable[[Any], Any]] = {**models, "bf16": _autocast(converted.plain)}
         for size in measured_sizes:
             if not stopped():
-                first = pytree.tree_map(lambda value, n=size: value[:n], inputs)
+                first = tree_map(lambda value, n=size: value[:n], inputs)
                 facts.setdefault("latency_s", {})[str(size)] = _latency(contenders, first)
     return facts
 

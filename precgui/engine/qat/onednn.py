@@ -14,13 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.torch_private import has_avx2
+
 _ONEDNN: Any = torch.ops.onednn
 _PROBED = 64  # inputs of each sum: whole vectors of any width
 
 
 def integer_kernels(weight_bits: int = 8) -> str:
     """`exact`, `saturating` (sums of weights so large are clamped to 16 bits) or `missing`."""
-    if not (torch.backends.mkldnn.is_available() and torch.cpu._is_avx2_supported()):
+    if not (torch.backends.mkldnn.is_available() and has_avx2()):
         return "missing"
     return _probed(min(2 ** (weight_bits - 1), 127))
 

@@ -61,7 +61,7 @@ def write_program(source: Path, target: Path, *, own_code: bool = False) -> list
     inputs = cast_floats(restored.batches[0][0], torch.float32)
     try:
         program = exported(restored.model, inputs)
-    except torch_private.EXPORT_ERRORS as error:
+    except torch_private.export_errors() as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0].strip()[:200]
         raise EngineError(f"torch.export cannot follow {restored.config.model_name}: {why}") from None
     try:

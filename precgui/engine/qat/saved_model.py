@@ -18,10 +18,10 @@ from precgui import config as configs
 from precgui.config import ConfigError, RunConfig, is_own_task
 from precgui.engine import tasks
 from precgui.engine.errors import EngineError
-from precgui.engine.qat.folding import _Norm
 from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.layers import quantizable
 from precgui.engine.qat.measure import evaluate, saved_bytes, some_batches
+from precgui.engine.torch_private import BatchNormNd
 
 _SCHEMA = 1
 _UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError,
@@ -169,7 +169,7 @@ def restored(model: nn.Module, layers: Mapping[str, tuple[int, int]], state: Map
             raise ValueError(f"{name} has {scales} scales")
         _put(model, name, Integer(layer, bits, inputs or None, scales=scales, bias=f"{name}.bias" in state))
     for name, module in list(model.named_modules()):
-        if isinstance(module, _Norm) and module.running_mean is not None and f"{name}.running_mean" not in state:
+        if isinstance(module, BatchNormNd) and module.running_mean is not None and f"{name}.running_mean" not in state:
             _put(model, name, nn.Identity())  # folded into the layer before it
         elif f"{name}.bias" in state and getattr(module, "bias", "") is None and not isinstance(module, Integer):
             module.bias = nn.Parameter(torch.zeros(len(module.weight)))

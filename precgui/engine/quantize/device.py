@@ -12,6 +12,7 @@ from torch import Tensor
 
 from precgui.engine.quantize.plan import SINGLE, make_plan
 from precgui.engine.quantize.torch_form import round_tensor, rounded
+from precgui.engine.torch_private import dynamo_limits
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.rounding import CastPolicy
@@ -36,8 +37,7 @@ def fused(device: str) -> Callable[..., Tensor]:
     """`round_tensor`, as one kernel where torch can build one for the device, operation by operation elsewhere."""
     if device != "cuda" or not torch.cuda.is_available():
         return round_tensor
-    from torch._dynamo import config as limits
-
+    limits = dynamo_limits()
     limits.recompile_limit = max(limits.recompile_limit, VARIANTS)
     compiled = torch.compile(round_tensor, dynamic=True)
     try:

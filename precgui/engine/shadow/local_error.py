@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from precgui.engine.shadow.semantics import is_float, run_wide, widened
 from precgui.engine.shadow.tape import TapeOp
+from precgui.engine.torch_private import tree_leaves, tree_map
 
 aten = torch.ops.aten
 # These move numbers about, or choose among them: they round nothing.

@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from precgui.engine.shadow.tape import OpOrigin, SourceLine
+from precgui.engine.torch_private import autograd_node, node_number, onednn, sequence_number
 
 NO_LINE = SourceLine("", 0)
 EMULATED_PRODUCT = "emulated product"
@@ -55,17 +56,6 @@ class CauseMode(TorchFunctionMode):
             self.stack.pop()
 
 
-@contextlib.contextmanager
-def onednn(*, allowed: bool) -> Iterator[None]:
-    """Inside, oneDNN is allowed or not. torch's own context manager also writes TF32 flags, which warns."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(allowed)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
-
-
 def _note(notes: list[str], sentence: str) -> None:
     if sentence not in notes:
         notes.append(sentence)
@@ -99,14 +89,14 @@ class OriginTracker:
         """The origin of the operation that is being dispatched."""
         cause = self._cause.stack[-1] if self._cause.stack else ""
         module = self._modules[-1] if self._modules else ""
-        node: Any = torch._C._current_autograd_node()  # None outside of the backward pass
+        node: Any = autograd_node()  # None outside of the backward pass
         if node is not None:
-            known = self._forward.get(node._sequence_nr())
+            known = self._forward.get(node_number(node))
             return replace(known, backward=True) if known else OpOrigin(NO_LINE, module, cause, True)
         line, emulated = _line()
         origin = OpOrigin(line, module, EMULATED_PRODUCT if emulated else cause, False)
         # The node of an operation has its number before its kernel runs; later operations without a node share it.
-        self._forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, origin)
+        self._forward.setdefault(sequence_number() - 1, origin)
         return origin
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from precgui.engine.quantize.as_operation import following
 from precgui.engine.shadow.local_error import local_errors
@@ -19,6 +16,7 @@ from precgui.engine.shadow.numbering import ValueNumbering
 from precgui.engine.shadow.origin import NO_LINE, OriginTracker
 from precgui.engine.shadow.semantics import RANDOM, decide, is_float
 from precgui.engine.shadow.tape import OpOrigin, Tape, TapeOp, ValueRef, tensors_in
+from precgui.engine.torch_private import TorchDispatchMode, may_be_compiled, onednn_enabled, tree_leaves, tree_map
 
 aten = torch.ops.aten
 _SYNTHETIC = OpOrigin(NO_LINE, "", "", False)
@@ -50,9 +48,8 @@ class StepRecorder(TorchDispatchMode):
         """Record what happens inside: compiled code runs eagerly, attention as separate products."""
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        compiled = "torch._dynamo" in sys.modules  # which takes seconds to import where nothing is compiled
         with (
-            torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext(),
+            torch.compiler.set_stance("force_eager") if may_be_compiled() else contextlib.nullcontext(),
             sdpa_kernel(SDPBackend.MATH),
             following(),
             self._origins.attached(),
@@ -75,7 +72,7 @@ class StepRecorder(TorchDispatchMode):
             len(self.tape.operations), func, spec[0], spec[1], tuple(ids),
             tuple(self._number(o, tensors, places) for o in outputs),
             tuple(tensor.dtype for tensor in tensors), self._origins.here(), is_view=func.is_view, writes=places,
-            is_random=RANDOM in func.tags, onednn=torch._C._get_mkldnn_enabled(),
+            is_random=RANDOM in func.tags, onednn=onednn_enabled(),
         )  # fmt: skip
         self._judge(operation, before, outputs)
         self.tape.operations.append(operation)

@@ -8,9 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
-from precgui.engine.shadow.origin import onednn
 from precgui.engine.shadow.semantics import (
     NARROW,
     apply_decision,
@@ -21,6 +19,7 @@ from precgui.engine.shadow.semantics import (
     widened,
 )
 from precgui.engine.shadow.tape import Tape, TapeOp, ValueRef
+from precgui.engine.torch_private import onednn, tree_leaves, tree_map
 
 F64 = torch.float64
 Table = dict[int, Tensor]

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from precgui.engine.quantize.as_operation import ROUNDED
 from precgui.engine.shadow.derivatives import DIFFERENTIABLE
+from precgui.engine.torch_private import tree_map
 
 aten = torch.ops.aten
 NARROW = frozenset(

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+
+from precgui.engine.torch_private import tree_leaves
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from precgui.engine.dtype_names import dtype_name
 from precgui.engine.telemetry import cpu_kernels as k
 from precgui.engine.telemetry.readable import dense, readable, single
 from precgui.engine.telemetry.statistics import Rows, StatisticsTable, empty, finished, half_ulps
+from precgui.engine.torch_private import foreach_norm
 
 SMALL = 4096  # elements, below which a tensor is always looked at in full
 _KINDS = {torch.float32: k.FLOAT32, torch.bfloat16: k.BFLOAT16}  # what the loops read; other types are cast before
@@ -107,7 +108,7 @@ def device_norms(tensors: Sequence[Tensor]) -> Tensor:
     """The L2 norm of each, by torch, in FP32 at least; on the device of the first."""
     parts = [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
     wide = any(part.dtype is torch.float64 for part in parts)
-    norms = torch._foreach_norm(parts, dtype=torch.float64 if wide else torch.float32)
+    norms = foreach_norm(parts, dtype=torch.float64 if wide else torch.float32)
     return torch.stack([norm.to(norms[0].device) for norm in norms])
 
 

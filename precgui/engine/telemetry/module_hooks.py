@@ -15,6 +15,7 @@ from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import floats
 from precgui.engine.telemetry.second_pass import CannotRepeat, first_bad_module
+from precgui.engine.torch_private import graph_task, tracing_state, transform_level
 
 MODEL = "(model)"
 _CALLS = 50
@@ -162,9 +163,9 @@ class Outputs:
         return (
             self._model.training
             and (self._inside or torch.is_grad_enabled())
-            and torch._C._current_graph_task_id() == -1
-            and torch._C._functorch.maybe_current_level() is None
-            and torch._C._get_tracing_state() is None
+            and graph_task() == -1
+            and transform_level() is None
+            and tracing_state() is None
         )
 
     def _watch(self, name: str, outputs: Any) -> None:

@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
+
+from precgui.engine.torch_private import (
+    dispatch_modes,
+    dispatch_modes_disabled,
+    is_traceable_wrapper_subclass,
+    set_grad_enabled,
+)
 
 _DEEPEST = 8  # containers in each other
 _PLAIN = (Tensor, nn.Parameter)
@@ -24,15 +30,15 @@ class unseen:
 
     def __enter__(self) -> None:
         self._graph = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
-        self._modes = _disable_current_modes() if torch._C._len_torch_dispatch_stack() > 0 else None
+        set_grad_enabled(False)
+        self._modes = dispatch_modes_disabled() if dispatch_modes() > 0 else None
         if self._modes is not None:
             self._modes.__enter__()
 
     def __exit__(self, *error: Any) -> None:
         if self._modes is not None:
             self._modes.__exit__(*error)
-        torch._C._set_grad_enabled(self._graph)
+        set_grad_enabled(self._graph)
 
 
 def readable(tensor: Tensor) -> Tensor | None:

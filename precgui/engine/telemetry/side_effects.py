@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from precgui.engine.torch_private import operation_types
+
 _KNOWN = {
     "torch", "torchvision", "torchaudio", "transformers", "timm", "diffusers", "peft", "einops", "torch_geometric",
     "numpy", "math", "cmath", "functools", "itertools", "operator", "collections", "typing", "types", "dataclasses",
@@ -29,7 +31,7 @@ _VALUES = (
     torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
 )  # fmt: skip
 _FUNCTIONS = (
-    types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
+    types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc, *operation_types,
 )  # fmt: skip
 
 
