@@ -25,7 +25,10 @@ from precgui.events import TENSOR_KINDS
 if TYPE_CHECKING:
     from precgui.runs.tensors.what_if_table import WhatIfRow, WhatIfTable
 
-_GROUPINGS = {name: f"each {name}" for name in ("tensor", "layer", "block", "sort")}
+_GROUPINGS = {
+    "tensor": "by tensor", "layer": "by layer", "block": "by block", "type": "by parameter type"
+}  # fmt: skip
+_EARLIER_GROUPINGS = {"sort": "type"}  # words of --for, as it was called before
 _SORTS = ("underflow", "overflow", "snr", "safe-scale", "largest", "changed", "nonfinite", "lost")
 
 
@@ -39,8 +42,12 @@ def add_parsers(subparsers: Any) -> None:
         "--tensors", choices=TENSOR_KINDS, metavar="KIND", help=f"list them all: one of {', '.join(TENSOR_KINDS)}"
     )
     parser.add_argument(
-        "--for", dest="grouping", choices=_GROUPINGS, default="tensor", metavar="WHAT",
-        help=f"a line for each {', '.join(_GROUPINGS)} (default tensor)",
+        "--group-by", dest="grouping", choices=_GROUPINGS, default="tensor", metavar="WHAT",
+        help=f"one line for each {', '.join(_GROUPINGS)} (default tensor)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--for", dest="grouping", choices=_GROUPINGS, type=lambda word: _EARLIER_GROUPINGS.get(word, word),
+        default=argparse.SUPPRESS, help=argparse.SUPPRESS,
     )  # fmt: skip
     parser.add_argument("--sort", choices=_SORTS, metavar="S", help=f"the worst first: {', '.join(_SORTS)}")
     whatif_scaler.add_options(parser)

@@ -64,7 +64,7 @@ def test_that_csv_has_every_kind_and_overwrites_nothing(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "told.csv"
-    assert main(["whatif", str(path), "--csv", str(target), "--for", "layer"]) == 0
+    assert main(["whatif", str(path), "--csv", str(target), "--group-by", "layer"]) == 0
     with target.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["kind"], row["tensor"]) for row in rows] == [
@@ -72,6 +72,21 @@ def test_that_csv_has_every_kind_and_overwrites_nothing(
     ]
     assert main(["whatif", str(path), "--csv", str(target)]) == 2
     assert "already exists" in capsys.readouterr().err
+
+
+def test_that_lines_can_be_grouped_by_parameter_type_and_the_earlier_option_still_works(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = []
+    for option in (["--group-by", "type"], ["--for", "sort"], ["--for", "type"]):
+        assert main(["whatif", str(path), "--tensors", "gradient", "--json", *option]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1] == outputs[2]
+    with pytest.raises(SystemExit):
+        main(["whatif", "--help"])
+    shown = capsys.readouterr().out
+    assert "--group-by" in shown
+    assert "--for" not in shown.replace("--format", "")
 
 
 @pytest.mark.parametrize(

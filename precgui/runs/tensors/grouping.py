@@ -35,10 +35,10 @@ def _sort(parts: list[str], module: list[str]) -> str:
 
 # How tensors are put together, each by a word of their names.
 GROUPINGS: Mapping[str, Callable[[list[str], list[str]], str] | None] = {
-    "each tensor": None,
-    "each layer": _layer,
-    "each block": _block,
-    "each sort": _sort,
+    "by tensor": None,
+    "by layer": _layer,
+    "by block": _block,
+    "by parameter type": _sort,
 }
 
 

@@ -12,13 +12,13 @@ from precgui.runs.tensors.grouping import ALL, Rows, grouped
 @pytest.mark.parametrize(
     ("kind", "grouping", "names"),
     [
-        ("gradient", "each tensor", ["stem.weight", "layers.0.attn.q.weight", "layers.0.attn.q.bias", "layers.1.norm"]),
-        ("gradient", "each layer", ["stem", "layers.0.attn.q", "layers.1"]),
-        ("gradient", "each block", ["stem", "layers.0", "layers.1"]),
-        ("gradient", "each sort", ["weight", "bias", "norm"]),
-        ("activation", "each layer", ["stem", "layers.0.attn.q", "layers.1"]),
-        ("activation", "each sort", ["weight", "bias", "norm"]),
-        ("optimizer", "each layer", []),
+        ("gradient", "by tensor", ["stem.weight", "layers.0.attn.q.weight", "layers.0.attn.q.bias", "layers.1.norm"]),
+        ("gradient", "by layer", ["stem", "layers.0.attn.q", "layers.1"]),
+        ("gradient", "by block", ["stem", "layers.0", "layers.1"]),
+        ("gradient", "by parameter type", ["weight", "bias", "norm"]),
+        ("activation", "by layer", ["stem", "layers.0.attn.q", "layers.1"]),
+        ("activation", "by parameter type", ["weight", "bias", "norm"]),
+        ("optimizer", "by layer", []),
     ],
 )
 def test_that_tensors_are_put_together_by_their_names(kind: str, grouping: str, names: list[str]) -> None:

@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 
 def told(path: Path, kind: str = "gradient", formats: tuple[str, ...] = ("fp16",), scale: int = 0) -> WhatIfTable:
     with precgui.open_run(path) as run:
-        found = what_if_table(run, kind, list(formats), scale, "each tensor")
+        found = what_if_table(run, kind, list(formats), scale, "by tensor")
     assert found is not None
     return found
 
@@ -122,9 +122,9 @@ def test_that_a_table_is_plain_json(path: Path) -> None:
 
 def test_that_a_kind_that_was_not_recorded_is_none_and_integers_are_refused(path: Path) -> None:
     with precgui.open_run(path) as run:
-        assert what_if_table(run, "weight", ["fp16"], 0, "each tensor") is None
+        assert what_if_table(run, "weight", ["fp16"], 0, "by tensor") is None
         with pytest.raises(ValueError, match="no exponents"):
-            what_if_table(run, "gradient", ["int8"], 0, "each tensor")
+            what_if_table(run, "gradient", ["int8"], 0, "by tensor")
 
 
 def test_that_updates_say_how_much_of_what_changed_bf16_would_lose(path: Path) -> None:

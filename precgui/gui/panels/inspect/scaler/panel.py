@@ -42,7 +42,7 @@ class ScalerTab(QWidget):
         self.injected: set[int] = set()
         self.told: list[Simulation | None] = []
         self.source, self.format_choice = QComboBox(self), QComboBox(self)
-        self.clear = QPushButton("Take out all Inf", self)
+        self.clear = QPushButton("Remove all Inf", self)
         self.basis = PlainLabel(self)
         usual = ScalingConfig(mode="dynamic")
         others = usual.model_copy(update={"growth_interval": 200}), usual.model_copy(update={"initial_scale": 2.0**24})

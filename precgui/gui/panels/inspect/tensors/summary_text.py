@@ -62,7 +62,7 @@ def how_much(done: int, total: int) -> str:
 def caption(view: View, entry: int, done: int) -> str:
     """A sentence on the contents of the picture."""
     added = f", up to {view.rows.every} in a column" if view.rows.every > 1 else ""
-    return f"{short(view.names[entry])}, looked at in {done} step{'s' if done != 1 else ''}{added}"
+    return f"{short(view.names[entry])}, measured at {done} step{'s' if done != 1 else ''}{added}"
 
 
 def losses_caption(lost: LostShares, name: str) -> str:

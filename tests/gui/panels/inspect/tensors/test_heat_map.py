@@ -92,7 +92,7 @@ def test_that_names_keep_the_height_of_a_line_and_scroll(opened: TensorsPanel) -
     rows = Rows(
         "gradient", tuple(f"layers.{i}.attention.weight" for i in range(n)), np.array([1, 5, 9]), exponents, stats
     )
-    heat_map.show_shares(lost_shares(grouped(rows, "each tensor"), "e4m3fn", 0))
+    heat_map.show_shares(lost_shares(grouped(rows, "by tensor"), "e4m3fn", 0))
     assert heat_map.verticalScrollBar().maximum() > (n - 60) * heat_map.row_px
     heat_map.choose(300, 5.0)
     assert 0 < heat_map.verticalScrollBar().value() <= 300 * heat_map.row_px

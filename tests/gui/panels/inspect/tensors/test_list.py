@@ -48,7 +48,7 @@ def test_that_a_sorted_list_follows_the_format_once_it_has_settled(
     qtbot.waitUntil(lambda: shown(panel) == [ALL, "b.weight", "a.weight"])
     panel.list.sortByColumn(AMAX, Qt.SortOrder.AscendingOrder)
     assert shown(panel) == [ALL, "a.weight", "b.weight"]
-    panel.bar.grouping.setCurrentText("each layer")
+    panel.bar.grouping.setCurrentText("by layer")
     panel.bar.grouping.activated.emit(1)
     assert shown(panel) == [ALL, "a", "b"]
 

@@ -212,7 +212,7 @@ def test_that_no_row_of_a_long_record_is_hidden(
     assert not len(panel.spectrogram.over.data)
     panel.spectrogram.step_chosen.emit(float(bad))
     assert panel.moment.text.text() == "a.weight, step 334, 2 NaN, 1 Inf"
-    assert panel.caption.text() == f"a.weight, looked at in {steps} steps, up to 2 in a column"
+    assert panel.caption.text() == f"a.weight, measured at {steps} steps, up to 2 in a column"
     panel.spectrogram.step_chosen.emit(bad - 1.0)
     assert panel.moment.text.text() == "a.weight, step 333"
 
@@ -298,7 +298,7 @@ def test_that_layers_stand_in_the_list_with_what_they_hold(
 ) -> None:
     session.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(2)
-    panel.bar.grouping.setCurrentText("each sort")
+    panel.bar.grouping.setCurrentText("by parameter type")
     panel.bar.grouping.activated.emit(3)
     assert [cell(panel, row, NAME) for row in range(panel.table.rowCount())] == [ALL, "weight"]
     assert [cell(panel, row, UNDERFLOW) for row in range(2)] == ["20 %", "20 %"]
