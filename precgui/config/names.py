@@ -5,36 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 
-PRECISION_GROUPS: dict[str, dict[str, str]] = {
-    "Full": {
-        "fp64": "Everything in FP64: the yardstick for rounding itself, slow on most hardware.",
-        "fp32": "True FP32: no TF32 anywhere, the reference of every comparison.",
-        "tf32": "FP32 storage, TF32 multiplication (10-bit mantissa); emulated where the hardware has none.",
-    },
-    "16 bits": {
-        "bf16-amp": "Autocast to BF16: FP32 weights, BF16 arithmetic, no loss scaling needed.",
-        "fp16-amp": "Autocast to FP16 with loss scaling: FP32 weights, FP16 arithmetic.",
-        "bf16-pure": "Weights, gradients and optimizer state in BF16; FP32 master weights on request.",
-        "fp16-pure": "Weights, gradients and optimizer state in FP16; FP32 master weights on request.",
-        "bf16-sr": "BF16 weights whose updates are rounded stochastically, so that small ones are not lost.",
-    },
-    "8 bits and fewer": {
-        "fp8": "E4M3 forward, E5M2 gradients, scaled; native on Ada, Hopper and Blackwell, emulated elsewhere.",
-        "mxfp8": "MX blocks of 32 values in E4M3 that share a power-of-two scale; emulated.",
-        "mxfp6": "MX blocks of 32 values in E2M3 that share a power-of-two scale; emulated.",
-        "mxfp4": "MX blocks of 32 values in E2M1 that share a power-of-two scale; emulated.",
-        "nvfp4": "Blocks of 16 values in E2M1 with an E4M3 scale and a scale for the tensor; emulated.",
-    },
-    "Quantised": {
-        "int8-qat": "Weights and activations learn to live on 8-bit integers; the result runs on integer kernels.",
-        "int4-qat": "Weights on 16 values, activations in 8 bits; straight-through gradients.",
-        "int2-qat": "Ternary weights, -s, 0 and s, one s for each channel; straight-through gradients.",
-        "int1-qat": "Binary weights, -s and s, one s for each channel; straight-through gradients.",
-    },
-}
-PRECISIONS: dict[str, str] = {name: reported for group in PRECISION_GROUPS.values() for name, reported in group.items()}
-EMULATED = "emulated:"  # and the name of a format
-EMULATED_TOLD = "Products of operands rounded to any format, summed in FP32 or in a format; each role on its own."
+from precgui.config.precision_traits import EMULATED as EMULATED
+from precgui.config.precision_traits import TRAITS
+
+PRECISION_GROUPS: dict[str, dict[str, str]] = {}
+for _name, _row in TRAITS.items():
+    PRECISION_GROUPS.setdefault(_row.group, {})[_name] = _row.sentence
+PRECISIONS: dict[str, str] = {name: row.sentence for name, row in TRAITS.items()}
 TASKS: dict[str, str] = {
     "digits": "1 797 handwritten digits of 8x8 pixels, bundled (UCI).",
     "text": "The next byte of Python's own library, or of your file or folder; needs no download.",

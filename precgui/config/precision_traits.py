@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from precgui.config.names import EMULATED
-
+EMULATED = "emulated:"  # and the name of a format
+EMULATED_SENTENCE = "Products of operands rounded to any format, summed in FP32 or in a format; each role on its own."
 _FP32_RANGE = ("fp64", "fp32", "tf32", "bf16")  # formats with eight exponent bits or more
 
 
@@ -17,9 +17,14 @@ class PrecisionTraits:
     storage: of weights, gradients and optimizer state. operand: of the inputs of matrix products in the forward pass.
     gradient_operand: of the incoming gradient in the products of the backward pass. loss_scaling: the mode that
     `scaling.mode = auto` stands for. weight_bits: of quantised weights, None where they are not quantised.
-    may_have_master_weights: whether FP32 copies of low weights can be asked for.
+    may_have_master_weights: whether FP32 copies of low weights can be asked for. engine_class: the class that trains
+    in it, as `module:Class` below `engine.precisions`. group, sentence: its place
+    in lists, and its description there.
     """
 
+    group: str
+    sentence: str
+    engine_class: str
     storage: str
     operand: str
     gradient_operand: str
@@ -44,37 +49,82 @@ class PrecisionTraits:
         return self.operand in ("tf32", "bf16")
 
 
-def _same(storage: str, operand: str) -> PrecisionTraits:
-    return PrecisionTraits(storage, operand, operand)
-
-
-def _quantised(bits: int) -> PrecisionTraits:
-    return PrecisionTraits("fp32", f"int{bits}", "fp32", weight_bits=bits)
-
-
+_FULL, _16_BITS, _8_BITS, _QUANTISED = "Full", "16 bits", "8 bits and fewer", "Quantised"
 TRAITS: dict[str, PrecisionTraits] = {
-    "fp64": _same("fp64", "fp64"),
-    "fp32": _same("fp32", "fp32"),
-    "tf32": _same("fp32", "tf32"),
-    "bf16-amp": PrecisionTraits("fp32", "bf16", "bf16", autocast=True),
-    "fp16-amp": PrecisionTraits("fp32", "fp16", "fp16", "dynamic", autocast=True),
-    "bf16-pure": PrecisionTraits("bf16", "bf16", "bf16", may_have_master_weights=True),
-    "fp16-pure": PrecisionTraits("fp16", "fp16", "fp16", "dynamic", may_have_master_weights=True),
-    "bf16-sr": _same("bf16", "bf16"),
-    "fp8": PrecisionTraits("fp32", "e4m3fn", "e5m2"),
-    "mxfp8": _same("fp32", "mxfp8_e4m3"),
-    "mxfp6": _same("fp32", "mxfp6_e2m3"),
-    "mxfp4": _same("fp32", "mxfp4"),
-    "nvfp4": _same("fp32", "nvfp4"),
-    "int8-qat": _quantised(8),
-    "int4-qat": _quantised(4),
-    "int2-qat": _quantised(2),
-    "int1-qat": _quantised(1),
-}
+    "fp64": PrecisionTraits(
+        _FULL, "Everything in FP64: the yardstick for rounding itself, slow on most hardware.",
+        "full:FP64", "fp64", "fp64", "fp64",
+    ),
+    "fp32": PrecisionTraits(
+        _FULL, "True FP32: no TF32 anywhere, the reference of every comparison.",
+        "full:FP32", "fp32", "fp32", "fp32",
+    ),
+    "tf32": PrecisionTraits(
+        _FULL, "FP32 storage, TF32 multiplication (10-bit mantissa); emulated where the hardware has none.",
+        "tf32:TF32", "fp32", "tf32", "tf32",
+    ),
+    "bf16-amp": PrecisionTraits(
+        _16_BITS, "Autocast to BF16: FP32 weights, BF16 arithmetic, no loss scaling needed.",
+        "amp:BF16Amp", "fp32", "bf16", "bf16", autocast=True,
+    ),
+    "fp16-amp": PrecisionTraits(
+        _16_BITS, "Autocast to FP16 with loss scaling: FP32 weights, FP16 arithmetic.",
+        "fp16:FP16Amp", "fp32", "fp16", "fp16", "dynamic", autocast=True,
+    ),
+    "bf16-pure": PrecisionTraits(
+        _16_BITS, "Weights, gradients and optimizer state in BF16; FP32 master weights on request.",
+        "pure:BF16Pure", "bf16", "bf16", "bf16", may_have_master_weights=True,
+    ),
+    "fp16-pure": PrecisionTraits(
+        _16_BITS, "Weights, gradients and optimizer state in FP16; FP32 master weights on request.",
+        "fp16:FP16Pure", "fp16", "fp16", "fp16", "dynamic", may_have_master_weights=True,
+    ),
+    "bf16-sr": PrecisionTraits(
+        _16_BITS, "BF16 weights whose updates are rounded stochastically, so that small ones are not lost.",
+        "stochastic:BF16Stochastic", "bf16", "bf16", "bf16",
+    ),
+    "fp8": PrecisionTraits(
+        _8_BITS, "E4M3 forward, E5M2 gradients, scaled; native on Ada, Hopper and Blackwell, emulated elsewhere.",
+        "low:FP8", "fp32", "e4m3fn", "e5m2",
+    ),
+    "mxfp8": PrecisionTraits(
+        _8_BITS, "MX blocks of 32 values in E4M3 that share a power-of-two scale; emulated.",
+        "low:MXFP8", "fp32", "mxfp8_e4m3", "mxfp8_e4m3",
+    ),
+    "mxfp6": PrecisionTraits(
+        _8_BITS, "MX blocks of 32 values in E2M3 that share a power-of-two scale; emulated.",
+        "low:MXFP6", "fp32", "mxfp6_e2m3", "mxfp6_e2m3",
+    ),
+    "mxfp4": PrecisionTraits(
+        _8_BITS, "MX blocks of 32 values in E2M1 that share a power-of-two scale; emulated.",
+        "low:MXFP4", "fp32", "mxfp4", "mxfp4",
+    ),
+    "nvfp4": PrecisionTraits(
+        _8_BITS, "Blocks of 16 values in E2M1 with an E4M3 scale and a scale for the tensor; emulated.",
+        "low:NVFP4", "fp32", "nvfp4", "nvfp4",
+    ),
+    "int8-qat": PrecisionTraits(
+        _QUANTISED, "Weights and activations learn to live on 8-bit integers; the result runs on integer kernels.",
+        "qat:Int8", "fp32", "int8", "fp32", weight_bits=8,
+    ),
+    "int4-qat": PrecisionTraits(
+        _QUANTISED, "Weights on 16 values, activations in 8 bits; straight-through gradients.",
+        "qat:Int4", "fp32", "int4", "fp32", weight_bits=4,
+    ),
+    "int2-qat": PrecisionTraits(
+        _QUANTISED, "Ternary weights, -s, 0 and s, one s for each channel; straight-through gradients.",
+        "qat:Int2", "fp32", "int2", "fp32", weight_bits=2,
+    ),
+    "int1-qat": PrecisionTraits(
+        _QUANTISED, "Binary weights, -s and s, one s for each channel; straight-through gradients.",
+        "qat:Int1", "fp32", "int1", "fp32", weight_bits=1,
+    ),
+}  # fmt: skip
 
 
 def traits(precision: str) -> PrecisionTraits:
     """The row of a precision, `emulated:FORMAT` included. Raises KeyError for a name that is none."""
     if precision.startswith(EMULATED):
-        return _same("fp32", precision.removeprefix(EMULATED))
+        fmt = precision.removeprefix(EMULATED)
+        return PrecisionTraits(_8_BITS, EMULATED_SENTENCE, "low:AnyFormat", "fp32", fmt, fmt)
     return TRAITS[precision]

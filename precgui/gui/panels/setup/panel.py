@@ -36,7 +36,7 @@ from precgui.config import (
     load,
     to_toml,
 )
-from precgui.config.names import EMULATED_TOLD
+from precgui.config.precision_traits import EMULATED_SENTENCE
 from precgui.events import Severity
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.setup.command import changes, command, set_at, study_command, value_text
@@ -72,7 +72,7 @@ class SetupPanel(QWidget):
         self.recipe_told = PlainLabel(self)
         self.recipe_told.setProperty("kind", "muted")
         self.recipe_told.setWordWrap(True)
-        self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_TOLD, "e4m3fn"), self)
+        self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_SENTENCE, "e4m3fn"), self)
         self.outlook = OutlookText(self)
         self._marked_for = ""
         self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
