@@ -1,9 +1,11 @@
 """Take pictures of the real window with real runs: every panel in both themes, and in a small window.
 
     screenshots.py FOLDER [RUN.h5 ...] [--panels live,setup] [--runs fp32,bf16-amp] [--recipe NAME]
+    screenshots.py FOLDER --study DIR
 
 Without run files it trains in each precision first, through the window's own queue, and leaves the last run going
-while it takes the pictures of Live, with a logarithmic loss. It draws offscreen where there is no display.
+while it takes the pictures of Live, with a logarithmic loss. With the folder of a study it takes pictures of the
+places that show one, and trains nothing. It draws offscreen where there is no display.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -25,15 +28,20 @@ from PIL import Image
 from PySide6.QtCore import QBuffer, QIODevice, QLocale
 from PySide6.QtWidgets import QApplication
 
-from precgui import config
+from precgui import config, paths
 from precgui.gui.notices import Notices
+from precgui.gui.panels.compare.groups import CLAIMS, CURVES, FIGURES, TRADE_OFF
+from precgui.gui.panels.compare.panel import ComparePanel
+from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.settings import Settings
 from precgui.gui.shell.startup import Start
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
+from precgui.sweeps.folder import SweepFolder
 
 LARGE, SMALL = (1280, 800), (800, 560)
+MOST_APART = 40  # of a colour of a picture from that in its file, in steps of 256
 SETTLE_S = 0.6  # redraws are staggered over some ticks
 RUN_LIMIT_S = 900
 PRECISIONS = "fp32,tf32,bf16-amp,fp16-amp"
@@ -48,10 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.update(HOME=own, PRECGUI_STATE=f"{own}/state")
         os.environ.pop("PRECGUI_RUNS", None)
         gallery = Gallery(asked.folder)
+        if asked.study is not None:
+            shutil.copytree(asked.study, paths.runs_dir() / asked.study.name)
         gallery.open(asked.files)
-        if not asked.files:
-            gallery.train(asked.recipe, asked.runs.split(","))
-        gallery.take(asked.panels.split(","))
+        if asked.study is not None:
+            gallery.take_study(paths.runs_dir() / asked.study.name)
+        else:
+            if not asked.files:
+                gallery.train(asked.recipe, asked.runs.split(","))
+            gallery.take(asked.panels.split(","))
         gallery.close()
     return 0
 
@@ -65,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--runs", default=PRECISIONS, help="precisions to train in, one run each")
     parser.add_argument("--recipe", default="digits-scale-demo", help="what to train")
+    parser.add_argument("--study", type=Path, help="the folder of a study to show instead of runs")
     return parser
 
 
@@ -117,6 +131,39 @@ class Gallery:
             self._picture(f"{name}-light", "light", LARGE)
             self._picture(f"{name}-small", "light", SMALL)
 
+    def take_study(self, study: Path) -> None:
+        """Save study-NAME-light.png and -dark.png of the places that show a study, and the groups in a small window."""
+        session = self._window.session
+        assert session is not None
+        session.open_study(study)
+        setup, compare = self._window.host.panels["setup"], self._window.host.panels["compare"]
+        assert isinstance(setup, SetupPanel)
+        assert isinstance(compare, ComparePanel)
+        groups = compare.groups
+        self._until(lambda: groups.content_shown is not None, 60)
+        folder = SweepFolder(study)
+        setup.form.set_value(folder.spec.config_of(folder.spec.arms()[0], folder.spec.first_seed))
+        setup.study.boxes["int8-qat"].setChecked(True)
+        self._window.show_panel("setup/study")
+        setup.study.path.setText("~/precgui-runs/study-digits-quick")
+        self._until(lambda: "runs." in setup.study.estimate.text(), 60)
+        self._both("study-run")
+        self._window.show_panel("live/study")
+        self._both("study-grid")
+        self._window.show_panel("compare/groups")
+        for view in (FIGURES, TRADE_OFF, CURVES, CLAIMS):
+            groups.view.choose(view)
+            name = {FIGURES: "groups", TRADE_OFF: "trade-off", CURVES: "curves", CLAIMS: "claims"}[view]
+            if view == TRADE_OFF:
+                groups.trade_off.cost.setCurrentText("Size of the model (KiB)")
+            self._both(f"study-{name}")
+        groups.view.choose(FIGURES)
+        self._picture("study-groups-small", "light", SMALL)
+
+    def _both(self, name: str) -> None:
+        self._picture(f"{name}-dark", "dark", LARGE)
+        self._picture(f"{name}-light", "light", LARGE)
+
     def _show_tab(self, tab: str) -> None:
         session = self._window.session
         assert session is not None
@@ -158,11 +205,17 @@ class Gallery:
 
 
 def _save(image: Image.Image, path: Path) -> None:
-    """With its 256 most frequent colours: a third of the size, exact but for some pixels at the edges of letters."""
+    """With its 256 most frequent colours: a third of the size, exact but for some pixels at the edges of letters.
+
+    Where these are far from some pixels, as in pictures with translucent areas, with 256 colours that cover all.
+    """
     pixels = np.asarray(image).reshape(-1, 3)
     colours, where, counts = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
     palette = colours[np.argsort(-counts)[:256]]
     apart = ((colours[:, None].astype(int) - palette) ** 2).sum(axis=2)
+    if apart.min(axis=1).max() > MOST_APART**2:
+        image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+        return
     indices = apart.argmin(axis=1).astype(np.uint8)[where.ravel()]
     few = Image.fromarray(indices.reshape(image.height, image.width))
     few.putpalette(palette.tobytes())
