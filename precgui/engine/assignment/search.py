@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from precgui.config import EMULATED, RunConfig, build
 from precgui.engine import backend_flags, precisions
@@ -23,6 +22,7 @@ from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.precisions.low import AnyFormat
 from precgui.engine.setup import RunParts
 from precgui.engine.tasks import Batch
+from precgui.engine.torch_private import tree_leaves, tree_map
 from precgui.engine.train import train_quietly
 from precgui.formats.registry import blocks, get
 
@@ -189,12 +189,12 @@ def _chunks(batches: Any) -> Iterator[Batch]:
     taken = 0
     for inputs, targets in batches:
         size = len(targets)
-        leaves = pytree.tree_leaves((inputs, targets))
+        leaves = tree_leaves((inputs, targets))
         sliced = all(isinstance(leaf, Tensor) and len(leaf) == size for leaf in leaves)
         step = _CHUNK if sliced else size
         for begin in range(0, size, step):
             part = slice(begin, begin + step)
-            yield pytree.tree_map(lambda leaf, part=part: leaf[part], (inputs, targets)) if sliced else (
+            yield tree_map(lambda leaf, part=part: leaf[part], (inputs, targets)) if sliced else (
                 inputs, targets,
             )  # fmt: skip
             taken += step
