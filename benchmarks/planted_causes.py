@@ -99,6 +99,96 @@ class CastsInALoop(Planted):
         return nn.Sequential(*(_CastLoop(self.width) for _ in range(4)))
 
 
+class _Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Conv2d(4, 4, 3, padding=1) for _ in range(20)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x.reshape(len(x), 4, 4, 4)).flatten(1)
+
+
+class OneSmallImage(Planted):
+    """One image of 4 x 4 pixels through twenty convolutions."""
+
+    width, batch = 64, 1
+
+    def model(self) -> nn.Module:
+        return _Convolutions()
+
+
+class DecodingLoader(Planted):
+    """Each batch is sorted and summed for about 40 ms of CPU time before it comes."""
+
+    def train_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in super().train_batches():
+            begin = time.thread_time()
+            while time.thread_time() - begin < 0.04:
+                torch.sort(torch.rand(20_000))
+            yield batch
+
+
+class _Island(nn.Module):
+    """A scale and shift in FP32 between two products in the format of autocast."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, 32), nn.Linear(32, width)
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(6):
+            x = (x.float() * self.scale).to(torch.bfloat16)
+        x = x.float()
+        return x + self.second(self.first(x))
+
+
+class FloatIslands(Planted):
+    """A wide stream of activations is taken to FP32 for one multiplication, again and again."""
+
+    width, batch = 2048, 512
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(*(_Island(self.width) for _ in range(3)))
+
+
+class _Tower(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        for _ in range(30):
+            x = torch.tanh(x)
+        return x
+
+
+class ElementwiseTower(Planted):
+    """Thirty hyperbolic tangents after each product: a faster product changes little."""
+
+    width, batch = 256, 1024
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(*(_Tower(self.width) for _ in range(3)))
+
+
+def one_small_image(config: RunConfig) -> Planted:
+    return OneSmallImage(config)
+
+
+def decoding_loader(config: RunConfig) -> Planted:
+    return DecodingLoader(config)
+
+
+def float_islands(config: RunConfig) -> Planted:
+    return FloatIslands(config)
+
+
+def elementwise_tower(config: RunConfig) -> Planted:
+    return ElementwiseTower(config)
+
+
 def tiny_batch(config: RunConfig) -> Planted:
     return TinyBatch(config)
 

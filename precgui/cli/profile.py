@@ -63,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     account = waterfall(document)
     if args.json:
-        reported = {"speedup": account.observed, "unexplained": account.unexplained, "closes": account.closes,
+        reported = {"speedup": account.observed, "speedup_ci95": account.interval,
+                "unexplained": account.unexplained, "closes": account.closes,
                 "causes": [factor.key for factor in account.causes()], "waterfall": rows(account),
                 "verdict": verdict(account, document["precision"])}  # fmt: skip
         print(json.dumps({**document, **reported}, allow_nan=False))
@@ -111,9 +112,8 @@ def _print(console: Console, document: dict[str, Any], account: Waterfall, sente
     console.print(table)
     for factor in account.causes():
         console.print(f"[bold]{factor.title}[/]: {escape(factor.detail)} {escape(factor.fix)}", highlight=False)
-    word = "closes" if account.closes else "does not close: profile again on a quiet machine"
-    spread = f"the middle half of the rounds lies within {account.spread:.0%}"
-    console.print(f"Unexplained {account.unexplained:+.1%}, so the account {word}; {spread}.", highlight=False)
+    spread = f"The middle half of the rounds lies within {account.spread:.0%}."
+    console.print(f"{account.closing} {spread}", highlight=False)
     console.print(_operations(document))
     _print_memory(console, document["memory"])
     for note in document["notes"]:
@@ -134,7 +134,7 @@ def _operations(document: dict[str, Any]) -> Table:
 
 def _print_memory(console: Console, memory: dict[str, Any]) -> None:
     columns = {name: memory[name] for name in ("fp32", "predicted", "measured") if name in memory}
-    titles = {"fp32": "FP32, foretold", "predicted": "Foretold", "measured": "Measured"}
+    titles = {"fp32": "FP32, predicted", "predicted": "Predicted", "measured": "Measured"}
     table = Table("Memory at the peak", *(titles[name] for name in columns), box=None, header_style="bold")
     for part, title in PARTS.items():
         sizes = [ledger["parts"][f"{part}_bytes"] for ledger in columns.values()]

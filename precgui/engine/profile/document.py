@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -20,14 +20,22 @@ from precgui.engine.profile.counts import Count, OperationCounts
 from precgui.engine.profile.measure import measured_ledger
 from precgui.engine.profile.one_step import step
 from precgui.engine.profile.operations import OperationRow, Profiled
-from precgui.engine.profile.paired import LEAST_ROUNDS, EventCost, Side, clock_name, paired, typical
+from precgui.engine.profile.paired import (
+    LEAST_ROUNDS,
+    EventCost,
+    Side,
+    anchored,
+    clock_name,
+    paired,
+    profiler_share,
+    typical,
+)
 from precgui.engine.profile.predict import predicted_ledger
 from precgui.planner.ledger import difference_sentence, residual
 
 SCHEMA = 1
 _MOST_ROWS = 80
 _MOST_PADDED = 3
-_QUIET = 0.9  # of the time of a step that its thread has the CPU when nobody else wants it
 
 Say = Callable[[str], None]
 Stopped = Callable[[], bool]
@@ -48,8 +56,8 @@ def profile_config(
         call_floors = floors.call_floors(floors.product_format(config.precision), device)
         other.parts.precision.prepare()
         counted = _counts(other)
-        profiled = typical(other.profiles)
-        twin = profiled if fp32 is other else typical(fp32.profiles)
+        run = _dissected(other, cost)
+        twin = run if fp32 is other else _dissected(fp32, cost)
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -59,19 +67,43 @@ def profile_config(
                          "compile": config.train.compile, "channels_last": config.train.channels_last},
             "device": {"type": device.type, "name": devices.name(device), "threads": threads,
                        "torch": str(torch.__version__)},
-            "fp32": side_times(fp32, twin, cost, call_floors),
-            "run": side_times(other, profiled, cost, call_floors),
+            "fp32": side_times(fp32, twin, call_floors),
+            "run": side_times(other, run, call_floors),
             "rounds": _ratios(fp32, other),
             "peak": asdict(peak),
             "profiler": asdict(cost),
             "clock": clock_name(device),
-            "operations": _operations(profiled, counted, cost),
-            "layers": _layers(twin, profiled, cost),
-            "padding": _padding(profiled, cost, device, stopped),
+            "cpu_share": statistics.median(other.cpu_shares) if device.type == "cpu" else None,
+            "operations": _operations(run.profiled, counted, run.cost),
+            "layers": _layers(twin, run),
+            "padding": _padding(run.profiled, run.cost, device, stopped),
             "memory": memory,
             "notes": _notes(config, device, other, memory),
         }  # fmt: skip
     return document
+
+
+@dataclass(frozen=True, slots=True)
+class DissectedStep:
+    """A step with its rows, what the profiler adds to an event of it, and how far that is known."""
+
+    profiled: Profiled
+    cost: EventCost
+    uncertainty: float = 0.0
+
+
+def _dissected(side: Side, cost: EventCost) -> DissectedStep:
+    profiled = typical(side.profiles)
+    if profiled.on_device:
+        return DissectedStep(profiled, cost)
+    expected_s = cost.operation_s * (sum(row.events for row in profiled.rows)) + _gap_cost_s(profiled, cost)
+    share = profiler_share(statistics.median(side.step_s), expected_s / profiled.steps, side.slow_downs)
+    own = EventCost(cost.operation_s * share.factor, cost.marker_s * share.factor)
+    return DissectedStep(anchored(profiled, share), own, share.uncertainty)
+
+
+def _gap_cost_s(profiled: Profiled, cost: EventCost) -> float:
+    return cost.marker_s * profiled.markers + cost.operation_s * (profiled.gap_events - profiled.markers)
 
 
 def _ratios(fp32: Side, other: Side) -> list[float]:
@@ -81,17 +113,17 @@ def _ratios(fp32: Side, other: Side) -> list[float]:
 def _notes(config: RunConfig, device: torch.device, other: Side, memory: dict[str, Any]) -> list[str]:
     notes = [*other.parts.precision.notes, *memory.get("notes", ())]
     if device.type == "cpu":
-        if (share := statistics.median(other.cpu_shares)) < _QUIET:
-            notes.append(f"other programs were busy: this one had the CPU for {share:.0%} of the time of its steps")
         notes.append("these are figures of a CPU: they say nothing about a GPU")
     if config.train.compile:
         notes.append("compiled: a fused kernel is one operation and holds those that its name lists")
     return notes
 
 
-def side_times(side: Side, profiled: Profiled, cost: EventCost, call_floors: dict[str, float]) -> dict[str, Any]:
+def side_times(side: Side, step: DissectedStep, call_floors: dict[str, float]) -> dict[str, Any]:
     """Seconds of one step by what they were spent on. They add up to `profiled_s`, the profiled step without what the
-    profiler adds; `step_s` and `data_s` are medians of steps without it."""
+    profiler adds; `step_s` and `data_s` are medians of steps without it. `uncertainty` is the share of the step by
+    which `profiled_s` may be off."""
+    profiled, cost = step.profiled, step.cost
     kind_s: dict[str, float] = {}
     launches_s = 0.0
     for row in profiled.rows:
@@ -99,8 +131,7 @@ def side_times(side: Side, profiled: Profiled, cost: EventCost, call_floors: dic
         floor_s = min(own_s, floors.floor_of(row, call_floors) * row.calls / profiled.steps)
         launches_s += floor_s
         kind_s[row.kind] = kind_s.get(row.kind, 0.0) + own_s - floor_s
-    added_s = cost.marker_s * profiled.markers + cost.operation_s * (profiled.gap_events - profiled.markers)
-    gap_s = max(0.0, profiled.gap_s - added_s) / profiled.steps
+    gap_s = max(0.0, profiled.gap_s - _gap_cost_s(profiled, cost)) / profiled.steps
     if profiled.on_device:  # kernels run beside the CPU: what they leave of the wall time is idle
         busy_s, wall_s = sum(kind_s.values()), profiled.wall_s / profiled.steps
         gap_s, launches_s = max(0.0, wall_s - busy_s - profiled.data_s / profiled.steps), 0.0
@@ -115,6 +146,7 @@ def side_times(side: Side, profiled: Profiled, cost: EventCost, call_floors: dic
         "gaps_s": gap_s + launches_s,
         "calls": round(sum(row.calls for row in profiled.rows) / profiled.steps),
         "profiled_s": sum(kind_s.values()) + gap_s + launches_s,
+        "uncertainty": step.uncertainty,
     }
 
 
@@ -181,18 +213,18 @@ def _rest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(sums.values())
 
 
-def _layers(fp32: Profiled, run: Profiled, cost: EventCost) -> list[dict[str, Any]]:
+def _layers(fp32: DissectedStep, run: DissectedStep) -> list[dict[str, Any]]:
     """Seconds of the products of each module and phase, in FP32 and in the precision of the run, largest first."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for name, profiled in (("fp32_s", fp32), ("run_s", run)):
-        for row in profiled.rows:
+    for name, dissected in (("fp32_s", fp32), ("run_s", run)):
+        for row in dissected.profiled.rows:
             if row.kind not in kinds.MULTIPLIED:
                 continue
             known = rows.setdefault(
                 (row.module, row.phase),
                 {"module": row.module, "phase": row.phase, "kind": row.kind, "fp32_s": 0.0, "run_s": 0.0, "sizes": []},
             )
-            known[name] += _own_s(row, profiled, cost)
+            known[name] += _own_s(row, dissected.profiled, dissected.cost)
             sizes = floors.matrix_sizes(row)
             if sizes is not None and list(sizes) not in known["sizes"]:
                 known["sizes"].append(list(sizes))

@@ -59,7 +59,6 @@ class Profiled:
     gap_events: int = 0
     markers: int = 0  # of those, around modules
     on_device: bool = False
-    cpu_s: float | None = None  # of the steps, without their data, where one thread does all the work
 
 
 class ProfilerPhases:

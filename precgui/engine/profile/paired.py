@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -25,13 +27,15 @@ _BLOCK_S, _MOST_BLOCK = 0.3, 12  # steps of one side in a row
 LEAST_ROUNDS, _MOST_ROUNDS = 5, 12
 _BUDGET_S = 12.0
 _PROFILES = 2  # in each round
+_LEAST_FACTOR, _MOST_FACTOR = 0.5, 2.0  # of the cost of an event over that of an operation with nothing to do
 _PROFILED_S, _MOST_PROFILED = 0.04, 8  # of steps in each of them
 
 
 @dataclass(slots=True)
 class Side:
     """One of the two: its parts, its batches, and what was measured: plain steps, and by block what they waited for
-    their batches on average and took in all."""
+    their batches on average and took in all. `slow_downs` are times of a profiled step over that of the plain ones
+    right before it, in the same clock."""
 
     parts: StepParts
     feed: Iterator[Batch]
@@ -40,6 +44,7 @@ class Side:
     block_s: list[float] = field(default_factory=list)
     cpu_shares: list[float] = field(default_factory=list)
     profiles: list[Profiled] = field(default_factory=list)
+    slow_downs: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,8 @@ def paired(
     stopped: Callable[[], bool] = lambda: False,
     rounds: int = LEAST_ROUNDS,
 ) -> tuple[Side, Side, EventCost]:
-    """FP32 and `config`, measured in turns: each round a block of plain steps of each, then some under the profiler.
+    """FP32 and `config`, measured in pairs: each round a block of plain steps of each, then some under the profiler, in
+    random order.
 
     At least so many rounds, and more where they are short.
 
@@ -70,14 +76,14 @@ def paired(
         for _ in range(_WARM_STEPS):
             _take_step(side)
     block = max(2, min(_MOST_BLOCK, int(_BLOCK_S / max(_one_s(side) for side in sides))))
-    cost, end = event_cost(), time.monotonic() + _BUDGET_S
+    cost, end, draw = event_cost(), time.monotonic() + _BUDGET_S, random.Random(config.seed)
     for number in range(_MOST_ROUNDS):
         if stopped() or (number >= rounds and (rounds < LEAST_ROUNDS or time.monotonic() > end)):
             break
         say(f"round {number + 1}: {block} steps of each")
-        for side in sides:
+        for side in draw.sample(sides, len(sides)):
             _plain_block(side, block)
-        for side in sides:
+        for side in draw.sample(sides, len(sides)):
             _profiled_block(side)
     return fp32, other, cost
 
@@ -137,23 +143,33 @@ def _plain_block(side: Side, steps: int) -> None:
 
 
 def _profiled_block(side: Side) -> None:
-
+    device = side.parts.device
+    clock = time.thread_time if one_thread(device) else time.perf_counter
     times: list[float] = []
 
     def work(phases: ProfilerPhases) -> None:
         phases.begin("data")
         _next(side)
-        begin = time.thread_time()
+        begin = clock()
         step(side.parts, phases)
-        times.append(time.thread_time() - begin)
+        synchronize(device)
+        times.append(clock() - begin)
 
     steps = max(1, min(_MOST_PROFILED, int(_PROFILED_S / max(_one_s(side), 1e-6))))
     for _ in range(_PROFILES):
+        plain_s = statistics.median(_take_step(side)[0] for _ in range(max(2, steps)))
         times.clear()
-        profiled = profile_steps(side.parts.model, side.parts.device, work, steps)
-        if one_thread(side.parts.device):
-            profiled.cpu_s = sum(times[1:])
+        profiled = profile_steps(side.parts.model, device, work, steps)
+        side.slow_downs.append(statistics.median(times[1:]) / max(plain_s, 1e-9))
         side.profiles.append(profiled)
+
+
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """The ends of a 95 % interval of the median, by order statistics (of fewer than six values all of them)."""
+    ordered, n = sorted(values), len(values)
+    below = [sum(math.comb(n, k) for k in range(place + 1)) / 2**n for place in range(n // 2)]
+    place = max(0, sum(2 * share <= 0.05 for share in below) - 1)
+    return ordered[place], ordered[-1 - place]
 
 
 def event_cost() -> EventCost:
@@ -189,8 +205,7 @@ def _added_s(work: Callable[[], None], model: nn.Module) -> float:
 
 def typical(profiles: list[Profiled]) -> Profiled:
     """One step whose rows and gaps are each the median over the profiles, which leaves out the odd ones that another
-    program interrupted. Where one thread does all the work they are then brought to the CPU time of a step, so that
-    what others took from all rows alike is left out, too."""
+    program interrupted."""
     keys = dict.fromkeys(_key(row) for profiled in profiles for row in profiled.rows)
     tables = [({_key(row): row for row in profiled.rows}, profiled.steps) for profiled in profiles]
     kept = [_typical_row([table.get(key) for table, _ in tables], [steps for _, steps in tables]) for key in keys]
@@ -199,16 +214,51 @@ def typical(profiles: list[Profiled]) -> Profiled:
     def median(name: str) -> float:
         return statistics.median(float(getattr(profiled, name)) / profiled.steps for profiled in profiles)
 
-    gap_s, total_s = median("gap_s"), sum(row.cpu_s for row in kept) + median("gap_s")
-    cpu = [profiled.cpu_s / profiled.steps for profiled in profiles if profiled.cpu_s is not None]
-    if cpu and total_s:
-        scale = statistics.median(cpu) / total_s
-        gap_s *= scale
-        kept = [replace(row, cpu_s=row.cpu_s * scale) for row in kept]
     return Profiled(
-        kept, 1, median("wall_s"), gap_s, median("data_s"), round(median("events")), round(median("gap_events")),
-        round(median("markers")), profiles[0].on_device,
+        kept, 1, median("wall_s"), median("gap_s"), median("data_s"), round(median("events")),
+        round(median("gap_events")), round(median("markers")), profiles[0].on_device,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerShare:
+    """Part of a profiled step that the profiler added, in seconds, and how far that is known.
+
+    `step_s` is the plain step with it. `factor` is its cost of an event over that of operations with nothing to do;
+    `uncertainty` half the width of the interval of the slow-down, as a share of the plain step.
+    """
+
+    step_s: float
+    factor: float
+    uncertainty: float
+
+
+def profiler_share(plain_s: float, expected_s: float, slow_downs: list[float]) -> ProfilerShare:
+    """What the profiler added to a plain step, from the pairs of plain and profiled ones.
+
+    Where the pairs agree with the cost that was expected of so many events, that is taken; else what the pairs show,
+    between half and twice of it. What is beyond that is left for the account to call unexplained.
+    """
+    if not slow_downs or plain_s <= 0:
+        return ProfilerShare(plain_s + expected_s, 1.0, 0.0)
+    low, high = median_interval(slow_downs)
+    expected, uncertainty = 1 + expected_s / plain_s, (high - low) / 2
+    if low <= expected <= high:
+        return ProfilerShare(plain_s * expected, 1.0, uncertainty)
+    slow_down = statistics.median(slow_downs)
+    factor = (slow_down - 1) * plain_s / max(expected_s, 1e-12)
+    return ProfilerShare(plain_s * slow_down, min(max(factor, _LEAST_FACTOR), _MOST_FACTOR), uncertainty)
+
+
+def anchored(profiled: Profiled, share: ProfilerShare) -> Profiled:
+    """The step with its rows and gaps scaled so that they add up to the plain step and what the profiler added.
+
+    The rows say how a step is divided, the pairs how long it takes: others on the machine disturb the pairs less.
+    """
+    total_s = sum(row.cpu_s for row in profiled.rows) + profiled.gap_s
+    scale = share.step_s / total_s if total_s else 1.0
+    rows = [replace(row, cpu_s=row.cpu_s * scale) for row in profiled.rows]
+    return replace(profiled, rows=rows, gap_s=profiled.gap_s * scale)
 
 
 def _key(row: OperationRow) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ A run without a profile is not asked these questions: it takes `precgui profile 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.payoff.profile_file import profile_of
-from precgui.runs.payoff.waterfall import Factor, waterfall
+from precgui.runs.payoff.waterfall import Factor, Waterfall, waterfall
 
 _COSTLY = 0.10  # of the step: less is not worth a finding
 _SAVED = 0.95  # times the memory of FP32: above this next to nothing is saved
@@ -59,13 +60,18 @@ def _costly(m: Measurements, key: str) -> Answer:
     if factor.cost <= _COSTLY:
         return RuledOut(_NAMES[key], f"because it costs {factor.cost:.1%} of a step")
     confidence = _CLOSED_CONFIDENCE if account.closes else _SLOW_CONFIDENCE
-    return [_finding(m, factor, account.observed, confidence)]
+    return [_finding(m, factor, account, confidence)]
 
 
-def _finding(m: Measurements, factor: Factor, observed: float, confidence: float) -> Finding:
-    severity: Severity = "warning" if observed < 1.5 else "info"
-    values = {"cost": factor.cost, "factor": factor.value, "speedup": observed}
-    text = f"{factor.detail} That is {factor.cost:.0%} of the step; the run is {observed:.2f} times as fast as FP32."
+def _finding(m: Measurements, factor: Factor, account: Waterfall, confidence: float) -> Finding:
+    severity: Severity = "warning" if account.observed < 1.5 else "info"
+    low, high = account.interval or (math.nan, math.nan)
+    values = {"cost": factor.cost, "factor": factor.value, "speedup": account.observed}
+    values |= {"speedup_low": low, "speedup_high": high} if account.interval else {}
+    text = (
+        f"{factor.detail} That is {factor.cost:.0%} of the step; the run is {account.speed_text} times as fast as FP32."
+    )
+    text += f" {account.caveat}." if account.caveat else ""
     return Finding(
         _NAMES[factor.key], severity, _TITLES[factor.key], 1, m.n, (Evidence(_FORMULAS[factor.key], values, text),),
         factor.fix, factor.key in _OF_PRECISION, confidence, "Amdahl 1967; docs/payoff.md",
@@ -112,7 +118,7 @@ def no_memory_saved(m: Measurements) -> Answer:
 
 
 def ledger_residual(m: Measurements) -> Answer:
-    """The peak is not the one that the shapes foretell."""
+    """The peak is not the one that the shapes predict."""
     known = _ledgers(m)
     if known is None or not {"predicted", "measured"} <= known[1].keys():
         return None
@@ -121,9 +127,9 @@ def ledger_residual(m: Measurements) -> Answer:
     if abs(miss) <= RESIDUAL_LIMIT:
         return RuledOut("ledger-residual", f"because the prediction is off by {miss:+.1%}")
     proof = Evidence(
-        "|measured - foretold| / measured > 0.10",
-        {"measured_bytes": measured.total_bytes, "foretold_bytes": predicted.total_bytes, "miss": miss},
-        f"Measured {mib(measured.total_bytes)}, foretold from shapes {mib(predicted.total_bytes)}: {miss:+.0%}.",
+        "|measured - predicted| / measured > 0.10",
+        {"measured_bytes": measured.total_bytes, "predicted_bytes": predicted.total_bytes, "miss": miss},
+        f"Measured {mib(measured.total_bytes)}, predicted from shapes {mib(predicted.total_bytes)}: {miss:+.0%}.",
     )
     fix = "Look in Inspect, Memory, for the part that differs: buffers of kernels, kept tensors, fragmentation."
     return [
@@ -135,5 +141,5 @@ def ledger_residual(m: Measurements) -> Answer:
 RULES = (
     *(Rule(_NAMES[key], "E", f"{title}?", partial(_costly, key=key)) for key, title in _TITLES.items()),
     Rule("no-memory-saved", "E", "Does the precision save memory?", no_memory_saved),
-    Rule("ledger-residual", "E", "Is the peak what the shapes foretell?", ledger_residual),
+    Rule("ledger-residual", "E", "Is the peak what the shapes predict?", ledger_residual),
 )

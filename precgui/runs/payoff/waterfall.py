@@ -12,12 +12,17 @@ to the observed speed-up; the last one is what the profile does not explain.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from precgui.runs.verdict.paired import paired_difference
+
 UNEXPLAINED_LIMIT = 0.05
+_LEAST_ROUNDS = 3
+_QUIET = 0.9  # share of the time of a step that its thread has the CPU when nobody else wants it
 _CAUSE = 0.03  # a factor that loses less than this share is no cause
 BOUNDS = ("peak", "amdahl")  # they say what is possible, the others what is lost of it
 
@@ -40,13 +45,37 @@ class Factor:
 @dataclass(frozen=True, slots=True)
 class Waterfall:
     """Factors in order. `spread` is the range of the middle half of the rounds' speed-ups, as a share of the observed
-    one."""
+    one, `interval` its 95 % by Student's t on the logarithms of the paired rounds; None of fewer than three.
+
+    `uncertainty` is the share by which the unexplained part may be off. `caveat` says that the machine was busy.
+    """
 
     factors: tuple[Factor, ...]
     observed: float
     modelled: float
     spread: float
     notes: tuple[str, ...] = ()
+    interval: tuple[float, float] | None = None
+    uncertainty: float = 0.0
+    caveat: str = ""
+
+    @property
+    def speed_text(self) -> str:
+        """The observed speed-up with its interval, such as "1.31 [1.28, 1.34]"."""
+        ends = f" [{self.interval[0]:.2f}, {self.interval[1]:.2f}]" if self.interval else ""
+        return f"{self.observed:.2f}{ends}"
+
+    @property
+    def closing(self) -> str:
+        """Whether the factors close, in a sentence."""
+        if not self.closes:
+            return f"Unexplained {self.unexplained:+.1%}: the account does not close; profile again on a quiet machine."
+        if self.uncertainty > UNEXPLAINED_LIMIT:
+            return (
+                f"Unexplained {self.unexplained:+.1%}, but pairs of plain and profiled steps leave "
+                f"±{self.uncertainty:.0%} open: profile again on a quiet machine."
+            )
+        return f"Unexplained {self.unexplained:+.1%} (±{self.uncertainty:.1%}), so the account closes."
 
     @property
     def unexplained(self) -> float:
@@ -82,7 +111,29 @@ def waterfall(profile: Mapping[str, Any]) -> Waterfall:
     quarters = statistics.quantiles(rounds, n=4) if len(rounds) > 1 else [observed] * 3
     spread = (quarters[2] - quarters[0]) / observed
     notes = [] if ratio else [f"The ratio of peaks is not measured: {profile['peak']['note']}; 1 is taken."]
-    return Waterfall(tuple(factors), observed, before, spread, (*notes, *profile.get("notes", ())))
+    uncertainty = math.hypot(*(float(side.get("uncertainty") or 0.0) for side in (fp32, run)))
+    return Waterfall(
+        tuple(factors), observed, before, spread, (*notes, *profile.get("notes", ())), _interval(rounds, observed),
+        uncertainty, _caveat(profile),
+    )  # fmt: skip
+
+
+def _interval(rounds: Sequence[float], observed: float) -> tuple[float, float] | None:
+    """95 % around the observed speed-up, from its paired rounds."""
+    if len(rounds) < _LEAST_ROUNDS or min(rounds) <= 0:
+        return None
+    low, high = paired_difference([math.log(value) for value in rounds]).interval(0.95)
+    return min(math.exp(low), observed), max(math.exp(high), observed)
+
+
+def _caveat(profile: Mapping[str, Any]) -> str:
+    """Of a machine on which other programs ran; empty on a quiet one."""
+    share = profile.get("cpu_share")
+    if not isinstance(share, int | float) or share >= _QUIET:
+        return ""
+    clock = str(profile.get("clock", "wall time"))
+    told = "so wall times are not those of the run" if clock == "wall time" else f"so times are {clock}"
+    return f"Other programs were busy: this one had the CPU for {share:.0%} of its steps, {told}"
 
 
 def _times(side: Mapping[str, Any]) -> dict[str, float]:
@@ -274,14 +325,15 @@ def verdict(account: Waterfall, precision: str) -> str:
     """One sentence: the observed speed-up, and what loses most of the possible one."""
     causes = account.causes()
     possible = next((f.after for f in account.factors if f.key == "amdahl"), account.observed)
-    first = f"{precision} runs {account.observed:.2f} times as fast as FP32 here"
+    first = f"{precision} runs {account.speed_text} times as fast as FP32 here"
     if not causes or causes[0].key in BOUNDS:
-        return f"{first}; its share of products allows {possible:.2f}, and nothing else loses more than {_CAUSE:.0%}."
-    cause = causes[0]
-    return (
-        f"{first}, of {possible:.2f} that its share of products allows; most is lost to: {cause.title.lower()}, "
-        f"{cause.cost:.0%} of the step."
-    )
+        told = f"{first}; its share of products allows {possible:.2f}, and nothing else loses more than {_CAUSE:.0%}."
+    else:
+        told = (
+            f"{first}, of {possible:.2f} that its share of products allows; most is lost to: "
+            f"{causes[0].title.lower()}, {causes[0].cost:.0%} of the step."
+        )
+    return f"{told} {account.caveat}." if account.caveat else told
 
 
 def rows(account: Waterfall) -> Sequence[dict[str, Any]]:

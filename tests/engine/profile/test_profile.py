@@ -14,7 +14,7 @@ from precgui.engine.profile.counts import OperationCounts
 from precgui.engine.profile.document import profile_config
 from precgui.engine.profile.one_step import build_step, step
 from precgui.engine.profile.operations import OperationRow, Profiled, ProfilerPhases, profile_steps
-from precgui.engine.profile.paired import typical
+from precgui.engine.profile.paired import ProfilerShare, anchored, median_interval, profiler_share, typical
 from precgui.runs.payoff.waterfall import waterfall
 
 QUICK = ("record.tensors=false", "data.batch_size=16", "threads=1", "device=cpu")
@@ -136,9 +136,9 @@ def test_that_emulated_products_have_no_ratio_of_peaks() -> None:
     assert floors.peak_ratio("fp32", torch.device("cpu"), emulated=False, stopped=lambda: False).ratio == 1
 
 
-def _measured(seconds: float, cpu_s: float | None = None) -> Profiled:
+def _measured(seconds: float) -> Profiled:
     row = _row("product", (2, 2), (2, 2), cpu_s=seconds, calls=2)
-    return Profiled([row], 2, seconds + 2.0, 2.0, 0.0, 3, cpu_s=cpu_s)
+    return Profiled([row], 2, seconds + 2.0, 2.0, 0.0, 3)
 
 
 def test_that_the_typical_step_leaves_out_what_interrupted_a_few() -> None:
@@ -146,9 +146,27 @@ def test_that_the_typical_step_leaves_out_what_interrupted_a_few() -> None:
     assert (found.rows[0].cpu_s, found.rows[0].calls, found.gap_s) == (2.0, 1.0, 1.0)
 
 
-def test_that_the_typical_step_is_brought_to_its_cpu_time() -> None:
-    found = typical([_measured(4.0, cpu_s=3.0)] * 3)
+def test_that_the_typical_step_is_brought_to_the_time_of_its_pairs() -> None:
+    found = anchored(typical([_measured(4.0)] * 3), ProfilerShare(1.5, 1.0, 0.0))
     assert (found.rows[0].cpu_s, found.gap_s) == (1.0, 0.5)
+
+
+def test_that_the_expected_cost_of_the_profiler_stands_where_the_pairs_agree_with_it() -> None:
+    share = profiler_share(1.0, 0.1, [1.0, 1.05, 1.08, 1.12, 1.15, 1.2, 1.3])
+    assert (share.step_s, share.factor) == (pytest.approx(1.1), 1.0)
+    assert share.uncertainty == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize(("slow_down", "factor"), [(1.15, 1.5), (2.0, 2.0), (0.9, 0.5)])
+def test_that_the_pairs_decide_the_cost_of_an_event_between_half_and_twice(slow_down: float, factor: float) -> None:
+    """What lies beyond that is no cost of the profiler: it is left unexplained."""
+    share = profiler_share(1.0, 0.1, [slow_down] * 8)
+    assert (share.step_s, share.factor) == (pytest.approx(slow_down), pytest.approx(factor))
+
+
+def test_that_the_median_has_an_interval_of_order_statistics() -> None:
+    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    assert median_interval([float(n) for n in range(10)]) == (1.0, 8.0)  # 97.9 %
 
 
 def test_that_a_config_is_profiled_beside_fp32() -> None:

@@ -89,6 +89,25 @@ def test_that_what_the_profile_does_not_hold_is_unexplained() -> None:
     assert account.factors[-1].key == "unexplained"
 
 
+def test_that_the_headline_has_the_interval_of_its_paired_rounds_and_says_that_others_were_busy() -> None:
+    document = profile(*IDEAL, rounds=[2.5, 2.6, 2.7, 2.8, 2.9], cpu_share=0.4, clock="CPU time of the thread")
+    account = waterfall(document)
+    assert account.interval is not None
+    low, high = account.interval
+    assert 2.4 < low < account.observed < high < 3.0
+    sentence = verdict(account, "bf16-amp")
+    assert f"{account.observed:.2f} [{low:.2f}, {high:.2f}] times as fast" in sentence
+    assert sentence.endswith("had the CPU for 40% of its steps, so times are CPU time of the thread.")
+    assert "busy" not in verdict(waterfall(profile(*IDEAL, cpu_share=0.99)), "bf16-amp")
+    assert waterfall(profile(*IDEAL, rounds=[2.0])).interval is None
+
+
+def test_that_an_account_that_is_not_known_well_enough_is_not_said_to_close() -> None:
+    sides = [{**side, "uncertainty": 0.2} for side in IDEAL]
+    assert "leave ±28% open" in waterfall(profile(*sides)).closing
+    assert "so the account closes" in waterfall(profile(*IDEAL)).closing
+
+
 def test_that_without_a_ratio_of_peaks_one_is_taken_and_told() -> None:
     account = waterfall(profile(*IDEAL, ratio=None))
     assert account.factors[0].value == 1

@@ -1,4 +1,4 @@
-"""Memory: the peak of a step by part, in FP32, as foretold and as measured; its owners, and the line over a step."""
+"""Memory: the peak of a step by part, in FP32, as predicted and as measured; its owners, and the line over a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from precgui.gui.widgets.bars import BarChart, BarRow, Segment, part_colour
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, Ledger, mib
 
-_LEDGERS = {"fp32": "FP32, foretold", "predicted": "Foretold", "measured": "Measured"}
+_LEDGERS = {"fp32": "FP32, predicted", "predicted": "Predicted", "measured": "Measured"}
 _COLUMNS = ("Part", "Module", "Memory", "Share", "Blocks", "Largest", "Made by")
 
 
@@ -167,7 +167,7 @@ def _sentence(memory: Mapping[str, Any], ledgers: Mapping[str, Ledger]) -> str:
         total, result = ledgers["measured"].total_bytes, ledgers["predicted"].total_bytes
         miss = (total - result) / max(total, 1)
         judged = ", more than a tenth: see the parts" if abs(miss) > RESIDUAL_LIMIT else ""
-        reported.append(f"Foretold from shapes {mib(result)}, measured {mib(total)}: {miss:+.1%}{judged}.")
+        reported.append(f"Predicted from shapes {mib(result)}, measured {mib(total)}: {miss:+.1%}{judged}.")
     return "\n".join(reported)
 
 

@@ -158,10 +158,9 @@ def _cause(factor: Factor) -> str:
 
 
 def _closing(account: Waterfall, document: dict[str, Any]) -> str:
-    word = "closes" if account.closes else "does not close: profile again on a quiet machine"
     lines = [
-        f"Observed {account.observed:.2f}, the factors give {account.modelled:.2f}: {account.unexplained:+.1%} is "
-        f"unexplained, so the account {word}. The middle half of the rounds lies within {account.spread:.0%}. "
+        f"Observed {account.speed_text}, the factors give {account.modelled:.2f}. {account.closing} "
+        f"The middle half of the rounds lies within {account.spread:.0%}. "
         f"Times are {document.get('clock', 'wall time')}.",
         *(f"{note[:1].upper()}{note[1:]}." for note in document["notes"]),
     ]
