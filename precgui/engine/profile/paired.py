@@ -234,7 +234,7 @@ class ProfilerShare:
 
 
 def profiler_share(plain_s: float, expected_s: float, slow_downs: list[float]) -> ProfilerShare:
-    """What the profiler added to a plain step, from the pairs of plain and profiled ones.
+    """Time that the profiler added to a plain step, from the pairs of plain and profiled ones.
 
     Where the pairs agree with the cost that was expected of so many events, that is taken; else what the pairs show,
     between half and twice of it. What is beyond that is left for the account to call unexplained.
