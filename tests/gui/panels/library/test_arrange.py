@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QItemSelectionModel, Qt
 from PySide6.QtWidgets import QInputDialog
 from pytestqt.qtbot import QtBot
 
+from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
@@ -26,7 +27,7 @@ def panel(qtbot: QtBot, tmp_path: Path) -> LibraryPanel:
     made.resize(1000, 600)
     qtbot.addWidget(made)
     made.show()
-    qtbot.waitUntil(lambda: made.table.rowCount() == 4 and not made._folder.is_reading)
+    qtbot.waitUntil(lambda: made.table.rowCount() == 4 and not made.findChild(RunsFolder).is_reading)
     return made
 
 
@@ -58,7 +59,9 @@ def test_that_groups_stay_together_whatever_the_order(panel: LibraryPanel) -> No
 
 
 def test_that_runs_are_tagged_together_and_found_by_the_tag(panel: LibraryPanel, qtbot: QtBot, tmp_path: Path) -> None:
-    panel._select({tmp_path / "runs" / "b.h5", tmp_path / "runs" / "c.h5"})
+    flags = QItemSelectionModel.SelectionFlag
+    for row in (titles(panel).index("b"), titles(panel).index("c")):
+        panel.view.selectionModel().select(panel.filtered.index(row, 0), flags.Select | flags.Rows)
     dialog = panel.ask_for_tag()
     assert isinstance(dialog, QInputDialog)
     dialog.setTextValue("#keep")
