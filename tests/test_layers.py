@@ -358,3 +358,36 @@ def test_that_private_parts_of_torch_are_used_in_one_file() -> None:
             used |= {f"{path.relative_to(PACKAGE)}: {name}" for name in names if PRIVATE_TORCH.fullmatch(name)}
     allowed = ("engine/torch_private.py", "engine/profile/tracker.py: torch.ops.aten._to_copy")  # an operation's name
     assert {name for name in used if not name.startswith(allowed)} == set()
+
+
+# Words that say too little of what a name holds: no local variable and no parameter is called so.
+NO_NAMES = {"settle", "rest", "look", "told", "found", "wanted", "seen", "beside", "shown", "made", "begun"}
+
+
+def vague_names(source: str) -> list[str]:
+    """Local variables and parameters of these names, with their lines. Attributes of classes are not looked at."""
+    tree = ast.parse(source)
+    in_classes = {id(node) for each in ast.walk(tree) if isinstance(each, ast.ClassDef) for node in _class_names(each)}
+    stored = [
+        (node.lineno, node.id)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in in_classes
+    ]
+    parameters = [(node.lineno, node.arg) for node in ast.walk(tree) if isinstance(node, ast.arg)]
+    return [f"{line}: {name}" for line, name in sorted([*stored, *parameters]) if name in NO_NAMES]
+
+
+def _class_names(node: ast.ClassDef) -> list[ast.Name]:
+    statements = [each for each in node.body if isinstance(each, ast.Assign | ast.AnnAssign)]
+    return [part for each in statements for part in ast.walk(each) if isinstance(part, ast.Name)]
+
+
+def test_that_names_say_what_they_hold() -> None:
+    vague = {dotted(path): vague_names(path.read_text(encoding="utf-8")) for path in modules()}
+    assert {name: places for name, places in vague.items() if places} == {}
+
+
+def test_that_the_check_finds_a_vague_name() -> None:
+    assert vague_names("def f(told):\n    found = [x for seen in told]\n    with a as rest: pass") == [
+        "1: told", "2: found", "2: seen", "3: rest"
+    ]  # fmt: skip

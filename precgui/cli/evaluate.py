@@ -27,22 +27,22 @@ def run(args: argparse.Namespace) -> int:
     from precgui.engine.qat.saved_model import evaluate_file
 
     try:
-        told = evaluate_file(args.file, own_code=args.own_code)
+        reported = evaluate_file(args.file, own_code=args.own_code)
     except EngineError as error:
         raise UserError(str(error)) from None
     if args.json:
-        print(json.dumps({"model": str(args.file), **told}, indent=2))
+        print(json.dumps({"model": str(args.file), **reported}, indent=2))
     else:
-        say("\n".join(_lines(told)))
+        say("\n".join(_lines(reported)))
     return 0
 
 
-def _lines(told: Mapping[str, Any]) -> list[str]:
-    size = f"weights of {told['weights_bytes'] / 1024:.0f} KiB in a file of {told['bytes'] / 1024:.0f} KiB"
-    lines = [f"{told['title']}: {told['precision']}, {size}"]
-    form = ".2%" if told["unit"] == "%" else ".4g"
-    for name, title, shape in (("metric", told["metric"].lower(), form), ("loss", "loss", ".4f")):
-        if name in told["now"]:
-            before = f", {told['saved'][name]:{shape}} when it was saved" if name in told["saved"] else ""
-            lines.append(f"{title} {told['now'][name]:{shape}} on {told['samples']} samples{before}")
+def _lines(reported: Mapping[str, Any]) -> list[str]:
+    size = f"weights of {reported['weights_bytes'] / 1024:.0f} KiB in a file of {reported['bytes'] / 1024:.0f} KiB"
+    lines = [f"{reported['title']}: {reported['precision']}, {size}"]
+    form = ".2%" if reported["unit"] == "%" else ".4g"
+    for name, title, shape in (("metric", reported["metric"].lower(), form), ("loss", "loss", ".4f")):
+        if name in reported["now"]:
+            before = f", {reported['saved'][name]:{shape}} when it was saved" if name in reported["saved"] else ""
+            lines.append(f"{title} {reported['now'][name]:{shape}} on {reported['samples']} samples{before}")
     return lines

@@ -59,20 +59,20 @@ def _sentence(error: Any) -> str:
     kind, ctx = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden" and _path(error["loc"]) in _GONE:
         return _GONE[_path(error["loc"])]
-    shown = _short(error["input"])
+    displayed = _short(error["input"])
     known = {
         "extra_forbidden": f"unknown key; {_meant(str(error['loc'][-1]))}`precgui run --keys` lists the known ones",
-        "literal_error": f"{shown} is not one of {ctx.get('expected')}",
-        "greater_than_equal": f"{shown} is too small, the least is {ctx.get('ge')}",
-        "greater_than": f"{shown} is too small, it must be above {ctx.get('gt')}",
-        "less_than_equal": f"{shown} is too large, the most is {ctx.get('le')}",
-        "less_than": f"{shown} is too large, it must be below {ctx.get('lt')}",
-        "string_pattern_mismatch": f"{shown} is not a device; use auto, cpu, cuda, cuda:N, mps or xpu",
+        "literal_error": f"{displayed} is not one of {ctx.get('expected')}",
+        "greater_than_equal": f"{displayed} is too small, the least is {ctx.get('ge')}",
+        "greater_than": f"{displayed} is too small, it must be above {ctx.get('gt')}",
+        "less_than_equal": f"{displayed} is too large, the most is {ctx.get('le')}",
+        "less_than": f"{displayed} is too large, it must be below {ctx.get('lt')}",
+        "string_pattern_mismatch": f"{displayed} is not a device; use auto, cpu, cuda, cuda:N, mps or xpu",
         "string_too_long": f"{len(str(error['input']))} characters are too many, the most is {ctx.get('max_length')}",
-        "finite_number": f"{shown} is not a finite number",
+        "finite_number": f"{displayed} is not a finite number",
         "value_error": str(ctx.get("error")),
     }
-    return known.get(kind, f"{shown}: {error['msg'][:1].lower()}{error['msg'][1:]}")
+    return known.get(kind, f"{displayed}: {error['msg'][:1].lower()}{error['msg'][1:]}")
 
 
 def _short(value: object, limit: int = 60) -> str:

@@ -93,8 +93,8 @@ def _native_16(asked: InferenceQuestion) -> tuple[str, str]:
 
 
 def _native_int8(asked: InferenceQuestion) -> tuple[str, str]:
-    found = asked.device.formats["int8"]
-    return ("yes" if found.support == "native" else "no"), found.reason
+    result = asked.device.formats["int8"]
+    return ("yes" if result.support == "native" else "no"), result.reason
 
 
 _ANSWERS: dict[str, Callable[[InferenceQuestion], tuple[str, str]]] = {

@@ -49,9 +49,9 @@ class StudyList:
             paths = [path for path in self.folder.iterdir() if is_sweep(path)]
         except OSError:
             return []
-        made = sorted(((_created_s(path), path) for path in paths), reverse=True)[:MOST_STUDIES]
-        self._open = {path: self._open[path] for _, path in made if path in self._open}
-        return [self._entry(path, created_s) for created_s, path in made]
+        created = sorted(((_created_s(path), path) for path in paths), reverse=True)[:MOST_STUDIES]
+        self._open = {path: self._open[path] for _, path in created if path in self._open}
+        return [self._entry(path, created_s) for created_s, path in created]
 
     def _entry(self, path: Path, created_s: float) -> StudyEntry:
         try:

@@ -154,8 +154,8 @@ class AssignmentSearch:
         return measure_sensitivity(self.parts.model, self.layers, map(one, batches), self._products())
 
     def _products(self) -> Products:
-        made = {name: AnyFormat(assigned_config(self.config, {}), self.parts.device) for name in self.bits}
-        return {name: precision.arithmetic_in(name) for name, precision in made.items()}
+        created = {name: AnyFormat(assigned_config(self.config, {}), self.parts.device) for name in self.bits}
+        return {name: precision.arithmetic_in(name) for name, precision in created.items()}
 
     def measure(self, plan: Plan) -> MeasuredPlan:
         """A plan on the held-out data, each measured once. Raises Stopped."""

@@ -75,15 +75,15 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
 
 def _settings(config: RunConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a config that the copied modules read, as plain values."""
-    wanted = config.model_dump(mode="json", include=set(_SECTIONS))
-    wanted["model_name"] = config.model_name
-    wanted["qat"]["save_to"] = ""
+    requested = config.model_dump(mode="json", include=set(_SECTIONS))
+    requested["model_name"] = config.model_name
+    requested["qat"]["save_to"] = ""
     if is_own_task(config.task):
-        wanted["task"] = _own_task(config.task, facts)
+        requested["task"] = _own_task(config.task, facts)
     else:
-        found = facts.get("folder") or (facts.get("source") if config.data.path else "")
-        wanted["data"]["path"] = str(found or config.data.path)
-    return wanted
+        result = facts.get("folder") or (facts.get("source") if config.data.path else "")
+        requested["data"]["path"] = str(result or config.data.path)
+    return requested
 
 
 def _own_task(task: str, facts: Mapping[str, Any]) -> str:

@@ -46,13 +46,13 @@ class QuantizationAware(Precision):
 
     def _convert(self, model: nn.Module) -> nn.Module:
         qat = self.qat
-        wanted = LayerQuantization(
+        quantization = LayerQuantization(
             self.weight_bits, qat.ends, qat.activations, qat.per_channel, qat.learned_scales, qat.learned_ranges
         )
-        self.quantizers = quantise_model(model, fp32_modules.members(self.fp32_modules), wanted)
+        self.quantizers = quantise_model(model, fp32_modules.members(self.fp32_modules), quantization)
         if not self.quantizers:
             raise EngineError(f"precision {self.config.precision}: the model has no linear or convolutional layer left")
-        self.labels = {name: made.label for name, made in self.quantizers.items()}
+        self.labels = {name: created.label for name, created in self.quantizers.items()}
         self.notes.append(
             f"{len(self.quantizers)} layers train in FP32 on values rounded to integers ({self._counts()}); speed says "
             "nothing about integer hardware, the converted model is measured at the end"
@@ -65,15 +65,15 @@ class QuantizationAware(Precision):
 
     def _doubts(self) -> list[str]:
         """Settings that do not do what they seem to."""
-        qat, told = self.qat, []
+        qat, reported = self.qat, []
         if qat.start_epoch > self.config.train.epochs:
-            told.append(f"qat.start_epoch = {qat.start_epoch} comes after the last epoch: trained in plain FP32")
+            reported.append(f"qat.start_epoch = {qat.start_epoch} comes after the last epoch: trained in plain FP32")
         if qat.learned_ranges and not self.config.optimizer.weight_decay:
-            told.append(
+            reported.append(
                 "qat.learned_ranges: without optimizer.weight_decay nothing but the loss pulls the ranges in; "
                 "PACT penalises them as it does weights"
             )
-        return told
+        return reported
 
     def _counts(self) -> str:
         labels = list(self.labels.values())
@@ -108,11 +108,11 @@ class QuantizationAware(Precision):
         converted = convert_layers(model, self.quantizers, task, batches)
         facts = measure(converted, fake, task, batches, sizes(self.config.data.batch_size, batches), stopped)
         facts["arithmetic"] = arithmetic_note(self._bits(), converted.native)
-        told = sentences(facts, task.metric) if "integer" in facts["evaluation"] else []
-        told.append(facts["arithmetic"])
+        reported = sentences(facts, task.metric) if "integer" in facts["evaluation"] else []
+        reported.append(facts["arithmetic"])
         if self.qat.save_to:
-            told.append(self._save(converted, facts))
-        yield {"quantised": facts}, told
+            reported.append(self._save(converted, facts))
+        yield {"quantised": facts}, reported
 
     def _save(self, converted: Converted, facts: dict[str, Any]) -> str:
         from precgui.engine.qat import saved_model

@@ -20,10 +20,10 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile at the first call, and keep the machine code on disk where there is a place for it."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
-        made: Callable[..., Any] = numba.njit(function, cache=True, **options)
+        created: Callable[..., Any] = numba.njit(function, cache=True, **options)
     except RuntimeError:
-        made = numba.njit(function, **options)
-    return made
+        created = numba.njit(function, **options)
+    return created
 
 
 @_compiled
@@ -35,10 +35,10 @@ def _round(values: Any, out: Any, step: Any, zero: Any, largest: Any) -> None:
 def to_integers(value: Tensor, step: float, zero: int, largest: int) -> Tensor:
     """The integers 0 to `largest` that FP32 values on the CPU become, as uint8 in the same layout."""
     value = value if _is_dense(value) else value.contiguous()
-    made = torch.empty_like(value, dtype=torch.uint8)
+    created = torch.empty_like(value, dtype=torch.uint8)
     numbers = np.float32(step), np.float32(zero), np.float32(largest)
-    _round(_in_memory(value), _in_memory(made), *numbers)
-    return made
+    _round(_in_memory(value), _in_memory(created), *numbers)
+    return created
 
 
 def _is_dense(value: Tensor) -> bool:
@@ -105,13 +105,13 @@ class Integer(nn.Module):
     def of(cls, layer: Any, quantizer: Quantizer) -> Integer:
         """Makes the integer layer of a trained layer."""
         integers, scales = quantizer.integers(layer.weight)
-        made = cls(layer, quantizer.bits, quantizer.input_bits, scales=scales.numel(), bias=layer.bias is not None)
-        made.packed = pack(integers.cpu(), made.bits)
-        made.scales = scales.flatten().float().cpu()
-        made.bias = None if layer.bias is None else layer.bias.detach().float().cpu()
+        created = cls(layer, quantizer.bits, quantizer.input_bits, scales=scales.numel(), bias=layer.bias is not None)
+        created.packed = pack(integers.cpu(), created.bits)
+        created.scales = scales.flatten().float().cpu()
+        created.bias = None if layer.bias is None else layer.bias.detach().float().cpu()
         step, zero = quantizer.input_range()
-        made.input_scale, made.input_zero = step.detach().float().cpu(), zero.detach().to(torch.int32).cpu()
-        return made
+        created.input_scale, created.input_zero = step.detach().float().cpu(), zero.detach().to(torch.int32).cpu()
+        return created
 
     def integers(self) -> Tensor:
         """The weights, as int8."""

@@ -115,8 +115,8 @@ class CurveChart(Chart):
     def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         self.runs = list(runs)
         self._take_signal(suited(self.signal, [opened.run for opened in runs if opened.visible]))
-        wanted = {opened.key: opened for opened in runs}
-        for key in [key for key in self._drawn if key not in wanted]:
+        requested = {opened.key: opened for opened in runs}
+        for key in [key for key in self._drawn if key not in requested]:
             self._forget(key)
         for opened in runs:
             self._refresh(opened)
@@ -147,8 +147,8 @@ class CurveChart(Chart):
         self._smooth(curves)
         track = Track(opened.run) if self.signal.key == "scale" else None
         named = devices_of(self.signal, opened.run) is not None and len(curves) > 1
-        made = self._drawn[opened.key] = _RunCurves(opened, curves, track, named=named, ended=self.signal.ended)
-        for item in made.items():
+        created = self._drawn[opened.key] = _RunCurves(opened, curves, track, named=named, ended=self.signal.ended)
+        for item in created.items():
             self.plotItem.addItem(item, ignoreBounds=True)
 
     def _forget(self, key: str) -> None:
@@ -226,11 +226,11 @@ class CurveChart(Chart):
 
     def _fit(self, curves: Sequence[Curve], x0: float, x1: float) -> None:
         """Show all finite values in view; keep the range while they fill it well, so that the picture is calm."""
-        found = [bounds for curve in curves if (bounds := curve.bounds(x0, x1)) is not None]
-        if not found:
+        results = [bounds for curve in curves if (bounds := curve.bounds(x0, x1)) is not None]
+        if not results:
             return
-        low = max(min(b[0] for b in found), -_LARGEST)
-        high = min(max(b[1] for b in found), _LARGEST)
+        low = max(min(b[0] for b in results), -_LARGEST)
+        high = min(max(b[1] for b in results), _LARGEST)
         least = self._least_span(low, high)
         if high - low < least:
             low, high = (low + high - least) / 2, (low + high + least) / 2
@@ -315,7 +315,7 @@ class CurveChart(Chart):
         return max(ends, default=None)
 
     def readings(self, x: float) -> list[ReadoutLine]:
-        found = []
+        results = []
         for part in self._visible():
             values = []
             for curve in part.curves:
@@ -329,8 +329,8 @@ class CurveChart(Chart):
                         mean = shown_value(float(curve.means.view[index]), self.signal)
                         values.append(Value(mean, float(curve.x[index]), f"mean of {curve.points}"))
             if values:
-                found.append(ReadoutLine(colour_of(part.opened), part.opened.name, tuple(values)))
-        return found
+                results.append(ReadoutLine(colour_of(part.opened), part.opened.name, tuple(values)))
+        return results
 
     def neighbour(self, x: float, by: int) -> float | None:
         """The place of the recorded point `by` points away from the one nearest to x, in the first run with points."""
@@ -373,5 +373,5 @@ def _place_names(part: _RunCurves, x1: float, highest: float) -> None:
 
 def _legend(parts: Sequence[_RunCurves]) -> str:
     """The meaning of the dots: evaluations have the colour and dash of the run's own curve."""
-    shown = any(curve.name.startswith("val_") and len(curve.y) for part in parts for curve in part.curves[1:])
-    return "; dots: validation" if shown else ""
+    displayed = any(curve.name.startswith("val_") and len(curve.y) for part in parts for curve in part.curves[1:])
+    return "; dots: validation" if displayed else ""

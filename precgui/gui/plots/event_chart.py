@@ -72,14 +72,14 @@ class EventChart(Chart):
 
     def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         self.runs = list(runs)
-        wanted = {opened.key for opened in runs}
-        for key in [key for key in self._marks if key not in wanted]:
+        requested = {opened.key for opened in runs}
+        for key in [key for key in self._marks if key not in requested]:
             for item in self._marks.pop(key).rows:
                 self.plotItem.removeItem(item)
         for opened in runs:
             if opened.key not in self._marks:
-                made = self._marks[opened.key] = _RunMarks(opened)
-                for item in made.rows:
+                created = self._marks[opened.key] = _RunMarks(opened)
+                for item in created.rows:
                     self.plotItem.addItem(item, ignoreBounds=True)
         self.restyle()
 
@@ -96,14 +96,14 @@ class EventChart(Chart):
 
     def draw(self) -> None:
         x0, x1 = self.x_range()
-        shown = self._visible()
+        displayed = self._visible()
         count = 0
-        for place, marks in enumerate(shown):
+        for place, marks in enumerate(displayed):
             for row, (lane, item) in enumerate(zip(LANES, marks.rows, strict=True)):
                 x = np.concatenate([marks.track.places(kind, self.over) for kind in lane.kinds])
                 count += int(((x >= x0) & (x <= x1)).sum())
                 x = x[one_per_pixel(x, x0, x1, self.width_px())]
-                item.setData(x, np.full(len(x), _height(row, place, len(shown))), symbol=lane.symbol)
+                item.setData(x, np.full(len(x), _height(row, place, len(displayed))), symbol=lane.symbol)
         self.note = "no events in view" if not count else f"{grouped(count)} event{'s' if count != 1 else ''} in view"
 
     def _visible(self) -> list[_RunMarks]:
@@ -126,25 +126,25 @@ class EventChart(Chart):
 
     def readings(self, x: float) -> list[ReadoutLine]:
         """The events at exactly this place."""
-        found = []
+        results = []
         for marks in self._visible():
             for kind in marks.track.kinds():
                 for index in np.flatnonzero(marks.track.places(kind, self.over) == x).tolist():
                     value = Value(_what(marks.track.of_kind(kind)[index]), x)
-                    found.append(ReadoutLine(colour_of(marks.opened), marks.opened.name, (value,)))
-        return found
+                    results.append(ReadoutLine(colour_of(marks.opened), marks.opened.name, (value,)))
+        return results
 
     def point_at(self, place: QPointF) -> None:
         """Tell the messages of the events under the mouse."""
-        told = self.messages_at(place)
-        self._pointed = bool(told)
-        if not told:
+        reported = self.messages_at(place)
+        self._pointed = bool(reported)
+        if not reported:
             QToolTip.hideText()
             return
-        shown = told[:TOLD] + ([f"and {len(told) - TOLD} more here"] if len(told) > TOLD else [])
+        displayed = reported[:TOLD] + ([f"and {len(reported) - TOLD} more here"] if len(reported) > TOLD else [])
         QToolTip.showText(
             self.mapToGlobal(self.mapFromScene(place)),
-            plain_tip("\n".join(textwrap.fill(line, TIP_COLUMNS) for line in shown)),
+            plain_tip("\n".join(textwrap.fill(line, TIP_COLUMNS) for line in displayed)),
             self,
         )
 
@@ -160,14 +160,14 @@ class EventChart(Chart):
 
     def messages_at(self, place: QPointF) -> list[str]:
         """The texts of the events within a few pixels of a place of the scene."""
-        shown, told = self._visible(), []
-        for position, marks in enumerate(shown):
+        displayed, reported = self._visible(), []
+        for position, marks in enumerate(displayed):
             for row, lane in enumerate(LANES):
-                level = QPointF(0.0, _height(row, position, len(shown)))
+                level = QPointF(0.0, _height(row, position, len(displayed)))
                 if abs(self.view.mapViewToScene(level).y() - place.y()) > NEAR_PX:
                     continue
-                told += [f"{marks.opened.name}: {_told(incident)}" for incident in self._near(marks, lane, place)]
-        return told
+                reported += [f"{marks.opened.name}: {_told(incident)}" for incident in self._near(marks, lane, place)]
+        return reported
 
     def _near(self, marks: _RunMarks, lane: Lane, place: QPointF) -> list[Incident]:
         low, high = self.x_range()
@@ -182,8 +182,8 @@ class EventChart(Chart):
     def rows(self) -> Iterator[CsvRow]:
         for marks in self._visible():
             for incident in marks.opened.run.events():
-                told = f"{incident.severity}: {incident.message}"
-                where = f"{told} [{incident.module}]" if incident.module else told
+                text = f"{incident.severity}: {incident.message}"
+                where = f"{text} [{incident.module}]" if incident.module else text
                 yield CsvRow(marks.opened.name, incident.kind, float(incident.step), incident.time_s, where)
 
 

@@ -117,12 +117,12 @@ def _pen(colour: str, dash: tuple[float, ...], width: float) -> QPen:
 def image(chart: Chart) -> QImage:
     """The plot as it is on the screen, with title and legend, at twice the resolution."""
     figure = _Figure(chart)
-    made = QImage(figure.size * PIXEL_RATIO, QImage.Format.Format_RGB32)
-    made.setDevicePixelRatio(PIXEL_RATIO)
-    painter = QPainter(made)
+    created = QImage(figure.size * PIXEL_RATIO, QImage.Format.Format_RGB32)
+    created.setDevicePixelRatio(PIXEL_RATIO)
+    painter = QPainter(created)
     figure.paint(painter)
     painter.end()
-    return made
+    return created
 
 
 def save_png(chart: Chart, path: Path) -> None:

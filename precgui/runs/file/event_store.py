@@ -77,11 +77,11 @@ class EventStore:
 
     def keep(self, events: Sequence[Event]) -> list[Incident]:
         """Store events, oldest first; returns what the recording itself has to tell of it."""
-        told = self._store(events) if self._recording and not self._ended else []
+        reported = self._store(events) if self._recording and not self._ended else []
         for event in events:
             if isinstance(event, RunEnded) and not self._ended:
                 self._end(event)
-        return told
+        return reported
 
     def close(self) -> None:
         """Close the file; a run that has not ended is marked as failed."""
@@ -95,7 +95,7 @@ class EventStore:
             if isinstance(event, RunStarted) and event.tensors:
                 self._make_room(event.tensors)
         batch = self._batch(events)
-        told = self._left_out()
+        reported = self._left_out()
         try:
             free = disk.free_bytes(self.file.path.parent)
             for event in events:
@@ -106,15 +106,15 @@ class EventStore:
                     self._started["engine"] = {**self._started["engine"], **event.values}
                     self.file.write_text("engine", self._started)
             self.file.append(batch)
-            if told:
-                self.file.append(self._events(told))
+            if reported:
+                self.file.append(self._events(reported))
         except DescriptorClosed as error:
-            return [*told, self._stop(str(error), batch)]
+            return [*reported, self._stop(str(error), batch)]
         except (OSError, RuntimeError) as error:
-            return [*told, self._stop(f"the disk did not take the data ({_reason(error)})", batch)]
+            return [*reported, self._stop(f"the disk did not take the data ({_reason(error)})", batch)]
         if free < self._reserve_bytes:
-            told.append(self._stop(f"only {free >> 20} MB are left on the disk", {}))
-        return told
+            reported.append(self._stop(f"only {free >> 20} MB are left on the disk", {}))
+        return reported
 
     def _make_room(self, tensors: int) -> None:
         """Begin the file anew, now that it is known how many tensors there are; the rows so far are taken over.

@@ -140,15 +140,15 @@ class TableFile:
         unlimited = h5py.h5s.UNLIMITED
         longest = (unlimited, *(size or self.tensor_room or unlimited for size in column.row))
         space = h5py.h5s.create_simple((0, *column.row), longest)
-        wanted = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        wanted.set_obj_track_times(False)
-        wanted.set_chunk(table.chunk(column))
+        requested = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        requested.set_obj_track_times(False)
+        requested.set_chunk(table.chunk(column))
         if column.packing == "shuffle":
-            wanted.set_shuffle()
+            requested.set_shuffle()
         if column.packing:
-            wanted.set_deflate(LEVEL)
+            requested.set_deflate(LEVEL)
         kind = h5py.h5t.py_create(column.dtype, logical=True)
-        return _Stored(h5py.h5d.create(self.file.id, path.encode(), kind, space, wanted, _links()), column)
+        return _Stored(h5py.h5d.create(self.file.id, path.encode(), kind, space, requested, _links()), column)
 
     def append(self, batch: Batch) -> None:
         """Add rows and make them last: rows first, counters after them, each flushed to the system.

@@ -100,9 +100,9 @@ class RunWriter:
         with self._file_lock:
             with self._pending_lock:
                 events, self._pending = self._pending, []
-            told = self._recording.keep(events) if events and not self._closed else []
+            reported = self._recording.keep(events) if events and not self._closed else []
         if self._on_incident is not None:
-            for incident in told:
+            for incident in reported:
                 self._on_incident(incident)
 
     def close(self) -> None:

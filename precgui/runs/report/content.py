@@ -107,7 +107,7 @@ def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
     def row(label: str, cell: Callable[[Group], str]) -> Row:
         return label, tuple(cell(group) for group in groups)
 
-    found = [
+    results = [
         row("runs that came through", lambda g: f"{g.n} of {g.n + g.failed}"),
         row(metric.title, lambda g: _mean(g.metrics["metric"], factor, unit, 2)),
         row(f"{metric.title} against the baseline", lambda g: _difference(g, "metric", factor, points, 2)),
@@ -126,7 +126,7 @@ def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
         row("whole run", lambda g: _mean(g.metrics["time_s"], 1, " s", 1)),
     ]
     targets = dict.fromkeys(target for group in groups for target in group.verdicts)
-    return found + [
+    return results + [
         (f"{TITLES[target]}: verdict", tuple(_verdict_cell(group, target) for group in groups)) for target in targets
     ]
 
@@ -225,7 +225,7 @@ def _rules(study: Study) -> tuple[str, ...]:
 def _facts(runs: Sequence[RunFigures]) -> list[tuple[str, str]]:
     """Machine, versions and settings; where runs differ, each value."""
 
-    def told(label: str, value: Callable[[RunFigures], Any]) -> tuple[str, str]:
+    def reported(label: str, value: Callable[[RunFigures], Any]) -> tuple[str, str]:
         values = dict.fromkeys(str(value(run)) for run in runs if value(run) not in (None, ""))
         return label, ", ".join(values) or "not recorded"
 
@@ -233,17 +233,17 @@ def _facts(runs: Sequence[RunFigures]) -> list[tuple[str, str]]:
     cpu = first.machine.get("cpu")
     cores = cpu.get("usable_cores") if isinstance(cpu, dict) else None
     return [
-        told("machine", lambda run: run.host),
-        told("device", lambda run: run.device),
+        reported("machine", lambda run: run.host),
+        reported("device", lambda run: run.device),
         ("processor cores", str(cores or "not recorded")),
-        told("system", lambda run: str(run.machine.get("os") or "").partition(",")[0]),
-        told("CPU threads", lambda run: run.threads),
-        told("task", lambda run: run.work.config.task),
-        told("steps", lambda run: run.work.steps if run.kind == "run" else None),
-        told("samples a step", lambda run: run.work.samples_per_step),
-        told("precgui", lambda run: run.versions.get("precgui")),
-        told("torch", lambda run: run.versions.get("torch")),
-        told("Python", lambda run: run.versions.get("python")),
+        reported("system", lambda run: str(run.machine.get("os") or "").partition(",")[0]),
+        reported("CPU threads", lambda run: run.threads),
+        reported("task", lambda run: run.work.config.task),
+        reported("steps", lambda run: run.work.steps if run.kind == "run" else None),
+        reported("samples a step", lambda run: run.work.samples_per_step),
+        reported("precgui", lambda run: run.versions.get("precgui")),
+        reported("torch", lambda run: run.versions.get("torch")),
+        reported("Python", lambda run: run.versions.get("python")),
         ("CPU busy with other programs", _pressure(runs)),
         ("report made by", f"precgui {__version__}"),
     ]

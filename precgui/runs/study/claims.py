@@ -64,8 +64,8 @@ def guide_claims() -> tuple[GuideClaim, ...]:
 
 def judge_claims(study: Study, runs: Sequence[RunFigures]) -> list[ClaimResult]:
     """Every claim, tested ones first: on the first group of its precision where there is one."""
-    found = [_judged(claim, study, runs) for claim in guide_claims()]
-    return sorted(found, key=lambda result: result.verdict == "not tested here")
+    results = [_judged(claim, study, runs) for claim in guide_claims()]
+    return sorted(results, key=lambda result: result.verdict == "not tested here")
 
 
 def untested_claims(why: str) -> list[ClaimResult]:
@@ -115,11 +115,13 @@ def _untested(claim: GuideClaim, why: str, group: str = "") -> ClaimResult:
 
 
 def _other_device(claim: GuideClaim, runs: Sequence[RunFigures]) -> str:
-    wanted, name = claim.conditions.get("device"), claim.conditions.get("device_name", "")
+    requested, name = claim.conditions.get("device"), claim.conditions.get("device_name", "")
     devices = {run.device for run in runs}
     kinds = {"cuda" if run.device_kind.startswith("cuda") else run.device_kind for run in runs}
-    if wanted and kinds != {wanted}:
-        return f"the claim is about {'a GPU' if wanted == 'cuda' else wanted}, this was {', '.join(sorted(devices))}"
+    if requested and kinds != {requested}:
+        return (
+            f"the claim is about {'a GPU' if requested == 'cuda' else requested}, this was {', '.join(sorted(devices))}"
+        )
     if name and not all(name in device for device in devices):
         return f"the claim is about {name}, this was {', '.join(sorted(devices))}"
     return ""

@@ -104,7 +104,7 @@ class DiagnosePanel(Pages):
 
     def _take_runs(self) -> None:
         runs = self._session.runs
-        self.found = {key: found for key, found in self.found.items() if key in runs}
+        self.found = {key: result for key, result in self.found.items() if key in runs}
         self.show_content(bool(runs))
         if self.isVisible() and runs:
             self.verdicts.show_runs(list(runs.values()), self.found)
@@ -114,14 +114,14 @@ class DiagnosePanel(Pages):
     def _judge_one(self) -> None:
         """Judge one run that is new or has gone on: the chosen ones first."""
         runs = self._session.runs
-        wanted = [
+        requested = [
             key
             for key in (*self.verdicts.chosen(), *runs)
             if key in runs and (key not in self.found or key in self._stale)
         ]
-        if not wanted or not self.isVisible():
+        if not requested or not self.isVisible():
             return
-        key = wanted[0]
+        key = requested[0]
         begin = time.perf_counter()
         before = self.found.get(key)
         self._stale.discard(key)
@@ -130,7 +130,7 @@ class DiagnosePanel(Pages):
         self.verdicts.show_runs(list(runs.values()), self.found)
         if key in self.verdicts.chosen() and (before is None or _rules(before) != _rules(self.found[key])):
             self._show_cards()
-        if len(wanted) > 1:
+        if len(requested) > 1:
             self._next.start()
 
     def _show_cards(self) -> None:
@@ -158,8 +158,8 @@ class DiagnosePanel(Pages):
     def _wanted(self, keys: list[str]) -> list[tuple[str, Finding, str]]:
         if len(keys) < 2:
             return [(key, each, "") for key in keys for each in self.found[key].findings]
-        told = {key: {each.rule for each in self.found[key].findings} for key in keys}
-        both = told[keys[0]] & told[keys[1]]
+        reported = {key: {each.rule for each in self.found[key].findings} for key in keys}
+        both = reported[keys[0]] & reported[keys[1]]
         only = [
             (key, each, f"Only in {self._session.runs[key].name}: ")
             for key in keys for each in self.found[key].findings if each.rule not in both
@@ -212,13 +212,13 @@ class DiagnosePanel(Pages):
         self._session.try_fix(config, key)
 
 
-def _ruled_out(found: Diagnosis) -> list[str]:
-    lines = [f"{each.rule}: {each.why}" for each in found.ruled_out]
-    return lines + [f"{each.rule}: cannot be told; record {each.needs}" for each in found.not_told]
+def _ruled_out(diagnosis: Diagnosis) -> list[str]:
+    lines = [f"{each.rule}: {each.why}" for each in diagnosis.ruled_out]
+    return lines + [f"{each.rule}: cannot be told; record {each.needs}" for each in diagnosis.not_told]
 
 
-def _rules(found: Diagnosis | None) -> list[tuple[str, str]]:
-    return [(each.rule, each.title) for each in found.findings] if found is not None else []
+def _rules(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
+    return [(each.rule, each.title) for each in diagnosis.findings] if diagnosis is not None else []
 
 
 def changed(config: RunConfig, changes: dict[str, object]) -> RunConfig:

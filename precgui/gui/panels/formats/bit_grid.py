@@ -54,12 +54,12 @@ class BitGrid(QWidget):
 
     def show_rows(self, reports: Mapping[str, Report], fixed: Iterable[str] = ()) -> None:
         """Show these under these names; the first becomes the chosen one when the chosen one is gone."""
-        shown = [(name, report.format) for name, report in reports.items()]
-        same = shown == [(name, report.format) for name, report in self._reports.items()]
+        displayed = [(name, report.format) for name, report in reports.items()]
+        same = displayed == [(name, report.format) for name, report in self._reports.items()]
         self._reports = dict(reports)
         self._stale, self._fixed = False, frozenset(fixed)
         if self._cursor is None or self._cursor[1] >= self._bits(self._cursor[0]):
-            self._cursor = (shown[0][0], shown[0][1].bits - 1) if shown else None
+            self._cursor = (displayed[0][0], displayed[0][1].bits - 1) if displayed else None
         if not same:
             self._arrange()
         self._describe()
@@ -255,8 +255,8 @@ class BitGrid(QWidget):
             said = words(line, report, row.name)
             painter.setFont(brush.font(line))
             painter.setPen(brush.pen(line, report))
-            shown = brush.metrics(line).elidedText(said, Qt.TextElideMode.ElideRight, line.rect.width())
-            painter.drawText(line.rect, line.flags, shown)
+            displayed = brush.metrics(line).elidedText(said, Qt.TextElideMode.ElideRight, line.rect.width())
+            painter.drawText(line.rect, line.flags, displayed)
 
     def _paint_cells(self, painter: QPainter, row: RowLayout, report: Report, brush: Brush) -> None:
         code, fmt = report.stored.code, report.format

@@ -40,8 +40,8 @@ class Underflow(Experiment):
         typical, spread, fmt = 10.0 ** self.typical.value(), self.spread.value() / 10, self.format.known()
         return lambda _: (fmt.name, scale_curve(gradients(SAMPLES, typical, spread), fmt))
 
-    def show_result(self, found: tuple[str, ScaleCurve]) -> str:
-        name, curve = found
+    def show_result(self, curves: tuple[str, ScaleCurve]) -> str:
+        name, curve = curves
         theme, at = themes().theme, self.scale.value()
         zero, over = 100 * curve.underflow, 100 * curve.overflow
         self.plot.plot(curve.exponents, zero, pen=pen(theme.info, 2.5), name="become zero")
@@ -76,8 +76,8 @@ class Overflowing(Experiment):
         exact = terms * 4.0 ** np.arange(-4, 21)
         return lambda _: (terms, at, exact, {fmt.name: quantize_array(exact, fmt) for fmt in chosen}, more)
 
-    def show_result(self, found: tuple[int, int, Floats, dict[str, Floats], Format]) -> str:
-        terms, at, exact, stored, chosen = found
+    def show_result(self, formats: tuple[int, int, Floats, dict[str, Floats], Format]) -> str:
+        terms, at, exact, stored, chosen = formats
         theme, exponents = themes().theme, np.arange(-4, 21)
         self.plot.plot(exponents, np.log10(exact), pen=pen(theme.text, 1.5, 0.8, dashed=True), name="exact")
         said = []
@@ -123,30 +123,30 @@ class LongSum(Experiment):
         fmt, step = self.format.known(), self.increment.value() / 10
         count, trials = 2 ** self.count.value(), self.trials.value()
 
-        def sums(told: ProgressCallback) -> _Sums:
+        def sums(progress: ProgressCallback) -> _Sums:
             held = float(quantize_array(step, fmt))
             steps = np.full(count, held)
             stops = stagnation(held, fmt) if isinstance(fmt, FloatFormat) else None
             nearest, kahan = running_sums(steps, fmt)[0], kahan_sums(steps, fmt)
-            return _Sums(fmt, held, nearest, kahan, running_sums(steps, fmt, "stochastic", trials, 1, told), stops)
+            return _Sums(fmt, held, nearest, kahan, running_sums(steps, fmt, "stochastic", trials, 1, progress), stops)
 
         return sums
 
-    def show_result(self, found: _Sums) -> str:
-        theme, held = themes().theme, found.held
-        x = np.arange(found.nearest.size)
-        mean, spread = found.trials.mean(axis=0), found.trials.std(axis=0)
+    def show_result(self, sums: _Sums) -> str:
+        theme, held = themes().theme, sums.held
+        x = np.arange(sums.nearest.size)
+        mean, spread = sums.trials.mean(axis=0), sums.trials.std(axis=0)
         low = self.plot.plot(x, mean - spread, pen=pen(theme.info, 0.5, 0.4))
         high = self.plot.plot(x, mean + spread, pen=pen(theme.info, 0.5, 0.4))
         self.plot.addItem(pg.FillBetweenItem(low, high, brush=brush(theme.info, 0.2)))
         self.plot.plot(x, x * held, pen=pen(theme.text, 1.5, 0.8, dashed=True), name="exact")
-        self.plot.plot(x, found.nearest, pen=pen(theme.error, 2.5), name="nearest")
+        self.plot.plot(x, sums.nearest, pen=pen(theme.error, 2.5), name="nearest")
         self.plot.plot(x, mean, pen=pen(theme.info, 2), name="stochastic: mean ± one sigma")
-        self.plot.plot(x, found.kahan, pen=pen(theme.ok, 2), name="Kahan")
+        self.plot.plot(x, sums.kahan, pen=pen(theme.ok, 2), name="Kahan")
         self.plot.getPlotItem().enableAutoRange()
-        stops = "never stops below its largest value" if found.stops is None else f"stops at {found.stops:g}"
-        count = found.nearest.size - 1
+        stops = "never stops below its largest value" if sums.stops is None else f"stops at {sums.stops:g}"
+        count = sums.nearest.size - 1
         return (
-            f"{count} times {held:g} is {count * held:g}. In {found.fmt.name}, nearest rounding {stops} and gives "
-            f"{found.nearest[-1]:g} here; stochastic rounding gives {mean[-1]:.6g} ± {spread[-1]:.3g}."
+            f"{count} times {held:g} is {count * held:g}. In {sums.fmt.name}, nearest rounding {stops} and gives "
+            f"{sums.nearest[-1]:g} here; stochastic rounding gives {mean[-1]:.6g} ± {spread[-1]:.3g}."
         )

@@ -31,20 +31,20 @@ WIDE_BINADES = 40  # from which width on a bar of the histogram is one binade
 Losses = tuple[float, float, float]
 
 
-def _sorted(values: Floats, names: list[str], told: ProgressCallback) -> tuple[SortedValues, dict[str, Losses]]:
-    told(0.05)
-    found = SortedValues(values)
-    told(0.9)
-    return found, _losses(found, names, told)
+def _sorted(values: Floats, names: list[str], progress: ProgressCallback) -> tuple[SortedValues, dict[str, Losses]]:
+    progress(0.05)
+    result = SortedValues(values)
+    progress(0.9)
+    return result, _losses(result, names, progress)
 
 
-def _losses(values: SortedValues, names: list[str], told: ProgressCallback) -> dict[str, Losses]:
-    found = {}
+def _losses(values: SortedValues, names: list[str], progress: ProgressCallback) -> dict[str, Losses]:
+    results = {}
     for name in names:
-        told(0.95)
+        progress(0.95)
         shares = values.shares(get(name))
-        found[name] = (shares.underflow, shares.subnormal, shares.saturated)
-    return found
+        results[name] = (shares.underflow, shares.subnormal, shares.saturated)
+    return results
 
 
 class LineTab(QWidget):
@@ -169,7 +169,7 @@ class LineTab(QWidget):
         self._title = f"{name}: {grouped(values.size)} values"
         self._say(f"{self._title}, sorting …")
         names = list(self._names)
-        self.sorting.ask(lambda told: _sorted(values, names, told))
+        self.sorting.ask(lambda reported: _sorted(values, names, reported))
 
     def _show_sorted(self, answer: tuple[SortedValues, dict[str, Losses]]) -> None:
         self._tensor, self._recorded = answer[0], None
@@ -202,11 +202,11 @@ class LineTab(QWidget):
         if self._recorded is not None:
             self._losses |= {name: _recorded_losses(self._recorded, name) for name in missing}
         elif (values := self._tensor) is not None and missing:
-            self.counting.ask(lambda told: _losses(values, missing, told))
+            self.counting.ask(lambda reported: _losses(values, missing, reported))
 
-    def _show_losses(self, found: dict[str, Losses]) -> None:
+    def _show_losses(self, losses: dict[str, Losses]) -> None:
         if self._tensor is not None:
-            self._losses |= found
+            self._losses |= losses
             self._later.start()
 
     @property
@@ -263,9 +263,9 @@ class LineTab(QWidget):
 
     def _draw_histogram(self) -> None:
         self.histogram.getPlotItem().clear()
-        shown = self._tensor is not None or (self._recorded is not None and self.view.logarithmic)
-        self.histogram.setVisible(shown)
-        if not shown:
+        displayed = self._tensor is not None or (self._recorded is not None and self.view.logarithmic)
+        self.histogram.setVisible(displayed)
+        if not displayed:
             return
         edges, share = self._bars()
         if share.size:

@@ -118,7 +118,7 @@ class LineView(Plot):
             return value
         return math.log2(abs(value)) if value else None
 
-    def draw(self, names: list[str], told: Mapping[str, str]) -> None:
+    def draw(self, names: list[str], reported: Mapping[str, str]) -> None:
         """The rows of these formats from top to bottom, with what is `reported` of each."""
         item = self.getPlotItem()
         item.clear()
@@ -128,21 +128,21 @@ class LineView(Plot):
         self.setYRange(-len(names) + 0.9 - self._half, max(0.6, self._half + ROOM_FOR_WORDS / row), padding=0)
         low, high = self.viewRange()[0]
         for n, name in enumerate(names):
-            self._draw_row(name, -n, low, high, told.get(name, ""))
+            self._draw_row(name, -n, low, high, reported.get(name, ""))
         where = None if self.value is None else self._place(self.value)
         if where is not None:
             item.addItem(pg.InfiniteLine(where, pen=pen(themes().theme.text, 1.0, 0.7, dashed=True)))
 
-    def _draw_row(self, name: str, y: int, low: float, high: float, told: str) -> None:
+    def _draw_row(self, name: str, y: int, low: float, high: float, sentence: str) -> None:
         fmt, item, colour = get(name), self.getPlotItem(), format_colour(name)
         bounds = (2.0 ** max(low, -1074), 2.0 ** min(high, 1023.9)) if self.logarithmic else (low, high)
-        found = stretch(fmt, *bounds)
-        shown = found.values[found.values > 0] if self.logarithmic else found.values
-        values = np.log2(shown) if self.logarithmic else shown
-        if found.complete and 1 < len(values) <= MOST_INTERVALS:
-            self._draw_intervals(shown, y, colour)
-        if not found.complete:
-            reach = (found.smallest, found.largest) if self.logarithmic else (-found.largest, found.largest)
+        result = stretch(fmt, *bounds)
+        displayed = result.values[result.values > 0] if self.logarithmic else result.values
+        values = np.log2(displayed) if self.logarithmic else displayed
+        if result.complete and 1 < len(values) <= MOST_INTERVALS:
+            self._draw_intervals(displayed, y, colour)
+        if not result.complete:
+            reach = (result.smallest, result.largest) if self.logarithmic else (-result.largest, result.largest)
             ends = [max(min(v, bounds[1]), bounds[0]) for v in reach]
             left, right = (math.log2(v) for v in ends) if self.logarithmic else ends
             item.addItem(self._bars([left], [right], y, colour, 0.28))
@@ -150,8 +150,8 @@ class LineView(Plot):
             xs, ys = np.repeat(values, 2), np.tile([y - self._half, y + self._half], len(values))
             item.addItem(pg.PlotCurveItem(xs, ys, connect="pairs", pen=pen(colour, 1.4)))
         self._draw_stored(name, y)
-        words = f"{grouped(found.count)} value{'' if found.count == 1 else 's'} in view"
-        text = pg.TextItem(f"{words}   {told}", color=themes().theme.muted, anchor=(0, 0.9))
+        words = f"{grouped(result.count)} value{'' if result.count == 1 else 's'} in view"
+        text = pg.TextItem(f"{words}   {sentence}", color=themes().theme.muted, anchor=(0, 0.9))
         text.setPos(low, y + self._half)
         item.addItem(text)
 

@@ -145,8 +145,8 @@ class QuantiseTab(QWidget):
         mx = scheme in blocks() and not blocks()[scheme].two_level
         fitting = {self.grouping: integer, self.symmetric: integer, self.scale: integer, self.zero_point: integer,
                    self.rule: mx, self.rounding: scheme not in ("ternary", "int1", "nf4")}  # fmt: skip
-        for widget, shown in fitting.items():
-            self.form.setRowVisible(widget, shown)
+        for widget, displayed in fitting.items():
+            self.form.setRowVisible(widget, displayed)
 
     def _options(self) -> Options:
         """Raises ValueError for a scale or zero point that is none."""
@@ -175,15 +175,15 @@ class QuantiseTab(QWidget):
         whole = self.grouping.currentText() == "tensor"
         self.scale.setEnabled(whole)
         self.zero_point.setEnabled(whole)
-        self.work.ask(lambda told: compare(values(), scheme, options, told, told.partly))
+        self.work.ask(lambda reported: compare(values(), scheme, options, reported, reported.partly))
 
     # Showing
 
-    def _show(self, found: FormatComparison) -> None:
-        self.found, prepared, losses = found, found.prepared, found.losses
+    def _show(self, comparison: FormatComparison) -> None:
+        self.found, prepared, losses = comparison, comparison.prepared, comparison.losses
         self.scale.setPlaceholderText("computed" if prepared.scale is None else f"{prepared.scale:.6g}")
         self.zero_point.setPlaceholderText("computed" if prepared.zero_point is None else str(prepared.zero_point))
-        size, counted = found.source.size, found.counted
+        size, counted = comparison.source.size, comparison.counted
         lines = [
             *(
                 [f"So far, from {100 * counted / size:.0f} % of the values, taken from all over:"]
@@ -194,10 +194,12 @@ class QuantiseTab(QWidget):
             f"{prepared.bits_per_value:.2f} bits a value.",
             f"{grouped(losses.clipped)} of {grouped(counted)} values clipped, {grouped(losses.zeroed)} became zero.",
         ]
-        if found.rules:
-            lines.append("By rule: " + ", ".join(f"{rule} {value:.2f} dB" for rule, value in found.rules.items()) + ".")
+        if comparison.rules:
+            lines.append(
+                "By rule: " + ", ".join(f"{rule} {value:.2f} dB" for rule, value in comparison.rules.items()) + "."
+            )
         self._say("\n".join(lines), fault=False)
-        self.plots.show_comparison(found)
+        self.plots.show_comparison(comparison)
 
     def _fail(self, words: str) -> None:
         self._say(words, fault=True)
@@ -208,9 +210,9 @@ class QuantiseTab(QWidget):
 
     def resizeEvent(self, event: QEvent) -> None:
         narrow = self.width() < NARROW
-        wanted = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
-        if self._split.orientation() != wanted:
-            self._split.setOrientation(wanted)
+        requested = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
+        if self._split.orientation() != requested:
+            self._split.setOrientation(requested)
             self.plots.setOrientation(Qt.Orientation.Horizontal if narrow else Qt.Orientation.Vertical)
             self._split.setSizes([460, 540] if narrow else [290, 800])
             wraps = QFormLayout.RowWrapPolicy
@@ -218,12 +220,12 @@ class QuantiseTab(QWidget):
 
 
 def _combo(names: tuple[str, ...], chosen: str, slot: Callable[[], None]) -> QComboBox:
-    made = QComboBox()
-    made.addItems(list(names))
-    made.setCurrentText(chosen)
-    made.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-    made.currentTextChanged.connect(lambda _: slot())
-    return made
+    box = QComboBox()
+    box.addItems(list(names))
+    box.setCurrentText(chosen)
+    box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+    box.currentTextChanged.connect(lambda _: slot())
+    return box
 
 
 def _number(words: str, what: str) -> float | None:

@@ -93,9 +93,9 @@ class RangesTab(QWidget):
         self.sorting.cancel()
         self._show_tensor((f"{recorded.title}, step {recorded.step}", *recorded.binades()))
 
-    def _show_tensor(self, found: tuple[str, NDArray[np.int_], Floats]) -> None:
-        name, exponents, _ = found
-        self._tensor = found if exponents.size else None
+    def _show_tensor(self, floats: tuple[str, NDArray[np.int_], Floats]) -> None:
+        name, exponents, _ = floats
+        self._tensor = floats if exponents.size else None
         ends = f"from 2^{exponents[0]} to 2^{exponents[-1] + 1}" if exponents.size else "holds nothing but zeros"
         self._hint.setText(f"Values of {name}: {ends}, darker where there are more.")
         self._draw()
@@ -152,12 +152,12 @@ class RangesTab(QWidget):
         for fmt in formats:
             smallest, _, largest = span(fmt)
             where = (round(math.log10(max(largest - smallest, 0.1)), 2), round(math.log10(fmt.decimal_digits), 2))
-            look = {
+            view = {
                 "size": _dot_px(fmt),
                 "pen": pen(themes().theme.base),
                 "brush": brush(format_colour(fmt.name), 0.75),
             }
-            dot = pg.ScatterPlotItem([where[0]], [where[1]], **look)
+            dot = pg.ScatterPlotItem([where[0]], [where[1]], **view)
             item.addItem(dot)
             places.setdefault(where, []).append(fmt.name)
         for where, names in places.items():

@@ -133,8 +133,8 @@ class AdviceTab(QWidget):
         best = self._model.best()
         for device in [*self._model.devices, *datasheet_devices()]:
             self.device.addItem(device.name if not device.id.startswith("card:") else f"Card: {device.name}", device.id)
-        wanted = chosen or (best.id if best else None)
-        self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
+        requested = chosen or (best.id if best else None)
+        self.device.setCurrentIndex(max(0, self.device.findData(requested)))
         self.device.blockSignals(False)
         self._ask()
 

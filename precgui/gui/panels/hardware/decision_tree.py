@@ -37,11 +37,11 @@ def layout(tree: Tree = TREE, start: str = START) -> tuple[dict[str, QRectF], QS
 def _targets(tree: Tree, key: str) -> dict[str, str]:
     """The nodes below, each with the answers that lead to it in one text."""
     node = tree[key]
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     if isinstance(node, Question):
         for answer, target in node.branches.items():
-            found[target] = f"{found[target]} / {answer}" if target in found else answer
-    return found
+            results[target] = f"{results[target]} / {answer}" if target in results else answer
+    return results
 
 
 def _place(
@@ -76,8 +76,8 @@ class TreeView(QWidget):
     def show_path(self, advice: Advice) -> None:
         """Mark the path of this advice."""
         self.path = [*(step.node for step in advice.path), advice.outcome]
-        told = " ".join(f"{step.question} {step.answer}." for step in advice.path)
-        self.setAccessibleDescription(f"{told} {advice.precision}")
+        text = " ".join(f"{step.question} {step.answer}." for step in advice.path)
+        self.setAccessibleDescription(f"{text} {advice.precision}")
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:

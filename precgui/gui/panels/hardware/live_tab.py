@@ -59,8 +59,8 @@ class DeviceStrips(QWidget):
             self.cores.show_loads(reading.core_loads)
             self.cores.show()
         if reading.busiest:
-            told = ", ".join(f"{each.name} ({each.pid}) {each.cpu_percent:.0f} %" for each in reading.busiest)
-            self.busiest.setText(f"Busiest programs, in percent of one core: {told}")
+            text = ", ".join(f"{each.name} ({each.pid}) {each.cpu_percent:.0f} %" for each in reading.busiest)
+            self.busiest.setText(f"Busiest programs, in percent of one core: {text}")
             self.busiest.show()
         if full:
             self._take_reasons(time_s, reading.reasons)

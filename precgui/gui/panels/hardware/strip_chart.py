@@ -65,9 +65,11 @@ class Strip(QWidget):
         painter.setPen(QColor(theme.muted))
         painter.drawText(text, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), self.title)
         used = self.fontMetrics().horizontalAdvance(self.title) + 12
-        told = self.fontMetrics().elidedText(self.current(), Qt.TextElideMode.ElideRight, max(0, self.width() - used))
+        reported = self.fontMetrics().elidedText(
+            self.current(), Qt.TextElideMode.ElideRight, max(0, self.width() - used)
+        )
         painter.setPen(QColor(theme.text))
-        painter.drawText(text, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), told)
+        painter.drawText(text, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), reported)
         self._draw(painter, area)
         painter.end()
 
@@ -101,16 +103,16 @@ def lines(times: np.ndarray, values: np.ndarray, area: QRectF, top: float) -> li
     lowest = np.minimum.reduceat(np.where(np.isnan(values), np.inf, values), starts)
     highest = np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), starts)
     scale = area.height() / top
-    found, points = [], list[QPointF]()
+    result, points = [], list[QPointF]()
     for x, low, high in zip(columns[starts].tolist(), lowest.tolist(), highest.tolist(), strict=True):
         if low > high:  # nothing but gaps on this pixel
-            found.append(points)
+            result.append(points)
             points = []
             continue
         points.append(QPointF(x, area.bottom() - min(low, top) * scale))
         if high > low:
             points.append(QPointF(x, area.bottom() - min(high, top) * scale))
-    return [QPolygonF(points) for points in (*found, points) if points]
+    return [QPolygonF(points) for points in (*result, points) if points]
 
 
 class Band(QWidget):

@@ -89,8 +89,8 @@ class StudiesView(QTreeWidget):
         self._fit()
 
     def _studies(self) -> list[QTreeWidgetItem]:
-        found = [self.topLevelItem(n) for n in range(self.topLevelItemCount())]
-        return [item for item in found if item is not None]
+        results = [self.topLevelItem(n) for n in range(self.topLevelItemCount())]
+        return [item for item in results if item is not None]
 
     def _fit(self) -> None:
         """As high as the rows need, up to a limit."""
@@ -109,13 +109,13 @@ class StudiesView(QTreeWidget):
 
 
 def _study_cells(entry: StudyEntry) -> tuple[str, ...]:
-    made = datetime.fromtimestamp(entry.created_s).astimezone().strftime("%Y-%m-%d %H:%M")
+    created = datetime.fromtimestamp(entry.created_s).astimezone().strftime("%Y-%m-%d %H:%M")
     if entry.error:
-        return entry.title, "", "unreadable", "", "", made
+        return entry.title, "", "unreadable", "", "", created
     status = f"{entry.done} of {entry.done + entry.left} runs done"
     status += f", {entry.failed} failed" if entry.failed else ""
     status += ", paused" if entry.paused and entry.left else ""
-    return entry.title, ", ".join(entry.precisions), status, "", f"{entry.seeds} seeds", made
+    return entry.title, ", ".join(entry.precisions), status, "", f"{entry.seeds} seeds", created
 
 
 def _member_item(member: MemberRow, entry: StudyEntry) -> QTreeWidgetItem:
