@@ -132,8 +132,8 @@ def _caveat(profile: Mapping[str, Any]) -> str:
     if not isinstance(share, int | float) or share >= _QUIET:
         return ""
     clock = str(profile.get("clock", "wall time"))
-    told = "so wall times are not those of the run" if clock == "wall time" else f"so times are {clock}"
-    return f"Other programs were busy: this one had the CPU for {share:.0%} of its steps, {told}"
+    reported = "so wall times are not those of the run" if clock == "wall time" else f"so times are {clock}"
+    return f"Other programs were busy: this one had the CPU for {share:.0%} of its steps, {reported}"
 
 
 def _times(side: Mapping[str, Any]) -> dict[str, float]:
@@ -327,13 +327,13 @@ def verdict(account: Waterfall, precision: str) -> str:
     possible = next((f.after for f in account.factors if f.key == "amdahl"), account.observed)
     first = f"{precision} runs {account.speed_text} times as fast as FP32 here"
     if not causes or causes[0].key in BOUNDS:
-        told = f"{first}; its share of products allows {possible:.2f}, and nothing else loses more than {_CAUSE:.0%}."
+        text = f"{first}; its share of products allows {possible:.2f}, and nothing else loses more than {_CAUSE:.0%}."
     else:
-        told = (
+        text = (
             f"{first}, of {possible:.2f} that its share of products allows; most is lost to: "
             f"{causes[0].title.lower()}, {causes[0].cost:.0%} of the step."
         )
-    return f"{told} {account.caveat}." if account.caveat else told
+    return f"{text} {account.caveat}." if account.caveat else text
 
 
 def rows(account: Waterfall) -> Sequence[dict[str, Any]]:
