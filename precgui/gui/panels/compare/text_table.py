@@ -14,6 +14,7 @@ from precgui.gui.widgets.plain_text import plain_tip
 SEVERITY = {
     "missed": "error", "undecided": "warning", "does not hold here": "error", "not decided here": "warning",
 }  # fmt: skip
+MEASURED_ROWS = 32  # for the widths of columns
 
 
 class TextTable(QTableWidget):
@@ -21,6 +22,7 @@ class TextTable(QTableWidget):
 
     def __init__(self, columns: Sequence[str], about: str, parent: QWidget | None = None) -> None:
         super().__init__(0, len(columns), parent)
+        self._columns: tuple[str, ...] = ()
         self.setAccessibleName(about)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -31,12 +33,16 @@ class TextTable(QTableWidget):
         self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 14)
         across = self.horizontalHeader()
         across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        across.setResizeContentsPrecision(MEASURED_ROWS)
         across.setStretchLastSection(True)
         across.setHighlightSections(False)
         across.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self.set_columns(columns)
 
     def set_columns(self, columns: Sequence[str]) -> None:
+        if self._columns == tuple(columns):
+            return
+        self._columns = tuple(columns)
         self.setColumnCount(len(columns))
         self.setHorizontalHeaderLabels(list(columns))
         for place, title in enumerate(columns):
@@ -46,9 +52,14 @@ class TextTable(QTableWidget):
 
     def fill(self, rows: Sequence[Sequence[str]], column: int = -1, words: Sequence[str] = ()) -> None:
         """Show these rows; the cells of `column` take the colour of their word, one for each row."""
+        across = self.horizontalHeader()
+        across.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)  # else every cell measures its column anew
         self.setRowCount(len(rows))
         for number, cells in enumerate(rows):
             for place, text in enumerate(cells):
+                item = self.item(number, place)
+                if item is not None and item.text() == text and place != column:
+                    continue
                 item = QTableWidgetItem(text)
                 item.setToolTip(plain_tip(text))
                 if place == column:
@@ -57,6 +68,7 @@ class TextTable(QTableWidget):
                         QColor(severity_colour(SEVERITY[word]) if word in SEVERITY else themes().theme.text)
                     )
                 self.setItem(number, place, item)
+        across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
 
     def fit_rows(self, rows: int) -> None:
         """Be no higher than so many rows need."""

@@ -16,6 +16,7 @@ class Plot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         super().__init__(enableMenu=False)
         item = self.getPlotItem()
         item.hideButtons()
+        item.setContentsMargins(0, 0, 2, 2)  # the frame of the focus
         item.setLabels(bottom=bottom, left=left)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         for side in ("bottom", "left"):
