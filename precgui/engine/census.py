@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.emulation.layers import ATTENTION, shown
+from precgui.engine.module_calls import follow_modules
 from precgui.engine.torch_private import TorchDispatchMode, graph_task
 
 _MOST_MODULES = 300  # in the record; the rest is summed up
@@ -58,7 +59,7 @@ class Census(TorchDispatchMode):
         self._running: list[str] = []  # the modules inside whose forward pass we are, outermost first
         self._tracker: Any = None if outside else ModuleTracker()  # knows the backward pass, too
         self.autocast: Counter[AutocastState] = Counter()  # as seen by the modules without parts that were called
-        self._hooks: list[Any] = []
+        self._hooks = contextlib.ExitStack()
         self._stopped = False
         self._flops: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._calls: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -66,17 +67,13 @@ class Census(TorchDispatchMode):
     def __enter__(self) -> Census:
         if self._tracker is not None:
             self._tracker.__enter__()
-        self._hooks = [
-            register_module_forward_pre_hook(self._called),
-            register_module_forward_hook(self._returned, always_call=True),
-        ]
+        self._hooks = follow_modules(self._called, self._returned)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.close()
         if self._tracker is not None:
             self._tracker.__exit__(*error)
 
@@ -92,8 +89,7 @@ class Census(TorchDispatchMode):
     def stop(self) -> None:
         """Count nothing any more, though it may still be entered."""
         self._stopped = True
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -6,6 +6,7 @@ Buffers inside of a kernel are not seen; the allocator's own events count those 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,9 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
+from precgui.engine.module_calls import follow_modules
 from precgui.engine.torch_private import (
     TorchDispatchMode,
     autograd_node,
@@ -86,22 +87,21 @@ class MemoryTracker(TorchDispatchMode):
         self._names = {module: name for name, module in model.named_modules()}
         self._running: list[str] = []
         self._made_in: dict[int, str] = {}  # sequence number of an autograd node: the module whose forward pass made it
-        self._hooks: list[Any] = []
+        self._hooks = contextlib.ExitStack()
         self._numbers: Any = WeakIdKeyDictionary()  # storage: number of its block
         self._weights: set[int] = set()  # numbers of blocks that autocast may keep a copy of
 
     def __enter__(self) -> MemoryTracker:
-        self._hooks = [
-            register_module_forward_pre_hook(lambda module, _: self._running.append(self._names.get(module, ""))),
-            register_module_forward_hook(lambda *_: (self._running.pop(), None)[1], always_call=True),
-        ]
+        self._hooks = follow_modules(
+            lambda module, _: self._running.append(self._names.get(module, "")),
+            lambda *_: (self._running.pop(), None)[1],
+        )
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.close()
         self.trace.changes = list(self.trace.changes)  # what goes from now on is not part of the trace
 
     def begin(self, phase: str) -> None:

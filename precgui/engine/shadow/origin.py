@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
+from precgui.engine.module_calls import follow_modules
 from precgui.engine.shadow.tape import OpOrigin, SourceLine
 from precgui.engine.torch_private import autograd_node, node_number, onednn, sequence_number
 
@@ -74,16 +74,8 @@ class OriginTracker:
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
         """Follow modules and functions inside."""
-        hooks = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-        ]
-        try:
-            with self._cause:
-                yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with follow_modules(self._enter, self._leave), self._cause:
+            yield
 
     def here(self) -> OpOrigin:
         """The origin of the operation that is being dispatched."""
