@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 import time
 import traceback
-from types import CodeType, FrameType
 
 from precgui.events import Event, RunEnded, Status
 from precgui.runs.file.writer import RunWriter
@@ -54,23 +52,10 @@ class OpenRecord:
             self._outlet.writer.close()
 
 
-def functions_of(frame: FrameType | None) -> set[CodeType]:
-    """The code that is being run here, up to a script or a cell of a notebook: exceptions of the loop go through it."""
-    results = set()
-    while frame is not None:
-        results.add(frame.f_code)
-        if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no function
-            break
-        frame = frame.f_back
-    return results
-
-
-def uncaught(loop: set[CodeType]) -> BaseException | None:
-    """The exception that nobody caught, if it went through the code of this loop."""
+def uncaught() -> BaseException | None:
+    """The exception of which this script dies; None in a session with a prompt, which goes on after each."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)  # until Python 3.11
-    if not isinstance(error, BaseException):
-        return None
-    return error if loop & {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)} else None
+    return error if isinstance(error, BaseException) and not hasattr(sys, "ps1") else None
 
 
 def told(error: BaseException, step: int) -> tuple[Status, str, str]:

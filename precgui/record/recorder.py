@@ -89,7 +89,7 @@ class Recorder:
         self._scaler_used = not arguments.is_idle(scaler)
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._start = self._last = time.perf_counter()
-        self._loop, self._emit = ending.functions_of(sys._getframe(1)), ending.Outlet()
+        self._emit = ending.Outlet()
         self._mail = distributed.Mailbox(str(path))
         facts = arguments.facts(model, self._device, scaler) | {"metric": asdict(measured)}
         tensors = tensor_count(model, copies) if config.record.tensors else 0
@@ -134,8 +134,6 @@ class Recorder:
         if not self._recording.is_open:
             return
         loss_value, samples = arguments.number(loss, "loss"), arguments.count(samples, "samples")
-        if not self._step:
-            self._loop |= ending.functions_of(sys._getframe(1))
         if self._accumulation.is_micro_step() and not self._watch.has_stepped:
             self._accumulation.add(loss_value, samples)
             return
@@ -209,9 +207,9 @@ class Recorder:
     def abandon(self) -> None:
         """End the record of a loop that ended without a word. Called by itself when Python exits.
 
-        It has failed when an exception that nobody caught went through the loop, else it is complete.
+        It has failed when the script dies of an exception, else it is complete.
         """
-        error = ending.uncaught(self._loop)
+        error = ending.uncaught()
         if error is not None:
             self.fail(error)
         else:

@@ -75,19 +75,13 @@ def test_that_a_script_that_ends_without_close_says_why(
         assert details in run.details
 
 
-def test_that_an_exception_elsewhere_is_not_taken_for_the_end_of_the_loop(
+def test_that_an_exception_of_a_session_that_goes_on_is_not_taken_for_the_end_of_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def elsewhere() -> BaseException:
-        try:
-            raise ZeroDivisionError
-        except ZeroDivisionError as error:
-            assert error.__traceback__ is not None
-            return error.with_traceback(error.__traceback__)
-
     model = network()
     recorder = Recorder(tmp_path / "run.h5", model, torch.optim.SGD(model.parameters(), lr=0.1))
-    monkeypatch.setattr(sys, "last_value", elsewhere(), raising=False)
+    monkeypatch.setattr(sys, "last_value", ZeroDivisionError(), raising=False)
+    monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
     recorder.abandon()
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert run.message == "ended after step 0 without close()"
