@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +26,8 @@ from precgui.config import RunConfig
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, StepDone, TensorStats
 from precgui.runs.diagnosis import examine
 from precgui.runs.file.writer import RunWriter
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.faults.catalogue import plants
 from tests.faults.healthy import healthy
 from tests.faults.matrix import Case, judge_healthy, judge_plant, table
@@ -37,7 +40,7 @@ def main() -> None:
     """Train, judge, print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="trainings whose name contains this")
-    parser.add_argument("--keep", type=Path, help="a new folder for the run files")
+    parser.add_argument("--keep", type=Path, help="a folder for the run files; those in it are judged, not made again")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with contextlib.ExitStack() as stack:

@@ -46,7 +46,10 @@ def recorded_gradients(run: Run) -> GradientSequence | None:
     basis = basis_of(run, "gradient", sampled=sampled)
     notes = _notes(len(steps), int(measured.sum()), len(share_steps))
     if not own:
-        notes.append("The run was not made in a narrow format: overflows inside modules are not recorded, so not seen.")
+        notes.append(
+            "The run was not made in a narrow format: overflows inside modules are not recorded, so not seen. "
+            "The simulated scale is an upper bound; that of a real run in FP16 was 1 to 4 octaves lower."
+        )
     if "activation_gradient" not in run.tensors():
         notes.append("Gradients of activations were not recorded, which may overflow earlier than those of weights.")
     certainty = "lower bound" if basis.word(0) == "lower bound" else "estimate"

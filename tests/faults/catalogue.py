@@ -18,6 +18,7 @@ from tests.faults.plants import (
     log_loss,
     nan_loss,
     root_loss,
+    scale_weights,
     small_loss,
     swap,
 )
@@ -177,6 +178,34 @@ def _books() -> Iterator[Plant]:
         "", m, AMP16, {"loop": frozenset({"no_autocast"})}, "autocast-not-seen", False, "", True))  # fmt: skip
 
 
+def _described() -> Iterator[Plant]:
+    """What newer files tell of a loop: dtypes, buffers, averages, step 0, the scaler, passes."""
+    for decay, steps, weak in ((0.995, 150, False), (0.9, 60, True)):
+        yield from _both(f"average in BF16, decay {decay:g}", lambda m, d=decay, s=steps, w=weak: _plant(
+            "", m, {"loop": frozenset({"ema"}), "decay": d, "steps": s}, {"ema_dtype": torch.bfloat16},
+            "frozen-average", True, "", w))  # fmt: skip
+    norms = {"options": {"norm": torch.nn.BatchNorm1d}}
+    yield _plant("running statistics poisoned by a skipped step mlp", "mlp", AMP16 | norms,
+                 {"data": bad_data(lambda s: s == 40, float("inf"))}, "poisoned-buffers", None)  # fmt: skip
+    yield _plant("running statistics poisoned by a skipped step, FP32 buffers kept mlp", "mlp", AMP16 | norms,
+                 {"init_scale": 2.0**22}, "poisoned-buffers", None, weak=True)  # fmt: skip
+    yield from _both("every other parameter left out", lambda m: _plant(
+        "", m, {}, {"loop": frozenset({"left_out"})}, "parameters-left-out", False))  # fmt: skip
+    yield from _both("a weight not initialised", lambda m: _plant(
+        "", m, {"steps": 30}, {"edit": scale_weights(f"{BLOCK}.up", float("nan"))}, "weights-not-finite", False,
+        f"{BLOCK}.up"))  # fmt: skip
+    small = small_loss(1e-7)
+    yield from _both("the scaler is made and not used, loss x1e-7", lambda m: _plant(
+        "", m, AMP16 | {"loss": small}, {"loop": frozenset({"idle_scaler"})}, "unused-scaler", False, "", False,
+        {"loss": small, "precision": "fp32"}))  # fmt: skip
+    yield from _both("a scale that grows in each step", lambda m: _plant(
+        "", m, AMP16 | {"steps": 40, "lr": 1e-3}, {"growth_interval": 1}, "scale-probing", True))  # fmt: skip
+    for parts, weak in ((4, True), (32, True)):
+        yield from _both(f"{parts} passes added up in BF16", lambda m, p=parts, w=weak: _plant(
+            "", m, {"lr": 1e-2, "precision": "bf16-pure"}, {"accumulation": p}, "swamped-accumulation", True, "",
+            w))  # fmt: skip
+
+
 def plants() -> list[Plant]:
     """All of them, in a fixed order."""
-    return [*_range(), *_digits(), *_innocent(), *_books()]
+    return [*_range(), *_digits(), *_innocent(), *_books(), *_described()]

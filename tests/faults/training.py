@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ class Setting:
     loop: frozenset[str] = frozenset()  # see `_Loop`
     told_precision: str = ""
     batches_seed: int = 1
+    ema_dtype: torch.dtype = torch.float32
+    decay: float = 0.98  # of the average
     lr_at: Callable[[int], float] | None = None  # a factor on the rate
 
 
@@ -155,7 +158,8 @@ RATES = {("mlp", "adamw"): 3e-3, ("mlp", "sgd"): 0.05, ("gpt", "adamw"): 3e-3, (
 
 class _Loop:
     """The training loop. `setting.loop` may hold: clip_first, plain_step, second_step, keep_gradients, schedule_always,
-    no_scaler, idle_scaler, no_autocast, foreign_parameters, detached, no_step."""
+    no_scaler, idle_scaler, no_autocast, foreign_parameters, detached, no_step, left_out (the optimizer gets every
+    other parameter), ema (an average of the weights in `setting.ema_dtype` is what is evaluated)."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -175,10 +179,18 @@ class _Loop:
             enabled=fp16 or "idle_scaler" in setting.loop,
         )  # fmt: skip
         self.scheduled = 0
+        self.ema = copy.deepcopy(self.model).to(setting.ema_dtype) if "ema" in setting.loop else None
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        for kept, own in zip(self.ema.parameters() if self.ema else (), self.model.parameters(), strict=False):
+            kept.mul_(self.setting.decay).add_(own.to(kept.dtype), alpha=1 - self.setting.decay)
 
     def _optimizer(self) -> torch.optim.Optimizer:
         setting = self.setting
         weights: Sequence[Any] = [p for p in self.model.parameters() if p.requires_grad]
+        if "left_out" in setting.loop:
+            weights = weights[1::2]
         if "foreign_parameters" in setting.loop:
             weights = [nn.Parameter(p.detach().clone()) for p in weights]
         if setting.optimizer == "sgd":
@@ -215,11 +227,12 @@ class _Loop:
         total = torch.zeros(())
         for part, wanted in zip(inputs.chunk(setting.accumulation), targets.chunk(setting.accumulation), strict=True):
             loss = (setting.loss or cross_entropy)(self.forward(part), wanted) / setting.accumulation
-            self.scaler.scale(loss).backward()
+            (loss if "idle_scaler" in flags else self.scaler.scale(loss)).backward()
             total = total + loss.detach()
         if "foreign_parameters" not in flags:
             self._clip()
         self._update(flags)
+        self._average()
         return total
 
     def _clip(self) -> None:
@@ -240,7 +253,7 @@ class _Loop:
                 self.optimizer.step()
             self.scheduled += 1
             return
-        if "plain_step" in flags:
+        if flags & {"plain_step", "idle_scaler"}:
             self.optimizer.step()
         elif self._half() and self.scaler.is_enabled():
             self._half_step()
@@ -267,7 +280,9 @@ ALL = RecordConfig(budget=100, weights_every=2, optimizer_every=4, activations_e
 
 
 def train(path: Path, setting: Setting) -> Outcome:
-    """Run the loop into a run file."""
+    """Run the loop into a run file; a file that is there already is taken as it is."""
+    if path.exists():
+        return kept(path)
     loop = _Loop(setting)
     record = ALL if setting.record_all else RecordConfig()
     scaler = loop.scaler if loop.scaler.is_enabled() else None
@@ -276,9 +291,11 @@ def train(path: Path, setting: Setting) -> Outcome:
         open_until_the_end.enter_context(torch.random.fork_rng())
         initial = evaluate(loop)
         recorder = open_until_the_end.enter_context(
-            precgui.Recorder(path, loop.model, loop.optimizer, scaler, record=record, total_steps=setting.steps,
-                             precision=setting.told_precision or _told(setting), title=path.stem)
+            precgui.Recorder(path, loop.model, loop.optimizer, scaler, ema=loop.ema, record=record,
+                             total_steps=setting.steps, precision=setting.told_precision or _told(setting),
+                             title=path.stem)
         )  # fmt: skip
+        recorder.evaluated(initial)
         torch.manual_seed(setting.seed + 7)
         for step, (inputs, targets) in enumerate(data, 1):
             if setting.data:
@@ -289,13 +306,21 @@ def train(path: Path, setting: Setting) -> Outcome:
     return Outcome(path, initial, final)
 
 
+def kept(path: Path) -> Outcome:
+    """The outcome of a training whose file is kept."""
+    with precgui.open_run(path) as run:
+        losses = run.series("val_loss")[1].tolist()
+    return Outcome(path, losses[0], losses[-1])
+
+
 def _told(setting: Setting) -> str:
     return setting.precision if setting.precision.endswith("-amp") and "no_scaler" not in setting.loop else ""
 
 
 @torch.no_grad()
 def evaluate(loop: _Loop) -> float:
+    model, loop.model = loop.model, copy.deepcopy(loop.ema).float() if loop.ema is not None else loop.model
     loop.model.eval()
     losses = [cross_entropy(loop.forward(x).float(), y) for x, y in batches(loop.setting, 12345, 6)]
-    loop.model.train()
+    loop.model = model.train()
     return float(torch.stack(losses).mean())

@@ -147,6 +147,13 @@ def _of_weights(m: Measurements, place: int) -> Cause | None:
     name = table.names[int(np.flatnonzero(table.bad[row])[0])]
     zeros = _zero_moments(m)
     step = int(table.steps[row])
+    if step == 0:
+        start = Evidence("weights not finite at step 0", {"tensor": name}, f"{name} holds NaN or Inf before step 1.")
+        return Cause(
+            "weights-not-finite", "weights hold NaN or Inf before the first step", False,
+            "Initialise all weights: look at empty tensors, meta devices and checkpoints that do not match.", (start,),
+            name.rpartition(".")[0], confidence=0.97,
+        )  # fmt: skip
     proof = Evidence(
         "weights not finite after a step with finite loss and gradients", {"step": step, "tensor": name},
         f"After step {step} {name} holds NaN or Inf, although loss and gradients were finite up to it.",

@@ -12,9 +12,11 @@ from precgui.runs.diagnosis import (
     loop_rules,
     model_rules,
     payoff,
+    quantised_rules,
     range_rules,
     scale_rules,
     training_rules,
+    trend_rules,
 )
 from precgui.runs.diagnosis.findings import Diagnosis, Finding, NotTold, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
@@ -30,6 +32,8 @@ RULES: tuple[Rule, ...] = (
     *depth_rules.RULES,
     *loop_rules.RULES,
     *model_rules.RULES,
+    *quantised_rules.RULES,
+    *trend_rules.RULES,
     *payoff.RULES,
     *bookkeeping_rules.RULES,
 )
@@ -51,6 +55,9 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "weights-unchanged": ("no-progress",),
     "hidden-overflow": ("dead-units",),
     "clip-before-unscale": ("no-progress",),
+    "forward-overflow": ("hidden-infinity",),
+    "scale-too-high": ("scale-probing",),
+    "weights-not-finite": ("nonfinite-update", "undefined-operation"),
 }
 
 

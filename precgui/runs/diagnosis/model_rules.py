@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
-from precgui.runs.diagnosis.analysis import median, narrow_range, percent, replay
+from precgui.runs.diagnosis.analysis import learning_ends, median, narrow_range, percent, replay
 from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, thinned
-from precgui.runs.diagnosis.nan_aware import largest, middle
+from precgui.runs.diagnosis.nan_aware import middle
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _HALF_ULP = {"bf16": 2.0**-9, "fp16": 2.0**-12}  # of a weight just below a power of two
-_FROZEN = 0.1
+_UNSEEN = 0.02  # share of an average that a step changes, where it may be replaced in steps that are not recorded
+_FROZEN, _SLOW = 0.1, 0.5  # share of an average that a step changes: an error, a warning
 
 
 def parameters_left_out(m: Measurements) -> Answer:
@@ -28,13 +31,18 @@ def parameters_left_out(m: Measurements) -> Answer:
         return RuledOut(
             "parameters-left-out", f"because an optimizer updates each of {len(known)} parameters that learns"
         )
+    sizes = {each.name: math.prod(each.shape) for each in known if each.requires_grad}
+    share = sum(sizes[name] for name in out) / max(sum(sizes.values()), 1)
     proof = Evidence(
-        "requires_grad and has a gradient and is in no optimizer", {"left_out": len(out), "of": len(known)},
-        f"{len(out)} of {len(known)} parameters get gradients and are in no optimizer: {', '.join(out[:5])}.",
+        "requires_grad and has a gradient and is in no optimizer: 20 % of the elements",
+        {"left_out": len(out), "of": len(known), "share": share},
+        f"{len(out)} of {len(known)} parameters, {percent(share)} of the elements, get gradients and are in no "
+        f"optimizer: {', '.join(out[:5])}.",
     )  # fmt: skip
     return [
         Finding(
-            "parameters-left-out", "warning", f"No optimizer updates {len(out)} of {len(known)} parameters",
+            "parameters-left-out", "warning" if share > 0.2 else "info",
+            f"No optimizer updates {len(out)} of {len(known)} parameters",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Give them to the optimizer, or set requires_grad_(False) where they are meant to stay.", False, 0.7,
             "torch.optim documentation", out[0].rpartition(".")[0], tuple(out[:20]),
@@ -50,26 +58,29 @@ def frozen_average(m: Measurements) -> Answer:
     low = [place for place, result in enumerate(table.formats) if result in _HALF_ULP]
     if not low:
         return RuledOut("frozen-average", f"because the {len(table.names)} averages of weights are in FP32")
-    changed = middle(table.stat("changed")[:, low], 0)
+    learning = table.steps <= learning_ends(m)  # later the average is where the weights are
+    changed = middle(table.stat("changed")[learning if learning.any() else slice(None)][:, low], 0)
     typical = median(changed)
-    if not typical < _FROZEN:
+    if not typical < _SLOW:
         return RuledOut("frozen-average", f"because a step changes {percent(typical)} of the averages of the weights")
     if not _moves(table, low):
         return RuledOut(
             "frozen-average",
             f"because the {len(low)} copies of weights in 16 bits never change at all, as a model kept for reference",
         )
-    if largest(table.stat("changed")[:, low], 1).max(initial=0.0) > 0.5 or _keeps_up(m, table, low):
+    if typical < _UNSEEN and (_replaced(table, low) or _keeps_up(m, table, low)):
         return RuledOut("frozen-average", "because the copies are replaced as a whole now and then")
     names = tuple(table.names[place] for place in low)
     proof = Evidence(
-        "share of elements of the average that a step changes < 0.1", {"changed": typical, "tensors": len(low)},
+        "share of elements of the average that a step changes < 0.5 (an error below 0.1)",
+        {"changed": typical, "tensors": len(low)},
         f"A step changes {percent(typical)} of the averages, which are stored in {table.formats[low[0]].upper()}.",
         f"share of {names[0]} that a step changes", thinned(table.steps, table.stat("changed")[:, low[0]]),
     )  # fmt: skip
     return [
         Finding(
-            "frozen-average", "error", "The moving average of the weights does not move", int(table.steps[0]),
+            "frozen-average", "error" if typical < _FROZEN else "warning",
+            f"{percent(1 - typical)} of the moving average of the weights stays where it is", int(table.steps[0]),
             int(table.steps[-1]), (proof,), "Keep the average in FP32.", True, 0.9, "diffae issue 16", "", names[:20],
         )
     ]  # fmt: skip
@@ -80,6 +91,12 @@ def _moves(table: RecordedRows, places: list[int]) -> bool:
     changed = np.nan_to_num(table.stat("changed")[:, places])
     sums = table.stats[:, places][:, :, [TENSOR_STATS.index(name) for name in ("mean", "l2")]]
     return bool((changed > 0).any() or (np.ptp(sums, 0) > 0).any())
+
+
+def _replaced(table: RecordedRows, places: list[int]) -> bool:
+    """Whether a recorded step changed more than half of all elements of the copies."""
+    changed, count = np.nan_to_num(table.stat("changed")[:, places]), np.nan_to_num(table.stat("count")[:, places])
+    return bool(((changed * count).sum(1) > 0.5 * count.sum(1)).any())
 
 
 def _keeps_up(m: Measurements, table: RecordedRows, places: list[int]) -> bool:
@@ -184,7 +201,54 @@ def swamped_accumulation(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def embedding_accumulation(m: Measurements) -> Answer:
+    """Embeddings whose gradient is added up in 16 bits, once for each time that an entry occurs."""
+    operations = m.fact("census").get("operations")
+    counts = operations.get("embedding_dense_backward") if isinstance(operations, dict) else None
+    low = [name for name in counts if name in _HALF_ULP] if isinstance(counts, dict) else []
+    if not isinstance(counts, dict):
+        return None
+    if not low:
+        return RuledOut("embedding-accumulation", "because gradients of embeddings are added up in FP32")
+    hits, name = _hits(m)
+    limit = 1 / (4 * _HALF_ULP[low[0]])
+    if not hits > limit:
+        return RuledOut(
+            "embedding-accumulation",
+            f"because an entry occurs {hits:.3g} times in a step on average, and {limit:.0f} would lose a tenth of them"
+            if np.isfinite(hits) else f"because no embedding is recorded with its outputs ({low[0].upper()})",
+        )  # fmt: skip
+    proof = Evidence(
+        "positions / entries > 1 / (4 x half an ulp) in embedding_dense_backward", {"hits": hits, "limit": limit},
+        f"An entry of {name} occurs {hits:.3g} times in a step on average; its gradient is a sum in {low[0].upper()}, "
+        f"where from {limit:.0f} on many terms are below half an ulp of it.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "embedding-accumulation", "info", f"The gradient of {name} is added up in {low[0].upper()}",
+            int(m.steps[0]), int(m.steps[-1]), (proof,), "Keep the embedding in FP32, or use FP32 master weights and "
+            "autocast.", True, 0.6, "DeepSpeed issue 2768", name, (f"{name}.weight",),
+            {"precision_options.keep_fp32": [name]}, "estimate",
+        )
+    ]  # fmt: skip
+
+
+def _hits(m: Measurements) -> tuple[float, str]:
+    """How often an entry of an embedding occurs in a step, the largest mean over all embeddings, and its name."""
+    outputs, found = m.table("activation"), (float("nan"), "")
+    for each in m.model.parameters:
+        name = each.name.rpartition(".")[0]
+        kind = m.model.module_types.get(name, "")
+        if outputs is None or not kind.endswith("Embedding") or name not in outputs.names or len(each.shape) != 2:
+            continue
+        positions = median(outputs.stat("count")[:, outputs.names.index(name)]) / each.shape[1]
+        if not found[0] > positions / each.shape[0]:
+            found = positions / each.shape[0], name
+    return found
+
+
 RULES = (
+    Rule("embedding-accumulation", "B", "Are gradients of embeddings added up in FP32?", embedding_accumulation),
     Rule("parameters-left-out", "D", "Does an optimizer update every parameter that learns?", parameters_left_out),
     Rule("frozen-average", "B", "Does the average of the weights move?", frozen_average),
     Rule("poisoned-buffers", "D", "Are running statistics finite?", poisoned_buffers),

@@ -241,7 +241,7 @@ def no_gradients(m: Measurements) -> Answer:
         return None
     if gradients is None:
         known = np.isfinite(m.grad_norm)
-        if known.any() or m.n < 3:
+        if known.any() or m.n < 3 or not m.finite_loss.any():
             return None
         return [_no_gradient_at_all(m)]
     missing = [name for name in weights.names if name not in set(gradients.names)]

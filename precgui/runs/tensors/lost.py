@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,24 +17,26 @@ from precgui.runs.tensors.what_if import BIAS, range_of
 class LostShares:
     """`share` (entries, steps) of 1, NaN where nothing was recorded; `names` (entries,), `steps` (steps,).
 
-    `of_weights` says that it is the share of the changes that a weight stored in the format would not take, else the
-    share of the elements that become zero though they are not.
+    `meaning` is `half ulp` for the share of the changes that a weight stored in the format would not take, `unchanged`
+    for the share of the weights, stored in it, that a step did not change, and `zero` for the share of the elements
+    that become zero though they are not.
     """
 
     names: tuple[str, ...]
     steps: NDArray[np.int64]
     share: NDArray[np.float64]
-    of_weights: bool
+    meaning: Literal["half ulp", "unchanged", "zero"]
 
 
-def lost_shares(view: View, name: str, log2_scale: int) -> LostShares:
+def lost_shares(view: View, name: str, log2_scale: int, stored: str = "") -> LostShares:
     """Of each entry of a view in a format, for tensors times 2^log2_scale; a scale does not matter for updates of
-    formats whose ulps were compared in the training. Raises ValueError for a format without exponents."""
+    formats whose ulps were compared in the training. `stored` is the format of the weights of the run where it is a
+    narrow one. Raises ValueError for a format without exponents."""
+    if view.rows.kind == "update" and name == stored:
+        return LostShares(view.names, view.steps, 1 - view.stat("changed").T, "unchanged")
     if view.rows.kind == "update" and f"lost_{name}" in TENSOR_STATS:
-        return LostShares(view.names, view.steps, view.stat(f"lost_{name}").T, of_weights=True)
-    return LostShares(
-        view.names, view.steps, _underflow(view, range_of(name).zero_below - log2_scale), of_weights=False
-    )
+        return LostShares(view.names, view.steps, view.stat(f"lost_{name}").T, "half ulp")
+    return LostShares(view.names, view.steps, _underflow(view, range_of(name).zero_below - log2_scale), meaning="zero")
 
 
 @np.errstate(all="ignore")

@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 
 from precgui.config import OWN_LOOP, RunConfig
-from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, Incident, RunEnded, RunStarted, StepDone, TensorStats
+from precgui.events import (
+    EXPONENT_BINS,
+    TENSOR_STATS,
+    Event,
+    Incident,
+    ModelDescribed,
+    ModuleInfo,
+    ParameterInfo,
+    RunEnded,
+    RunStarted,
+    StepDone,
+    TensorStats,
+)
 from precgui.runs.diagnosis import RULES, as_json, diagnose, examine
 from precgui.runs.diagnosis.measurements import MOST_ROWS, Measurements, thinned
 from precgui.runs.diagnosis.nan_aware import largest, least, middle
@@ -212,6 +224,96 @@ def test_that_a_finding_becomes_json_of_built_in_types() -> None:
     import json
 
     assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def problems(run: LiveRun) -> list[str]:
+    return [each.rule for each in examine(run).problems]
+
+
+def test_that_a_scale_that_is_raised_all_the_time_is_told_from_one_that_is_tried_now_and_then() -> None:
+    for every, rules in ((2, ["scale-probing"]), (6, [])):
+        raised = [float(i % every == 1) for i in range(60)]
+        scale = [2.0**14 * (2 if up else 1) for up in raised]
+        assert problems(run_of(steps(FALLING, scale=scale, skipped=raised), "fp16-amp")) == rules
+
+
+def test_that_a_scaler_without_its_state_is_told_by_a_jump_of_the_scale() -> None:
+    scale = [32.0] * 30 + [2.0 ** max(16 - i, 5) for i in range(30)]
+    skipped = [0.0] * 30 + [float(i < 11) for i in range(30)]
+    found = examine(run_of(steps(FALLING, scale=scale, skipped=skipped), "fp16-amp", scaler={"growth_factor": 2.0}))
+    [jump] = [each for each in found.findings if each.rule == "scaler-set-anew"]
+    assert jump.first_step == 31
+    assert jump.precision_is_to_blame is False
+    usual = examine(run_of(steps(FALLING, scale=[32.0] * 30 + [64.0] * 30), "fp16-amp", scaler={"growth_factor": 2.0}))
+    assert "scaler-set-anew" in [each.rule for each in usual.ruled_out]
+
+
+def test_that_outputs_that_grow_evenly_are_foretold_to_overflow_only_where_steps_are_left() -> None:
+    config = RunConfig(precision="fp16-amp", task=OWN_LOOP)
+    for growth, total, told in ((0.06, 400, True), (0.06, 90, False), (0.0, 400, False)):
+        live = LiveRun(config, run_id="1", created="", machine={}, environment={})
+        rows = [
+            tensors(i, "activation", {"fc": {"amax": 1001 * 2 ** (growth * i), "amin_nonzero": 1e-3}})
+            for i in range(1, 60, 2)
+        ]
+        exact = [row.__class__(**{**{f: getattr(row, f) for f in row.__slots__}, "dtypes": ("fp16",)}) for row in rows]
+        live.extend([RunStarted(0.0, total, 0, "cpu"), *steps(FALLING), *exact])
+        rules = [each.rule for each in examine(live).findings]
+        assert ("shrinking-headroom" in rules) is told, (growth, total, rules)
+
+
+def test_that_fp8_with_delayed_scaling_is_judged_by_the_history() -> None:
+    for spike, rules in ((40.0, ["delayed-scale"]), (1.2, [])):
+        rows = [
+            tensors(i, "activation", {"fc": {"amax": spike if i % 5 == 0 else 1.0, "amin_nonzero": 0.01}})
+            for i in range(1, 60, 4)
+        ]
+        options = {"fp8_amax": "delayed", "fp8_history": 16}
+        config = RunConfig.model_validate({"precision": "fp8", "precision_options": options})
+        live = LiveRun(config, run_id="1", created="", machine={}, environment={})
+        live.extend([RunStarted(0.0, 0, 0, "cpu"), *steps(FALLING), *rows, RunEnded(9.0, "completed", "")])
+        assert [rule for rule in problems(live) if rule == "delayed-scale"] == rules
+
+
+def test_that_an_infinity_behind_a_finite_loss_is_told_but_a_mask_is_not() -> None:
+    for value, severity in (("pos_inf", "info"), ("neg_inf", "")):
+        rows = [tensors(i, "activation", {"fc": {"amax": 1.0, value: 3.0}}) for i in range(1, 60, 6)]
+        found = [each for each in examine(run_of([*steps(FALLING), *rows])).findings if each.rule == "hidden-infinity"]
+        assert [each.severity for each in found] == ([severity] if severity else [])
+
+
+def test_that_weights_that_begin_as_nan_are_not_put_down_to_a_step() -> None:
+    rows = [tensors(0, "weight", {"a.weight": {"l2": 1.0}, "b.weight": {"nan": 5.0}})]
+    [found] = examine(run_of([*rows, *steps([math.nan] * 20, grad_norm=[math.nan] * 20)])).problems
+    assert (found.rule, found.module, found.precision_is_to_blame) == ("weights-not-finite", "b", False)
+
+
+def test_that_an_integer_model_is_compared_with_the_trained_one() -> None:
+    for integer, rules in ((0.9, ["integer-drift"]), (0.31, [])):
+        facts = {"evaluation": {"fake": {"loss": 0.3}, "integer": {"loss": integer}}}
+        assert problems(run_of(steps(FALLING), "int8-qat", quantised=facts)) == rules
+
+
+def test_that_an_embedding_in_bf16_is_judged_by_how_often_an_entry_occurs() -> None:
+    for positions, told in ((65 * 200, True), (65 * 4, False)):
+        described = ModelDescribed(
+            0.1, (ModuleInfo("wte", "torch.nn.modules.sparse.Embedding", 0),),
+            (ParameterInfo("wte.weight", "parameter", "bf16", (65, 8), True, True, 0),),
+        )  # fmt: skip
+        rows = [tensors(i, "activation", {"wte": {"count": 8.0 * positions}}) for i in (1, 9)]
+        census = {"operations": {"embedding_dense_backward": {"bf16": 1}}}
+        found = examine(run_of([described, *steps(FALLING), *rows], "bf16-pure", census=census))
+        assert ("embedding-accumulation" in [each.rule for each in found.findings]) is told
+
+
+def test_that_the_rate_to_try_is_a_tenth_of_the_one_that_was_set_and_an_estimate() -> None:
+    rates = [0.001, 0.01, *[0.1] * 18]
+    losses = [2.0, 2.5, 4.0, 40.0, *[math.nan] * 16]
+    rows = [tensors(step, kind, {"w": {"l2": size, "changed": 1.0}}) for step in (1, 2, 3)
+            for kind, size in (("weight", 1.0), ("update", 0.6))]  # fmt: skip
+    [found] = examine(run_of([*steps(losses, lr=rates), *rows])).problems
+    assert (found.rule, found.certainty) == ("divergence", "estimate")
+    assert found.config_change == {"optimizer.lr": pytest.approx(0.01)}
 
 
 def test_that_each_rule_has_a_name_of_its_own() -> None:

@@ -11,6 +11,7 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
+from precgui.config.precision_traits import TRAITS
 from precgui.gui.panels.inspect.tensors import summary_text as verdict
 from precgui.gui.panels.inspect.tensors.controls import WhatIfBar, fill
 from precgui.gui.panels.inspect.tensors.heat_map import HeatMap
@@ -27,6 +28,7 @@ from precgui.runs.tensors.grouping import Rows, View, grouped
 from precgui.runs.tensors.lost import lost_shares
 from precgui.runs.tensors.what_if import Prediction, WhatIf, range_of
 
+STORED_LOW = tuple(name for name, row in TRAITS.items() if row.is_stored_low)
 KINDS = {
     "gradient": "Gradients",
     "weight": "Weights",
@@ -237,7 +239,10 @@ class TensorsPanel(Pages):
         """The heat map, while it is the picture that is seen."""
         if self._pictures.currentWidget() is self.heat_map:
             view = self.view
-            lost = lost_shares(view, self.bar.format, self.bar.log2_scale) if view is not None else None
+            key, scale = self._key(), self.bar.log2_scale
+            precision = self._session.runs[key].run.config.precision if key is not None else ""
+            stored = precision.partition("-")[0] if precision in STORED_LOW else ""
+            lost = lost_shares(view, self.bar.format, scale, stored) if view is not None else None
             self.heat_map.show_shares(lost)
             self.caption.setText(verdict.losses_caption(lost, self.bar.format) if lost is not None else "")
 

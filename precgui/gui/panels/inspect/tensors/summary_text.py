@@ -67,9 +67,12 @@ def caption(view: View, entry: int, done: int) -> str:
 
 def losses_caption(lost: LostShares, name: str) -> str:
     """A sentence on the contents of the heat map."""
-    if lost.of_weights:
-        return f"Share of the updates below half an ulp of their weight in {name}, step by step"
-    return f"Share of the elements that become zero in {name}, step by step"
+    about = {
+        "half ulp": f"Share of the updates below half an ulp of their weight in {name}, step by step",
+        "unchanged": f"Share of the weights, stored in {name}, that a step does not change, step by step",
+        "zero": f"Share of the elements that become zero in {name}, step by step",
+    }
+    return about[lost.meaning]
 
 
 def short(name: str) -> str:

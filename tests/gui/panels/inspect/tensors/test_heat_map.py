@@ -47,9 +47,24 @@ def test_that_updates_show_what_weights_of_the_format_would_not_take(opened: Ten
     wait(opened)
     shares = opened.heat_map.shares
     assert shares is not None
-    assert shares.of_weights
+    assert shares.meaning == "half ulp"
     np.testing.assert_allclose(shares.share[:, 0], [0.3, 0.9, 0.1], rtol=1e-6)
     assert "below half an ulp of their weight in bf16" in opened.caption.text()
+
+
+def test_that_of_weights_stored_in_the_format_the_unchanged_ones_are_lost(
+    panel: TensorsPanel, session: Session, tmp_path: Path
+) -> None:
+    session.open_file(recorded(tmp_path / "run.h5", precision="bf16-pure"))
+    panel.bar.picture.setCurrentIndex(1)
+    panel.bar.kind_choice.setCurrentIndex(panel.bar.kind_choice.findData("update"))
+    panel.bar.kind_choice.activated.emit(1)
+    panel.bar.format_choice.setCurrentText("bf16")
+    wait(panel)
+    shares = panel.heat_map.shares
+    assert shares is not None
+    np.testing.assert_allclose(shares.share[:, 0], [0.5, 0.75, 0.25], rtol=1e-6)
+    assert "that a step does not change" in panel.caption.text()
 
 
 def test_that_a_click_leads_to_the_tensor_and_the_step(opened: TensorsPanel, qtbot: QtBot) -> None:

@@ -1,0 +1,131 @@
+"""Formats with scales: FP8 with delayed scaling, casts that hide Inf, and the integer model of a quantised training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis.analysis import percent
+from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.nan_aware import largest
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_SPIKE = 2.0  # of the largest value in the history: all above it saturates by an octave or more
+_DRIFT = 1.2  # of the loss with rounded weights in FP32
+
+
+def delayed_scale(m: Measurements) -> Answer:
+    """Values beyond the largest one that delayed scaling remembers: they saturate, and the next steps underflow."""
+    options = m.config.precision_options
+    if not m.precision.startswith("fp8") or options.fp8_amax != "delayed":
+        return None
+    table = m.table("activation")
+    if table is None or len(table.steps) < 3:
+        return NotTold("delayed-scale", "outputs of modules in every step (record.activations_every = 1)")
+    amax = table.stat("amax")
+    ratios = np.full(amax.shape, np.nan)
+    for row in range(1, len(amax)):
+        known = amax[:row][table.steps[:row] >= table.steps[row] - options.fp8_history]
+        if len(known):
+            with np.errstate(all="ignore"):
+                ratios[row] = amax[row] / largest(known, 0)
+    most = largest(ratios, 1)
+    share = float((most[np.isfinite(most)] > _SPIKE).mean()) if np.isfinite(most).any() else 0.0
+    if share < 0.05:
+        return RuledOut(
+            "delayed-scale",
+            f"because outputs exceed twice the largest one of {options.fp8_history} steps before in {percent(share)} "
+            "of the recorded steps",
+        )
+    row = int(np.nanargmax(most))
+    name = table.names[int(np.nanargmax(ratios[row]))]
+    proof = Evidence(
+        "amax / max(amax of the history) > 2 in 5 % of the recorded steps",
+        {"share": share, "ratio": float(most[row]), "step": int(table.steps[row]), "history": options.fp8_history},
+        f"In step {table.steps[row]} the output of {name} is {most[row]:.3g} times the largest of the recorded steps "
+        f"among the {options.fp8_history} before, from which its scale was taken.",
+        "largest ratio to the history", m.points_of(table.steps[1:], most[1:]), _SPIKE,
+    )  # fmt: skip
+    return [
+        Finding(
+            "delayed-scale", "warning", "Outputs exceed what delayed scaling of FP8 expects", int(table.steps[0]),
+            int(table.steps[-1]), (proof,), "Take the scale from the tensor itself.", True, 0.7,
+            "TransformerEngine issue 1278", name, (name,), {"precision_options.fp8_amax": "current"}, "lower bound",
+        )
+    ]  # fmt: skip
+
+
+def hidden_infinity(m: Measurements) -> Answer:
+    """Outputs that hold NaN or +Inf in steps with a finite loss: something hides it, as a cast to E4M3 does."""
+    table = m.table("activation")
+    if table is None or not m.n:
+        return None
+    well = np.isfinite(m.at_loss(table.steps))
+    bad = (np.nan_to_num(table.stat("nan")) + np.nan_to_num(table.stat("pos_inf"))) > 0
+    often = (bad & well[:, None]).sum(0)
+    places = [place for place, name in enumerate(table.names) if often[place] >= 2 and name not in origin.WHOLE]
+    if not places:
+        return RuledOut("hidden-infinity", f"because no output holds NaN or Inf in {int(well.sum())} steps with a loss")
+    name = table.names[places[0]]
+    row = int(np.flatnonzero(bad[:, places[0]] & well)[0])
+    saturates = m.precision.startswith(("fp8", "mxfp8"))
+    proof = Evidence(
+        "count(NaN) + count(+Inf) of an output > 0 in 2 steps with a finite loss",
+        {"steps": int(often[places[0]]), "recorded_steps": int(well.sum()), "modules": len(places)},
+        f"In {int(often[places[0]])} of {int(well.sum())} recorded steps the output of {name} holds NaN or +Inf and "
+        "the loss is finite.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "hidden-infinity", "warning" if saturates else "info", f"NaN or Inf of {name} is hidden behind it",
+            int(table.steps[row]), int(table.steps[-1]), (proof,),
+            "Check the output before it is cast: E4M3 turns Inf into 448." if saturates
+            else "Meant for masks of +Inf and rows that are left out; else look at this module.",
+            None, 0.6, "torch documentation, float8_e4m3fn", name, (name,),
+            needs="the same run in fp32" if saturates else "",
+        )
+    ]  # fmt: skip
+
+
+def integer_drift(m: Measurements) -> Answer:
+    """An integer model that is worse than the one that was trained with rounding in FP32."""
+    facts = m.environment.get("quantised")
+    found = facts.get("evaluation") if isinstance(facts, Mapping) else None
+    fake, integer = (_loss(found, name) for name in ("fake", "integer"))
+    if fake is None or integer is None:
+        return NotTold("integer-drift", "the integer model (qat.save_to)") if m.precision.endswith("-qat") else None
+    ratio = integer / max(fake, 1e-12)
+    if ratio < _DRIFT or integer - fake < 0.02:
+        return RuledOut(
+            "integer-drift", f"because the integer model has a loss of {integer:.4g}, the trained {fake:.4g}"
+        )
+    proof = Evidence(
+        "loss of the integer model / loss with rounding in FP32 > 1.2", {"integer": integer, "fake": fake},
+        f"The integer model has a loss of {integer:.4g} on the validation set, the model as it was trained, with "
+        f"rounding in FP32, {fake:.4g}.",
+    )  # fmt: skip
+    last = int(m.steps[-1]) if m.n else 0
+    return [
+        Finding(
+            "integer-drift", "warning", "The integer model is worse than the model that was trained", last, last,
+            (proof,), "Switch observers off and freeze norms earlier, or quantise each channel by itself.", True, 0.9,
+            "torchao issue 2138", config_change={"qat.observers_off_after_epoch": 1, "qat.freeze_bn_after_epoch": 1},
+        )
+    ]  # fmt: skip
+
+
+def _loss(evaluation: Any, name: str) -> float | None:
+    own = evaluation.get(name) if isinstance(evaluation, Mapping) else None
+    value = own.get("loss") if isinstance(own, Mapping) else None
+    return float(value) if isinstance(value, int | float) and np.isfinite(value) else None
+
+
+RULES = (
+    Rule("delayed-scale", "A", "Do values exceed what delayed scaling expects?", delayed_scale),
+    Rule("hidden-infinity", "A", "Is Inf hidden behind a cast?", hidden_infinity),
+    Rule("integer-drift", "D", "Is the integer model as good as the trained one?", integer_drift),
+)

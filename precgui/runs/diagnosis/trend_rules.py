@@ -1,0 +1,119 @@
+"""What the course of a run foretells or betrays: headroom that shrinks, a scale that is probed or set anew."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis.analysis import FP16_LARGEST, percent, power
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_FEWEST_LOOKS = 10
+_FIT = 0.9  # share of the variance that a straight line explains
+_NEAR = 4.0  # octaves from the end of the range
+_PROBED = 0.25  # of the steps
+_AFTER = 40  # steps after a scale was set anew
+
+
+def shrinking_headroom(m: Measurements) -> Answer:
+    """Outputs in FP16 that grow so evenly that they reach 65504 before the run is over."""
+    table = m.table("activation")
+    total = max(m.run.total_steps, 0)
+    if table is None or (~m.finite_loss).any() or not m.n or total <= m.steps[-1]:
+        return None  # nothing is ahead
+    best: tuple[float, str, int] | None = None
+    half = len(table.steps) // 2
+    for place, name in enumerate(table.names):
+        amax = table.stat("amax")[half:, place]
+        known = np.isfinite(amax) & (amax > 0)
+        if table.formats[place] != "fp16" or name in origin.WHOLE or known.sum() < _FEWEST_LOOKS:
+            continue
+        x, y = table.steps[half:][known].astype(np.float64), np.log2(amax[known])
+        slope, start = np.polyfit(x, y, 1)
+        spread = float(np.var(y))
+        fit = 1 - float(np.var(y - slope * x - start)) / spread if spread > 0 else 0.0
+        reached = (np.log2(FP16_LARGEST) - start) / slope if slope > 0 else np.inf
+        if fit > _FIT and y[-1] > np.log2(FP16_LARGEST) - _NEAR and reached < total and (not best or reached < best[0]):
+            best = float(reached), name, place
+    if best is None:
+        return RuledOut("shrinking-headroom", f"because no output in FP16 grows evenly towards 65504 by step {total}")
+    reached, name, place = best
+    proof = Evidence(
+        "least squares of log2 amax over the second half: R^2 > 0.9, crosses 65504 before the last step",
+        {"reached": reached, "steps_left": total - int(m.steps[-1])},
+        f"At its present pace the output of {name} reaches 65504 near step {reached:.0f} of {total}.",
+        f"largest output of {name}", m.points_of(table.steps, table.stat("amax")[:, place]), FP16_LARGEST,
+    )  # fmt: skip
+    return [
+        Finding(
+            "shrinking-headroom", "warning", f"The outputs of {name} will overflow FP16 near step {reached:.0f}",
+            int(table.steps[half]), int(table.steps[-1]), (proof,), "Use BF16, or keep this module in FP32.", True, 0.6,
+            "transformers issue 9295", name, (name,),
+            {"precision": "bf16-amp", "precision_options.keep_fp32": [name]}, "estimate",
+        )
+    ]  # fmt: skip
+
+
+def scale_probing(m: Measurements) -> Answer:
+    """A scale that is raised so often that the steps which try it are a large part of all."""
+    if not m.loops_scale or m.n < 20:
+        return None
+    raised = np.diff(m.scale, prepend=m.scale[0]) > 0
+    tried = raised & m.skipped
+    share, count = float(tried.mean()), int(tried.sum())
+    if share < _PROBED:
+        return RuledOut(
+            "scale-probing", f"because {percent(share)} of the steps are skipped right after the scale was raised"
+        )
+    proof = Evidence(
+        "steps skipped right after the scale rose / steps > 0.25", {"count": count, "steps": m.n, "share": share},
+        f"{count} of {m.n} steps ({percent(share)}) were skipped because the scale had just been raised.",
+        "scale", m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+    )  # fmt: skip
+    return [
+        Finding(
+            "scale-probing", "warning", f"{percent(share)} of the steps are lost in trying a higher scale",
+            int(m.steps[np.flatnonzero(tried)[0]]), int(m.steps[-1]), (proof,),
+            "Raise the growth interval to 2000 steps, as torch has it.", True, 0.95, "torch.amp documentation",
+            config_change={"scaling.growth_interval": 2000},
+        )
+    ]  # fmt: skip
+
+
+def scaler_set_anew(m: Measurements) -> Answer:
+    """A scale that jumps by more than its growth factor: the scaler is new, as after a resume without its state."""
+    if not m.loops_scale or m.n < 5:
+        return None
+    factor = m.fact("scaler").get("growth_factor") or (m.config.scaling.growth_factor if not m.own_loop else 2.0)
+    grown = m.scale[1:] / np.maximum(m.scale[:-1], 1e-300)
+    jumps = np.flatnonzero(grown > 1.01 * float(factor)) + 1
+    lost = [int(m.skipped[at : at + _AFTER].sum()) for at in jumps.tolist()]
+    if not lost or max(lost) < 3:
+        return RuledOut(
+            "scaler-set-anew", f"because the scale never jumps by more than {float(factor):g} and skips then"
+        )
+    at = int(jumps[int(np.argmax(lost))])
+    proof = Evidence(
+        "scale(t) / scale(t - 1) > growth factor, and 3 of the next 40 steps skipped",
+        {"step": int(m.steps[at]), "before": float(m.scale[at - 1]), "after": float(m.scale[at]), "skipped": max(lost)},
+        f"In step {m.steps[at]} the scale jumps from {power(float(m.scale[at - 1]))} to {power(float(m.scale[at]))}; "
+        f"{max(lost)} of the next {_AFTER} steps are skipped.",
+        "scale", m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+    )  # fmt: skip
+    grave = max(lost) / m.n > 0.05
+    return [
+        Finding(
+            "scaler-set-anew", "warning" if grave else "info", "The loss scaler was made anew and searched again",
+            int(m.steps[at]), int(m.steps[min(at + _AFTER, m.n - 1)]), (proof,),
+            "Save scaler.state_dict() with the checkpoint and load it.", False, 0.85, "transformers issue 11663",
+        )
+    ]  # fmt: skip
+
+
+RULES = (
+    Rule("shrinking-headroom", "A", "Will outputs overflow before the end?", shrinking_headroom),
+    Rule("scale-probing", "A", "Is the scale raised too often?", scale_probing),
+    Rule("scaler-set-anew", "D", "Does the scale go on where it was?", scaler_set_anew),
+)
