@@ -1,4 +1,4 @@
-"""What the course of a run foretells or betrays: headroom that shrinks, a scale that is probed or set anew."""
+"""Trends: headroom that shrinks, a scale that is raised too often or set anew."""
 
 from __future__ import annotations
 
