@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -88,6 +89,19 @@ def test_that_a_fix_goes_into_run(panel: InspectPanel, session: Session, run: Pa
         button.click()
     changed: RunConfig = caught.args[0]
     assert (changed.data.workers, changed.precision) == (2, "bf16-amp")
+
+
+def test_that_the_swatches_of_the_ledger_follow_the_theme(panel: InspectPanel, run: Path) -> None:
+    tab = memory_tab(panel)
+
+    def swatch() -> object:
+        return tab.table.topLevelItem(0).data(0, Qt.ItemDataRole.DecorationRole)
+
+    themes().set_mode("light")
+    light = swatch()
+    themes().set_mode("dark")
+    assert swatch() != light
+    themes().set_mode("system")
 
 
 def test_that_the_ledgers_are_shown_side_by_side(panel: InspectPanel, run: Path) -> None:

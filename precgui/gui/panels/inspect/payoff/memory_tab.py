@@ -37,6 +37,7 @@ class MemoryTab(QWidget):
         self._content = QSplitter(Qt.Orientation.Vertical, self)
         self._lay_out()
         self.bar.changed.connect(self._show)
+        themes().changed.connect(self._show)
 
     def _lay_out(self) -> None:
         upper = QWidget(self)

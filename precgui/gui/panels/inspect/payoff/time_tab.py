@@ -27,6 +27,7 @@ from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.payoff.waterfall import Factor, Waterfall, verdict, waterfall
 
 _UPPER, _LOWER = 460, 240  # pixels at the start
+_FIRST_NUMBER = 5  # the columns before it hold words
 _COLUMNS = ("Operation", "Module", "Phase", "Kind", "Executed in", "Calls", "ms a step", "Share", "GFLOP/s")
 
 
@@ -66,6 +67,9 @@ class TimeTab(QWidget):
         self.operations.setUniformRowHeights(True)
         self.operations.setAccessibleName("Operations of a step, the longest first")
         self.operations.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.operations.header().setStretchLastSection(False)
+        for number in range(_FIRST_NUMBER, len(_COLUMNS)):
+            self.operations.headerItem().setTextAlignment(number, Qt.AlignmentFlag.AlignRight)
         area = QScrollArea(self)
         area.setWidgetResizable(True)
         area.setFrameShape(QFrame.Shape.NoFrame)
@@ -138,7 +142,7 @@ class TimeTab(QWidget):
             ]  # fmt: skip
             item = QTreeWidgetItem([str(text) for text in texts])
             item.setToolTip(0, plain_tip(_shapes(row)))
-            for column in range(5, len(texts)):
+            for column in range(_FIRST_NUMBER, len(texts)):
                 item.setTextAlignment(column, Qt.AlignmentFlag.AlignRight)
             self.operations.addTopLevelItem(item)
 
