@@ -46,7 +46,11 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A datasheet: dense peaks in TFLOPS (TOPS for integers) at the boost clock, by the unit's name."""
+    """A datasheet: dense peaks in TFLOPS (TOPS for integers) at the boost clock, by the unit's name.
+
+    `source` says where disputed figures come from and which ones are computed or not confirmed; empty for a row that is
+    second-hand as the table says.
+    """
 
     name: str
     match: tuple[str, ...]
@@ -57,6 +61,7 @@ class GpuModel:
     memory_gb: float | None = None
     bandwidth_gbs: float | None = None
     tdp_w: float | None = None
+    source: str = ""
 
 
 @cache

@@ -9,6 +9,7 @@ from pathlib import Path
 from precgui.events import Severity
 from precgui.lint import dtype_rules, scaler_rules
 from precgui.lint.source import Source
+from precgui.regular_files import read_text
 
 _MOST_BYTES = 4 << 20
 
@@ -38,7 +39,7 @@ def check(text: str) -> list[ScriptFinding]:
     """The findings in the text of a script, in the order of its lines. Raises ScriptError for what is no Python."""
     try:
         source = Source(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         raise ScriptError(f"is no Python that can be parsed{f' (line {line})' if line else ''}") from None
     results = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
@@ -48,14 +49,11 @@ def check(text: str) -> list[ScriptFinding]:
 def check_file(path: Path) -> list[ScriptFinding]:
     """As `check`, of a file. Raises ScriptError, a sentence that names the file."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ScriptError(f"{path} has more than 4 MB; choose a training script.")
-        return check(path.read_text(encoding="utf-8-sig"))
+        text = read_text(path, _MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise ScriptError(f"{path} cannot be read: {reason}.") from None
+        raise ScriptError(f"{path} cannot be read: {reason}; choose a training script.") from None
+    try:
+        return check(text.removeprefix("\ufeff"))
     except ScriptError as error:
-        reported = str(error)
-        raise ScriptError(
-            reported if reported.startswith(str(path)) else f"{path} {reported}; choose a training script."
-        ) from None
+        raise ScriptError(f"{path} {error}; choose a training script.") from None

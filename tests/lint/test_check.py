@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from precgui.cli.main import main
 from precgui.lint import LINT_RULES, ScriptError, check
+from precgui.lint.check import check_file
 
 RIGHT = """
 import torch
@@ -147,3 +149,23 @@ def test_that_the_script_is_never_run(tmp_path: Path, capsys: pytest.CaptureFixt
     assert {"rule", "line", "severity", "title", "fix"} == document["findings"][0].keys()
     assert main(["check", str(tmp_path / "missing.py")]) == 2
     assert "missing.py" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_that_pipes_devices_and_large_files_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "endless.py").symlink_to("/dev/zero")
+    (tmp_path / "large.py").write_bytes(b"#" * (5 << 20))
+    (tmp_path / "deep.py").write_text("-" * 200_000 + "1")
+    for name, reason in (("pipe.py", "not a regular file"), ("endless.py", "not a regular file"),
+                         ("large.py", "larger than"), ("deep.py", "no Python that can be parsed")):  # fmt: skip
+        assert main(["check", str(tmp_path / name)]) == 2
+        sentence = capsys.readouterr().err
+        assert reason in sentence and sentence.count("\n") == 1
+
+
+def test_that_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "marked.py").write_text("x = 1\n", encoding="utf-8-sig")
+    assert check_file(tmp_path / "marked.py") == []

@@ -60,12 +60,17 @@ def save(
 
 def load(path: Path) -> dict[str, Any]:
     """Loads a file that `save` wrote, with `config` as a RunConfig. Raises EngineError for another file."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+        raise EngineError(f"{path} cannot be read as a model: it is not a regular file; qat.save_to writes one")
     if path.is_file() and not zipfile.is_zipfile(path):
         raise EngineError(f"{path} cannot be read as a model: torch has not written it whole; qat.save_to writes one")
     try:
         document = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise EngineError(f"{path} does not exist") from None
+    except UnpicklingError:  # torch advises to load it all the same, which would run what it holds
+        reason = "it holds more than tensors and plain values, or is damaged; precgui never loads that"
+        raise EngineError(f"{path} cannot be read as a model: {reason}") from None
     except _UNREADABLE as error:
         raise EngineError(f"{path} cannot be read as a model: {_first_line(error)}") from None
     if not isinstance(document, dict) or document.get("precgui_integer_model") != _SCHEMA:

@@ -98,6 +98,14 @@ def test_that_files_that_are_no_model_are_one_sentence(tmp_path: Path, capsys: p
     assert "is no integer model of precgui" in _refused(tmp_path / "other.pt", capsys)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_that_pipes_and_devices_are_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.pt")
+    (tmp_path / "endless.pt").symlink_to("/dev/zero")
+    for name in ("pipe.pt", "endless.pt"):
+        assert "it is not a regular file" in _refused(tmp_path / name, capsys)
+
+
 class _Harmful:
     def __reduce__(self) -> Any:
         return os.system, ("echo harmed > /dev/stderr",)
@@ -105,8 +113,9 @@ class _Harmful:
 
 def test_that_a_file_cannot_run_code(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     torch.save({"precgui_integer_model": 1, "state": _Harmful()}, tmp_path / "evil.pt")
-    with pytest.raises(EngineError, match="cannot be read as a model"):
+    with pytest.raises(EngineError, match="cannot be read as a model") as refused:
         saved_model.evaluate_file(tmp_path / "evil.pt")
+    assert "weights_only" not in str(refused.value)  # torch advises to switch it off
     assert "harmed" not in capfd.readouterr().err
 
 
