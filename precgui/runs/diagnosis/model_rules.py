@@ -235,16 +235,16 @@ def embedding_accumulation(m: Measurements) -> Answer:
 
 def _hits(m: Measurements) -> tuple[float, str]:
     """How often an entry of an embedding occurs in a step, the largest mean over all embeddings, and its name."""
-    outputs, found = m.table("activation"), (float("nan"), "")
+    outputs, result = m.table("activation"), (float("nan"), "")
     for each in m.model.parameters:
         name = each.name.rpartition(".")[0]
         kind = m.model.module_types.get(name, "")
         if outputs is None or not kind.endswith("Embedding") or name not in outputs.names or len(each.shape) != 2:
             continue
         positions = median(outputs.stat("count")[:, outputs.names.index(name)]) / each.shape[1]
-        if not found[0] > positions / each.shape[0]:
-            found = positions / each.shape[0], name
-    return found
+        if not result[0] > positions / each.shape[0]:
+            result = positions / each.shape[0], name
+    return result
 
 
 RULES = (

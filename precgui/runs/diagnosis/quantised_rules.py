@@ -94,8 +94,8 @@ def hidden_infinity(m: Measurements) -> Answer:
 def integer_drift(m: Measurements) -> Answer:
     """An integer model that is worse than the one that was trained with rounding in FP32."""
     facts = m.environment.get("quantised")
-    found = facts.get("evaluation") if isinstance(facts, Mapping) else None
-    fake, integer = (_loss(found, name) for name in ("fake", "integer"))
+    result = facts.get("evaluation") if isinstance(facts, Mapping) else None
+    fake, integer = (_loss(result, name) for name in ("fake", "integer"))
     if fake is None or integer is None:
         return NotTold("integer-drift", "the integer model (qat.save_to)") if m.precision.endswith("-qat") else None
     ratio = integer / max(fake, 1e-12)
