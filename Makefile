@@ -10,7 +10,7 @@ QUIET := $(if $(CI),-qq)
 SCREEN := offscreen $(if $(DISPLAY),x11) $(if $(WAYLAND_DISPLAY),wayland)
 
 # One pytest process per core, as far as the memory allows (tests/conftest.py); the tests of a file stay together.
-PARALLEL := -n auto --dist loadfile --max-worker-restart 2
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 
 # What runs differently on x86 processors that have AVX2 and no more: matrix products, integers, compiled rounding.
 AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2

@@ -21,6 +21,28 @@ if "ATEN_CPU_CAPABILITY" in os.environ:  # torch 2.15 would take code compiled f
 
 WORKER_BYTES = 2 * 2**30  # of a test process with the process that it trains in
 
+# Files that take longest, so that no worker is left with one of them when the others have ended.
+LONGEST = (
+    "engine/quantize/test_elements.py",
+    "faults/test_faults.py",
+    "gui/test_main_job.py",
+    "engine/test_compile.py",
+    "engine/export/test_script.py",
+    "gui/workers/test_child_process.py",
+    "record/test_lives.py",
+    "integrations/test_integrations.py",
+    "sweeps/test_runner.py",
+    "runs/file/test_writer.py",
+    "runs/file/test_damage.py",
+    "engine/tasks/test_tasks.py",
+    "engine/test_train.py",
+    "engine/export/test_qat_script.py",
+    "engine/test_execution.py",
+    "engine/qat/test_qat.py",
+    "engine/export/test_tasks_script.py",
+    "test_packaging.py",
+)
+
 # The same examples everywhere and however long they take: a test must not fail because the machine is busy.
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
@@ -34,6 +56,12 @@ def pytest_xdist_auto_num_workers() -> int:
         return int(asked)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, psutil.virtual_memory().available // WORKER_BYTES))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; the order within a file stays."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True)
