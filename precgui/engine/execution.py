@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import math
 import os
+import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,7 +51,18 @@ def compile_model(model: nn.Module) -> None:
     for module in model.modules():
         if getattr(module, "eager_only", False):
             module.forward = torch.compiler.disable(module.forward)
+    _cache_by_instruction_set()
     model.compile()
+
+
+def _cache_by_instruction_set() -> None:
+    """Keep Inductor's cache of graphs apart by instruction set: it gives code made for AVX-512 to a process with AVX2.
+
+    Such code steps by the width of the other vectors. A folder that the user has chosen stays.
+    """
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        name = f"torchinductor_{getpass.getuser()}_{torch.backends.cpu.get_cpu_capability().lower()}"
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / re.sub(r"\W", "_", name))
 
 
 def _require_compiler() -> None:

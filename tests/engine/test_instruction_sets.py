@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from precgui import config
+from precgui.engine import execution
 from precgui.engine.emulation import lstm_kernel
 from precgui.engine.export.script import write_script
 from precgui.engine.qat import integer_layers, onednn
@@ -103,3 +104,15 @@ def test_that_a_script_of_an_lstm_in_bf16_trains_without_avx512(tmp_path: Path) 
     )
     assert any(line.startswith("oneDNN has no BF16 LSTM kernel") for line in lines)
     assert sum(line.startswith("step ") for line in lines) == 2
+
+
+@on_x86
+def test_that_compiled_code_is_kept_apart_by_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "mine")
+    execution.compile_model(nn.Linear(1, 1))
+    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).name == "mine", "torch makes it a whole path"
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    execution.compile_model(nn.Linear(1, 1))
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith(f"_{capability}")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
