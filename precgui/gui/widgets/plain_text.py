@@ -10,7 +10,7 @@ from html import escape
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import Qt as GuiQt
-from PySide6.QtWidgets import QLabel, QMessageBox, QTextBrowser, QWidget
+from PySide6.QtWidgets import QInputDialog, QLabel, QMessageBox, QTextBrowser, QWidget
 
 from precgui.gui.theme import themes
 
@@ -54,6 +54,18 @@ class PlainMessageBox(QMessageBox):
         for label in self.findChildren(QLabel):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setWordWrap(not label.pixmap() or label.pixmap().isNull())
+
+
+class PlainInputDialog(QInputDialog):
+    """A dialog that asks for one value, with a plain question."""
+
+    def __init__(self, parent: QWidget | None, title: str, question: str) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(title)
+        self.setLabelText(question)
+        for label in self.findChildren(QLabel):
+            label.setTextFormat(Qt.TextFormat.PlainText)
 
 
 def plain_tip(text: str | None) -> str:

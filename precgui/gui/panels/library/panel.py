@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, Qt, QTimer, QUrl
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QInputDialog, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library.arrange_bar import ArrangeBar
@@ -22,7 +22,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.icons import icon
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.widgets.plain_text import PlainInputDialog, PlainLabel, plain_tip
 from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import add_tag, annotate, delete, rename
@@ -277,15 +277,12 @@ class LibraryPanel(QWidget):
         self.table.group_by(name)
         self.view.verticalHeader().setVisible(name != "nothing")
 
-    def ask_for_tag(self) -> QInputDialog | None:
+    def ask_for_tag(self) -> PlainInputDialog | None:
         """Ask for a word and put it as a tag into the notes of the chosen runs."""
         chosen = [entry.path for entry in self.selected() if not entry.error]
         if not chosen:
             return None
-        dialog = QInputDialog(self)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setWindowTitle("Tag")
-        dialog.setLabelText("One word; it is kept in the note, with # before it.")
+        dialog = PlainInputDialog(self, "Tag", "One word; it is kept in the note, with # before it.")
         dialog.textValueSelected.connect(lambda tag: self._tag(chosen, tag))
         dialog.open()
         return dialog

@@ -9,7 +9,6 @@ from PySide6.QtGui import QColor, QPainter, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
-    QInputDialog,
     QMenu,
     QPushButton,
     QStyledItemDelegate,
@@ -30,7 +29,7 @@ from precgui.gui.panels.live.study_cells import (
 )
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.widgets.plain_text import PlainInputDialog, PlainLabel, plain_tip
 from precgui.sweeps.report import MemberRow
 
 MOST_SEEDS = 1000
@@ -222,16 +221,13 @@ class StudyGridView(QWidget):
         inspect.setEnabled(member.run is not None)
         inspect.triggered.connect(lambda: self._inspect(self.table.currentRow(), self.table.currentColumn()))
 
-    def ask_for_seeds(self) -> QInputDialog | None:
+    def ask_for_seeds(self) -> PlainInputDialog | None:
         """Ask how many seeds more; the proposal leads to the next look of the plan."""
         grid = self._session.study.grid
         if grid is None:
             return None
-        dialog = QInputDialog(self)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setWindowTitle("Add seeds")
-        dialog.setLabelText(seeds_text(grid))
-        dialog.setInputMode(QInputDialog.InputMode.IntInput)
+        dialog = PlainInputDialog(self, "Add seeds", seeds_text(grid))
+        dialog.setInputMode(PlainInputDialog.InputMode.IntInput)
         dialog.setIntRange(1, MOST_SEEDS)
         dialog.setIntValue(seeds_to_next_look(grid))
         dialog.setOkButtonText("Add")
