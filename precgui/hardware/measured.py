@@ -84,11 +84,16 @@ def earlier_than(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]
 
 
 def gain(name: str, results: Sequence[Mapping[str, Any]], fmt: str = "bf16") -> float | None:
-    """Best measured rate of `fmt` over the best of FP32 in the newest result of a device of this name, or None."""
+    """Best measured rate of `fmt` over the best of FP32 in the newest result of a device of this name.
+
+    None where there is none, or where the spreads of both rates leave open which one is higher.
+    """
     for result in of_device(name, results):
         best = best_tops(result)
         if fmt in best and "fp32" in best:
-            return best[fmt] / best["fp32"]
+            ratio = best[fmt] / best["fp32"]
+            spread = noise_of(result, fmt) + noise_of(result, "fp32")
+            return None if 1 / (1 + spread) < ratio < 1 + spread else ratio
     return None
 
 

@@ -48,7 +48,7 @@ def recorded_gradients(run: Run) -> GradientSequence | None:
     if not own:
         notes.append(
             "The run was not made in a narrow format: overflows inside modules are not recorded, so not seen. "
-            "The simulated scale is an upper bound; that of a real run in FP16 was 1 to 4 octaves lower."
+            "The simulated scale may be too high: that of a GPT really trained in FP16 was up to 4 octaves lower."
         )
     if "activation_gradient" not in run.tensors():
         notes.append("Gradients of activations were not recorded, which may overflow earlier than those of weights.")
