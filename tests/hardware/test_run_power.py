@@ -43,8 +43,9 @@ def test_that_the_last_energy_is_read_before_the_end(monkeypatch, tmp_path):
     events = run(tmp_path / "a.h5", lambda events: len(steps(events)) >= 30)
     reads = [event for event in events if isinstance(event, PowerRead)]
     assert isinstance(events[-1], RunEnded)
-    assert len(reads) >= 2
-    assert [read.energy_j for read in reads] == [0.0] * (len(reads) - 1) + [250.0]
+    energies = [read.energy_j for read in reads]
+    assert set(energies) == {0.0, 250.0}
+    assert energies == sorted(energies)  # after the fresh one the sampler may repeat it before it is stopped
     with open_run(tmp_path / "a.h5") as saved:
         time_s, power_w = saved.series("power_w", "time_s")
         energy_j = saved.series("energy_j", "time_s")[1]
