@@ -40,7 +40,10 @@ def test_that_the_last_energy_is_read_before_the_end(monkeypatch, tmp_path):
     counter_mj = iter(range(0, 10**9, 250_000))
     monkeypatch.setattr(power, "COUNTER_PERIOD_S", 3600.0)  # at first and at last
     install(monkeypatch, cards.h200(nvmlDeviceGetTotalEnergyConsumption=lambda: next(counter_mj)))
-    events = run(tmp_path / "a.h5", lambda events: len(steps(events)) >= 30)
+    events = run(
+        tmp_path / "a.h5",
+        lambda events: len(steps(events)) >= 30 and any(isinstance(event, PowerRead) for event in events),
+    )
     reads = [event for event in events if isinstance(event, PowerRead)]
     assert isinstance(events[-1], RunEnded)
     energies = [read.energy_j for read in reads]
