@@ -154,8 +154,8 @@ class AssignmentSearch:
         return measure_sensitivity(self.parts.model, self.layers, map(one, batches), self._products())
 
     def _products(self) -> Products:
-        created = {name: AnyFormat(assigned_config(self.config, {}), self.parts.device) for name in self.bits}
-        return {name: precision.arithmetic_in(name) for name, precision in created.items()}
+        precision = AnyFormat(assigned_config(self.config, {}), self.parts.device)
+        return {name: precision.arithmetic_in(name) for name in self.bits}
 
     def measure(self, plan: Plan) -> MeasuredPlan:
         """A plan on the held-out data, each measured once. Raises Stopped."""
