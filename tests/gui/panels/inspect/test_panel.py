@@ -25,21 +25,6 @@ from tests.gui.conftest import write_run
 
 
 @pytest.fixture
-def session(qtbot: QtBot) -> Session:
-    return Session()
-
-
-@pytest.fixture
-def panel(qtbot: QtBot, session: Session) -> InspectPanel:
-    made = InspectPanel(session)
-    qtbot.addWidget(made)
-    made.resize(1100, 700)
-    made.show()
-    qtbot.waitExposed(made)
-    return made
-
-
-@pytest.fixture
 def two(session: Session, tmp_path: Path) -> tuple[str, str]:
     keys = [session.open_file(write_run(tmp_path / f"{name}.h5", name, kind)) for name, kind in PAIR]
     assert keys[0] and keys[1]

@@ -23,21 +23,6 @@ from tests.gui.conftest import write_run
 
 
 @pytest.fixture
-def session(qtbot: QtBot) -> Session:
-    return Session()
-
-
-@pytest.fixture
-def panel(qtbot: QtBot, session: Session) -> InspectPanel:
-    made = InspectPanel(session)
-    qtbot.addWidget(made)
-    made.resize(1100, 700)
-    made.show()
-    qtbot.waitExposed(made)
-    return made
-
-
-@pytest.fixture
 def run(session: Session, tmp_path: Path) -> Path:
     path = write_run(tmp_path / "kept.h5", "kept", "bf16-amp")
     write_profile(profile_path(path), _document())
