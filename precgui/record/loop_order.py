@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.readable import readable, unseen
+from precgui.record.hand_unscaling import HandUnscaling
 
 _INTERVALS = 3  # between steps of an optimizer that are watched until it counts as one that never clears
 
@@ -39,6 +40,7 @@ class LoopOrder:
         self._handles: weakref.WeakKeyDictionary[Optimizer, list[RemovableHandle]] = weakref.WeakKeyDictionary()
         self._cleared: bool | None = None
         self._through = self._past = 0
+        self._by_hand = HandUnscaling() if active and scaler is not None else None
         self._told: dict[str, Any] = {}
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
@@ -48,6 +50,8 @@ class LoopOrder:
                 state = self._watched[optimizer] = _Watched()
                 hooked = _hooked(optimizer)
                 self._handles[optimizer] = [p.register_hook(_ArrivedHook(p, state)) for p in hooked]
+                if self._by_hand is not None and hooked:
+                    self._by_hand.watch(optimizer, hooked)
 
     def steps(self, optimizer: Optimizer, *, closure: bool) -> None:
         """An optimizer is about to step; one with a `closure` clears its gradients inside the step, if at all."""
@@ -69,7 +73,7 @@ class LoopOrder:
         del self._watched[optimizer]
         if not cleared or not self._handles:
             self._cleared = cleared
-            self.close()
+            self._drop_handles()
 
     def _note_scaler(self, optimizer: Optimizer) -> None:
         scaler = self._scaler
@@ -83,24 +87,36 @@ class LoopOrder:
         stage = getattr(own.get("stage"), "name", "") if own is not None else ""
         if stage == "UNSCALED":
             self._through += 1
+            if self._by_hand is not None:
+                self._by_hand.close()
         elif states is not None and not states and self._through == 0:
             self._past += 1
+            if self._by_hand is not None:
+                self._by_hand.stepped(optimizer, scaler.get_scale)
 
     def news(self) -> dict[str, Any]:
         """The facts as far as they have changed since the last call; {} for none.
 
         `gradients_cleared` is None while undecided. `past_scaler` counts nothing but says whether steps took gradients
-        that were still scaled and none went through a scaler in use.
+        that were still scaled and none went through a scaler in use; of such a loop, `still_scaled` is
+        `HandUnscaling.still_scaled`.
         """
         facts: dict[str, Any] = {"gradients_cleared": self._cleared}
         if self._scaler is not None:
             facts["past_scaler"] = self._past > 0 and not self._through
+            facts["still_scaled"] = self._by_hand.still_scaled if facts["past_scaler"] and self._by_hand else None
         if facts == self._told or all(value is None for value in facts.values()):
             return {}
         self._told = facts
         return dict(facts)
 
     def close(self) -> None:
+        """Take all hooks from the parameters."""
+        if self._by_hand is not None:
+            self._by_hand.close()
+        self._drop_handles()
+
+    def _drop_handles(self) -> None:
         for handles in self._handles.values():
             for handle in handles:
                 handle.remove()

@@ -164,6 +164,56 @@ def small_loss_with_large_gradients(opened: Open) -> None:
 FAULTY["small loss, scaler.step() left out"] = ("gradients-not-unscaled", lambda o: _small_loss(o, through=False))
 
 
+def _by_hand(opened: Open, divide: Callable[[nn.Module, float], None], init_scale: float = 2.0**12) -> None:
+    """The scaler only multiplies the loss; the loop divides the gradients by itself and steps past the scaler."""
+    model, (x, labels) = _net(), _classes()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=init_scale)
+    recorder = opened(model, optimizer, scaler)
+    for _ in range(100):
+        chosen = torch.randint(600, (64,)).chunk(2)
+        optimizer.zero_grad()
+        total = torch.zeros(())
+        for part in chosen:
+            with torch.autocast("cpu", torch.float16):
+                outputs = model(x[part])
+            loss = F.cross_entropy(outputs.float(), labels[part]) / 2
+            scaler.scale(loss).backward()
+            total += loss.detach()
+        divide(model, scaler.get_scale())
+        optimizer.step()
+        recorder.step(total)
+
+
+def _divide(model: nn.Module, scale: float) -> None:
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad.div_(scale)
+
+
+def _divide_anew(model: nn.Module, scale: float) -> None:
+    for parameter in model.parameters():
+        parameter.grad = parameter.grad / scale if parameter.grad is not None else None
+
+
+def _divide_and_clip(model: nn.Module, scale: float) -> None:
+    _divide(model, scale)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+
+
+def _clip_only(model: nn.Module, scale: float) -> None:
+    nn.utils.clip_grad_norm_(model.parameters(), 20.0)
+
+
+HEALTHY |= {
+    "gradients_divided_by_hand": lambda o: _by_hand(o, _divide),
+    "gradients_divided_into_new_tensors": lambda o: _by_hand(o, _divide_anew),
+    "gradients_divided_by_hand_and_clipped": lambda o: _by_hand(o, _divide_and_clip),
+    "gradients_divided_by_hand_at_a_small_scale": lambda o: _by_hand(o, _divide, 64.0),
+}
+FAULTY["gradients are only clipped, not divided"] = ("gradients-not-unscaled", lambda o: _by_hand(o, _clip_only))
+
+
 @_healthy
 def gradients_of_very_different_sizes(opened: Open) -> None:
     """Skips at scales that had worked: what overflowed is a large gradient."""

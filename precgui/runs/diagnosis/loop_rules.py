@@ -73,15 +73,23 @@ def gradients_not_unscaled(m: Measurements) -> Answer:
     """The optimizer stepped on gradients that were still multiplied by the loss scale."""
     if not m.own_loop or not m.loops_scale or not m.n:
         return None
-    past = m.fact("loop").get("past_scaler")
+    loop = m.fact("loop")
+    past, still_scaled = loop.get("past_scaler"), loop.get("still_scaled")
     reported = [each.step for each in m.of_kind("nonfinite_gradient")]
     taken_bad = ~m.skipped & ~np.isfinite(m.grad_norm) & np.isin(m.steps, reported)
     constant = bool((m.scale == m.scale[0]).all())
-    if past is None and not (taken_bad.any() and constant):
-        return NotTold("gradients-not-unscaled", "the order of the loop, as files of this version do")
-    if past is not None and (not past or m.skipped.any()):
+    if past is False or (past and m.skipped.any()):
         return RuledOut("gradients-not-unscaled", "because steps were made by scaler.step() or after scaler.unscale_()")
-    return [_not_unscaled(m, taken_bad, exact=bool(past))]
+    if still_scaled is False:
+        scale = power(median(m.scale))
+        return RuledOut(
+            "gradients-not-unscaled",
+            f"because the loop divides by the scale itself: gradients at the step are at most twice 1/{scale} of those "
+            "that the backward pass delivered",
+        )
+    if not still_scaled and not (taken_bad.any() and constant):
+        return NotTold("gradients-not-unscaled", "whether the loop has divided the gradients by the scale itself")
+    return [_not_unscaled(m, taken_bad, exact=bool(still_scaled))]
 
 
 def _not_unscaled(m: Measurements, taken_bad: NDArray[np.bool_], *, exact: bool) -> Finding:
