@@ -55,7 +55,8 @@ def main() -> None:
             print(
                 f"seed {seed}, {len(layers)} layers, {share:.0%} of the weights in INT2: assigned {found.rise:+.4f}, "
                 f"best of {len(rises)} {min(rises):+.4f}, middle {statistics.median(rises):+.4f}, "
-                f"ratio {found.rise / min(rises):.2f} (noise {found.noise:.4f})"
+                f"ratio {found.rise / min(rises):.2f} (noise {found.noise:.4f}), "
+                f"{search.evaluations} plans measured in the search"
             )
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from precgui.formats import text
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat
-from precgui.formats.registry import blocks, formats, get, prose
+from precgui.formats.registry import bits_per_value, blocks, formats, prose
 
 KINDS: dict[type, str] = {FloatFormat: "float", IntFormat: "integer", CodeBook: "code book", BlockFormat: "block"}
 
@@ -73,7 +73,7 @@ def _block_row(block: BlockFormat) -> dict[str, object]:
         "element": block.element,
         "scale": block.scale,
         "block": block.block,
-        "bits": block.bits_per_value(get(block.element).bits),
+        "bits": bits_per_value(block.name),
         "two_level": block.two_level,
     }
     return row | _prose(block.name)

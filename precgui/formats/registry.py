@@ -115,6 +115,12 @@ def get(name: str) -> Format:
     raise UnknownFormatError(f"{_short(name)!r} is no number format{hint}, or write eXmY such as e5m7")
 
 
+def bits_per_value(name: str) -> float:
+    """Bits of one stored value of a format, the share of its block's scale included. Raises UnknownFormatError."""
+    block = blocks().get(name)
+    return block.bits_per_value(get(block.element).bits) if block else float(get(name).bits)
+
+
 def _normal(name: str) -> str:
     key = name.strip().lower()
     for prefix in _PREFIXES:

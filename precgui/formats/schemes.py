@@ -14,7 +14,7 @@ from precgui.formats.arrays import Floats, quantize_array
 from precgui.formats.blocks import BlockTensor, ScaleRule, code_book_blocks, quantize_blocks_array
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.pieces import PIECE, OnProgress, TensorReader, spans
-from precgui.formats.registry import blocks, get
+from precgui.formats.registry import bits_per_value, blocks, get
 from precgui.formats.rounding import CastPolicy, RoundingMode
 
 INTEGERS = ("int8", "int4", "int2", "uint8", "uint4")
@@ -136,7 +136,7 @@ def _blocks(source: TensorReader, scheme: str, options: Options, on_progress: On
         first = place // line * padded + place % line
         return _pair(quantize_blocks_array(part, scheme, options.rule, options.rounding, options.seed, first, largest))
 
-    return Prepared(line, apply, chosen.bits_per_value(get(chosen.element).bits))
+    return Prepared(line, apply, bits_per_value(scheme))
 
 
 def _pair(result: BlockTensor) -> Quantised:

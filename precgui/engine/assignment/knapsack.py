@@ -41,6 +41,11 @@ def best_plan(scores: Scores, weights: Mapping[str, int], bits: Mapping[str, flo
     return {layer: plan[layer] for layer in layers}
 
 
+def fits(plan: Mapping[str, str], weights: Mapping[str, int], bits: Mapping[str, float], budget: float) -> bool:
+    """Whether a plan needs at most `budget` bits for each weight on average."""
+    return mean_bits(plan, weights, bits) <= budget * _SLACK
+
+
 def mean_bits(plan: Mapping[str, str], weights: Mapping[str, int], bits: Mapping[str, float]) -> float:
     """Bits of a weight, averaged over all weights of the layers."""
     return sum(bits[name] * weights[layer] for layer, name in plan.items()) / sum(weights[layer] for layer in plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from precgui.config import EMULATED, RunConfig, build
 from precgui.engine import backend_flags, precisions
-from precgui.engine.assignment.knapsack import best_plan, mean_bits
+from precgui.engine.assignment.knapsack import best_plan, fits, mean_bits
+from precgui.engine.assignment.local_search import LocalSearch
 from precgui.engine.assignment.sensitivity import Products, Sensitivity, measure_sensitivity
 from precgui.engine.casting import cast_floats
 from precgui.engine.emulation.layers import layers
@@ -24,7 +25,7 @@ from precgui.engine.setup import RunParts
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import tree_leaves, tree_map
 from precgui.engine.train import train_quietly
-from precgui.formats.registry import blocks, get
+from precgui.formats.registry import bits_per_value
 
 CALIBRATION_BATCHES = 8
 _CHUNK = 64  # held-out samples that are evaluated at once, so that their losses tell the noise
@@ -65,12 +66,6 @@ class Assignment:
     weights: dict[str, int]
 
 
-def format_bits(name: str) -> float:
-    """Bits of one value, its share of the scale included. Raises UnknownFormatError."""
-    block = blocks().get(name)
-    return block.bits_per_value(get(block.element).bits) if block else float(get(name).bits)
-
-
 def assigned_config(config: RunConfig, plan: Mapping[str, str]) -> RunConfig:
     """The config that trains with these formats in weights and inputs of the layers; gradients and the rest in FP32."""
     options = {"layers": dict(plan), "gradients": "fp32", "products": "layers"}
@@ -103,10 +98,12 @@ class AssignmentSearch:
         self.layers = layers(parts.model, set())
         if not self.layers:
             raise EngineError("the model has no linear or convolutional layer, so there is nothing to assign")
-        self.bits = {name: format_bits(name) for name in formats}
+        self.bits = {name: bits_per_value(name) for name in formats}
         self.weights = {name: layer.get_parameter("weight").numel() for name, layer in self.layers.items()}
         self.held_out = list(_chunks(parts.task.validation_batches()))
-        self.exact = self._losses(parts.model.eval())
+        self.calibration = list(itertools.islice(parts.task.train_batches(), CALIBRATION_BATCHES))
+        self.exact = self._losses(parts.model.eval(), self.held_out)
+        self.evaluations = 0  # plans that the last search measured on the calibration batches
         self.measured: dict[tuple[str, ...], MeasuredPlan] = {}
 
     def run(self, bits: float | None, rise: float | None) -> Assignment:
@@ -121,14 +118,29 @@ class AssignmentSearch:
         )  # fmt: skip
 
     def _within(self, sensitivity: Sensitivity, budget: float) -> list[MeasuredPlan]:
-        """The best plans of the three scores, measured."""
+        """The best plans of the three scores, and the best one near them by its loss on the calibration batches."""
+
+        def pack(table: Mapping[str, Mapping[str, float]]) -> Plan:
+            return best_plan(table, self.weights, self.bits, budget)
+
         tables = (sensitivity.total(), sensitivity.weights, sensitivity.outputs)
         try:
-            plans = [best_plan(table, self.weights, self.bits, budget) for table in tables]
+            plans = [pack(table) for table in tables]
         except ValueError as error:
             raise EngineError(f"{error}; raise the budget or name a narrower format") from None
+        search = LocalSearch(
+            self._calibration_loss, lambda plan: fits(plan, self.weights, self.bits, budget), pack, tables[0],
+            list(self.bits),
+        )  # fmt: skip
+        plans.append(search.improve(plans))
+        self.evaluations = search.evaluations
         unique = {tuple(plan.values()): plan for plan in plans}
         return [self.measure(plan) for plan in unique.values()]
+
+    def _calibration_loss(self, plan: Plan) -> float:
+        if self.stopped():
+            raise Stopped
+        return _mean(self._losses(self._low_model(plan), self.calibration))
 
     def _below(self, sensitivity: Sensitivity, most: float) -> list[MeasuredPlan]:
         """Plans whose loss rises by `most` at most, the one of the fewest bits first."""
@@ -150,8 +162,7 @@ class AssignmentSearch:
         def one(batch: Batch) -> Callable[[], tuple[Tensor, int]]:
             return lambda: (self._loss(self.parts.model, batch), len(batch[1]))
 
-        batches = itertools.islice(self.parts.task.train_batches(), CALIBRATION_BATCHES)
-        return measure_sensitivity(self.parts.model, self.layers, map(one, batches), self._products())
+        return measure_sensitivity(self.parts.model, self.layers, map(one, self.calibration), self._products())
 
     def _products(self) -> Products:
         precision = AnyFormat(assigned_config(self.config, {}), self.parts.device)
@@ -163,17 +174,20 @@ class AssignmentSearch:
             raise Stopped
         key = tuple(plan.values())
         if key not in self.measured:
-            low = precisions.make(assigned_config(self.config, plan), self.parts.device)
-            losses = self._losses(low.convert(deepcopy(self.parts.model)).eval())
+            losses = self._losses(self._low_model(plan), self.held_out)
             rises = [(a - b, n) for (a, n), (b, _) in zip(losses, self.exact, strict=True)]
             noise = abs(_mean(rises[::2]) - _mean(rises[1::2])) / 2 if len(rises) > 1 else math.inf
             bits = mean_bits(plan, self.weights, self.bits)
             self.measured[key] = MeasuredPlan(plan, bits, _mean(rises), noise)
         return self.measured[key]
 
+    def _low_model(self, plan: Plan) -> nn.Module:
+        low = precisions.make(assigned_config(self.config, plan), self.parts.device)
+        return low.convert(deepcopy(self.parts.model)).eval()
+
     @torch.no_grad()
-    def _losses(self, model: nn.Module) -> list[tuple[float, int]]:
-        return [(float(self._loss(model, batch)), len(batch[1])) for batch in self.held_out]
+    def _losses(self, model: nn.Module, batches: Iterable[Batch]) -> list[tuple[float, int]]:
+        return [(float(self._loss(model, batch)), len(batch[1])) for batch in batches]
 
     def _loss(self, model: nn.Module, batch: Batch) -> Tensor:
         inputs, targets = cast_floats(batch, torch.float32, self.parts.device)

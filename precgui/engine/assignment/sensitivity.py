@@ -69,7 +69,7 @@ def _add(
 ) -> None:  # fmt: skip
     weight = layer.get_parameter("weight")
     if weight.grad is not None:
-        error = arithmetic.weight(weight, 1) - weight
+        error = arithmetic.weight(weight, 0 if getattr(layer, "transposed", False) else 1) - weight
         result.weights[name][label] += float((weight.grad.square() * error.square()).sum()) * samples / 2
     low = copy(layer)  # the same parameters, other products
     emulate_products({name: low}, lambda _: arithmetic)

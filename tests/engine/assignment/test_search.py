@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from precgui import config
-from precgui.engine.assignment.search import Assignment, assign, assigned_config, format_bits
+from precgui.engine.assignment.search import Assignment, assign, assigned_config
 from precgui.engine.assignment.sensitivity import measure_sensitivity
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.precisions.low import AnyFormat
+from precgui.formats.registry import bits_per_value
 
 MLP = config.load("digits-quick", ["model.name=mlp", "train.max_steps=60", "device=cpu", "threads=1"])
 
@@ -65,6 +66,21 @@ def test_that_the_layer_on_which_the_loss_depends_most_is_scored_highest() -> No
     assert max(scores, key=lambda name: scores[name]) == max(by_hand, key=lambda name: by_hand[name])
 
 
+def test_that_blocks_of_a_transposed_convolution_lie_along_its_input_channels() -> None:
+    torch.manual_seed(0)
+    model = nn.ConvTranspose2d(32, 3, 2)
+    precision = AnyFormat(assigned_config(MLP, {}), torch.device("cpu"))
+    x = torch.randn(4, 32, 3, 3)
+    losses = [lambda: (model(x).square().mean(), 4)]
+    result = measure_sensitivity(model, {"up": model}, losses, {"mxfp4": precision.arithmetic_in("mxfp4")})
+    model(x).square().mean().backward()
+    weight = model.weight.detach()
+    error = precision.arithmetic_in("mxfp4")("").weight(weight, 0) - weight
+    assert result.weights["up"]["mxfp4"] == pytest.approx(
+        float((model.weight.grad.square() * error.square()).sum()) * 2
+    )
+
+
 def test_that_a_plan_is_a_config_that_trains() -> None:
     made = assigned_config(MLP, {"0": "int2"})
     assert (made.precision, made.precision_options.layers) == ("emulated:fp32", {"0": "int2"})
@@ -90,4 +106,4 @@ def test_that_it_stops_when_asked_to() -> None:
 
 
 def test_that_the_bits_of_blocks_count_their_scale() -> None:
-    assert [format_bits(name) for name in ("e4m3fn", "mxfp4", "nvfp4", "fp32")] == [8, 4.25, 4.5, 32]
+    assert [bits_per_value(name) for name in ("e4m3fn", "mxfp4", "nvfp4", "fp32")] == [8, 4.25, 4.5, 32]

@@ -12,7 +12,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 from precgui.formats import text
 from precgui.formats.catalogue import KINDS
 from precgui.formats.model import BlockFormat, FloatFormat, Format
-from precgui.formats.registry import blocks, formats, get
+from precgui.formats.registry import bits_per_value, blocks, formats
 from precgui.gui.widgets.plain_text import plain_tip
 
 Row = Format | BlockFormat
@@ -44,7 +44,7 @@ def _of_single(attribute: str) -> Callable[[Row], Any]:
 
 
 def _bits(row: Row) -> float:
-    return row.bits_per_value(get(row.element).bits) if isinstance(row, BlockFormat) else float(row.bits)
+    return bits_per_value(row.name) if isinstance(row, BlockFormat) else float(row.bits)
 
 
 def _layout(row: Row) -> str:
