@@ -206,6 +206,20 @@ class HostRead:
 
 
 @dataclass(frozen=True, slots=True)
+class ZerosCounted:
+    """Weights of linear and convolutional layers that take no part after `step` updates, as shares of 1 of all of them.
+
+    `by_mask` are those that pruning holds at zero. `by_rounding` are others that are not zero where the optimizer keeps
+    them, and zero in the product: lost to the format. NaN where the rounding of a layer is not known.
+    """
+
+    step: int
+    time_s: float
+    by_mask: float
+    by_rounding: float
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Something worth a mark on the time line: a row of `/events`."""
 
@@ -249,6 +263,6 @@ class RunEnded:
 
 Event = (
     RunStarted | Facts | ModelDescribed | StepDone | Evaluated
-    | PowerRead | DeviceRead | HostRead | Incident | TensorStats | RunEnded
+    | PowerRead | DeviceRead | HostRead | ZerosCounted | Incident | TensorStats | RunEnded
 )  # fmt: skip
 Emit = Callable[[Event], None]

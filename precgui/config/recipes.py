@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.sections import OptimizerConfig, ScalingConfig, TrainConfig
+from precgui.config.sparsity import PruningConfig
 from precgui.config.tree import RunConfig
 
 _QUICK = RunConfig()
@@ -93,6 +94,10 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
             train=TrainConfig(epochs=10),
             qat=QatConfig(start_epoch=3, observers_off_after_epoch=7, freeze_bn_after_epoch=8),
         ),
+    ),
+    "digits-pruned": (
+        "The digits with a perceptron of which four fifths of the weights are set to zero.",
+        RunConfig(model=ModelConfig(name="mlp"), pruning=PruningConfig(method="magnitude", share=0.8)),
     ),
     "fashion-mnist-cnn": (
         "Fashion-MNIST with the small CNN; downloads 31 MB once.",

@@ -24,23 +24,27 @@ def _as_list(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-def _as_table(value: Any) -> Any:
-    """The table that `pattern=format, pattern=format` means; other values as they are. Raises ValueError."""
+def as_table(value: Any, form: str, example: str) -> Any:
+    """The table that `pattern=text, pattern=text` means; other values as they are. Raises ValueError."""
     if not isinstance(value, str):
         return value
     table = {}
     for part in _as_list(value):
         pattern, equals, name = (piece.strip() for piece in part.rpartition("="))
         if not (equals and pattern and name):
-            raise ValueError(f"{part!r} is not pattern=format, such as blocks.0.*=e4m3fn")
+            raise ValueError(f"{part!r} is not {form}, such as {example}")
         table[pattern] = name
     return table
+
+
+def _as_formats(value: Any) -> Any:
+    return as_table(value, "pattern=format", "blocks.0.*=e4m3fn")
 
 
 FormatName = Annotated[str, AfterValidator(check_format)]
 NumberName = Annotated[str, AfterValidator(check_number_format)]
 Patterns = Annotated[list[str], BeforeValidator(_as_list)]
-LayerFormats = Annotated[dict[str, FormatName], BeforeValidator(_as_table)]
+LayerFormats = Annotated[dict[str, FormatName], BeforeValidator(_as_formats)]
 
 _WITH_MASTERS: dict[str, JsonValue] = {
     "precision": [name for name, row in TRAITS.items() if row.may_have_master_weights]

@@ -17,6 +17,7 @@ from precgui.config.sections import (
     Section,
     TrainConfig,
 )
+from precgui.config.sparsity import PruningConfig
 
 TaskName = Annotated[str, AfterValidator(check_task)]
 PrecisionName = Annotated[str, AfterValidator(check_precision)]
@@ -57,6 +58,7 @@ class RunConfig(Section):
     scaling: ScalingConfig = Field(default_factory=ScalingConfig, title="Loss scaling")
     precision_options: PrecisionOptions = Field(default_factory=PrecisionOptions, title="Precision in detail")
     qat: QatConfig = Field(default_factory=QatConfig, title="Quantisation-aware training")
+    pruning: PruningConfig = Field(default_factory=PruningConfig, title="Pruning")
     record: RecordConfig = Field(default_factory=RecordConfig, title="Record")
 
     @field_validator("title")
@@ -79,4 +81,12 @@ class RunConfig(Section):
     @property
     def display_title(self) -> str:
         what = f"{self.task} {self.model_name}" if self.task in TASKS else re.split(r"[\\/]", self.task)[-1]
-        return self.title or f"{what} {self.precision}"
+        return self.title or f"{what} {self.precision}{self._reduction}"
+
+    @property
+    def _reduction(self) -> str:
+        """The part of the title that says how the model is made smaller."""
+        pruning = self.pruning
+        if pruning.method == "none":
+            return ""
+        return " pruned 2:4" if pruning.method == "2:4" else f" pruned {100 * pruning.share:g} %"

@@ -18,6 +18,7 @@ from precgui.engine.callbacks import build_callbacks
 from precgui.engine.early_end import EarlyEnd
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
+from precgui.engine.pruning.pruner import make_pruner
 from precgui.engine.setup import RunParts, build_run
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.parameters import tensor_count
@@ -98,6 +99,7 @@ class _Training:
         self.total_steps = config.train.epochs * self.steps_per_epoch
         if config.train.max_steps is not None:
             self.total_steps = min(self.total_steps, config.train.max_steps)
+        self.pruner = make_pruner(config, parts, self.total_steps)
         self.callbacks = build_callbacks(config, parts, journal, self.total_steps)
 
     def stopped(self) -> bool:
@@ -121,6 +123,8 @@ class _Training:
                     self._evaluate(epoch)
         finally:
             self.callbacks.close()
+            if self.pruner is not None:
+                self.pruner.close()
         if not self.stopped():
             self._finish()
         complete = self.step >= self.total_steps
@@ -139,6 +143,9 @@ class _Training:
         )
         for note in self.precision.notes:
             self.journal.incident(0, "emulated" if self.precision.labels else "note", "info", note)
+        if self.pruner is not None:
+            for kind, note in self.pruner.notes:
+                self.journal.incident(0, kind, "info", note)
 
     def _epoch(self, epoch: int) -> None:
         self.model.train()
@@ -154,6 +161,8 @@ class _Training:
         lr, scale = self._set_lr(), self.precision.scale
         self.optimizer.zero_grad(set_to_none=True)
         self.callbacks.begin_step(self.step, scale, batches)
+        if self.pruner is not None:
+            self.pruner.begin_step(self.step)
         samples = sum(len(targets) for _, targets in batches)
         loss = self._accumulate(batches, samples)
         self.precision.unscale(self.optimizer)
@@ -161,6 +170,8 @@ class _Training:
         norm = self._clip()
         self.callbacks.before_update()
         skipped = self.precision.step(self.optimizer)
+        if self.pruner is not None:
+            self.pruner.after_update(self.step)
         self.callbacks.after_update(skipped=skipped)
         loss_value, norm_value = torch.stack((loss, norm.to(loss.dtype))).tolist()  # the one synchronisation
         done = StepDone(
@@ -171,7 +182,12 @@ class _Training:
         )  # fmt: skip
         self.journal.emit(done)
         self.callbacks.end_step(done)
+        self._count_zeros()
         self.early_end.after(done)
+
+    def _count_zeros(self) -> None:
+        if self.pruner is not None and self.pruner.counts_at(self.step):
+            self.journal.emit(self.pruner.zeros(self.step, self.journal.now()))
 
     def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
         """Gradients of the mean loss over all samples of the step; returns that loss."""
@@ -217,6 +233,8 @@ class _Training:
             self._validate(epoch)
 
     def _finish(self) -> None:
+        if self.pruner is not None:
+            self.journal.facts({"pruning": self.pruner.facts()})
         with self._averaged():
             for facts, sentences in self.precision.finish(self.model, self.task, self.stopped):
                 self.journal.facts(facts)

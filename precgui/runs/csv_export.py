@@ -26,7 +26,7 @@ _ROWS_AT_ONCE = 64
 
 
 def export_csv(run: SavedRun, folder: Path) -> list[Path]:
-    """Write steps, evaluation, power, devices, host, events, tensors as CSV, texts as JSON; returns the files.
+    """Write steps, evaluation, power, devices, host, zeros, events, tensors as CSV, texts as JSON; returns the files.
 
     Floats are written with as many digits as it takes to read the same value back, FP32 where that is how they are
     kept. Raises RunFileError when the folder cannot be written or holds one of the files already.
@@ -38,6 +38,7 @@ def export_csv(run: SavedRun, folder: Path) -> list[Path]:
             _readings(run.power_devices(), run.power_column, POWER_SIGNALS, folder / "power.csv"),
             _readings(run.state_devices(), run.state_column, STATE_SIGNALS, folder / "devices.csv"),
             _host(run, folder / "host.csv"),
+            *([_table(run, "zeros", folder / "zeros.csv")] if len(run.column("zeros", "step")) else []),
             _events(run, folder / "events.csv"),
             *(path for record in run.tensors().values() for path in _tensors(record, folder)),
             _about(run, folder / "run.json"),

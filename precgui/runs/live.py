@@ -28,6 +28,7 @@ from precgui.events import (
     Status,
     StepDone,
     TensorStats,
+    ZerosCounted,
 )
 from precgui.runs import signals
 from precgui.runs.file.columns import (
@@ -36,11 +37,13 @@ from precgui.runs.file.columns import (
     POWER_COLUMNS,
     STATE_COLUMNS,
     STEP_COLUMNS,
+    ZERO_COLUMNS,
     evaluation_matrix,
     host_matrix,
     power_matrix,
     state_matrix,
     step_matrix,
+    zero_matrix,
 )
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.growable import GrowableArray, Values
@@ -148,6 +151,7 @@ class LiveRun:
             "steps": {name: GrowableArray() for name in STEP_COLUMNS},
             "evaluation": {name: GrowableArray() for name in EVALUATION_COLUMNS},
             "host": {name: GrowableArray() for name in HOST_COLUMNS},
+            "zeros": {name: GrowableArray() for name in ZERO_COLUMNS},
         }
         self._power: dict[str, dict[str, GrowableArray]] = {}
         self._state: dict[str, dict[str, GrowableArray]] = {}
@@ -223,6 +227,8 @@ class LiveRun:
             _extend(self._state, device, STATE_COLUMNS, state_matrix(own))
         if hosts := of[HostRead]:
             _append(self._tables["host"], HOST_COLUMNS, host_matrix(hosts))
+        if zeros := of[ZerosCounted]:
+            _append(self._tables["zeros"], ZERO_COLUMNS, zero_matrix(zeros))
         self._incidents += of[Incident]
         for kind, table in self._tensors.items():
             table.extend([event for event in of[TensorStats] if event.kind == kind])

@@ -22,6 +22,7 @@ STEP_SIGNALS = (
 )  # fmt: skip
 EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
 HOST_SIGNALS = ("load", "cpu_pressure", "preemptions")  # the fields of `events.HostRead`
+ZERO_SIGNALS = ("zeros_by_mask", "zeros_by_rounding")  # fields of `events.ZerosCounted`; of pruned runs only
 POWER_SIGNALS = ("power_w", "energy_j")
 # What the devices did, read twice a second; the fields of `events.DeviceRead`.
 STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
@@ -29,6 +30,7 @@ STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz",
 DERIVED_SIGNALS = ("samples_per_s", "clock_held")
 SIGNALS = (
     *STEP_SIGNALS, *EVALUATION_SIGNALS, *POWER_SIGNALS, *STATE_SIGNALS, *DERIVED_SIGNALS, *HOST_SIGNALS,
+    *ZERO_SIGNALS,
 )  # fmt: skip
 
 
@@ -59,6 +61,8 @@ def series(source: SeriesSource, name: str, over: Axis = "step") -> Series:
         return (time_s if over == "time_s" else _step_at(source, time_s)), source.column("host", signal)
     if signal in EVALUATION_SIGNALS:
         return source.column("evaluation", over), source.column("evaluation", signal.removeprefix("val_"))
+    if signal in ZERO_SIGNALS:
+        return source.column("zeros", over), source.column("zeros", signal.removeprefix("zeros_"))
     x = source.column("steps", over)
     if signal == "samples_per_s":
         return x, _rate(source)

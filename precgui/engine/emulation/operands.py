@@ -118,6 +118,11 @@ class AmaxScale:
         self._history = history
         self._seen: deque[tuple[int, Tensor]] | None = deque(maxlen=history + 1) if history else None
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether the factor follows the batches before, and asking for it counts as one."""
+        return self._seen is not None
+
     def __call__(self, tensor: Tensor, axis: int) -> Tensor:
         """The factor, shaped to multiply the tensor."""
         if self.rowwise:

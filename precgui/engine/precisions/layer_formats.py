@@ -12,19 +12,26 @@ from precgui.engine.precisions import fp32_modules
 _KEY = "precision_options.layers"
 
 
-def find_layer_formats(model: nn.Module, patterns: Mapping[str, str], layers: Collection[str]) -> dict[str, str]:
-    """The format of each of `layers` that a pattern matches, by name; the first pattern that matches counts.
+def find_layer_formats(
+    model: nn.Module,
+    patterns: Mapping[str, str],
+    layers: Collection[str],
+    *,
+    key: str = _KEY,
+    kind: str = "layer whose products are rounded",
+) -> dict[str, str]:
+    """The format (or other text) of each of `layers` that a pattern matches; the first pattern that matches counts.
 
     A pattern is one of `fp32_modules.find`; it matches a layer also through a module around it. Raises EngineError for
-    a pattern that matches none of the layers.
+    a pattern that matches none of the layers; it names the config path `key` and the `kind` of the layers.
     """
     formats: dict[str, str] = {}
     for pattern, name in patterns.items():
-        modules = fp32_modules.find(model, [pattern], key=_KEY)
+        modules = fp32_modules.find(model, [pattern], key=key)
         inside = [layer for layer in layers if any(layer == m or layer.startswith(f"{m}.") for m in modules)]
         if not inside:
             known = ", ".join(list(layers)[:8])
-            raise EngineError(f"{_KEY}: {pattern!r} matches no layer whose products are rounded; those are {known}")
+            raise EngineError(f"{key}: {pattern!r} matches no {kind}; those are {known}")
         for layer in inside:
             formats.setdefault(layer, name)
     return formats

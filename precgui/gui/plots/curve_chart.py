@@ -63,6 +63,7 @@ _LEAST_OCTAVES = 2.0
 _ROOM_FOR_NAME = 0.8  # of the height, above which the name of a line stands below it
 _END_PX = 7
 _LOSSES = ("loss", LOSS_MEAN, LOSS_GAP)
+_DOTTED = {"val_loss": "validation", "val_accuracy": "validation", "zeros_by_rounding": "zeros by rounding"}
 _LARGEST = 1e300  # the range of an axis must not overflow
 
 
@@ -141,9 +142,7 @@ class CurveChart(Chart):
             known.opened = opened  # a copy of it may have another colour
             return
         self._forget(opened.key)
-        curves = [
-            Curve(opened.run, name, label, self.signal.factor, dotted=name.startswith("val_")) for name, label in names
-        ]
+        curves = [Curve(opened.run, name, label, self.signal.factor, dotted=name in _DOTTED) for name, label in names]
         self._smooth(curves)
         track = Track(opened.run) if self.signal.key == "scale" else None
         named = devices_of(self.signal, opened.run) is not None and len(curves) > 1
@@ -372,6 +371,7 @@ def _place_names(part: _RunCurves, x1: float, highest: float) -> None:
 
 
 def _legend(parts: Sequence[_RunCurves]) -> str:
-    """The meaning of the dots: evaluations have the colour and dash of the run's own curve."""
-    displayed = any(curve.name.startswith("val_") and len(curve.y) for part in parts for curve in part.curves[1:])
-    return "; dots: validation" if displayed else ""
+    """The meaning of the dots: a second series has the colour and dash of the run's own curve."""
+    drawn = [curve.name for part in parts for curve in part.curves[1:] if len(curve.y)]
+    meant = dict.fromkeys(_DOTTED[name] for name in drawn if name in _DOTTED)
+    return f"; dots: {', '.join(meant)}" if meant else ""

@@ -8,7 +8,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import DeviceRead, Evaluated, HostRead, Incident, PowerRead, StepDone
+from precgui.events import DeviceRead, Evaluated, HostRead, Incident, PowerRead, StepDone, ZerosCounted
 from precgui.runs.file import json_text
 from precgui.runs.file.schema import EVENT_ROW, TABLES
 from precgui.runs.file.table_file import Columns
@@ -19,12 +19,14 @@ EVALUATION_COLUMNS = tuple(TABLES["evaluation"].columns)
 POWER_COLUMNS = ("time_s", *POWER_SIGNALS)
 STATE_COLUMNS = ("time_s", *STATE_SIGNALS)
 HOST_COLUMNS = ("time_s", *HOST_SIGNALS)
+ZERO_COLUMNS = tuple(TABLES["zeros"].columns)
 
 _step_row = attrgetter(*STEP_COLUMNS)
 _evaluation_row = attrgetter(*EVALUATION_COLUMNS)
 _power_row = attrgetter(*POWER_COLUMNS)
 _state_row = attrgetter(*STATE_COLUMNS)
 _host_row = attrgetter(*HOST_COLUMNS)
+_zero_row = attrgetter(*ZERO_COLUMNS)
 
 _LONGEST_TEXT = 1 << 16
 
@@ -55,6 +57,11 @@ def host_matrix(readings: Sequence[HostRead]) -> NDArray[np.float64]:
     return np.array([_host_row(reading) for reading in readings], np.float64).reshape(-1, len(HOST_COLUMNS)).T
 
 
+def zero_matrix(counts: Sequence[ZerosCounted]) -> NDArray[np.float64]:
+    """One row per column of ZERO_COLUMNS, shape (columns, counts)."""
+    return np.array([_zero_row(count) for count in counts], np.float64).reshape(-1, len(ZERO_COLUMNS)).T
+
+
 def step_columns(steps: Sequence[StepDone]) -> Columns:
     return _typed("steps", STEP_COLUMNS, step_matrix(steps))
 
@@ -70,6 +77,10 @@ def power_columns(readings: Sequence[PowerRead]) -> Columns:
 
 def host_columns(readings: Sequence[HostRead]) -> Columns:
     return _typed("host", HOST_COLUMNS, host_matrix(readings))
+
+
+def zero_columns(counts: Sequence[ZerosCounted]) -> Columns:
+    return _typed("zeros", ZERO_COLUMNS, zero_matrix(counts))
 
 
 def state_columns(readings: Sequence[DeviceRead]) -> Columns:

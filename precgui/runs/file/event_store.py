@@ -28,6 +28,7 @@ from precgui.events import (
     RunStarted,
     StepDone,
     TensorStats,
+    ZerosCounted,
 )
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import columns, disk, json_text
@@ -207,6 +208,8 @@ class EventStore:
                 batch |= model_columns(event)
         if hosts := [event for event in events if isinstance(event, HostRead)]:
             batch["host"] = columns.host_columns(hosts)
+        if zeros := [event for event in events if isinstance(event, ZerosCounted)]:
+            batch["zeros"] = columns.zero_columns(zeros)
         return batch | self._events(incidents) | self._tensors(events)
 
     def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:

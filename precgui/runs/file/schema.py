@@ -159,6 +159,9 @@ TABLES: dict[str, Table] = {
     "power/state": _readings(STATE_SIGNALS, 256, late=True),
     "power/state/names": _one(text_type(128), 8, late=True),
     "host": Table({name: Column(_F8) for name in ("time_s", *HOST_SIGNALS)}, 256, late=True),
+    "zeros": Table(  # of pruned runs only
+        {"step": Column(_I8), "time_s": Column(_F8), "by_mask": Column(_F8), "by_rounding": Column(_F8)}, 64, late=True
+    ),
     "events": _one(EVENT_ROW, 64),
     "texts": _one(_U1, 4096),  # messages too long for their row
     "tensors/names": _one(_NAME, 64),

@@ -17,7 +17,7 @@ from precgui.events import EXPONENT_BINS, TENSOR_STATS
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.reader import SavedRun
-from precgui.runs.signals import EVALUATION_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
+from precgui.runs.signals import EVALUATION_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS, ZERO_SIGNALS
 from precgui.runs.tensorboard import event_file
 from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import BIAS
@@ -25,6 +25,7 @@ from precgui.runs.tensors.what_if import BIAS
 ABOUT_TAG, EVENTS_TAG = "precgui/run", "precgui/events"
 STEP_TAGS = {name: f"train/{name}" for name in STEP_SIGNALS}
 EVALUATION_TAGS = {name: f"val/{name.removeprefix('val_')}" for name in EVALUATION_SIGNALS}
+ZERO_TAGS = {name: f"weights/{name}" for name in ZERO_SIGNALS}
 _LARGEST_FP32 = float(np.finfo(np.float32).max)
 _DOUBLE, _STRING = 2, 7  # tensorflow/core/framework/types.proto
 _AT_ONCE = 64  # rows of histograms
@@ -97,6 +98,7 @@ def _write_run(run: SavedRun, out: _Out) -> None:
     out.text(0, 0.0, ABOUT_TAG, json_text.dump(about))
     _write_signals(out, _table(run, STEP_TAGS))
     _write_signals(out, _table(run, EVALUATION_TAGS))
+    _write_signals(out, _table(run, ZERO_TAGS))
     for devices, names in ((run.power_devices(), POWER_SIGNALS), (run.state_devices(), STATE_SIGNALS)):
         for device in devices:
             _write_signals(out, _table(run, {f"{name}:{device}": f"{name}/{device}" for name in names}))

@@ -1,0 +1,102 @@
+"""The section of a config that says which weights are set to zero, how many and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
+
+from precgui.config.sections import Section, as_table
+
+_METHODS: list[JsonValue] = ["magnitude", "wanda", "2:4", "channels"]
+_PRUNED: dict[str, JsonValue] = {"pruning.method": _METHODS}
+_GRADUAL: dict[str, JsonValue] = {"pruning.method": [name for name in _METHODS if name != "2:4"]}
+
+
+def _as_shares(value: Any) -> Any:
+    """The table that `pattern=share, pattern=share` means, its shares as text; other values as they are."""
+    table = as_table(value, "pattern=share", "head=0")
+    if isinstance(table, Mapping):
+        return {name: str(each) if isinstance(each, int | float) else each for name, each in table.items()}
+    return table
+
+
+def _check_shares(table: dict[str, str]) -> dict[str, str]:
+    for pattern, text in table.items():
+        try:
+            share = float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} of {pattern} is not a number; write a share such as {pattern}=0.8") from None
+        if not 0 <= share < 1:
+            raise ValueError(f"{text} of {pattern} is no share of 1 below 1; 0 leaves the layer as it is")
+    return table
+
+
+LayerShares = Annotated[dict[str, str], BeforeValidator(_as_shares), AfterValidator(_check_shares)]
+
+
+def _check_moment(value: float) -> float:
+    if value > 1 and value != int(value):
+        raise ValueError(f"{value} is neither a share of the run, at most 1, nor a whole number of steps")
+    return value
+
+
+Moment = Annotated[float, AfterValidator(_check_moment)]
+
+
+class PruningConfig(Section):
+    """Weights that are set to zero by masks; `start`, `end` and `every` up to 1 are shares of the run, else steps."""
+
+    method: Literal["none", "magnitude", "wanda", "2:4", "channels"] = Field(
+        "none",
+        title="Pruning",
+        description="magnitude: smallest weights; wanda: weight times input (Sun et al. 2023); 2:4: two of four "
+        "inputs; channels: whole outputs by their norm.",
+    )
+    share: float = Field(
+        0.5,
+        ge=0,
+        lt=1,
+        title="Share of zeros",
+        description="Of the weights of each linear and convolutional layer, at the end. 2:4 has 0.5 always.",
+        json_schema_extra={"show_if": _GRADUAL},
+    )
+    start: Moment = Field(
+        0.1,
+        ge=0,
+        le=10**9,
+        title="Begin",
+        description="Up to 1 a share of the run, above that a step.",
+        json_schema_extra={"show_if": _PRUNED},
+    )
+    end: Moment = Field(
+        0.7,
+        gt=0,
+        le=10**9,
+        title="End",
+        description="By then the whole share is zero and masks stay; up to 1 a share of the run, above that a step.",
+        json_schema_extra={"show_if": _GRADUAL},
+    )
+    every: Moment = Field(
+        10,
+        gt=0,
+        le=10**9,
+        title="Every",
+        description="Between two choices of weights; up to 1 a share of the run, above that steps.",
+        json_schema_extra={"rare": True, "show_if": _GRADUAL},
+    )
+    layers: LayerShares = Field(
+        {},
+        title="Shares of layers",
+        description="pattern=share, commas between them (blocks.0.*=0.9, head=0); the first pattern that matches a "
+        "layer counts.",
+        json_schema_extra={"rare": True, "show_if": _PRUNED},
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> PruningConfig:
+        alike = (self.start <= 1) == (self.end <= 1)
+        if self.method not in ("none", "2:4") and alike and self.start > self.end:
+            raise ValueError(f"start {self.start:g} comes after end {self.end:g}; exchange the two")
+        return self

@@ -1,0 +1,188 @@
+"""Holds weights at zero while a run trains, whatever its precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.errors import EngineError
+from precgui.engine.precisions.layer_formats import find_layer_formats
+from precgui.engine.pruning import masks
+from precgui.engine.pruning.inputs import InputNorms
+from precgui.engine.pruning.schedule import PruningSchedule, pruning_schedule
+from precgui.engine.pruning.zeros import operand
+from precgui.engine.torch_private import ConvNd
+from precgui.events import IncidentKind, ZerosCounted
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+    from precgui.engine.setup import RunParts
+
+_TINY = torch.finfo(torch.float32).tiny
+_COUNTS = 50  # of zeros in a run, beside those where masks are chosen
+NO_SPEED = (
+    "pruned weights are multiplied as zeros by dense kernels: speed and memory say nothing about hardware or kernels "
+    "that leave zeros out"
+)
+
+
+@dataclass
+class PrunedLayer:
+    """One layer. `updated` is the tensor that the optimizer steps: the weight itself or its FP32 master weight.
+
+    `average` is its moving average where one is kept, `share` the share of zeros at the end.
+    """
+
+    module: Any
+    weight: nn.Parameter
+    updated: Tensor
+    average: Tensor | None
+    share: float
+    dropped: Tensor
+
+    @property
+    def scored(self) -> Tensor:
+        """The weight as the optimizer keeps it; a master weight of which nothing is kept between steps is empty."""
+        return (self.updated if self.updated.numel() else self.weight).detach().float()
+
+    def set_zeros(self) -> None:
+        for tensor in (self.weight, self.updated, self.average):
+            if tensor is not None and tensor.numel():
+                tensor.masked_fill_(self.dropped, 0.0)
+
+
+class Pruner:
+    """Masks of the layers of one run. The loop calls `begin_step`, and `after_update` between update and callbacks."""
+
+    def __init__(self, config: RunConfig, parts: RunParts, total_steps: int) -> None:
+        """Raises EngineError for a schedule outside of the run, a useless pattern, or a model without layers."""
+        self.method, self.precision = config.pruning.method, parts.precision
+        self.schedule: PruningSchedule = pruning_schedule(config.pruning, total_steps)
+        self._total_steps = total_steps
+        self.layers = _pruned_layers(config, parts)
+        self.notes: list[tuple[IncidentKind, str]] = [("emulated", NO_SPEED), *self._left_dense(config)]
+        if self.method == "wanda" and config.train.compile:
+            raise EngineError(
+                "pruning.method = wanda reads the inputs of layers, which a compiled model does not show; set "
+                "train.compile = false or choose magnitude"
+            )
+        self._norms = InputNorms({name: layer.module for name, layer in self.layers.items()})
+
+    def begin_step(self, step: int) -> None:
+        """Called before the forward pass of a step, counted from 1."""
+        if self.method == "wanda" and self.schedule.is_due(step):
+            self._norms.begin()
+
+    @torch.no_grad()
+    def after_update(self, step: int) -> None:
+        """Choose masks where they are due, then set the weights that they drop to zero again."""
+        if self.schedule.is_due(step):
+            self._norms.end()
+            for name, layer in self.layers.items():
+                layer.dropped = self._mask(name, layer, layer.share * self.schedule.progress(step))
+        for layer in self.layers.values():
+            layer.set_zeros()
+
+    def close(self) -> None:
+        self._norms.end()
+
+    def _mask(self, name: str, layer: PrunedLayer, share: float) -> Tensor:
+        """Weights that are at zero have the least score, so that a mask only grows."""
+        weight = layer.scored
+        if layer.share == 0:
+            return layer.dropped
+        scores = weight.abs().nan_to_num(torch.inf)
+        if self.method == "wanda":
+            scores = scores * self._norms.of_weight(name, weight)
+        scores = scores.clamp_min(_TINY).masked_fill_(layer.dropped, 0.0)
+        if self.method == "2:4":
+            return masks.two_of_four(scores)
+        if self.method == "channels":
+            return masks.weakest_outputs(scores, round(share * len(weight)))
+        choose = masks.smallest_of_rows if self.method == "wanda" else masks.smallest
+        return choose(scores, round(share * weight.numel()))
+
+    def _left_dense(self, config: RunConfig) -> list[tuple[IncidentKind, str]]:
+        dense = [name for name, layer in self.layers.items() if layer.share == 0]
+        named = ", ".join(dense[:5]) + (f" and {len(dense) - 5} more" if len(dense) > 5 else "")
+        return [("note", f"not pruned: {named}")] if dense and config.pruning.share else []
+
+    def counts_at(self, step: int) -> bool:
+        """Whether zeros are counted after this step."""
+        regular = step % max(1, self._total_steps // _COUNTS) == 0
+        return regular or step == self._total_steps or self.schedule.is_due(step)
+
+    @torch.no_grad()
+    def zeros(self, step: int, now_s: float) -> ZerosCounted:
+        """The shares of weights that are zero by mask and by rounding, after `step`."""
+        counts = [self._rounded_away(layer) for layer in self.layers.values()]
+        elements = sum(layer.weight.numel() for layer in self.layers.values())
+        masked = sum(int(layer.dropped.sum()) for layer in self.layers.values())
+        by_rounding = float("nan") if None in counts else sum(count for count in counts if count is not None) / elements
+        return ZerosCounted(step, now_s, masked / elements, by_rounding)
+
+    def _rounded_away(self, layer: PrunedLayer) -> int | None:
+        """The weights that are zero in the product only; None where its rounding is not known."""
+        rounded = operand(layer.module, self.precision)
+        return None if rounded is None else int(((rounded == 0) & (layer.scored != 0)).sum())
+
+    def facts(self) -> dict[str, Any]:
+        """Method, schedule and zeros of each layer, as built-in types."""
+        of_layers = {
+            name: {"weights": layer.weight.numel(), "zeros_by_mask": int(layer.dropped.sum()), "share": layer.share}
+            for name, layer in self.layers.items()
+        }
+        plan = self.schedule
+        return {"method": self.method, "start": plan.start, "end": plan.end, "every": plan.every, "layers": of_layers}
+
+
+def make_pruner(config: RunConfig, parts: RunParts, total_steps: int) -> Pruner | None:
+    """None for a run that prunes nothing. Raises EngineError."""
+    return None if config.pruning.method == "none" else Pruner(config, parts, total_steps)
+
+
+def _pruned_layers(config: RunConfig, parts: RunParts) -> dict[str, PrunedLayer]:
+    """The linear and convolutional layers whose weights are trained, by name."""
+    chosen = {
+        name: module
+        for name, module in parts.model.named_modules()
+        if isinstance(module, nn.Linear | ConvNd) and module.weight.requires_grad
+    }
+    if not chosen:
+        raise EngineError("pruning: the model has no linear or convolutional layer that is trained; set method = none")
+    shares = _shares(config, parts.model, chosen)
+    averages: list[Tensor | None] = list(parts.average.values) if parts.average is not None else []
+    averages += [None] * (len(parts.weights) - len(averages))
+    pairs = zip(parts.trained(), parts.weights, averages, strict=True)
+    copies = {id(own): (own, updated, average) for (_, own), updated, average in pairs}
+    return {
+        name: PrunedLayer(
+            module, *copies[id(module.weight)], shares[name], torch.zeros_like(module.weight, dtype=torch.bool)
+        )
+        for name, module in chosen.items()
+    }  # fmt: skip
+
+
+def _shares(config: RunConfig, model: nn.Module, chosen: Mapping[str, Any]) -> dict[str, float]:
+    """The share of zeros of each layer at the end."""
+    pruning = config.pruning
+    own = find_layer_formats(model, pruning.layers, chosen, key="pruning.layers", kind="layer that can be pruned")
+    usual = 0.5 if pruning.method == "2:4" else pruning.share
+    shares = {name: float(own.get(name, usual)) for name in chosen}
+    last = [*chosen][-1]
+    if pruning.method == "channels" and last not in own:
+        shares[last] = 0.0  # its outputs are what the model returns
+    if pruning.method == "2:4":
+        for name, share in shares.items():
+            if share not in (0.0, 0.5):
+                raise EngineError(f"pruning.layers: {name} = {share:g}, but 2:4 drops half of a layer or (0) nothing")
+        shares = {
+            name: share if masks.takes_two_of_four(chosen[name].weight) else 0.0 for name, share in shares.items()
+        }
+        if not any(shares.values()):
+            raise EngineError("pruning.method = 2:4: no layer has a number of inputs that is a multiple of 4")
+    return shares
