@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precgui.config import RunConfig, build
+from precgui.config.sections import SNAPSHOT_BESIDE_RUN
 from precgui.events import Emit, Event, Incident, RunEnded, RunStarted, Status
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
@@ -22,7 +23,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.payoff.profile_file import profile_path, write_profile
-from precgui.runs.replays import StepReplay, write_replay
+from precgui.runs.replays import StepReplay, snapshot_path, write_replay
 
 if TYPE_CHECKING:
     from precgui.child import StopToken
@@ -189,17 +190,28 @@ def serve_profile(emit: Callable[[Any], None], control: StopToken, *, config: Ma
         emit({"kind": "kept"})
 
 
-def replayed(config: RunConfig, losses: Sequence[float], step: int, stopped: Callable[[], bool]) -> StepReplay:
-    """Train again up to `step` with FP64 beside that step; `losses` are the recorded ones. Raises EngineError."""
-    from precgui.engine.shadow.of_run import shadow_of_run
+def replayed(
+    run: Path, config: RunConfig, losses: Sequence[float], step: int, stopped: Callable[[], bool]
+) -> StepReplay:
+    """A step of a run with FP64 beside it, from its snapshot where there is one, else trained again up to it.
 
-    repeated = shadow_of_run(config, step, stopped)
+    `losses` are the recorded ones. Raises EngineError.
+    """
+    from precgui.engine.shadow.of_run import shadow_of_run, shadow_of_snapshot
+
+    snapshot = snapshot_path(run, step)
+    kept = snapshot.exists()
+    repeated = shadow_of_snapshot(config, snapshot, step) if kept else shadow_of_run(config, step, stopped)
     shadow = repeated.shadow
     for line in shadow.lines()[:_MEASURED]:
         if line.line != "(no line)":
             shadow.with_fp64(line)
     document = shadow.to_json()
-    document["notes"] = [*document["notes"], _comparison(losses, repeated.losses, shadow.loss, step)]
+    if kept:
+        compared = _comparison_of_step(losses, shadow.loss, step)
+    else:
+        compared = _comparison(losses, repeated.losses, shadow.loss, step)
+    document["notes"] = [*document["notes"], compared]
     return StepReplay(step=step, **document)
 
 
@@ -212,12 +224,22 @@ def serve_replay(emit: Callable[[Any], None], control: StopToken, *, path: str, 
 
     try:
         with open_run(Path(path)) as saved:
-            replay = replayed(saved.config, saved.series("loss")[1].tolist(), step, control.stopped)
+            replay = replayed(Path(path), saved.config, saved.series("loss")[1].tolist(), step, control.stopped)
         write_replay(Path(path), replay)
     except (EngineError, MemoryError, RunFileError) as error:
         emit({"kind": "fault", "message": str(error)})
     else:
         emit({"kind": "kept", "verdict": replay.verdict})
+
+
+def _comparison_of_step(recorded: Sequence[float], loss: float, step: int) -> str:
+    """Whether a step from a snapshot is that of the run."""
+    was = float(recorded[step - 1]) if step <= len(recorded) else math.nan
+    same = loss == was or (math.isnan(loss) and math.isnan(was))
+    compared = (
+        "as recorded, to the last bit" if same else f"recorded {was:.9g}: other hardware, kernels or random draws"
+    )
+    return f"the step was made from its snapshot, without training; its loss is {loss:.9g}, {compared}"
 
 
 def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: float, step: int) -> str:
@@ -239,7 +261,10 @@ def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: floa
 
 
 def _placed(config: RunConfig, path: Path) -> RunConfig:
-    """The config with `qat.save_to = auto` as the path beside the run file."""
+    """The config with `auto` in `record.snapshot_to` and `qat.save_to` as the path beside the run file."""
+    if config.record.snapshot_to == SNAPSHOT_BESIDE_RUN:
+        record = config.record.model_copy(update={"snapshot_to": str(path.absolute())})
+        config = config.model_copy(update={"record": record})
     if config.qat.save_to != "auto":
         return config
     companion = path.absolute().with_suffix(f".{config.precision.partition('-')[0]}.pt")

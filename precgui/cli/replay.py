@@ -29,7 +29,8 @@ def add_parsers(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "replay",
         help="make one step of a run again with FP64 beside it: which line makes the error, is precision to blame",
-        epilog="The run is trained again from its settings up to that step. Exit code: 0 healthy, 1 problems.",
+        epilog="A step with a snapshot beside the run (the first with NaN or Inf, and record.snapshot_step) "
+        "is made from it; up to any other one the run is trained again. Exit code: 0 healthy, 1 problems.",
     )
     parser.add_argument("file", type=Path, metavar="RUN.h5", help="a run file of precgui run")
     parser.add_argument(
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
 def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
     from precgui.config.names import OWN_LOOP, is_own_task
     from precgui.job import replayed
+    from precgui.runs.replays import snapshot_path
 
     config = saved.config
     if config.task == OWN_LOOP:
@@ -76,9 +78,9 @@ def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
     step = args.step if args.step is not None else _default_step(saved, steps, losses)
     if not 1 <= step <= steps[-1]:
         raise UserError(f"{args.file} has no step {step}; it has the steps 1 to {steps[-1]:.0f}")
-    if not args.json:
+    if not args.json and not snapshot_path(args.file, step).exists():
         say(f"training again up to step {step} ...", flush=True)
-    return replayed(config, losses, step, lambda: False)
+    return replayed(args.file, config, losses, step, lambda: False)
 
 
 def _default_step(saved: SavedRun, steps: Sequence[float], losses: Sequence[float]) -> int:

@@ -297,6 +297,7 @@ class PrecisionOptions(Section):
     )
 
 
+SNAPSHOT_BESIDE_RUN = "auto"
 _RECORDED: dict[str, JsonValue] = {"record.tensors": [True]}
 
 
@@ -338,3 +339,19 @@ class RecordConfig(Section):
     optimizer_every: int = _every(50, "Optimizer state")
     activations_every: int = _every(10, "Activations")
     activation_gradients_every: int = _every(50, "Activation gradients")
+    snapshot_to: str = Field(
+        SNAPSHOT_BESIDE_RUN,
+        max_length=4096,
+        title="Snapshots",
+        description="Files of batch, weights and random state before the first step with NaN or Inf, for replay; "
+        "auto: beside the run's file; empty: none.",
+        json_schema_extra={"rare": True},
+    )
+    snapshot_step: int = Field(
+        0,
+        ge=0,
+        le=10**9,
+        title="Snapshot of step",
+        description="A step that is kept whatever it holds, counted from 1. 0: only the first one with NaN or Inf.",
+        json_schema_extra={"rare": True},
+    )

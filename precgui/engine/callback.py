@@ -22,6 +22,9 @@ class Callback:
     def norms(self, weights: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
         """L2 norms of the unscaled gradients of these weights, on their device; they are not yet clipped."""
 
+    def totals(self, loss: Tensor, norm: Tensor) -> None:
+        """The loss and the L2 norm of all unscaled gradients, on their device; weights are those of the step."""
+
     def before_update(self) -> None:
         """The gradients are clipped, the optimizer is about to step."""
 
@@ -52,6 +55,10 @@ class CallbackList(Callback):
     def norms(self, weights: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
         for callback in self._callbacks:
             callback.norms(weights, norms)
+
+    def totals(self, loss: Tensor, norm: Tensor) -> None:
+        for callback in self._callbacks:
+            callback.totals(loss, norm)
 
     def before_update(self) -> None:
         for callback in self._callbacks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from precgui.config import RunConfig
+from precgui.config.sections import SNAPSHOT_BESIDE_RUN
 from precgui.engine import census
 from precgui.engine.callback import Callback, CallbackList
 from precgui.engine.description import FirstPassOrder, described
@@ -20,6 +22,7 @@ from precgui.engine.journal import Journal
 from precgui.engine.memory import MemoryPeak
 from precgui.engine.precisions import Precision
 from precgui.engine.setup import RunParts
+from precgui.engine.snapshot.callback import SnapshotCallback
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.parameters import first_nonfinite_parameter
 from precgui.engine.telemetry.recorder import Telemetry, Weight
@@ -179,6 +182,9 @@ def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal, total_
     telemetry = _telemetry(config, parts, journal, total_steps) if config.record.tensors else None
     if telemetry is not None:
         callbacks.append(TelemetryCallback(journal, telemetry, parts.optimizer))
+    if config.record.snapshot_to not in ("", SNAPSHOT_BESIDE_RUN):
+        place = Path(config.record.snapshot_to).expanduser().absolute()
+        callbacks.append(SnapshotCallback(place, config.record.snapshot_step, journal, parts))
     if parts.average is not None:
         callbacks.append(EmaCallback(parts.average))
     if parts.device.type == "cpu":  # last, since the others let go at the start of a step of what they kept

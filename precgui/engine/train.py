@@ -20,6 +20,7 @@ from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
 from precgui.engine.pruning.pruner import make_pruner
 from precgui.engine.setup import RunParts, build_run
+from precgui.engine.snapshot.step import StepSnapshot, set_random_state
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.parameters import tensor_count
 from precgui.engine.update import learning_rate, single_norms, total_norm
@@ -51,7 +52,7 @@ Inspect = Callable[[Callable[[], Tensor], list[nn.Parameter]], None]
 
 
 def train_up_to(config: RunConfig, step: int, stopped: Callable[[], bool], inspect: Inspect) -> list[float]:
-    """Train to the step before `step`, then call `look(forward_and_backward, parameters)` in its place.
+    """Train to the step before `step`, then call `inspect(forward_and_backward, parameters)` in its place.
 
     Nothing is recorded. Returns the losses of the steps before. Raises EngineError where the run has fewer steps or
     the config cannot be trained, Stopped when `stopped()` became true before.
@@ -64,6 +65,20 @@ def train_up_to(config: RunConfig, step: int, stopped: Callable[[], bool], inspe
     if not training.reached:
         raise Stopped
     return losses
+
+
+def repeat_from_snapshot(config: RunConfig, snapshot: StepSnapshot, inspect: Inspect) -> None:
+    """Call `inspect(forward_and_backward, parameters)` with the state of a snapshot of a run of `config`.
+
+    Raises EngineError where the weights of the snapshot do not fit the model of the config.
+    """
+    scaling = config.scaling.model_copy(update={"initial_scale": snapshot.scale})
+    with backend_flags.restored():
+        journal = Journal(lambda event: None)
+        training = _UpTo(
+            _unrecorded(config.model_copy(update={"scaling": scaling})), journal, lambda: False, snapshot.step, inspect
+        )
+        training.repeat(snapshot)
 
 
 def train_quietly(config: RunConfig, stopped: Callable[[], bool]) -> RunParts:
@@ -80,7 +95,8 @@ def train_quietly(config: RunConfig, stopped: Callable[[], bool]) -> RunParts:
 
 
 def _unrecorded(config: RunConfig) -> RunConfig:
-    return config.model_copy(update={"record": config.record.model_copy(update={"tensors": False})})
+    record = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
+    return config.model_copy(update={"record": record})
 
 
 class _Training:
@@ -168,6 +184,7 @@ class _Training:
         self.precision.unscale(self.optimizer)
         self.callbacks.gradients()
         norm = self._clip()
+        self.callbacks.totals(loss, norm)
         self.callbacks.before_update()
         skipped = self.precision.step(self.optimizer)
         if self.pruner is not None:
@@ -275,6 +292,19 @@ class _UpTo(_Training):
         self._last, self._inspect = last, inspect
         if not 1 <= last <= self.total_steps:
             raise EngineError(f"the run has no step {last}; its steps are 1 to {self.total_steps}")
+
+    def repeat(self, snapshot: StepSnapshot) -> None:
+        """Make the last step from a snapshot, without those before it."""
+        self.step = self._last
+        try:
+            self.model.load_state_dict(dict(snapshot.weights))
+        except RuntimeError as error:
+            raise EngineError(f"the snapshot is of another model: {str(error).splitlines()[-1].strip()}") from None
+        self.model.train()
+        self.precision.begin_epoch(self.model, math.ceil(self.step / self.steps_per_epoch))
+        self.precision.continue_from(snapshot.batch_count)
+        set_random_state(snapshot, self.device)
+        self._step(list(snapshot.batches), 0.0)
 
     def _step(self, batches: list[Batch], data_s: float) -> None:
         if self.step < self._last:

@@ -75,6 +75,11 @@ def replay_path(run: Path, step: int) -> Path:
     return run.with_name(f"{run.name}.replay-{step:06d}.json")
 
 
+def snapshot_path(run: Path, step: int) -> Path:
+    """The file that the engine keeps of a step: `RUN.h5.step-000042.safetensors`."""
+    return run.with_name(f"{run.name}.step-{step:06d}.safetensors")
+
+
 def write_replay(run: Path, replay: StepReplay) -> Path:
     """Write or replace the side file of a step; returns its path. Raises RunFileError when that cannot be done."""
     path = replay_path(run, replay.step)

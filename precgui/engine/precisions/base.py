@@ -45,6 +45,24 @@ class Precision:
         self._static = config.scaling.initial_scale if self.scaling_mode == "static" else None
         self.scale = self._scaler.get_scale()
 
+    @property
+    def batch_count(self) -> int:
+        """Batches so far, where they seed the rounding of the forward pass."""
+        return 0
+
+    def continue_from(self, batch_count: int) -> None:
+        """Count batches from here."""
+
+    @property
+    def has_history(self) -> bool:
+        """Whether a step depends on batches before it through more than the weights."""
+        return False
+
+    @property
+    def reads_buffers(self) -> bool:
+        """Whether the forward pass of a training step depends on buffers that it also changes."""
+        return False
+
     def prepare(self) -> None:
         """Set torch's process-wide switches."""
         set_fp32_arithmetic(tf32=self.tf32)

@@ -60,6 +60,13 @@ class Low(Precision):
         self._elsewhere: FunctionalRoundingMode | None = None
         self._of_layers: dict[str, str] = {}  # formats of layers that have one of their own
 
+    @property
+    def batch_count(self) -> int:
+        return self.clock.tick
+
+    def continue_from(self, batch_count: int) -> None:
+        self.clock.tick = batch_count
+
     def convert_input(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         self.clock.tick += 1
         return super().convert_input(inputs, targets)
@@ -228,6 +235,10 @@ class FP8(Low):
                 "precision_options.fp8_amax = delayed goes with fp8_scaling = tensorwise only: rows change from "
                 "batch to batch; set one of them back"
             )
+
+    @property
+    def has_history(self) -> bool:
+        return self.options.fp8_amax == "delayed"
 
     def _turn(self, chosen: dict[str, nn.Module]) -> None:
         native = self._native(chosen)

@@ -44,6 +44,10 @@ class QuantizationAware(Precision):
 
             saved_model.check_place(self.qat.save_to)
 
+    @property
+    def reads_buffers(self) -> bool:
+        return True  # the ranges of the observers
+
     def _convert(self, model: nn.Module) -> nn.Module:
         qat = self.qat
         quantization = LayerQuantization(

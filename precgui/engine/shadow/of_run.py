@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from precgui.config import RunConfig
+from precgui.engine.errors import EngineError
 from precgui.engine.shadow.record import record_step
 from precgui.engine.shadow.step import Shadow
-from precgui.engine.train import train_up_to
+from precgui.engine.snapshot.step import read_snapshot
+from precgui.engine.train import repeat_from_snapshot, train_up_to
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,18 @@ def shadow_of_run(config: RunConfig, step: int, stopped: Callable[[], bool]) -> 
         config, step, stopped, lambda work, parameters: shadows.append(Shadow(record_step(work, parameters)))
     )
     return RepeatedStep(shadows[0], losses)
+
+
+def shadow_of_snapshot(config: RunConfig, path: Path, step: int) -> RepeatedStep:
+    """Make the step of a snapshot file with its shadow; `config` is that of the run.
+
+    Raises EngineError for a file that is no snapshot of this step or of another model.
+    """
+    snapshot = read_snapshot(path)
+    if snapshot.step != step:
+        raise EngineError(f"{path} is of step {snapshot.step}, not of step {step}; give it its name back")
+    shadows: list[Shadow] = []
+    repeat_from_snapshot(
+        config, snapshot, lambda work, parameters: shadows.append(Shadow(record_step(work, parameters)))
+    )
+    return RepeatedStep(shadows[0], [])

@@ -1,0 +1,85 @@
+"""Safetensors files of named tensors with one line of JSON: https://github.com/huggingface/safetensors, "Format"."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from precgui.engine.errors import EngineError
+from precgui.regular_files import open_regular
+
+_DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
+}  # fmt: skip
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_MOST_HEADER_BYTES = 1 << 26
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], text: str) -> None:
+    """Write tensors and a text, in full or not at all. Raises OSError, and TypeError for a dtype without a code."""
+    header: dict[str, Any] = {"__metadata__": {"precgui": text}}
+    begin = 0
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _CODES or tensor.layout is not torch.strided:
+            raise TypeError(f"{name} is {tensor.dtype}, {tensor.layout}")
+        end = begin + tensor.numel() * tensor.dtype.itemsize
+        header[name] = {"dtype": _CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        begin = end
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    unfinished = path.with_name(f"{path.name}.part")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(len(head).to_bytes(8, "little") + head)
+            for tensor in tensors.values():
+                file.write(_bytes(tensor))
+        unfinished.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
+    """The tensors and the text of a file of `write_tensors`. Raises EngineError for another or a damaged file."""
+    try:
+        with open_regular(path) as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > _MOST_HEADER_BYTES:
+                raise ValueError(f"its header would be {length} bytes long")
+            header = json.loads(file.read(length))
+            data = bytearray(file.read())
+        text = header.pop("__metadata__")["precgui"]
+        if not isinstance(text, str):
+            raise TypeError("its metadata is no text")
+        return {str(name): _tensor(entry, data) for name, entry in header.items()}, text
+    except OSError as error:
+        raise EngineError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        raise EngineError(f"{path} is no snapshot of precgui, or is damaged: {error}") from None
+
+
+def _tensor(entry: Mapping[str, Any], data: bytearray) -> Tensor:
+    dtype = _DTYPES[entry["dtype"]]
+    shape = [int(size) for size in entry["shape"]]
+    begin, end = (int(place) for place in entry["data_offsets"])
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or not 0 <= begin <= end <= len(data) or end - begin != count * dtype.itemsize:
+        raise ValueError("a tensor does not fit into the file")
+    if not count:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(data, dtype=torch.uint8, count=end - begin, offset=begin).clone().view(dtype).view(shape)

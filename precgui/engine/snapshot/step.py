@@ -1,0 +1,136 @@
+"""A step as it can be made again: its batches, the weights and random numbers before it, the loss scale."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from precgui.engine.errors import EngineError
+from precgui.engine.snapshot.file import read_tensors, write_tensors
+from precgui.engine.tasks import Batch
+
+_SCHEMA = 1
+_WEIGHTS, _BATCH, _RANDOM, _DEVICE_RANDOM = "weights.", "batch.", "random", "random.device"
+
+
+@dataclass(frozen=True)
+class StepSnapshot:
+    """The state before a step, counted from 1. `batch_count` seeds stochastic rounding.
+
+    `random` and `device_random` are the states of torch's generators on the CPU and, where there is one, on the device.
+    """
+
+    step: int
+    scale: float
+    batch_count: int
+    batches: Sequence[Batch]
+    weights: Mapping[str, Tensor]
+    random: Tensor
+    device_random: Tensor | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all tensors."""
+        tensors = [*self.weights.values(), *_tensors_of(self.batches)]
+        return sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors)
+
+    def write(self, path: Path) -> None:
+        """Write the snapshot as a safetensors file.
+
+        Raises OSError, and TypeError for batches that hold other things than tensors and plain values.
+        """
+        tensors: dict[str, Tensor] = {f"{_WEIGHTS}{name}": value for name, value in self.weights.items()}
+        tensors[_RANDOM] = self.random
+        if self.device_random is not None:
+            tensors[_DEVICE_RANDOM] = self.device_random
+        tree = _packed(list(self.batches), tensors)
+        document = {
+            "snapshot": _SCHEMA, "step": self.step, "scale": self.scale, "batch_count": self.batch_count,
+            "batches": tree,
+        }  # fmt: skip
+        write_tensors(path, tensors, json.dumps(document))
+
+
+def read_snapshot(path: Path) -> StepSnapshot:
+    """The snapshot in a file. Raises EngineError for a file that is none; nothing in it is executed."""
+    tensors, text = read_tensors(path)
+    try:
+        document = json.loads(text)
+        if document["snapshot"] != _SCHEMA:
+            raise ValueError(f"it has the layout {document['snapshot']}, known is {_SCHEMA}")
+        weights = {name.removeprefix(_WEIGHTS): t for name, t in tensors.items() if name.startswith(_WEIGHTS)}
+        batches = [_batch(_unpacked(tree, tensors)) for tree in document["batches"]["list"]]
+        return StepSnapshot(
+            int(document["step"]), float(document["scale"]), int(document["batch_count"]), batches, weights,
+            tensors[_RANDOM], tensors.get(_DEVICE_RANDOM),
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise EngineError(f"{path} is no snapshot of precgui, or is damaged: {error}") from None
+
+
+def _batch(value: Any) -> Batch:
+    inputs, targets = value
+    if not isinstance(targets, Tensor | list | tuple | dict):
+        raise TypeError("its batches have no targets")
+    return inputs, cast(Tensor, targets)
+
+
+def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """A tree of plain values that names its tensors, which are put into `tensors`."""
+    if isinstance(value, Tensor):
+        name = f"{_BATCH}{len(tensors)}"
+        tensors[name] = value
+        return {"tensor": name}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: _packed(item, tensors) for key, item in value.items()}}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [_packed(item, tensors) for item in value]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value}
+    raise TypeError(f"its batches hold a {type(value).__name__}")
+
+
+def _unpacked(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    (kind, value), = tree.items()  # fmt: skip
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "dict":
+        return {str(key): _unpacked(item, tensors) for key, item in value.items()}
+    if kind in ("list", "tuple"):
+        items = [_unpacked(item, tensors) for item in value]
+        return items if kind == "list" else tuple(items)
+    if kind == "value" and (value is None or isinstance(value, bool | int | float | str)):
+        return value
+    raise ValueError("its batches are of an unknown kind")
+
+
+def _tensors_of(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors_of(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_of(item)
+
+
+def random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """The states of torch's generators on the CPU and on a CUDA device."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def set_random_state(snapshot: StepSnapshot, device: torch.device) -> None:
+    """Set torch's generators as they were before the step. Raises EngineError where the states do not fit."""
+    try:
+        torch.set_rng_state(snapshot.random)
+        if snapshot.device_random is not None and device.type == "cuda":
+            torch.cuda.set_rng_state(snapshot.device_random, device)
+    except (RuntimeError, TypeError) as error:
+        raise EngineError(f"the snapshot holds no state of torch's generators: {error}") from None
