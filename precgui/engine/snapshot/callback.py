@@ -63,8 +63,8 @@ class SnapshotCallback(Callback):
         snapshot = StepSnapshot(self._step, self._scale, self._batch_count, self._batches, weights, *self._random)
         reason = self._fault(snapshot)
         path = snapshot_path(self._place, self._step)
-        told = f"not kept: {reason}" if reason else f"kept in {path.name} for precgui replay --step {self._step}"
-        self._journal.note(self._step, f"batch, weights and random state of this step are {told}")
+        outcome = f"not kept: {reason}" if reason else f"kept in {path.name} for precgui replay --step {self._step}"
+        self._journal.note(self._step, f"batch, weights and random state of this step are {outcome}")
 
     def _fault(self, snapshot: StepSnapshot) -> str:
         """Why there is no snapshot, after an attempt to write it; empty when there is one."""
