@@ -18,9 +18,11 @@ from precgui.cli.parser import UserError
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
 
 if TYPE_CHECKING:
+    from precgui.runs.payoff.products import ProductRate
     from precgui.runs.payoff.waterfall import Waterfall
 
 _SHOWN = 12
+_WIDEST = 34  # characters of a name
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -115,21 +117,45 @@ def _print(console: Console, document: dict[str, Any], account: Waterfall, sente
     spread = f"The middle half of the rounds lies within {account.spread:.0%}."
     console.print(f"{account.closing} {spread}", highlight=False)
     console.print(_operations(document))
+    _print_products(console, document)
     _print_memory(console, document["memory"])
     for note in document["notes"]:
         console.print(f"[dim]{escape(note)}", highlight=False)
 
 
 def _operations(document: dict[str, Any]) -> Table:
+    from precgui.runs.payoff.profile_file import operation_text
+
     table = Table("Operation", "Module", "Kind", "Format", "ms", "GFLOP/s", box=None, header_style="bold")
     for row in document["operations"][:_SHOWN]:
         rate = row["flops"] / row["seconds"] * 1e-9 if row["flops"] and row["seconds"] else None
         module = f"{row['module']} {row['phase']}".strip()
         table.add_row(
-            escape(row["operation"][:34]), escape(module), row["kind"], row["executed"],
+            escape(operation_text(row)[:_WIDEST]), escape(module), row["kind"], row["executed"],
             f"{row['seconds'] * 1e3:.3g}", "" if rate is None else f"{rate:.3g}",
         )  # fmt: skip
     return table
+
+
+def _print_products(console: Console, document: dict[str, Any]) -> None:
+    from precgui.runs.payoff.products import products_of
+
+    measured = products_of(document)
+    if measured is None:
+        return
+    titles = [f"{fmt}, GFLOP/s (to FP32)" for fmt in measured.formats]
+    table = Table("Product alone", "Modules", "Sizes", *titles, box=None, header_style="bold")
+    for product in measured.products[:_SHOWN]:
+        rates = [product.rates.get(fmt) for fmt in measured.formats]
+        module = f"{product.modules_text} {product.phase}"
+        table.add_row(product.operation, escape(module), product.sizes, *("" if r is None else _rate(r) for r in rates))
+    console.print(table)
+
+
+def _rate(rate: ProductRate) -> str:
+    if rate.flops_s is None:
+        return "not measured"
+    return f"{rate.flops_s * 1e-9:.3g}" + (f" ({rate.speedup:.2f}x)" if rate.speedup else "")
 
 
 def _print_memory(console: Console, memory: dict[str, Any]) -> None:

@@ -20,13 +20,14 @@ from torch.utils._python_dispatch import _disable_current_modes as dispatch_mode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 __all__ = [
-    "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "autograd_node",
-    "disable_dynamo", "dispatch_mode_at", "dispatch_modes", "dispatch_modes_disabled", "dynamo_limits",
-    "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm", "function_modes",
-    "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled", "is_traceable_wrapper_subclass",
-    "may_be_compiled", "memory_profiler", "node_number", "onednn", "onednn_enabled", "operation_types",
-    "process_group_store", "quantized_operations", "scaled_mm", "sequence_number", "set_grad_enabled",
-    "tracing_state", "transform_level", "tree_leaves", "tree_map", "tree_map_only",
+    "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "aten_names",
+    "autograd_node", "disable_dynamo", "dispatch_mode_at", "dispatch_modes", "dispatch_modes_disabled",
+    "dynamo_limits", "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm",
+    "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
+    "is_traceable_wrapper_subclass", "may_be_compiled", "memory_profiler", "named_fused_kernels", "node_number",
+    "onednn", "onednn_enabled", "operation_types", "process_group_store", "quantized_operations", "scaled_mm",
+    "sequence_number", "set_grad_enabled", "tracing_state", "transform_level", "tree_leaves", "tree_map",
+    "tree_map_only",
 ]  # fmt: skip
 
 # Classes of layers. Public are only those of a number of dimensions.
@@ -121,6 +122,19 @@ def dynamo_limits() -> Any:
     from torch._dynamo import config
 
     return config
+
+
+def named_fused_kernels() -> Any:
+    """Inside, kernels that torch.compile makes for the CPU are events of the profiler, as those for GPUs always are."""
+    from torch._inductor import config
+
+    return config.patch({"cpp.enable_kernel_profile": True})
+
+
+def aten_names() -> frozenset[str]:
+    """The names of all operations of ATen without the name space and the overload."""
+    names = (name.partition("::") for name in torch._C._dispatch_get_all_op_names())
+    return frozenset(name.partition(".")[0] for space, _, name in names if space in ("aten", "prims"))
 
 
 def export_errors() -> tuple[type[Exception], ...]:

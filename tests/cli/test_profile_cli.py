@@ -26,6 +26,22 @@ def _ledger(total: int) -> dict[str, Any]:
     return {"parts": plain, "total_bytes": total, "phase": "backward", "method": "test"}
 
 
+def products() -> dict[str, Any]:
+    """Of two products in three formats, one of which was not measured in the last one."""
+    fast = {"seconds": 1e-3, "spread": 0.02, "flops_s": 4e9, "speedup": 1.0, "flops_per_byte": 10.0}
+    slow = {"seconds": 4e-3, "spread": None, "flops_s": 1e9, "speedup": 0.25, "flops_per_byte": 20.0}
+    row = {"operation": "addmm", "modules": ["head", "blocks.0.up", "blocks.1.up"], "phase": "forward",
+           "shapes": [[3], [2, 8], [8, 3]], "calls": 3, "flops": 96}  # fmt: skip
+    refused = {"note": "not measured: about 9.0 s a call"}
+    return {
+        "formats": ["fp32", "bf16", "fp16"], "bandwidth_bytes_s": 2e10, "flops_share": 0.9,
+        "square_flops_s": {"fp32": 5e9, "bf16": 5e8, "fp16": None},
+        "rows": [row | {"formats": {"fp32": fast, "bf16": slow, "fp16": slow}},
+                 row | {"operation": "convolution", "modules": [""], "shapes": [[4, 3, 8, 8], [16, 3, 3, 3]],
+                        "formats": {"fp32": fast, "bf16": slow, "fp16": refused}}],
+    }  # fmt: skip
+
+
 def document() -> dict[str, Any]:
     return {
         "schema": 1, "title": "planted", "precision": "bf16-amp", "fp32": _side(10, 60.0), "run": _side(2.5, 60.0),
@@ -35,6 +51,7 @@ def document() -> dict[str, Any]:
         "operations": [{"operation": "mm", "kind": "product", "module": "head", "phase": "forward", "format": "bf16",
                         "executed": "bf16", "shapes": [[2, 3], [3, 4]], "calls": 1, "seconds": 0.5, "flops": 10**9,
                         "bytes": 9, "tensor_cores": None}],
+        "products": products(),
         "memory": {"fp32": _ledger(4 << 20), "predicted": _ledger(2 << 20), "measured": _ledger(3 << 20),
                    "residual": 1 / 3, "difference": "bf16-amp needs half.", "notes": []},
     }  # fmt: skip
@@ -80,3 +97,12 @@ def test_that_bad_input_is_one_sentence(
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.splitlines()) == 1
+
+
+def test_that_products_alone_are_shown_with_their_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run.h5"
+    write_profile(run.with_name("run.h5.profile.json"), document())
+    assert main(["profile", str(run), "--kept"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "0.25x" in out
+    assert "not measured" in out

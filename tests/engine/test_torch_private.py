@@ -142,3 +142,12 @@ def test_that_settings_errors_and_operations_of_slow_modules_are_there() -> None
         assert "prefix" in inspect.signature(private.process_group_store).parameters
         assert hasattr(torch.distributed.distributed_c10d, "_get_default_store")
         assert hasattr(torch._C._distributed_c10d, "PrefixStore")
+
+
+def test_that_operations_have_names_and_kernels_for_the_cpu_are_named_only_inside() -> None:
+    from torch._inductor import config
+
+    assert {"mm", "gelu_backward", "native_layer_norm"} <= private.aten_names()
+    with private.named_fused_kernels():
+        assert config.cpp.enable_kernel_profile
+    assert not config.cpp.enable_kernel_profile

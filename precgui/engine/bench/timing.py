@@ -36,7 +36,7 @@ class Timing:
 def once(work: Work, device: torch.device) -> float:
     """Seconds of one call after one warm-up call."""
     work()
-    return _sample(work, device, 1)
+    return sample_s(work, device, 1)
 
 
 def measure(work: Work, device: torch.device, stopped: Callable[[], bool]) -> Timing:
@@ -44,14 +44,14 @@ def measure(work: Work, device: torch.device, stopped: Callable[[], bool]) -> Ti
     estimate_s = once(work, device)
     if estimate_s > LONG_S:
         return Timing(estimate_s, None, 1)
-    repetitions = _repetitions(estimate_s)
-    _sample(work, device, repetitions)
+    repetitions = repetitions_for(estimate_s)
+    sample_s(work, device, repetitions)
     samples: list[float] = []
     end = time.perf_counter() + BUDGET_S
     while len(samples) < MOST_SAMPLES and not (samples and stopped()):
         if len(samples) >= LEAST_SAMPLES and time.perf_counter() > end:
             break
-        samples.append(_sample(work, device, repetitions))
+        samples.append(sample_s(work, device, repetitions))
     median = statistics.median(samples)
     quarters = statistics.quantiles(samples, n=4) if len(samples) > 1 else [median] * 3
     return Timing(median, (quarters[2] - quarters[0]) / median, len(samples) * repetitions)
@@ -71,10 +71,10 @@ def while_busy(work: Work, device: torch.device, call_s: float, read: Callable[[
 def compare(works: Sequence[Work], device: torch.device, stopped: Callable[[], bool], rounds: int = 7) -> list[float]:
     """Seconds of each work relative to the first: the median over rounds in which each takes its turn, so that a
     neighbour's load meets all of them alike."""
-    repetitions = [_repetitions(once(work, device)) for work in works]
+    repetitions = [repetitions_for(once(work, device)) for work in works]
     ratios: list[list[float]] = [[] for _ in works]
     for _ in range(rounds):
-        seconds = [_sample(work, device, times) for work, times in zip(works, repetitions, strict=True)]
+        seconds = [sample_s(work, device, times) for work, times in zip(works, repetitions, strict=True)]
         for result, value in zip(ratios, seconds, strict=True):
             result.append(value / seconds[0])
         if stopped():
@@ -82,11 +82,11 @@ def compare(works: Sequence[Work], device: torch.device, stopped: Callable[[], b
     return [statistics.median(outcome) for outcome in ratios]
 
 
-def _repetitions(estimate_s: float) -> int:
+def repetitions_for(estimate_s: float) -> int:
     return max(1, math.ceil(SAMPLE_S / max(estimate_s, 1e-7)))
 
 
-def _sample(work: Work, device: torch.device, repetitions: int) -> float:
+def sample_s(work: Work, device: torch.device, repetitions: int) -> float:
     """Seconds per call; by the device's own clock on CUDA, so that launches are not counted when they overlap."""
     if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

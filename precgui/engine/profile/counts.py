@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 
 from precgui.engine.census import Census
-from precgui.engine.torch_private import autograd_node, node_number, sequence_number, tree_leaves
+from precgui.engine.profile.layer_rates import RecordedCall, recorded_call
+from precgui.engine.torch_private import autograd_node, graph_task, node_number, sequence_number, tree_leaves
 
 
 @dataclass(slots=True)
@@ -23,6 +24,15 @@ class Count:
     formats: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class RecordedUse:
+    """How many times a step makes one call, in which modules (in order) and in which phase first."""
+
+    phase: str
+    calls: int = 0
+    modules: dict[str, None] = field(default_factory=dict)
+
+
 class OperationCounts(Census):
     """The census, told apart by operation and module. Bytes are those of operands and results, each read or written
     once, which is the least that an operation moves."""
@@ -30,6 +40,7 @@ class OperationCounts(Census):
     def __init__(self, model: nn.Module, labels: Mapping[str, str], fp32: str = "fp32") -> None:
         super().__init__(model, labels, fp32)
         self.counts: dict[tuple[str, str], Count] = {}
+        self.recorded: dict[RecordedCall, RecordedUse] = {}
         self._made_in: dict[int, str] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -43,7 +54,12 @@ class OperationCounts(Census):
         count.bytes += sum(t.numel() * t.element_size() for t in tensors)
         operands = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_floating_point()]
         if operands and (flops := flop_registry.get(func.overloadpacket)) is not None:
-            count.flops += int(flops(*args, **(kwargs or {}), out_val=out))
+            flops_of_call = int(flops(*args, **(kwargs or {}), out_val=out))
+            count.flops += flops_of_call
+            call = recorded_call(func, args, kwargs or {}, out, flops_of_call)
+            use = self.recorded.setdefault(call, RecordedUse(phase="forward" if graph_task() == -1 else "backward"))
+            use.calls += 1
+            use.modules[module] = None
             executed = self._executed(module, operands)
             count.formats[executed] = count.formats.get(executed, 0) + 1
         return out

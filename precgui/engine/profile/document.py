@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import statistics
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from precgui.engine import device as devices
 from precgui.engine.backend_flags import restored
 from precgui.engine.certificate import executed_fp32, gemm_error
 from precgui.engine.errors import EngineError
-from precgui.engine.profile import floors, kinds
+from precgui.engine.profile import floors, kinds, layer_rates
 from precgui.engine.profile.counts import Count, OperationCounts
 from precgui.engine.profile.measure import measured_ledger
 from precgui.engine.profile.one_step import step
@@ -31,6 +32,7 @@ from precgui.engine.profile.paired import (
     typical,
 )
 from precgui.engine.profile.predict import predicted_ledger
+from precgui.engine.torch_private import named_fused_kernels
 from precgui.planner.ledger import difference_sentence, residual
 
 SCHEMA = 1
@@ -45,7 +47,7 @@ def profile_config(
     config: RunConfig, say: Say = lambda _: None, stopped: Stopped = lambda: False, rounds: int = LEAST_ROUNDS
 ) -> dict[str, Any]:
     """Measure in so many rounds and take apart. Takes some 20 s for a small model. Raises EngineError, MemoryError."""
-    with restored():
+    with restored(), named_fused_kernels() if config.train.compile else contextlib.nullcontext():
         threads = devices.pin_threads(config.threads)
         device = devices.choose(config.device)
         memory = _memory(config, say)
@@ -74,9 +76,10 @@ def profile_config(
             "profiler": asdict(cost),
             "clock": clock_name(device),
             "cpu_share": statistics.median(other.cpu_shares) if device.type == "cpu" else None,
-            "operations": _operations(run.profiled, counted, run.cost),
+            "operations": _operations(run.profiled, counted.counts, run.cost),
             "layers": _layers(twin, run),
             "padding": _padding(run.profiled, run.cost, device, stopped),
+            "products": layer_rates.rates(counted.recorded, device, say, stopped),
             "memory": memory,
             "notes": _notes(config, device, other, memory),
         }  # fmt: skip
@@ -115,7 +118,9 @@ def _notes(config: RunConfig, device: torch.device, other: Side, memory: dict[st
     if device.type == "cpu":
         notes.append("these are figures of a CPU: they say nothing about a GPU")
     if config.train.compile:
-        notes.append("compiled: a fused kernel is one operation and holds those that its name lists")
+        notes.append(
+            "compiled: a fused kernel is one operation, in no module of its own, and holds those that are listed"
+        )
     return notes
 
 
@@ -164,12 +169,12 @@ def _own_s(row: OperationRow, profiled: Profiled, cost: EventCost) -> float:
     return max(0.0, row.cpu_s - cost.operation_s * row.events) / profiled.steps
 
 
-def _counts(side: Side) -> dict[tuple[str, str], Count]:
+def _counts(side: Side) -> OperationCounts:
     error = gemm_error(side.parts.device)
     counts = OperationCounts(side.parts.model, side.parts.precision.labels, executed_fp32(error))
     with counts:
         step(side.parts)
-    return counts.counts
+    return counts
 
 
 def _operations(profiled: Profiled, counted: dict[tuple[str, str], Count], cost: EventCost) -> list[dict[str, Any]]:
@@ -188,7 +193,7 @@ def _operations(profiled: Profiled, counted: dict[tuple[str, str], Count], cost:
                 "format": row.format, "executed": executed, "shapes": [list(shape) for shape in row.shapes],
                 "calls": row.calls / profiled.steps, "seconds": _own_s(row, profiled, cost),
                 "flops": _flops(row, count, share, profiled.steps), "bytes": round(count.bytes * share),
-                "tensor_cores": row.tensor_cores,
+                "tensor_cores": row.tensor_cores, "holds": list(kinds.fused_operations(row.operation) or ()),
             }
         )  # fmt: skip
     return [*reported[:_MOST_ROWS], *_rest(reported[_MOST_ROWS:])]
@@ -207,7 +212,7 @@ def _rest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         known = sums.setdefault(row["kind"], {**row, "operation": "(others)", "module": "", "shapes": [], "phase": "",
                                               "format": "", "executed": "", "calls": 0, "seconds": 0.0, "flops": 0,
-                                              "bytes": 0, "tensor_cores": None})  # fmt: skip
+                                              "bytes": 0, "tensor_cores": None, "holds": []})  # fmt: skip
         for name in ("calls", "seconds", "flops", "bytes"):
             known[name] += row[name]
     return list(sums.values())

@@ -66,14 +66,15 @@ def time_ratio(first: Work, second: Work, device: torch.device, stopped: Callabl
     if device.type != "cpu" or torch.get_num_threads() > 1:
         return compare([first, second], device, stopped)[-1]
     least = [math.inf, math.inf]
-    repetitions = [max(1, math.ceil(_SAMPLE_S / max(_cpu_s(work, 1), 1e-7))) for work in (first, second)]
+    repetitions = [max(1, math.ceil(_SAMPLE_S / max(cpu_s(work, 1), 1e-7))) for work in (first, second)]
     for _ in range(_ROUNDS):
         for place, work in enumerate((first, second)):
-            least[place] = min(least[place], _cpu_s(work, repetitions[place]))
+            least[place] = min(least[place], cpu_s(work, repetitions[place]))
     return least[1] / least[0]
 
 
-def _cpu_s(work: Work, repetitions: int) -> float:
+def cpu_s(work: Work, repetitions: int) -> float:
+    """CPU seconds of this thread for one call."""
     begin = time.thread_time()
     for _ in range(repetitions):
         work()
@@ -107,7 +108,7 @@ def call_floors(fmt: str | None, device: torch.device) -> dict[str, float]:
 
 
 def _floor_s(work: Callable[[], Any]) -> float:
-    return min(_cpu_s(work, 200) for _ in range(4))
+    return min(cpu_s(work, 200) for _ in range(4))
 
 
 def floor_of(row: OperationRow, floors: dict[str, float]) -> float:
@@ -118,10 +119,11 @@ def floor_of(row: OperationRow, floors: dict[str, float]) -> float:
 
 def matrix_sizes(row: OperationRow) -> tuple[int, int, int, int] | None:
     """(batch, m, k, n) of a matrix product from the shapes of its operands; None for other work."""
-    matrices = [shape for shape in row.shapes if len(shape) >= 2]
+    first = 1 if row.operation.startswith(("addmm", "baddbmm")) and len(row.shapes) > 2 else 0  # what is added
+    matrices = [shape for shape in row.shapes[first:] if len(shape) >= 2]
     if row.kind != kinds.PRODUCT or len(matrices) < 2:
         return None
-    left, right = matrices[-2:]
+    left, right = matrices[:2]  # the result that a compiled step gives stands behind them
     if len(left) != len(right) or left[-1] != right[-2]:
         return None
     return (left[0] if len(left) == 3 else 1), left[-2], left[-1], right[-1]

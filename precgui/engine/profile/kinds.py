@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
+
+from precgui.engine.torch_private import aten_names
 
 PRODUCT, CONVOLUTION, ATTENTION, RECURRENT = "product", "convolution", "attention", "recurrent"
 NORMALISATION, ELEMENTWISE, CAST, COPY = "normalisation", "element-wise", "cast", "copy"
-OPTIMIZER, DATA, DISPATCH = "optimizer", "data", "dispatch"
+OPTIMIZER, DATA, DISPATCH, FUSED = "optimizer", "data", "dispatch", "fused"
 MULTIPLIED = (PRODUCT, CONVOLUTION, ATTENTION, RECURRENT)  # the work that a format's peak is about
 
 _PRODUCTS = re.compile(
@@ -44,6 +47,40 @@ def kind_of(name: str, *, converts: bool = False) -> str | None:
         if pattern.fullmatch(name):
             return kind
     return None if _DISPATCH.fullmatch(name) or name == "_to_copy" else ELEMENTWISE
+
+
+# Names that Inductor gives: `graph_3_cpp_fused_add_native_layer_norm_0`, `triton_poi_fused_gelu_2`.
+_FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp_fused|triton_[a-z]+_fused)(?:_(?P<operations>\w+?))?_\d+")
+
+
+@functools.cache
+def fused_operations(kernel: str) -> tuple[str, ...] | None:
+    """The operations of ATen that a kernel of torch.compile holds, from its name; None for any other kernel.
+
+    Inductor joins their names by "_", which is also inside of names: of all ways to read them, that with the fewest
+    names, then the first. Long lists are cut off by Inductor; the cut name stands as it is.
+    """
+    match = _FUSED.fullmatch(kernel)
+    return None if match is None else _fewest_names([word for word in (match["operations"] or "").split("_") if word])
+
+
+def _fewest_names(words: list[str]) -> tuple[str, ...]:
+    known = _names()
+    best: list[tuple[int, tuple[str, ...]]] = [(0, ())]  # for the first n words: (unknown names, names)
+    for end in range(1, len(words) + 1):
+        options = []
+        for start in range(end):
+            name = "_".join(words[start:end])
+            if name in known or end - start == 1:
+                unknown, names = best[start]
+                options.append((unknown + (name not in known), (*names, name)))
+        best.append(min(options, key=lambda option: (option[0], len(option[1]))))
+    return best[-1][1]
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    return frozenset(name.strip("_") for name in aten_names())
 
 
 # Names of CUDA kernels that run on tensor cores: the instruction is in the name, but for cuBLAS from Hopper on.

@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from precgui.engine.device import synchronize
 from precgui.engine.memory import stderr_closed
 from precgui.engine.profile import kinds
+from precgui.engine.torch_private import is_compiled
 
 STEP, WARM_UP, PHASE, MODULE = "precgui step", "precgui warm-up", "precgui phase: ", "precgui module: "
 _TYPES = {"float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16",
@@ -85,7 +86,8 @@ def profile_steps(
     """Call `work` so many times under the profiler, and once before that; it tells its phases to what it is given."""
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
     phases = ProfilerPhases()
-    with stderr_closed(), module_markers(model), profile(activities=activities, record_shapes=True) as profiler:
+    markers = contextlib.nullcontext() if is_compiled(model) else module_markers(model)  # hooks would split its kernels
+    with stderr_closed(), markers, profile(activities=activities, record_shapes=True) as profiler:
         for number in range(steps + 1):
             with record_function(STEP if number else WARM_UP):
                 work(phases)
@@ -176,6 +178,8 @@ def _placed(event: Any, above: _Place, made_in: dict[int, str], on_device: bool,
             made_in.setdefault(event.sequence_nr, place.module or "")
     if place.phase == "backward" and place.module is None:
         place.module = made_in.get(place.sequence)
+    if place.owner is None and kinds.fused_operations(name) is not None:
+        place.kind, place.owner = kinds.FUSED, event
     if place.owner is None and name.startswith("aten::"):
         short = name.removeprefix("aten::")
         if (kind := kinds.kind_of(short, converts=_converts(event))) is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.user_notes import replace_file
+from precgui.runs.payoff.products import products_of
 from precgui.runs.payoff.waterfall import Waterfall, waterfall
 
 SCHEMA = 1
@@ -57,6 +58,12 @@ def profile_of(run: Path | None) -> dict[str, Any] | None:
         return None
 
 
+def operation_text(row: Mapping[str, Any]) -> str:
+    """The name of an operation; of a kernel that torch.compile made, the operations that it holds."""
+    held = row.get("holds")
+    return f"fused: {', '.join(str(name) for name in held)}" if held else str(row["operation"])
+
+
 def check(document: Mapping[str, Any]) -> Waterfall:
     """The account of a document. Raises ValueError, KeyError, TypeError or AttributeError where it is no profile."""
     if document["schema"] != SCHEMA:
@@ -69,5 +76,6 @@ def check(document: Mapping[str, Any]) -> Waterfall:
             str(kind), float(seconds)
     for row in document["operations"]:
         float(row["seconds"]), str(row["kind"]), str(row["module"]), str(row["operation"]), list(row["shapes"])
+    products_of(document)
     str(document["title"]), str(document["precision"]), str(document["device"]["name"]), dict(document["memory"])
     return waterfall(document)

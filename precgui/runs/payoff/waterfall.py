@@ -292,7 +292,27 @@ def _pad_fix(profile: Mapping[str, Any]) -> str:
 
 def _batch_fix(profile: Mapping[str, Any]) -> str:
     batch = profile["settings"]["batch_size"]
+    if profile["settings"]["compile"]:
+        return f"Give the device more work at once: a batch of {4 * batch} instead of {batch}."
     return f"Give the device more work at once: a batch of {4 * batch} instead of {batch}, or torch.compile."
+
+
+def _fuse_fix(profile: Mapping[str, Any]) -> str:
+    if profile["settings"]["compile"]:
+        return "The step is compiled already: a wider model has a larger share of products."
+    return "Fuse what is not a product: torch.compile, channels_last, a fused optimizer; or a wider model."
+
+
+def _others_fix(profile: Mapping[str, Any]) -> str:
+    if profile["settings"]["compile"]:
+        return "Leave these operations in the format that is fast for them."
+    return "Leave these operations in the format that is fast for them, or fuse them with torch.compile."
+
+
+def _casts_fix(profile: Mapping[str, Any]) -> str:
+    if profile["settings"]["compile"]:
+        return "Convert once, outside of loops, or store weights in the format (bf16-pure, master weights)."
+    return "Convert once, outside of loops; store weights in the format (bf16-pure, master weights) or compile."
 
 
 def _data_fix(profile: Mapping[str, Any]) -> str:
@@ -301,20 +321,11 @@ def _data_fix(profile: Mapping[str, Any]) -> str:
 
 _TEXTS: dict[str, tuple[str, Any, Any]] = {
     "peak": ("Ratio of peaks", _peak, _say("")),
-    "amdahl": (
-        "Share of products", _amdahl,
-        _say("Fuse what is not a product: torch.compile, channels_last, a fused optimizer; or a wider model."),
-    ),
+    "amdahl": ("Share of products", _amdahl, _fuse_fix),
     "products": ("Products below the peak", _products, _batch_fix),
     "alignment": ("Sizes that do not fit", _alignment, _pad_fix),
-    "others": (
-        "Other operations", _others,
-        _say("Leave these operations in the format that is fast for them, or fuse them with torch.compile."),
-    ),
-    "casts": (
-        "Casts", _casts,
-        _say("Convert once, outside of loops; store weights in the format (bf16-pure, master weights) or compile."),
-    ),
+    "others": ("Other operations", _others, _others_fix),
+    "casts": ("Casts", _casts, _casts_fix),
     "gaps": ("Launches and gaps", _gaps, _batch_fix),
     "data": ("Waiting for data", _data, _data_fix),
     "unexplained": ("Unexplained", _unexplained, _say("Profile again on a quiet machine.")),

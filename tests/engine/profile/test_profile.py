@@ -15,6 +15,7 @@ from precgui.engine.profile.document import profile_config
 from precgui.engine.profile.one_step import build_step, step
 from precgui.engine.profile.operations import OperationRow, Profiled, ProfilerPhases, profile_steps
 from precgui.engine.profile.paired import ProfilerShare, anchored, median_interval, profiler_share, typical
+from precgui.engine.torch_private import named_fused_kernels
 from precgui.runs.payoff.waterfall import waterfall
 
 QUICK = ("record.tensors=false", "data.batch_size=16", "threads=1", "device=cpu")
@@ -90,6 +91,44 @@ def test_that_an_operation_has_its_kind(name: str, converts: bool, kind: str | N
 
 
 @pytest.mark.parametrize(
+    ("kernel", "operations"),
+    [
+        ("graph_0_cpp_fused_gelu_gelu_backward_native_layer_norm_sum_0",
+         ("gelu", "gelu_backward", "native_layer_norm", "sum")),
+        ("triton_red_fused__log_softmax__to_copy_nll_loss_forward_3", ("log_softmax", "to_copy", "nll_loss_forward")),
+        ("triton_poi_fused_add_0", ("add",)),
+        ("graph_2_cpp_fused_1", ()),
+        ("aten::mm", None),
+        ("ampere_sgemm_128x64_tn", None),
+    ],
+)  # fmt: skip
+def test_that_a_fused_kernel_names_its_operations(kernel: str, operations: tuple[str, ...] | None) -> None:
+    assert kinds.fused_operations(kernel) == operations
+
+
+def test_that_a_compiled_step_is_profiled_by_fused_kernels() -> None:
+    model = nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8))
+    values = torch.randn(16, 32)
+    with named_fused_kernels():
+        model.compile()
+
+        def work(phases: ProfilerPhases) -> None:
+            phases.begin("forward")
+            loss = model(values).square().sum()
+            phases.begin("backward")
+            loss.backward()
+
+        profiled = profile_steps(model, torch.device("cpu"), work, 1)
+    fused = [row for row in profiled.rows if row.kind == kinds.FUSED]
+    assert {row.phase for row in fused} == {"forward", "backward"}
+    held = {name for row in fused for name in kinds.fused_operations(row.operation) or ()}
+    assert {"gelu", "native_layer_norm"} <= held
+    products = [row for row in profiled.rows if row.kind == kinds.PRODUCT]
+    assert all(floors.matrix_sizes(row) for row in products)
+    assert products
+
+
+@pytest.mark.parametrize(
     ("kernel", "used"),
     [
         ("ampere_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", True),
@@ -114,6 +153,7 @@ def test_that_sizes_of_products_are_read_from_their_operands() -> None:
     assert floors.matrix_sizes(_row("product", (3, 4), (4, 5))) == (1, 3, 4, 5)
     assert floors.matrix_sizes(_row("product", (5,), (3, 4), (4, 5))) == (1, 3, 4, 5)
     assert floors.matrix_sizes(_row("product", (2, 3, 4), (2, 4, 5))) == (2, 3, 4, 5)
+    assert floors.matrix_sizes(_row("product", (3, 4), (4, 5), (3, 5))) == (1, 3, 4, 5)  # into a result that is given
     assert floors.matrix_sizes(_row("product", (3, 4), (3, 5))) is None
     assert floors.matrix_sizes(_row("convolution", (3, 4), (4, 5))) is None
     assert floors.odd_sizes((1, 512, 768, 50257)) == {"8": [50257], "16": [50257], "128": [50257]}

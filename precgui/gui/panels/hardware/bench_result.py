@@ -11,11 +11,30 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QComboBox, QGridLayout, QSizePolicy, QTableView, QVBoxLayout, QWidget
 
 from precgui.gui.panels.hardware.bench_table import WIDTHS_PX, RowsModel, rows_of
-from precgui.gui.panels.hardware.roofline import Roofline
+from precgui.gui.plots.roofline import Roofline, RooflineData
 from precgui.gui.theme import themes
-from precgui.hardware.measured import number_text
+from precgui.hardware.measured import best_tops, copy_gb_s, number_text
 
 ROW_PX, BAR_PX, NAME_PX = 36, 18, 70
+_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "e4m3fn": 1, "int8": 1}
+
+
+def intensity(fmt: str, size: int) -> float:
+    """Operations per byte of a size^3 product whose three matrices move once."""
+    return 2 * size**3 / (3 * size**2 * _BYTES[fmt])
+
+
+def roofline_data(result: Mapping[str, Any] | None) -> RooflineData | None:
+    """The roofline of a bench result, None where it has no bandwidth yet."""
+    bandwidth = (copy_gb_s(result) or 0.0) * 1e-3
+    if result is None or not bandwidth:
+        return None
+    best = best_tops(result)
+    points = {
+        fmt: [(intensity(fmt, row["m"]), row["tops"]) for row in result["gemm"] if row["format"] == fmt and row["tops"]]
+        for fmt in best
+    }
+    return RooflineData(bandwidth, best, points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +158,7 @@ class ResultView(QWidget):
             self._fill_sizes()
             self._show_bars()
         elif part == 1:
-            self.roofline.show_result(result)
+            self.roofline.show_data(roofline_data(result))
         else:
             self.rows.show_rows(rows_of(result, earlier) if result else [])
 

@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QLabel
 
 from precgui.gui.panels.hardware import bench_tab
 from precgui.gui.panels.hardware import model as hardware_model
-from precgui.gui.panels.hardware.bench_result import ResultView
+from precgui.gui.panels.hardware.bench_result import ResultView, intensity, roofline_data
 from precgui.gui.panels.hardware.bench_tab import ExportButton
 from precgui.gui.panels.hardware.panel import TABS, HardwarePanel
-from precgui.gui.panels.hardware.roofline import Roofline, intensity
+from precgui.gui.plots.roofline import Roofline
 from precgui.hardware import measured, rapl
 from precgui.hardware.figures import COLUMNS, csv_text
 from precgui.hardware.support import FORMATS
@@ -210,7 +210,7 @@ def test_that_the_size_shown_is_one_at_which_most_formats_were_measured(qtbot):
 def test_that_the_roofline_has_a_roof_and_its_products_for_each_measured_format(qtbot):
     roofline = Roofline()
     qtbot.addWidget(roofline)
-    roofline.show_result(RESULT)
+    roofline.show_data(roofline_data(RESULT))
     drawn = {item.objectName(): item for item in roofline.plotItem.items}
     assert drawn["roof fp32"].isVisible() and not drawn["roof fp16"].isVisible()
     x, y = drawn["products fp32"].getData()

@@ -162,3 +162,24 @@ def test_that_both_tabs_are_drawn_in_both_themes(panel: InspectPanel, run: Path,
             pictures.append(tab.chart.grab().toImage())
     assert pictures[0] != pictures[2]
     assert pictures[1] != pictures[3]
+
+
+def test_that_products_of_the_model_stand_in_a_table_and_under_the_roofline(panel: InspectPanel, run: Path) -> None:
+    layers = time_tab(panel).layers
+    first, second = (layers.table.topLevelItem(row) for row in range(layers.table.topLevelItemCount()))
+    assert [first.text(column) for column in (3, 4, 5, 6)] == ["2 x 8 x 3", "3", "4", "1 (0.25x)"]
+    assert second.text(7) == "not measured"
+    assert "about 9.0 s" in second.toolTip(7)
+    drawn = {item.objectName(): item for item in layers.roofline.plotItem.items}
+    assert drawn["roof bf16"].isVisible()
+    assert len(drawn["products fp32"].getData()[0]) == 2
+    assert "90% of the FLOPs" in layers.caption.text()
+
+
+def test_that_an_older_profile_says_how_to_get_the_products(panel: InspectPanel, run: Path) -> None:
+    older = _document()
+    del older["products"]
+    write_profile(profile_path(run), older)
+    layers = time_tab(panel).layers
+    assert "Profile again" in layers.caption.text()
+    assert not layers.table.isVisible()

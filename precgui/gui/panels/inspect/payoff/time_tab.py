@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QPushButton,
     QScrollArea,
     QSplitter,
+    QTabWidget,
     QTreeWidget,
     QTreeWidgetItem,
     QVBoxLayout,
@@ -20,10 +21,12 @@ from PySide6.QtWidgets import (
 
 from precgui.config import ConfigError, change
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.inspect.payoff.layers_view import LayersView
 from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
 from precgui.gui.session import Session
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.runs.payoff.profile_file import operation_text
 from precgui.runs.payoff.waterfall import Factor, Waterfall, verdict, waterfall
 
 _UPPER, _LOWER = 460, 240  # pixels at the start
@@ -49,6 +52,8 @@ class TimeTab(QWidget):
         self.notes.setWordWrap(True)
         self.notes.setProperty("kind", "muted")
         self.operations = QTreeWidget(self)
+        self.layers = LayersView(self)
+        self.tables = QTabWidget(self)
         self._content = QSplitter(Qt.Orientation.Vertical, self)
         self._lay_out()
         self.bar.changed.connect(self._show)
@@ -75,7 +80,9 @@ class TimeTab(QWidget):
         area.setFrameShape(QFrame.Shape.NoFrame)
         area.setWidget(upper)
         self._content.addWidget(area)
-        self._content.addWidget(self.operations)
+        self.tables.addTab(self.operations, "Operations")
+        self.tables.addTab(self.layers, "This model's products")
+        self._content.addWidget(self.tables)
         self._content.setSizes([_UPPER, _LOWER])
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
@@ -97,6 +104,7 @@ class TimeTab(QWidget):
         self._show_causes(account)
         self.notes.setText(_closing(account, document))
         self._show_operations(document)
+        self.layers.show_profile(document)
 
     def _show_causes(self, account: Waterfall) -> None:
         while (item := self._cause_list.takeAt(0)) is not None:
@@ -137,7 +145,7 @@ class TimeTab(QWidget):
             seconds, flops = float(row["seconds"]), float(row["flops"])
             rate = f"{flops / seconds * 1e-9:.3g}" if flops and seconds else ""
             texts = [
-                row["operation"], row["module"], row["phase"], row["kind"], row["executed"], f"{row['calls']:.3g}",
+                operation_text(row), row["module"], row["phase"], row["kind"], row["executed"], f"{row['calls']:.3g}",
                 f"{seconds * 1e3:.3g}", f"{seconds / total_s:.1%}", rate,
             ]  # fmt: skip
             item = QTreeWidgetItem([str(text) for text in texts])

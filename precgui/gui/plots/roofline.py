@@ -1,27 +1,32 @@
-"""The roofline of measured rates: memory bandwidth as the slope, the best rate of each format as the roof."""
+"""A roofline: memory bandwidth as the slope, the best rate of each format as the roof, products as points under it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyqtgraph as pg
 
 from precgui.gui.format_colours import format_colour
 from precgui.gui.theme import themes
-from precgui.hardware.measured import best_tops, copy_gb_s
 
-BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "e4m3fn": 1, "int8": 1}
-SYMBOLS = dict(zip(BYTES, ("o", "s", "t", "d", "+", "x", "star"), strict=True))
+FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "e4m3fn", "int8")
+SYMBOLS = dict(zip(FORMATS, ("o", "s", "t", "d", "+", "x", "star"), strict=True))
 _LEAST, _MOST = 0.25, 65536.0  # operations per byte shown: up to FP8 products of 16384
 _LABEL_STEP = 0.6  # decades between the names of two roofs, less where the roofs are short
 
+Point = tuple[float, float]  # operations per byte, 10^12 operations a second
 
-def intensity(fmt: str, size: int) -> float:
-    """Operations per byte of a size^3 product whose three matrices move once."""
-    return 2 * size**3 / (3 * size**2 * BYTES[fmt])
+
+@dataclass(frozen=True, slots=True)
+class RooflineData:
+    """`bandwidth` in 10^12 bytes a second, the highest rate of each format in 10^12 operations a second, and points."""
+
+    bandwidth: float
+    roofs: Mapping[str, float]
+    points: Mapping[str, Sequence[Point]] = field(default_factory=dict)
 
 
 class _Roof:
@@ -34,24 +39,24 @@ class _Roof:
         self.items = (self.line, self.products, self.name)
         for kind, item in zip(("roof", "products", "name"), self.items, strict=True):
             item.setObjectName(f"{kind} {fmt}")
-        self._drawn: tuple[Any, ...] = ()
+        self._drawn: tuple[object, ...] = ()
 
     def colour(self, colour: str) -> None:
         self.line.setPen(pg.mkPen(colour, width=1))
         self.products.setBrush(colour)
         self.name.setColor(colour)
 
-    def show(self, fmt: str, roof: float, bandwidth: float, rows: Sequence[Mapping[str, Any]]) -> None:
-        """`roof` and `bandwidth` in 10^12 a second; each row is a product that was measured."""
-        drawn = (roof, bandwidth, len(rows))
+    def show(self, fmt: str, roof: float, bandwidth: float, points: Sequence[Point]) -> None:
+        """`roof` and `bandwidth` in 10^12 a second."""
+        drawn = (roof, bandwidth, *points)
         if drawn == self._drawn:
             return
         self._drawn = drawn
         ridge = max(_LEAST, roof / bandwidth)
         self.line.setData(np.log10([_LEAST, ridge, _MOST]), np.log10([min(roof, bandwidth * _LEAST), roof, roof]))
-        self.products.setData(np.log10([intensity(fmt, r["m"]) for r in rows]), np.log10([r["tops"] for r in rows]))
-        step = min(_LABEL_STEP, math.log10(_MOST / ridge) / len(BYTES))
-        self.name.setPos(math.log10(_MOST) - list(BYTES).index(fmt) * step, math.log10(roof))
+        self.products.setData(np.log10([x for x, _ in points]), np.log10([y for _, y in points]))
+        step = min(_LABEL_STEP, math.log10(_MOST / ridge) / len(FORMATS))
+        self.name.setPos(math.log10(_MOST) - FORMATS.index(fmt) * step, math.log10(roof))
 
 
 class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
@@ -59,8 +64,8 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def __init__(self) -> None:
         super().__init__(enableMenu=False)
-        self._result: Mapping[str, Any] | None = None
-        self._roofs = {fmt: _Roof(fmt) for fmt in BYTES}
+        self._data: RooflineData | None = None
+        self._roofs = {fmt: _Roof(fmt) for fmt in FORMATS}
         self._decades = (0, 0)
         self.setMouseEnabled(x=False, y=False)
         self.hideButtons()
@@ -79,9 +84,9 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self._recolour()
         self._draw()
 
-    def show_result(self, result: Mapping[str, Any] | None) -> None:
-        """Draw this result, which may have grown since the last call."""
-        self._result = result
+    def show_data(self, data: RooflineData | None) -> None:
+        """Draw this, which may have grown since the last call."""
+        self._data = data
         self._draw()
 
     def _recolour(self) -> None:
@@ -96,17 +101,16 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             roof.colour(format_colour(fmt))
 
     def _draw(self) -> None:
-        result = self._result
-        bandwidth = (copy_gb_s(result) or 0.0) * 1e-3
-        best = best_tops(result) if result is not None and bandwidth else {}
+        data = self._data
+        roofs = data.roofs if data is not None else {}
         for fmt, roof in self._roofs.items():
             for item in roof.items:
-                item.setVisible(fmt in best)
-            if result is not None and fmt in best:
-                rows = [row for row in result["gemm"] if row["format"] == fmt and row["tops"]]
-                roof.show(fmt, best[fmt], bandwidth, rows)
-        if best:
-            self._show_decades(min(*best.values(), bandwidth * _LEAST), max(best.values()))
+                item.setVisible(fmt in roofs)
+            if data is not None and fmt in roofs:
+                roof.show(fmt, roofs[fmt], data.bandwidth, data.points.get(fmt, ()))
+        if data is not None and roofs:
+            rates = [rate for points in data.points.values() for _, rate in points]
+            self._show_decades(min(*roofs.values(), data.bandwidth * _LEAST, *rates), max(roofs.values()))
 
     def _show_decades(self, low: float, high: float) -> None:
         """Whole decades, so that the axis is drawn anew only when the figures leave them."""

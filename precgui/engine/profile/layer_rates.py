@@ -1,0 +1,247 @@
+"""The products of a step, made again one by one in each format: the rates that this model's layers reach here."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from precgui.engine.backend_flags import set_fp32_arithmetic
+from precgui.engine.bench.timing import LONG_S, Work, once, repetitions_for, sample_s
+from precgui.engine.bench.workloads import FLOATS, copy, gemm
+from precgui.engine.profile.floors import cpu_s
+from precgui.engine.torch_private import tree_leaves, tree_map_only
+
+if TYPE_CHECKING:
+    from precgui.engine.profile.counts import RecordedUse
+
+FLOPS_SHARE = 0.95  # of a step's FLOPs that the measured products make
+MOST_PRODUCTS = 16
+ROUNDS, ROUNDS_OF_LONG = 7, 2
+_LONGEST_S = 2.0  # a product that takes longer once is not measured
+_COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # far larger than the caches
+_SQUARE = {"cpu": 1024, "cuda": 4096}
+_REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """The geometry of an operand: its size and strides in elements, and whether it holds floating-point numbers."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """One call of an operation with the geometry of its operands. `key` tells calls apart; `elements` are those of
+    operands and results, each counted once."""
+
+    key: str
+    flops: int
+    elements: int
+    func: Any
+    args: Any
+    kwargs: Any
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RecordedCall) and self.key == other.key
+
+
+def recorded_call(func: Any, args: Any, kwargs: Any, out: Any, flops: int) -> RecordedCall:
+    """A call as it was made, without its numbers."""
+    specs = tree_map_only(Tensor, _spec, (args, kwargs))
+    tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)]
+    elements = sum(t.numel() for t in tensors)
+    return RecordedCall(f"{func} {specs}", flops, elements, func, *specs)
+
+
+def _spec(tensor: Tensor) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+def formats_of(device: torch.device) -> tuple[str, ...]:
+    """The formats that the products are made in on this device."""
+    if device.type == "cuda":
+        return "fp32", "tf32", "bf16", "fp16"
+    return "fp32", "bf16", "fp16"
+
+
+def rates(
+    recorded: Mapping[RecordedCall, RecordedUse],
+    device: torch.device,
+    say: Callable[[str], None] = lambda _: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Each large product of a step alone, in turns of all formats in random order.
+
+    `rows` have `operation`, `modules`, `phase`, `shapes`, `calls` a step, `flops` of one call, and by format `seconds`
+    of a call (median over the rounds), `spread` (interquartile range over median), `flops_s`, `speedup` over FP32
+    (median over rounds) and `flops_per_byte` with every operand and result moved once; or `note` where it was not
+    measured. `bandwidth_bytes_s` counts bytes read and written by a copy, `square_flops_s` is a large square product.
+    Numbers are normally distributed, and all operands are in the one format: what is around the product, such as casts
+    or emulation, is not in it.
+    """
+    formats = formats_of(device)
+    say("this model's products, one by one")
+    bandwidth = None if stopped() else _bandwidth(device)
+    chosen, share = largest(recorded)
+    rows = []
+    for call, use in chosen:
+        if stopped():
+            break
+        rows.append(_row(call, use, formats, device, stopped))
+    return {
+        "formats": list(formats),
+        "bandwidth_bytes_s": bandwidth,
+        "square_flops_s": {fmt: _square_flops_s(fmt, device) for fmt in formats if not stopped()},
+        "flops_share": share,
+        "rows": rows,
+    }
+
+
+def largest(recorded: Mapping[RecordedCall, RecordedUse]) -> tuple[list[tuple[RecordedCall, RecordedUse]], float]:
+    """The calls that make most of the FLOPs of a step and can be made alone, and the share of the FLOPs they make."""
+    total = sum(call.flops * use.calls for call, use in recorded.items()) or 1
+    ordered = sorted(recorded.items(), key=lambda item: -item[0].flops * item[1].calls)
+    chosen: list[tuple[RecordedCall, RecordedUse]] = []
+    share = 0.0
+    for call, use in ordered:
+        if share >= FLOPS_SHARE or len(chosen) == MOST_PRODUCTS:
+            break
+        if _alone(call):
+            chosen.append((call, use))
+            share += call.flops * use.calls / total
+    return chosen, share
+
+
+def _alone(call: RecordedCall) -> bool:
+    """Whether any numbers may stand for its operands: attention backward needs those of its forward pass."""
+    specs = [leaf for leaf in tree_leaves((call.args, call.kwargs)) if isinstance(leaf, TensorSpec)]
+    return "attention" not in call.key.partition(" ")[0] and all(spec.dtype.is_floating_point for spec in specs)
+
+
+def _row(
+    call: RecordedCall, use: RecordedUse, formats: tuple[str, ...], device: torch.device, stopped: Callable[[], bool]
+) -> dict[str, Any]:
+    specs = [leaf for leaf in tree_leaves((call.args, call.kwargs)) if isinstance(leaf, TensorSpec)]
+    return {
+        "operation": str(call.func.overloadpacket).removeprefix("aten."), "modules": list(use.modules),
+        "phase": use.phase, "shapes": [list(spec.size) for spec in specs], "calls": use.calls, "flops": call.flops,
+        "formats": _timed(call, formats, device, stopped),
+    }  # fmt: skip
+
+
+def _timed(
+    call: RecordedCall, formats: tuple[str, ...], device: torch.device, stopped: Callable[[], bool]
+) -> dict[str, dict[str, Any]]:
+    results: dict[str, dict[str, Any]] = {}
+    works: dict[str, tuple[Work, int]] = {}
+    longest_s = 0.0
+    for fmt in formats:
+        try:
+            work = made_again(call, fmt, device)
+            set_fp32_arithmetic(tf32=fmt == "tf32")
+            estimate_s = once(work, device)
+        except _REFUSALS as refusal:
+            results[fmt] = {"note": f"torch refuses: {(str(refusal).splitlines() or [''])[0][:160]}"}
+            continue
+        if estimate_s > _LONGEST_S:
+            results[fmt] = {"note": f"not measured: about {estimate_s:.1f} s a call"}
+            continue
+        works[fmt] = work, repetitions_for(estimate_s)
+        longest_s = max(longest_s, estimate_s)
+    rounds = _rounds(works, device, ROUNDS_OF_LONG if longest_s > LONG_S / 4 else ROUNDS, stopped)
+    for fmt in works:
+        results[fmt] = _result(call, fmt, rounds)
+    return results
+
+
+def _rounds(
+    works: Mapping[str, tuple[Work, int]], device: torch.device, rounds: int, stopped: Callable[[], bool]
+) -> list[dict[str, float]]:
+    draw, measured = random.Random(_SEED), []
+    for _ in range(rounds):
+        seconds = {}
+        for fmt in draw.sample(list(works), len(works)):
+            set_fp32_arithmetic(tf32=fmt == "tf32")
+            seconds[fmt] = _seconds(*works[fmt], device)
+        measured.append(seconds)
+        if stopped():
+            break
+    set_fp32_arithmetic(tf32=False)
+    return measured
+
+
+def _seconds(work: Work, repetitions: int, device: torch.device) -> float:
+    """Of one call: CPU time where one thread does all the work, so that other programs change little."""
+    if device.type == "cpu" and torch.get_num_threads() == 1:
+        return cpu_s(work, repetitions)
+    return sample_s(work, device, repetitions)
+
+
+def _result(call: RecordedCall, fmt: str, rounds: list[dict[str, float]]) -> dict[str, Any]:
+    samples = [seconds[fmt] for seconds in rounds]
+    median = statistics.median(samples)
+    quarters = statistics.quantiles(samples, n=4) if len(samples) > 3 else None
+    ratios = [seconds["fp32"] / seconds[fmt] for seconds in rounds if "fp32" in seconds]
+    return {
+        "seconds": median,
+        "spread": (quarters[2] - quarters[0]) / median if quarters else None,
+        "flops_s": call.flops / median,
+        "speedup": statistics.median(ratios) if ratios else None,
+        "flops_per_byte": call.flops / (call.elements * FLOATS[fmt].itemsize),
+    }
+
+
+def made_again(call: RecordedCall, fmt: str, device: torch.device) -> Work:
+    """The call with normally distributed operands of the same geometry, floating-point ones in `fmt`."""
+    draw = torch.Generator().manual_seed(_SEED)
+
+    def operand(spec: TensorSpec) -> Tensor:
+        values = torch.empty_strided(spec.size, spec.stride, dtype=torch.float32)
+        values.normal_(generator=draw)
+        return torch.empty_strided(spec.size, spec.stride, dtype=FLOATS[fmt], device=device).copy_(values)
+
+    args, kwargs = tree_map_only(TensorSpec, operand, (call.args, call.kwargs))
+    return lambda: call.func(*args, **kwargs)
+
+
+def _bandwidth(device: torch.device) -> float | None:
+    """Bytes a second that a copy reads and writes."""
+    count = _COPY_BYTES.get(device.type, 1 << 27)
+    seconds = _alone_s(copy(count, device), device)
+    return None if seconds is None else 2 * count / seconds
+
+
+def _square_flops_s(fmt: str, device: torch.device) -> float | None:
+    """Of a large square product, of a small one where the large one takes too long."""
+    size = _SQUARE.get(device.type, 1024)
+    set_fp32_arithmetic(tf32=fmt == "tf32")
+    small_s = _alone_s(gemm(fmt, 128, device), device)
+    if small_s is None:
+        return None
+    if small_s * (size / 128) ** 3 > LONG_S:
+        size = 256
+    seconds = _alone_s(gemm(fmt, size, device), device)
+    set_fp32_arithmetic(tf32=False)
+    return None if seconds is None else 2 * size**3 / seconds
+
+
+def _alone_s(work: Work, device: torch.device) -> float | None:
+    """Seconds of a call by the clock of the rounds, their median; None where torch refuses it."""
+    try:
+        repetitions = repetitions_for(once(work, device))
+        return statistics.median(_seconds(work, repetitions, device) for _ in range(ROUNDS))
+    except _REFUSALS:
+        return None
