@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -170,6 +171,8 @@ def _own_s(row: OperationRow, profiled: Profiled, cost: EventCost) -> float:
 
 
 def _counts(side: Side) -> OperationCounts:
+    """Of a step with the first batches of an epoch, which are whole ones."""
+    side.parts.batches = list(itertools.islice(side.parts.task.train_batches(), side.parts.config.train.accumulation))
     error = gemm_error(side.parts.device)
     counts = OperationCounts(side.parts.model, side.parts.precision.labels, executed_fp32(error))
     with counts:

@@ -98,9 +98,9 @@ def _number(value: Any) -> float | None:
 
 
 def sizes_text(operation: str, shapes: Sequence[Sequence[int]]) -> str:
-    """The sizes of a product: m x k x n of matrices, else the shapes of its operands with two dimensions or more."""
+    """The sizes of a product: m x k x n of matrices; of other work the shapes of the input and of the weight."""
     operands = [shape for shape in shapes if len(shape) > 1]
     if operation in ("mm", "addmm", "bmm", "baddbmm") and len(operands) >= 2:
         left, right = operands[-2:]
         return " x ".join(str(size) for size in (*left, right[-1]))
-    return ", ".join(" x ".join(str(size) for size in shape) for shape in operands)
+    return ", ".join(" x ".join(str(size) for size in shape) for shape in operands[-2:])

@@ -25,3 +25,5 @@ def test_that_sizes_are_those_of_the_matrices_or_all_shapes() -> None:
     assert sizes_text("addmm", [[3], [2, 8], [8, 3]]) == "2 x 8 x 3"
     assert sizes_text("bmm", [[5, 2, 8], [5, 8, 3]]) == "5 x 2 x 8 x 3"
     assert sizes_text("convolution", [[4, 3, 8, 8], [16, 3, 3, 3], [16]]) == "4 x 3 x 8 x 8, 16 x 3 x 3 x 3"
+    backward = [[4, 16, 8, 8], [4, 3, 8, 8], [16, 3, 3, 3]]  # gradient of the result, input, weight
+    assert sizes_text("convolution_backward", backward) == "4 x 3 x 8 x 8, 16 x 3 x 3 x 3"
