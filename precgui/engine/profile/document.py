@@ -62,14 +62,7 @@ def profile_config(
         run = _dissected(other, cost)
         twin = run if fp32 is other else _dissected(fp32, cost)
         document: dict[str, Any] = {
-            "schema": SCHEMA,
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "title": config.display_title,
-            "precision": config.precision,
-            "settings": {"batch_size": config.data.batch_size, "workers": config.data.workers,
-                         "compile": config.train.compile, "channels_last": config.train.channels_last},
-            "device": {"type": device.type, "name": devices.name(device), "threads": threads,
-                       "torch": str(torch.__version__)},
+            **_heading(config, device, threads),
             "fp32": side_times(fp32, twin, call_floors),
             "run": side_times(other, run, call_floors),
             "rounds": _ratios(fp32, other),
@@ -85,6 +78,19 @@ def profile_config(
             "notes": _notes(config, device, other, memory),
         }  # fmt: skip
     return document
+
+
+def _heading(config: RunConfig, device: torch.device, threads: int) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "title": config.display_title,
+        "precision": config.precision,
+        "settings": {"batch_size": config.data.batch_size, "workers": config.data.workers,
+                     "compile": config.train.compile, "channels_last": config.train.channels_last},
+        "device": {"type": device.type, "name": devices.name(device), "threads": threads,
+                   "torch": str(torch.__version__)},
+    }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
