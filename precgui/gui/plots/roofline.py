@@ -78,7 +78,7 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             for item in roof.items:
                 self.addItem(item, ignoreBounds=True)
         self.setXRange(math.log10(_LEAST), math.log10(_MOST), padding=0.02)
-        self.setFixedHeight(300)
+        self.setMinimumHeight(180)
         self.setAccessibleName("Roofline")
         themes().changed.connect(self._recolour)
         self._recolour()
@@ -118,3 +118,6 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         if decades != self._decades:
             self._decades = decades
             self.setYRange(*decades, padding=0.03)
+            whole = range(decades[0], decades[1] + 1)
+            between = [(place + math.log10(digit), "") for place in whole[:-1] for digit in range(2, 10)]
+            self.getAxis("left").setTicks([[(place, f"{10.0**place:g}") for place in whole], between])

@@ -109,6 +109,7 @@ class ResultView(QWidget):
         self.size_box.setAccessibleName("Size")
         self.size_box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.bars, self.roofline, self.table, self.rows = Bars(), Roofline(), QTableView(), RowsModel()
+        self.roofline.setFixedHeight(300)
         self._result: Result | None = None
         self._earlier: Result | None = None
         self._set_up_table()

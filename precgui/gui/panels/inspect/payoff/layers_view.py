@@ -12,7 +12,7 @@ from precgui.gui.plots.roofline import Roofline, RooflineData
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.payoff.products import Product, ProductRate, Products, products_of
 
-_WORDS = ("Product", "Modules", "Phase", "Sizes")
+_FIRST, _LAST = ("Modules", "Phase"), ("Calls", "Sizes", "Operation")
 _NONE_YET = "This profile was made before products were measured one by one. Profile again to see them."
 
 
@@ -50,9 +50,8 @@ class LayersView(QWidget):
         self.roofline.show_data(None if measured is None else _roofline(measured))
         if measured is None:
             return
-        rates = [f"{fmt}, GFLOP/s" for fmt in measured.formats]
-        self.table.setHeaderLabels([*_WORDS, "Calls", *rates])
-        for column in range(len(_WORDS), self.table.columnCount()):
+        self.table.setHeaderLabels([*_FIRST, *(f"{fmt}, GFLOP/s" for fmt in measured.formats), *_LAST])
+        for column in range(len(_FIRST), len(_FIRST) + len(measured.formats) + 1):
             self.table.headerItem().setTextAlignment(column, Qt.AlignmentFlag.AlignRight)
         for product in measured.products:
             self.table.addTopLevelItem(_item(product, measured.formats))
@@ -61,14 +60,15 @@ class LayersView(QWidget):
 def _item(product: Product, formats: tuple[str, ...]) -> QTreeWidgetItem:
     rates = [product.rates.get(fmt, ProductRate(None)) for fmt in formats]
     item = QTreeWidgetItem(
-        [product.operation, product.modules_text, product.phase, product.sizes, str(product.calls)]
+        [product.modules_text, product.phase]
         + [rate_text(rate) for rate in rates]
+        + [str(product.calls), product.sizes, product.operation]
     )
-    item.setToolTip(1, plain_tip(", ".join(product.modules)))
-    item.setTextAlignment(len(_WORDS), Qt.AlignmentFlag.AlignRight)
-    for column, rate in enumerate(rates, len(_WORDS) + 1):
+    item.setToolTip(0, plain_tip(", ".join(product.modules)))
+    for column, rate in enumerate(rates, len(_FIRST)):
         item.setTextAlignment(column, Qt.AlignmentFlag.AlignRight)
         item.setToolTip(column, plain_tip(_tip(rate)))
+    item.setTextAlignment(len(_FIRST) + len(rates), Qt.AlignmentFlag.AlignRight)
     return item
 
 

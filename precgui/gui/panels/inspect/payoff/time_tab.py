@@ -29,7 +29,7 @@ from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.payoff.profile_file import operation_text
 from precgui.runs.payoff.waterfall import Factor, Waterfall, verdict, waterfall
 
-_UPPER, _LOWER = 460, 240  # pixels at the start
+_UPPER, _LOWER = 400, 320  # pixels at the start
 _FIRST_NUMBER = 5  # the columns before it hold words
 _COLUMNS = ("Operation", "Module", "Phase", "Kind", "Executed in", "Calls", "ms a step", "Share", "GFLOP/s")
 
