@@ -36,6 +36,11 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument(
         "--step", type=int, metavar="N", help="counted from 1; default the first that is not finite, else the last"
     )
+    parser.add_argument(
+        "--layers",
+        metavar="P,P,...",
+        help="compare each layer in up to five precisions with FP64, on this step's batch",
+    )
     parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that the run names")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
@@ -43,6 +48,8 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay and report; writes a side file that the window reads. Raises UserError for what cannot be replayed."""
+    from precgui.cli.replay_layers import layers_report
+    from precgui.config import ConfigError
     from precgui.engine.errors import EngineError
     from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
@@ -50,9 +57,11 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         with open_run(args.file) as saved:
+            if args.layers is not None:
+                return layers_report(args, saved.config, _step(saved, args)[0])
             replay = _replayed(saved, args)
             path = write_replay(args.file, replay)
-    except (RunFileError, EngineError) as error:
+    except (RunFileError, EngineError, ConfigError) as error:
         raise UserError(str(error)) from None
     if args.json:
         reported = replay.model_dump(exclude={"format_version"})
@@ -63,8 +72,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
-    from precgui.config.names import OWN_LOOP, is_own_task
     from precgui.job import replayed
+
+    step, losses = _step(saved, args)
+    return replayed(args.file, saved.config, losses, step, lambda: False)
+
+
+def _step(saved: SavedRun, args: argparse.Namespace) -> tuple[int, list[float]]:
+    """The step to be made again, and the recorded losses. Raises UserError for a run that cannot be made again."""
+    from precgui.config.names import OWN_LOOP, is_own_task
     from precgui.runs.replays import snapshot_path
 
     config = saved.config
@@ -80,7 +96,7 @@ def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
         raise UserError(f"{args.file} has no step {step}; it has the steps 1 to {steps[-1]:.0f}")
     if not args.json and not snapshot_path(args.file, step).exists():
         say(f"training again up to step {step} ...", flush=True)
-    return replayed(args.file, config, losses, step, lambda: False)
+    return step, losses
 
 
 def _default_step(saved: SavedRun, steps: Sequence[float], losses: Sequence[float]) -> int:

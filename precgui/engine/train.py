@@ -20,7 +20,7 @@ from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
 from precgui.engine.pruning.pruner import make_pruner
 from precgui.engine.setup import RunParts, build_run
-from precgui.engine.snapshot.step import StepSnapshot, set_random_state
+from precgui.engine.snapshot.step import StepSnapshot, random_state, set_random_state
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.parameters import tensor_count
 from precgui.engine.update import learning_rate, single_norms, total_norm
@@ -65,6 +65,16 @@ def train_up_to(config: RunConfig, step: int, stopped: Callable[[], bool], inspe
     if not training.reached:
         raise Stopped
     return losses
+
+
+def train_to_snapshot(config: RunConfig, step: int, stopped: Callable[[], bool]) -> StepSnapshot:
+    """Train to the step before `step` and return the state before it. Raises as `train_up_to`."""
+    with backend_flags.restored():
+        training = _UpTo(_unrecorded(config), Journal(lambda event: None), stopped, step, lambda work, parameters: None)
+        training.run()
+        if training.before is None:
+            raise Stopped
+        return training.before
 
 
 def repeat_from_snapshot(config: RunConfig, snapshot: StepSnapshot, inspect: Inspect) -> None:
@@ -288,6 +298,7 @@ class _UpTo(_Training):
         self, config: RunConfig, journal: Journal, stopped: Callable[[], bool], last: int, inspect: Inspect
     ) -> None:
         self.reached = False
+        self.before: StepSnapshot | None = None  # the last step's
         super().__init__(config, journal, lambda: self.reached or stopped())
         self._last, self._inspect = last, inspect
         if not 1 <= last <= self.total_steps:
@@ -312,6 +323,10 @@ class _UpTo(_Training):
             return
         self._set_lr()
         self.optimizer.zero_grad(set_to_none=True)
+        self.before = StepSnapshot(
+            self.step, self.precision.scale, self.precision.batch_count, batches, self.model.state_dict(),
+            *random_state(self.device),
+        )  # fmt: skip
         samples = sum(len(targets) for _, targets in batches)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         self._inspect(lambda: self._accumulate(batches, samples), parameters)

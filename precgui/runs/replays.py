@@ -92,15 +92,20 @@ def write_replay(run: Path, replay: StepReplay) -> Path:
 
 def read_replays(run: Path) -> list[StepReplay]:
     """The replays beside a run, by step; files that are none are left out."""
-    pattern = re.compile(re.escape(run.name) + r"\.replay-\d{6,9}\.json")
     results = []
-    for path in sorted(run.parent.glob(f"{_escaped(run.name)}.replay-*.json")):
-        if pattern.fullmatch(path.name):
-            try:
-                results.append(StepReplay.model_validate_json(read_text(path, _LARGEST)))
-            except (OSError, ValueError, ValidationError):
-                continue
+    for path in side_files(run, "replay"):
+        try:
+            results.append(StepReplay.model_validate_json(read_text(path, _LARGEST)))
+        except (OSError, ValueError, ValidationError):
+            continue
     return sorted(results, key=lambda replay: replay.step)
+
+
+def side_files(run: Path, kind: str) -> list[Path]:
+    """The files `RUN.h5.KIND-000042.json` beside a run, by name."""
+    pattern = re.compile(re.escape(run.name) + rf"\.{kind}-\d{{6,9}}\.json")
+    files = run.parent.glob(f"{_escaped(run.name)}.{kind}-*.json")
+    return sorted(path for path in files if pattern.fullmatch(path.name))
 
 
 def _escaped(name: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from precgui.cli.main import main
+from precgui.runs.layer_errors import read_layers
 from precgui.runs.replays import StepReplay, read_replays, replay_path
 
 
@@ -62,3 +63,30 @@ def test_that_side_files_of_others_are_data(tmp_path: Path) -> None:
     replay_path(run, 9).write_text('{"step": "x"}')
     (tmp_path / "run1.h5.replay-000001.json").write_text(replay.model_dump_json())
     assert read_replays(run) == [replay]
+
+
+def test_that_layers_are_compared_and_kept_beside_the_run(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["replay", str(run_file), "--step", "2", "--layers", "fp32,bf16-amp", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    kept = read_layers(run_file)
+    assert [(replay.step, replay.precisions) for replay in kept] == [(2, ["fp32", "bf16-amp"])]
+    head = next(layer for layer in document["layers"] if layer["name"] == "head")
+    assert 1e-4 < head["gradient"]["bf16-amp"]["relative_l2"] < 0.1
+    assert main(["replay", str(run_file), "--step", "2", "--layers", "fp32"]) == 0
+    assert "relative l2 distance from FP64" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ("fp64", "--layers: fp64 is what the others are compared with"),
+        ("fp32,tf32,bf16-amp,fp16-amp,fp8,mxfp4", "--layers takes 1 to 5 precisions, not 6"),
+        ("fp33", "--layers: "),
+    ],
+)
+def test_that_other_layers_are_one_sentence(
+    run_file: Path, names: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(run_file), "--step", "2", "--layers", names]) == 2
+    assert sentence in capsys.readouterr().err

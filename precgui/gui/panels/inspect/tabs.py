@@ -45,8 +45,8 @@ TABS: tuple[TabSpec, ...] = (
     TabSpec(
         "error",
         "Error",
-        "shadow.error_tab:ErrorTab",
-        "steps beside FP64: which line makes the error of the gradient, and what is left without it",
+        "shadow.error_views:ErrorViews",
+        "steps beside FP64: which line makes the error of the gradient, and the error of each layer",
     ),
     TabSpec("time", "Time", "payoff.time_tab:TimeTab", "where the time of a step goes, and what BF16 or FP16 gained"),
     TabSpec("memory", "Memory", "payoff.memory_tab:MemoryTab", "the peak of a step by part, module and moment"),

@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.shadow.error_tab import ErrorTab, left_together
+from precgui.gui.panels.inspect.shadow.error_views import ErrorViews
 from precgui.gui.session import Session
 from precgui.runs.replays import ReplayedLine, StepReplay, write_replay
 from tests.gui.conftest import write_run
@@ -44,9 +45,9 @@ def shown(qtbot: QtBot, tmp_path: Path) -> tuple[ErrorTab, Path]:
     qtbot.waitExposed(panel)
     session.inspect(key, "error")
     tab = panel.tab("error")
-    assert isinstance(tab, ErrorTab)
+    assert isinstance(tab, ErrorViews)
     tab.show_run(key)
-    return tab, path
+    return tab.lines, path
 
 
 def test_that_a_run_without_replays_says_how_to_make_one(shown: tuple[ErrorTab, Path]) -> None:

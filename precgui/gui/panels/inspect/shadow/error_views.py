@@ -1,0 +1,46 @@
+"""Error: the balance of a replayed step by source line, and the error of each layer in several precisions."""
+
+from __future__ import annotations
+
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+
+from precgui.gui.panels.inspect.shadow.error_tab import ErrorTab
+from precgui.gui.panels.inspect.shadow.layer_view import LayerView
+from precgui.gui.session import Session
+from precgui.gui.widgets.segmented import SegmentedChoice
+
+_LINES, _LAYERS = "By line", "By layer"
+
+
+class ErrorViews(QWidget):
+    """Both views of the same run; the one that is chosen reads its side files when it is shown."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.choice = SegmentedChoice((_LINES, _LAYERS), "View of the error", self)
+        self.lines, self.layers = ErrorTab(session, self), LayerView(session, self)
+        self._stack = QStackedWidget(self)
+        for view in (self.lines, self.layers):
+            self._stack.addWidget(view)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 8, 0, 0)
+        column.setSpacing(0)
+        head = QHBoxLayout()
+        head.addWidget(self.choice)
+        head.addStretch(1)
+        column.addLayout(head)
+        column.addWidget(self._stack, 1)
+        self.choice.chosen.connect(self._choose)
+
+    def show_run(self, key: str | None) -> None:
+        self.lines.show_run(key)
+        self.layers.show_run(key)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.layers.refresh()
+
+    def _choose(self, name: str) -> None:
+        self.layers.refresh()
+        self._stack.setCurrentWidget(self.layers if name == _LAYERS else self.lines)

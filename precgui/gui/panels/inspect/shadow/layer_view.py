@@ -1,0 +1,165 @@
+"""The error of each layer in several precisions as a table of colours: rows are layers, columns precisions."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QBrush, QColor
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QHBoxLayout,
+    QHeaderView,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.empty_state import EmptyState, Pages, named
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.runs.layer_errors import LayerDistance, LayersReplay, read_layers
+
+_EMPTY = (
+    "No step of this run was compared layer by layer yet. In a terminal, precgui replay RUN.h5 --step N "
+    "--layers bf16-amp,fp16-amp,fp8 runs its batch in FP64 and in up to five precisions and keeps the result beside "
+    "the run."
+)
+_ABOUT = (
+    "Distance from FP64 on the same weights and batch: relative l2, or the signal to noise ratio and the cosine of the "
+    "angle. Errors of a layer contain those of the layers before it; gradients also those of the layers behind it."
+)
+Metric = Literal["relative_l2", "sqnr_db", "cosine"]
+_METRICS: dict[str, Metric] = {
+    "Relative l2": "relative_l2", "Signal to noise, dB": "sqnr_db", "Cosine": "cosine",
+}  # fmt: skip
+_LEAST, _MOST = -8.0, 0.0  # decades of the relative distance from no colour to full colour
+_STRONGEST = 0.55  # opacity of the full colour, so that text can be read on it
+
+
+class LayerView(Pages):
+    """Shows the comparisons that are kept beside the run."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(EmptyState("inspect", "No layers compared", _EMPTY), parent)
+        self._session = session
+        self._key: str | None = None
+        self._replays: list[LayersReplay] = []
+        self.step_choice = QComboBox(self)
+        self.metric_choice = QComboBox(self)
+        self.table = QTableWidget(self)
+        self.notes = PlainLabel(self)
+        self._lay_out()
+        self.step_choice.currentIndexChanged.connect(self._fill)
+        self.metric_choice.currentIndexChanged.connect(self._fill)
+        themes().changed.connect(self._fill)
+
+    def _lay_out(self) -> None:
+        for choice, name in ((self.step_choice, "Compared step"), (self.metric_choice, "Measure of the distance")):
+            choice.setAccessibleName(name)
+            ignore_wheel(choice)
+        self.metric_choice.addItems(list(_METRICS))
+        self.table.setAccessibleName("Distance of each layer from FP64, by precision")
+        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.table.setShowGrid(False)
+        self.table.verticalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        self.notes.setWordWrap(True)
+        self.notes.setProperty("kind", "muted")
+        head = QHBoxLayout()
+        for text, choice in (("&Step", self.step_choice), ("&Measure", self.metric_choice)):
+            head.addWidget(named(text, choice))
+            head.addWidget(choice)
+        head.addStretch(1)
+        column = QVBoxLayout(self.content)
+        column.setContentsMargins(0, 8, 0, 0)
+        column.setSpacing(8)
+        column.addLayout(head)
+        column.addWidget(self.table, 1)
+        column.addWidget(self.notes)
+
+    def show_run(self, key: str | None) -> None:
+        self._key = key
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the side files of the run again; the chosen step stays if it is still there."""
+        opened = self._session.runs.get(self._key or "")
+        path = opened.run.path if opened is not None else None
+        replays = read_layers(path) if path is not None else []
+        if replays == self._replays:
+            return
+        before = self.step_choice.currentData()
+        self._replays = replays
+        self.step_choice.blockSignals(True)
+        self.step_choice.clear()
+        for replay in replays:
+            self.step_choice.addItem(str(replay.step), replay.step)
+        self.step_choice.setCurrentIndex(max(0, self.step_choice.findData(before)) if replays else -1)
+        self.step_choice.blockSignals(False)
+        self.show_content(bool(replays))
+        self._fill()
+
+    def _fill(self) -> None:
+        index = self.step_choice.currentIndex()
+        if not 0 <= index < len(self._replays):
+            self.table.clear()
+            return
+        replay = self._replays[index]
+        names = replay.precisions
+        self.table.clear()
+        self.table.setRowCount(len(replay.layers))
+        self.table.setColumnCount(2 * len(names))
+        heads = [(side, name) for side in ("Output", "Gradient") for name in names]
+        self.table.setHorizontalHeaderLabels([f"{side}\n{name}" for side, name in heads])
+        self.table.setVerticalHeaderLabels([f"{layer.name}  ({layer.kind})" for layer in replay.layers])
+        metric = _METRICS[self.metric_choice.currentText()]
+        for row, layer in enumerate(replay.layers):
+            distances = [side.get(name) for side in (layer.forward, layer.gradient) for name in names]
+            for place, (distance, (side, name)) in enumerate(zip(distances, heads, strict=True)):
+                self.table.setItem(row, place, _cell(distance, metric, f"{layer.name}: {side} in {name}"))
+        self.notes.setText("\n".join([_ABOUT, _losses(replay), *replay.notes]))
+
+
+def _losses(replay: LayersReplay) -> str:
+    parts = (f"{name} {'not finite' if value is None else f'{value:.6g}'}" for name, value in replay.losses.items())
+    return f"Loss of this batch: {', '.join(parts)}."
+
+
+def _cell(distance: LayerDistance | None, metric: Metric, name: str) -> QTableWidgetItem:
+    """A cell with its number and the colour of its distance; without weights or output it stays empty."""
+    cell = QTableWidgetItem(_text(distance, metric))
+    cell.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
+    if distance is None:
+        return cell
+    theme = themes().theme
+    colour = theme.error if distance.relative_l2 is None else theme.blend(theme.warning, strength(distance.relative_l2))
+    cell.setBackground(QBrush(QColor(colour)))
+    cell.setForeground(QBrush(QColor(theme.on_accent if distance.relative_l2 is None else theme.text)))
+    texts = (f"{label.lower()} {_text(distance, key)}" for label, key in _METRICS.items())
+    cell.setToolTip(plain_tip(f"{name}: {', '.join(texts)}"))
+    return cell
+
+
+def strength(relative: float) -> float:
+    """The opacity of a cell, by the decade of its distance."""
+    if relative <= 0:
+        return 0.0
+    return _STRONGEST * min(1.0, max(0.0, (math.log10(relative) - _LEAST) / (_MOST - _LEAST)))
+
+
+def _text(distance: LayerDistance | None, metric: Metric) -> str:
+    if distance is None:
+        return ""
+    if distance.relative_l2 is None:
+        return "not finite"
+    value: float | None = getattr(distance, metric)
+    if value is None or distance.relative_l2 == 0:
+        return "exact" if distance.relative_l2 == 0 else "none"
+    return {"relative_l2": f"{value:.1e}", "sqnr_db": f"{value:.1f}", "cosine": f"{value:.6f}"}[metric]
