@@ -79,7 +79,7 @@ def _as_json(path: Path, result: Diagnosis) -> dict[str, Any]:
         "sentence": result.sentence,
         "findings": [as_json(each) for each in result.findings],
         "ruled_out": [{"rule": each.rule, "why": each.why} for each in result.ruled_out],
-        "not_told": [{"rule": each.rule, "needs": each.needs} for each in result.not_told],
+        "not_told": [{"rule": each.rule, "needs": each.needs} for each in result.undecided],
     }
 
 
@@ -90,7 +90,7 @@ def _print(console: Console, path: Path, diagnosis: Diagnosis, *, ruled_out: boo
         _print_finding(console, each)
     for reported in diagnosis.ruled_out if ruled_out else ():
         console.print(f"  [dim]ruled out: {reported.rule}, {escape(reported.why)}[/]")
-    for missing in diagnosis.not_told:
+    for missing in diagnosis.undecided:
         console.print(f"  [dim]not told: {missing.rule}; record {escape(missing.needs)}[/]")
 
 

@@ -85,7 +85,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def memory_told(error: RuntimeError) -> str:
+def out_of_memory_text(error: RuntimeError) -> str:
     """One sentence on the memory that was asked for and the peak before it."""
     asked = str(error).strip().splitlines()[0].partition("DefaultCPUAllocator: ")
     words = (asked[2] or asked[0]).removesuffix(".").partition(". Error code")[0]

@@ -63,7 +63,7 @@ def torch_facts() -> dict[str, Any]:
 def switches() -> dict[str, Any]:
     """Each precision switch with its present value, or the sentence with which torch refuses to tell it."""
     results = {name: _switch(name) for name in _SWITCHES}
-    results["get_float32_matmul_precision()"] = _told(torch.get_float32_matmul_precision)
+    results["get_float32_matmul_precision()"] = _plain_value(torch.get_float32_matmul_precision)
     if _TF32_OVERRIDE in os.environ:
         results[f"${_TF32_OVERRIDE}"] = os.environ[_TF32_OVERRIDE]
     return results
@@ -76,10 +76,10 @@ def _switch(path: str) -> Any:
             value = getattr(value, part)
         return value
 
-    return _told(read)
+    return _plain_value(read)
 
 
-def _told(read: Callable[[], Any]) -> Any:
+def _plain_value(read: Callable[[], Any]) -> Any:
     try:
         value = read()
     except AttributeError:

@@ -42,7 +42,7 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
             journal.emit(RunEnded(journal.now(), "stopped", "stopped before the first step"))
         except RuntimeError as error:
             if devices.is_out_of_memory(error):
-                raise MemoryError(devices.memory_told(error)) from error
+                raise MemoryError(devices.out_of_memory_text(error)) from error
             if reported := execution.switch_to_blame(error, config.train):
                 raise EngineError(reported) from error
             raise

@@ -15,7 +15,7 @@ from precgui.formats.model import FloatFormat, Format
 from precgui.formats.rounding import CastPolicy, RoundingMode
 
 DEFAULT = CastPolicy()
-TOLD_EVERY = 128
+PROGRESS_STEPS = 128
 
 
 def gradients(count: int, typical: float, decades: float, seed: int = 0) -> Floats:
@@ -62,7 +62,7 @@ def running_sums(
         return sums
     convention = CastPolicy(rounding)
     for n, step in enumerate(steps, 1):
-        if n % TOLD_EVERY == 0:
+        if n % PROGRESS_STEPS == 0:
             on_progress(n / steps.size)
         sums[:, n] = quantize_array(sums[:, n - 1] + step, fmt, convention, seed * 1_000_003 + n)
     return sums

@@ -129,10 +129,10 @@ def read_cpu(torch_features: Mapping[str, object] | None = None) -> Cpu:
         name, result = _macos()
         return Cpu(name or machine, machine, name, result or reported, Absent("macOS has no AMX of Intel's kind"))
     name = platform.processor() or machine
-    features_told: Maybe[frozenset[str]] = reported or Absent(
+    supported_features: Maybe[frozenset[str]] = reported or Absent(
         f"{system} does not list them; `precgui detect` asks torch"
     )
-    return Cpu(name, machine, "", features_told, Absent(f"{system} does not tell"))
+    return Cpu(name, machine, "", supported_features, Absent(f"{system} does not tell"))
 
 
 def _cpuinfo() -> str:

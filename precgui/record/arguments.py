@@ -159,7 +159,7 @@ def first_scale(scaler: Scaler | None) -> float:
     return 1.0 if scaler is None or is_idle(scaler) else float(getattr(scaler, "_init_scale", scaler.get_scale()))
 
 
-def told(optimizer: Optimizer) -> dict[str, Any]:
+def optimizer_facts(optimizer: Optimizer) -> dict[str, Any]:
     """Its class and what it was given, as far as JSON can say it."""
     plain = {name: value for name, value in optimizer.defaults.items() if isinstance(value, bool | int | float | str)}
     return {"name": type(optimizer).__name__, **plain}

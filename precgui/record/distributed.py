@@ -56,16 +56,16 @@ class Mailbox:
 
     def tell(self, trouble: Trouble) -> None:
         """To the first process."""
-        place = self._ask("add", "told", 1)
+        place = self._ask("add", "sent", 1)
         self._ask("set", str(place), json.dumps(asdict(trouble)))
 
-    def told(self) -> list[Trouble]:
+    def received(self) -> list[Trouble]:
         """In the first process: what has come, looked for every READ_S at most."""
         if self._store is None or not self._first or time.monotonic() < self._next_s:
             return []
         self._next_s = time.monotonic() + READ_S
         results = []
-        for place in range(self._read + 1, self._count("told") + 1):
+        for place in range(self._read + 1, self._count("sent") + 1):
             if not self._ask("check", [str(place)]):  # on its way
                 break
             if (text := self._ask("get", str(place))) is not None:
@@ -82,7 +82,7 @@ class Mailbox:
         while self._count("closed") < self._count("members") and time.monotonic() < until:
             time.sleep(0.01)
         self._next_s = 0.0
-        return self.told()
+        return self.received()
 
     def _count(self, name: str) -> int:
         return int(self._ask("add", name, 0) or 0)

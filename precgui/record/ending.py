@@ -58,7 +58,7 @@ def uncaught() -> BaseException | None:
     return error if isinstance(error, BaseException) and not hasattr(sys, "ps1") else None
 
 
-def told(error: BaseException, step: int) -> tuple[Status, str, str]:
+def outcome_of(error: BaseException, step: int) -> tuple[Status, str, str]:
     """Status, message and details of a run that an exception ended in this step; a wanted end is none that failed."""
     if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and not error.code):
         word = "left" if isinstance(error, SystemExit) else "interrupted"

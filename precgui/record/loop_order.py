@@ -41,7 +41,7 @@ class LoopOrder:
         self._cleared: bool | None = None
         self._through = self._past = 0
         self._by_hand = HandUnscaling() if active and scaler is not None else None
-        self._told: dict[str, Any] = {}
+        self._reported: dict[str, Any] = {}
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
         """Begin with those that are new."""
@@ -105,9 +105,9 @@ class LoopOrder:
         if self._scaler is not None:
             facts["past_scaler"] = self._past > 0 and not self._through
             facts["still_scaled"] = self._by_hand.still_scaled if facts["past_scaler"] and self._by_hand else None
-        if facts == self._told or all(value is None for value in facts.values()):
+        if facts == self._reported or all(value is None for value in facts.values()):
             return {}
-        self._told = facts
+        self._reported = facts
         return dict(facts)
 
     def close(self) -> None:

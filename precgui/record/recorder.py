@@ -38,7 +38,7 @@ from precgui.record.wrappers import Accumulation
 from precgui.runs.file.writer import RunWriter
 
 _TRAINERS = ("transformers", "accelerate", "lightning")
-_TOLD_BY_CENSUS = {"fp64", "fp32", "tf32", "bf16-amp", "fp16-amp", "bf16-pure", "fp16-pure"}
+_CENSUS_PRECISIONS = {"fp64", "fp32", "tf32", "bf16-amp", "fp16-amp", "bf16-pure", "fp16-pure"}
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -199,7 +199,7 @@ class Recorder:
         """End the record because of an exception; Ctrl+C and a plain exit leave it as stopped, all others as failed."""
         if not self._recording.is_open:
             return
-        status, message, details = ending.told(error, self._step + 1)
+        status, message, details = ending.outcome_of(error, self._step + 1)
         if status == "failed":
             self._incident("failure", "error", message)
         self.close(status, message, details)
@@ -245,7 +245,7 @@ class Recorder:
 
     def _compare_precision(self, fact: PrecisionFact) -> None:
         """Mark a first step that ran otherwise than the recorder was told."""
-        if self._precision in _TOLD_BY_CENSUS and fact.name != self._precision:
+        if self._precision in _CENSUS_PRECISIONS and fact.name != self._precision:
             text = f"this loop was called {self._precision}, but its first step ran as {fact.name}: {fact.reason}"
             self._incident("note", "warning", text)
 
@@ -269,7 +269,7 @@ class Recorder:
                 self._tell(own)
             else:
                 self._mail.tell(own)
-        for result in self._mail.told():
+        for result in self._mail.received():
             self._tell(result)
         if visited.skipped:
             some = "some " if visited.partly else ""
@@ -336,7 +336,7 @@ def _writer(path: Path, config: RunConfig, sensors: PowerSampler, optimizers: Se
             "recorder": {
                 "script": sys.argv[0],
                 "arguments": sys.argv[1:],
-                "optimizers": [arguments.told(each) for each in optimizers],
+                "optimizers": [arguments.optimizer_facts(each) for each in optimizers],
                 "processes": distributed.world(),
             },
         },

@@ -30,7 +30,7 @@ def find(
     for pattern in patterns:
         matches = _matches(model, pattern)
         if not matches:
-            raise EngineError(f"{key}: {pattern!r} matches no module; {_told(model, pattern)}")
+            raise EngineError(f"{key}: {pattern!r} matches no module; {_candidates_text(model, pattern)}")
         chosen |= set(matches)
     return {
         name: module
@@ -39,7 +39,7 @@ def find(
     }
 
 
-def _told(model: nn.Module, pattern: str) -> str:
+def _candidates_text(model: nn.Module, pattern: str) -> str:
     """The names that a pattern could have matched."""
     names = {name: type(module).__name__ for name, module in model.named_modules() if name}
     known = list(dict.fromkeys([*names, *names.values()]))

@@ -28,7 +28,7 @@ def measured_ledger(config: RunConfig) -> Ledger:
             return ledger_of(parts)
         except (RuntimeError, ValueError) as error:
             if isinstance(error, RuntimeError) and devices.is_out_of_memory(error):
-                raise MemoryError(devices.memory_told(error)) from error
+                raise MemoryError(devices.out_of_memory_text(error)) from error
             line = (str(error).splitlines() or [type(error).__name__])[0][:200]
             raise EngineError(f"a step of this config fails: {line}") from error
 

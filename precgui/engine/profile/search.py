@@ -212,7 +212,7 @@ def try_batch(config: RunConfig) -> Attempt:
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not devices.is_out_of_memory(error):
                 raise
-            return Attempt(batch, False, reason=devices.memory_told(RuntimeError(str(error))))
+            return Attempt(batch, False, reason=devices.out_of_memory_text(RuntimeError(str(error))))
     return Attempt(batch, True, total, batch * config.train.accumulation / seconds)
 
 

@@ -22,7 +22,7 @@ from precgui.engine.errors import EngineError
 
 Tell = Callable[[str], None]  # says how far it is; may raise to give up
 _CHUNK_BYTES = 1 << 18
-_TOLD_EVERY_S = 2.0
+_PROGRESS_INTERVAL_S = 2.0
 _PATIENCE_S = 30.0
 _NETWORK = (URLError, ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException)
 
@@ -102,7 +102,7 @@ def _partial(target: Path) -> Iterator[Path]:
 def _copied(url: str, target: Path, what: str, tell: Tell) -> str:
     """Copy what is at an address into a file; returns its MD5 sum, which is what torchvision has of each file."""
     digest = hashlib.md5(usedforsecurity=False)
-    done, told_at = 0, 0.0
+    done, reported_s = 0, 0.0
     request = Request(url, headers={"User-Agent": "precgui"})
     with urlopen(request, timeout=_PATIENCE_S) as response, target.open("wb") as file:
         whole = f" of {response.length / 1e6:.1f}" if response.length else ""
@@ -110,8 +110,8 @@ def _copied(url: str, target: Path, what: str, tell: Tell) -> str:
             file.write(chunk)
             digest.update(chunk)
             done += len(chunk)
-            if time.monotonic() - told_at >= _TOLD_EVERY_S:
-                told_at = time.monotonic()
+            if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
+                reported_s = time.monotonic()
                 tell(f"{what}, {done / 1e6:.1f}{whole} MB")
     tell(f"{what}, {done / 1e6:.1f} MB, done")
     return digest.hexdigest()

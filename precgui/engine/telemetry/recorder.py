@@ -206,11 +206,11 @@ class Telemetry:
                 self._look_closely(optimizers)
                 self._fetch()
             self._box.write(self._emit)
-        told_s = self._hand_over(time_s, alarm=alarm) if self._tables else 0.0
+        flush_s = self._hand_over(time_s, alarm=alarm) if self._tables else 0.0
         costs = self._clock.take()
         self.budget.settle(busy_s, costs, costs.pop(FIXED, 0.0))
         if not alarm:  # what that takes is not to be saved in other steps
-            self._clock.book(FIXED, _ALL_CALLS * (time.thread_time() - begin - told_s))  # of the next step
+            self._clock.book(FIXED, _ALL_CALLS * (time.thread_time() - begin - flush_s))  # of the next step
 
     def _measure_held(self) -> None:
         """Buffers and copies of weights, as the step leaves them."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NEAR_PX = 7
 TIP_COLUMNS = 90  # characters of a line in a tool tip
-TOLD = 4  # messages in a tool tip
+TIP_MESSAGES = 4  # messages in a tool tip
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,9 @@ class EventChart(Chart):
         if not reported:
             QToolTip.hideText()
             return
-        displayed = reported[:TOLD] + ([f"and {len(reported) - TOLD} more here"] if len(reported) > TOLD else [])
+        displayed = reported[:TIP_MESSAGES] + (
+            [f"and {len(reported) - TIP_MESSAGES} more here"] if len(reported) > TIP_MESSAGES else []
+        )
         QToolTip.showText(
             self.mapToGlobal(self.mapFromScene(place)),
             plain_tip("\n".join(textwrap.fill(line, TIP_COLUMNS) for line in displayed)),
@@ -166,7 +168,9 @@ class EventChart(Chart):
                 level = QPointF(0.0, _height(row, position, len(displayed)))
                 if abs(self.view.mapViewToScene(level).y() - place.y()) > NEAR_PX:
                     continue
-                reported += [f"{marks.opened.name}: {_told(incident)}" for incident in self._near(marks, lane, place)]
+                reported += [
+                    f"{marks.opened.name}: {_incident_text(incident)}" for incident in self._near(marks, lane, place)
+                ]
         return reported
 
     def _near(self, marks: _RunMarks, lane: Lane, place: QPointF) -> list[Incident]:
@@ -197,5 +201,5 @@ def _what(incident: Incident) -> str:
     return f"{message} ({incident.module})" if incident.module else message
 
 
-def _told(incident: Incident) -> str:
+def _incident_text(incident: Incident) -> str:
     return f"step {grouped(incident.step)}, {_what(incident)}"

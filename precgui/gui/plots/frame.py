@@ -31,7 +31,7 @@ from precgui.gui.widgets.plain_text import PlainLabel
 if TYPE_CHECKING:
     from precgui.gui.open_runs import DrawnRun
 
-_TOLD_MS = 4000
+_MESSAGE_MS = 4000
 
 
 class PlotFrame(QFrame):
@@ -52,7 +52,7 @@ class PlotFrame(QFrame):
         self.message = PlainLabel(self)
         self.body = QStackedWidget(self)
         self.saver = Saver(self)
-        self._told = QTimer(self, interval=_TOLD_MS, singleShot=True)
+        self._message_timer = QTimer(self, interval=_MESSAGE_MS, singleShot=True)
         self._arrange()
         self._fill(key)
         self.chart = self._make_chart(key)
@@ -112,9 +112,9 @@ class PlotFrame(QFrame):
     def _connect(self) -> None:
         self.chooser.currentIndexChanged.connect(self._on_chosen)
         self.log_button.toggled.connect(self._on_log)
-        self.saver.told.connect(self.tell)
+        self.saver.reported.connect(self.tell)
         self.saver.failed.connect(self.failed)
-        self._told.timeout.connect(self.show_note)
+        self._message_timer.timeout.connect(self.show_note)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.customContextMenuRequested.connect(self._on_context_menu)
 
@@ -176,7 +176,7 @@ class PlotFrame(QFrame):
 
     def show_note(self) -> None:
         """How the plot is drawn, unless something else is being told."""
-        if self._told.isActive() or self.saver.is_busy:
+        if self._message_timer.isActive() or self.saver.is_busy:
             return
         text = "" if self.body.currentWidget() is self.message else self.chart.note
         if text != self.note.text():
@@ -185,7 +185,7 @@ class PlotFrame(QFrame):
     def tell(self, text: str) -> None:
         """Say something beside the chooser for a few seconds."""
         self.note.setText(QFontMetrics(self.note.font()).elidedText(text, Qt.TextElideMode.ElideMiddle, 400))
-        self._told.start()
+        self._message_timer.start()
 
     def copy_image(self) -> None:
         export.copy_image(self.chart)

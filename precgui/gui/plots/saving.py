@@ -32,9 +32,9 @@ FORMS: Mapping[str, SaveFormat] = {
 
 
 class Saver(QObject):
-    """Saves one chart at a time. `told` carries progress and success, `failed` one sentence that says what to do."""
+    """Saves one chart at a time. `reported`: progress and success; `failed`: one sentence that says what to do."""
 
-    told = Signal(str)
+    reported = Signal(str)
     failed = Signal(str)
     folder = Path.home()  # where the last plot went; the next dialog starts there
 
@@ -75,7 +75,7 @@ class Saver(QObject):
         except OSError as error:
             self.failed.emit(f"The plot was not saved: {error}")
         else:
-            self.told.emit(f"Saved {path.name}")
+            self.reported.emit(f"Saved {path.name}")
 
     @property
     def is_busy(self) -> bool:
@@ -91,9 +91,9 @@ class Saver(QObject):
             return
         if rows is None:
             self._finish()
-            self.told.emit(f"Saved {self._path.name}")
+            self.reported.emit(f"Saved {self._path.name}")
         else:
-            self.told.emit(f"{grouped(rows)} rows written")
+            self.reported.emit(f"{grouped(rows)} rows written")
 
     def _finish(self) -> None:
         self._timer.stop()

@@ -27,7 +27,7 @@ class LiveDiagnosis(QObject):
     def __init__(self, session: Session, notices: Notices, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session, self._notices = session, notices
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._before: set[tuple[str, str]] = set()
         self.timer = QTimer(self, singleShot=True, interval=INTERVAL_MS)
         self.timer.timeout.connect(self.judge)
@@ -51,8 +51,8 @@ class LiveDiagnosis(QObject):
         errors = [outcome for outcome in examine(run).problems if outcome.severity == "error"]
         for result in errors:
             place = key, result.rule
-            if place in self._before and place not in self._told:
-                self._told.add(place)
+            if place in self._before and place not in self._reported:
+                self._reported.add(place)
                 self._tell(key, result)
         self._before = {(key, answer.rule) for answer in errors}
         self.timer.setInterval(max(INTERVAL_MS, round(_SHARE * 1000 * (time.perf_counter() - begin))))

@@ -47,10 +47,10 @@ class FieldRow(QWidget):
         keep.setRetainSizeWhenHidden(True)
         self.reset.setSizePolicy(keep)
         self.mark = PlainLabel(self)
-        self.told = PlainLabel(self)
-        self.told.setWordWrap(True)
-        self.told.setTextFormat(Qt.TextFormat.PlainText)
-        self.told.setMinimumHeight(MARK_SIZE + 2)  # a mark that comes moves nothing
+        self.hint = PlainLabel(self)
+        self.hint.setWordWrap(True)
+        self.hint.setTextFormat(Qt.TextFormat.PlainText)
+        self.hint.setMinimumHeight(MARK_SIZE + 2)  # a mark that comes moves nothing
         self.label.setBuddy(self.widget)
         self.widget.setAccessibleName(title)
         self.widget.setToolTip(plain_tip(f"{info.description or title}\n{path}"))
@@ -73,7 +73,7 @@ class FieldRow(QWidget):
         below = QHBoxLayout()
         below.setSpacing(6)
         below.addWidget(self.mark, 0, Qt.AlignmentFlag.AlignTop)
-        below.addWidget(self.told, 1)
+        below.addWidget(self.hint, 1)
         column = QVBoxLayout()
         column.setSpacing(4)
         column.addLayout(line)
@@ -98,11 +98,11 @@ class FieldRow(QWidget):
         font = self.label.font()
         font.setBold(changed)
         self.label.setFont(font)
-        self.told.setText(fault[:1].upper() + fault[1:] if fault else self.info.description or "")
-        self.widget.setAccessibleDescription(self.told.text())
+        self.hint.setText(fault[:1].upper() + fault[1:] if fault else self.info.description or "")
+        self.widget.setAccessibleDescription(self.hint.text())
         kind = "error" if fault else "muted"
-        if self.told.property("kind") != kind:
-            for part, name, value in ((self.told, "kind", kind), (self.widget, "faulty", bool(fault))):
+        if self.hint.property("kind") != kind:
+            for part, name, value in ((self.hint, "kind", kind), (self.widget, "faulty", bool(fault))):
                 part.setProperty(name, value)
                 part.style().polish(part)
 

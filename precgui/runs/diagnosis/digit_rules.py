@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import is_adaptive, learning_ends, median, percent, storage
-from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values, thinned
 from precgui.runs.diagnosis.nan_aware import largest, middle
 from precgui.runs.diagnosis.number_formats import format_of
@@ -42,7 +42,7 @@ def stagnation(m: Measurements) -> Answer:
         return kept_elsewhere
     table = m.table("update")
     if table is None:
-        return NotTold("stagnation", "updates (record.weights_every)")
+        return Undecided("stagnation", "updates (record.weights_every)")
     kept = (table.steps <= learning_ends(m)) & ~np.isin(table.steps, m.steps[m.skipped])
     share = changed_share(table)
     typical = median(share[kept])
@@ -53,7 +53,7 @@ def stagnation(m: Measurements) -> Answer:
         return None
     grave, slow = _LIMITS[is_adaptive(m)]
     if not (table.steps[kept] > _SETTLED).any() and grave / 2 < arrived < slow:
-        return NotTold("stagnation", f"updates after step {_SETTLED} (record.budget): momentum grows until then")
+        return Undecided("stagnation", f"updates after step {_SETTLED} (record.budget): momentum grows until then")
     if arrived >= slow:
         return RuledOut(
             "stagnation",
@@ -270,7 +270,7 @@ def rounded_products(m: Measurements) -> Answer:
     errors = certificate.get("gemm_error") if isinstance(certificate, dict) else None
     error = errors.get("fp32") if isinstance(errors, dict) else None
     if executed not in ("fp32", "tf32", "bf16"):
-        return None if m.own_loop else NotTold("rounded-products", "the certificate of the run (its first step)")
+        return None if m.own_loop else Undecided("rounded-products", "the certificate of the run (its first step)")
     number = float(error) if isinstance(error, int | float) else float("nan")
     if executed == "fp32":
         return RuledOut("rounded-products", f"because a product of FP32 has an error of {number:.1e} (TF32: 3e-4)")

@@ -18,7 +18,7 @@ from precgui.runs.diagnosis import (
     training_rules,
     trend_rules,
 )
-from precgui.runs.diagnosis.findings import Diagnosis, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.findings import Diagnosis, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Rule
 from precgui.runs.open import open_run_or_events
@@ -66,21 +66,21 @@ def examine(run: Run) -> Diagnosis:
     m = Measurements(run)
     findings: list[Finding] = []
     ruled_out: list[RuledOut] = []
-    not_told: list[NotTold] = []
+    undecided: list[Undecided] = []
     for rule in RULES if m.n else RULES[-1:]:
         answer = rule.judge(m)
         if isinstance(answer, list):
             findings += answer
         elif isinstance(answer, RuledOut):
             ruled_out.append(answer)
-        elif isinstance(answer, NotTold):
-            not_told.append(answer)
+        elif isinstance(answer, Undecided):
+            undecided.append(answer)
     kept = _without_consequences(findings)
     named = {outcome.rule for outcome in findings}
     return Diagnosis(
         tuple(sorted(kept, key=lambda result: result.order)),
         tuple(each for each in ruled_out if each.rule not in named),
-        tuple(not_told),
+        tuple(undecided),
         m.n,
     )
 

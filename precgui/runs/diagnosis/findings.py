@@ -81,7 +81,7 @@ class RuledOut:
 
 
 @dataclass(frozen=True)
-class NotTold:
+class Undecided:
     """A rule that has nothing to go by; `needs` says what must be recorded."""
 
     rule: str
@@ -94,7 +94,7 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]
     ruled_out: tuple[RuledOut, ...]
-    not_told: tuple[NotTold, ...]
+    undecided: tuple[Undecided, ...]
     steps: int
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import is_adaptive, median, percent, power
-from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.findings import Evidence, Finding, Undecided, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
@@ -88,7 +88,7 @@ def gradients_not_unscaled(m: Measurements) -> Answer:
             "that the backward pass delivered",
         )
     if not still_scaled and not (taken_bad.any() and constant):
-        return NotTold("gradients-not-unscaled", "whether the loop has divided the gradients by the scale itself")
+        return Undecided("gradients-not-unscaled", "whether the loop has divided the gradients by the scale itself")
     return [_not_unscaled(m, taken_bad, exact=bool(still_scaled))]
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
 from precgui.runs.diagnosis.analysis import learning_ends, median, narrow_range, percent, replay
-from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, thinned
 from precgui.runs.diagnosis.nan_aware import middle
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -23,7 +23,7 @@ def parameters_left_out(m: Measurements) -> Answer:
     """Parameters that want a gradient, get one, and that no optimizer updates."""
     known = [each for each in m.model.parameters if each.role == "parameter"]
     if not known:
-        return NotTold("parameters-left-out", f"the model ({m.model.unavailable})") if m.own_loop else None
+        return Undecided("parameters-left-out", f"the model ({m.model.unavailable})") if m.own_loop else None
     if not any(each.updated for each in known):
         return None  # see foreign_parameters
     out = [each.name for each in known if each.requires_grad and not each.updated and each.backward_order >= 0]

@@ -9,7 +9,7 @@ import numpy as np
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import percent
-from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -25,7 +25,7 @@ def delayed_scale(m: Measurements) -> Answer:
         return None
     table = m.table("activation")
     if table is None or len(table.steps) < 3:
-        return NotTold("delayed-scale", "outputs of modules in every step (record.activations_every = 1)")
+        return Undecided("delayed-scale", "outputs of modules in every step (record.activations_every = 1)")
     amax = table.stat("amax")
     ratios = np.full(amax.shape, np.nan)
     for row in range(1, len(amax)):
@@ -97,7 +97,7 @@ def integer_drift(m: Measurements) -> Answer:
     result = facts.get("evaluation") if isinstance(facts, Mapping) else None
     fake, integer = (_loss(result, name) for name in ("fake", "integer"))
     if fake is None or integer is None:
-        return NotTold("integer-drift", "the integer model (qat.save_to)") if m.precision.endswith("-qat") else None
+        return Undecided("integer-drift", "the integer model (qat.save_to)") if m.precision.endswith("-qat") else None
     ratio = integer / max(fake, 1e-12)
     if ratio < _DRIFT or integer - fake < 0.02:
         return RuledOut(

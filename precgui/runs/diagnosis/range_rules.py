@@ -16,7 +16,7 @@ from precgui.runs.diagnosis.analysis import (
     percent,
     power,
 )
-from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest, middle
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -28,7 +28,7 @@ def headroom(m: Measurements) -> Answer:
     """Activations in FP16 that come near its largest number, 65504."""
     table = m.table("activation")
     if table is None:
-        return NotTold("headroom", "outputs of modules (record.activations_every)") if narrow_range(m) else None
+        return Undecided("headroom", "outputs of modules (record.activations_every)") if narrow_range(m) else None
     own = [place for place, name in enumerate(table.formats) if name == "fp16"]
     if not own or (~m.finite_loss).any():
         return None
@@ -72,7 +72,7 @@ def gradient_underflow(m: Measurements) -> Answer:
         if np.isfinite(score) and (worst is None or score > worst[0]):
             worst = score, table, errors
     if worst is None:
-        return NotTold("gradient-underflow", "gradients (record.gradients_every)")
+        return Undecided("gradient-underflow", "gradients (record.gradients_every)")
     score, table, errors = worst
     if score < 0.2:
         typical = median(middle(errors, 0)) if errors.size else float("nan")

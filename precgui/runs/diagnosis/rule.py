@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from precgui.runs.diagnosis.findings import Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.findings import Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 
-Answer = list[Finding] | RuledOut | NotTold | None  # None: the question does not arise in this run
+Answer = list[Finding] | RuledOut | Undecided | None  # None: the question does not arise in this run
 
 
 @dataclass(frozen=True)

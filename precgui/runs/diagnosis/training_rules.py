@@ -19,7 +19,7 @@ from precgui.runs.diagnosis.analysis import (
     update_ratios,
 )
 from precgui.runs.diagnosis.causes import Cause, non_finite_cause
-from precgui.runs.diagnosis.findings import Evidence, Finding, NotTold, RuledOut
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import least
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -281,7 +281,7 @@ def dead_units(m: Measurements) -> Answer:
     """A module whose output is zero in every recorded step, and through which no gradient flows."""
     table = m.table("activation")
     if table is None:
-        return NotTold("dead-units", "outputs of modules (record.activations_every)")
+        return Undecided("dead-units", "outputs of modules (record.activations_every)")
     zeros, second = table.share_zero(), len(table.steps) // 2
     late = zeros[second:] if len(zeros) > 2 else zeros
     fewest = least(late, 0)

@@ -69,7 +69,7 @@ class EventStore:
         self._sensors: dict[str, int] = {}
         self._devices: dict[str, int] = {}
         self._names, self._dtypes = Names(), Dtypes()
-        self._told_left_out = 0
+        self._reported_left_out = 0
         self._started: dict[str, Any] = {}
         self._last_time_s, self._last_step = 0.0, 0
         self._recording, self._ended = True, False
@@ -143,9 +143,9 @@ class EventStore:
     def _left_out(self) -> list[Incident]:
         """Tells of tensors without room when there are some, and again when they have doubled."""
         left_out = self._names.left_out
-        if len(left_out) < max(2 * self._told_left_out, 1):
+        if len(left_out) < max(2 * self._reported_left_out, 1):
             return []
-        self._told_left_out = len(left_out)
+        self._reported_left_out = len(left_out)
         message = (
             f"The record has room for {len(self._names.places)} tensors; {len(left_out)} more, {next(iter(left_out))} "
             "first, are shown while the run goes on, but not kept in its file."

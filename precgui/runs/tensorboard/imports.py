@@ -199,7 +199,7 @@ def _document(value: Any) -> dict[str, Any]:
         return {}
 
 
-def _told(chosen: Mapping[str, str], scalars: Mapping[str, Scalars]) -> str:
+def _guesses_text(chosen: Mapping[str, str], scalars: Mapping[str, Scalars]) -> str:
     """Which scalars are taken for which signals; nothing when precgui has named them itself."""
     taken = [f"{signal} is {tag}" for signal, tag in chosen.items() if tag != OWN_TAGS[signal]]
     left = [tag for tag in scalars if tag not in chosen.values()]
@@ -208,7 +208,7 @@ def _told(chosen: Mapping[str, str], scalars: Mapping[str, Scalars]) -> str:
 
 
 def _run(events: EventScalars, chosen: Mapping[str, str]) -> ImportedRun:
-    path, about, guesses = events.path, events.about, _told(chosen, events.found)
+    path, about, guesses = events.path, events.about, _guesses_text(chosen, events.found)
     name = path.name if path.is_dir() else path.absolute().parent.name
     environment, per_epoch, status = (about.get(key) for key in ("environment", "steps_per_epoch", "status"))
     return ImportedRun(

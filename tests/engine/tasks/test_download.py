@@ -102,7 +102,7 @@ def test_that_a_data_set_is_fetched_once_with_progress(
     mnist: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(download, "_CHUNK_BYTES", 4096)
-    monkeypatch.setattr(download, "_TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr(download, "_PROGRESS_INTERVAL_S", 0.0)
     told: list[str] = []
     folder = tmp_path / "data"
     task = tasks.make(load(folder), told.append)

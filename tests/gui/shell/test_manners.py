@@ -39,12 +39,12 @@ def test_that_choosing_a_recipe_keeps_what_was_changed_by_hand(qtbot: QtBot) -> 
     config = panel.form.value()
     assert config is not None
     assert (config.task, config.precision, config.seed) == ("text", "bf16-amp", 7)
-    assert "Kept from before: precision = bf16-amp, seed = 7" in panel.recipe_told.text()
+    assert "Kept from before: precision = bf16-amp, seed = 7" in panel.recipe_note.text()
     panel.new_run()
     config = panel.form.value()
     assert config is not None
     assert (config.precision, config.seed) == ("fp32", 0)
-    assert "Kept" not in panel.recipe_told.text()
+    assert "Kept" not in panel.recipe_note.text()
 
 
 def test_that_a_value_that_does_not_fit_the_recipe_is_not_kept(qtbot: QtBot) -> None:
@@ -67,7 +67,7 @@ def test_that_a_measurement_waits_for_the_run_and_can_be_taken_back(
     tab.device.addItem("a device", "cpu")
     tab.start()
     assert not engine_task.running
-    assert tab.told.text().startswith("A run is active: the measurement starts when it has ended.")
+    assert tab.message.text().startswith("A run is active: the measurement starts when it has ended.")
     tab.stop.click()
     assert (tab.measure.isEnabled(), tab.stop.isEnabled()) == (True, False)
     model.idle.emit()

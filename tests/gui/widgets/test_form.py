@@ -132,7 +132,7 @@ def test_that_a_fault_is_told_beside_its_field_and_the_text_is_kept(
     line(form, path).setText(typed)
     assert form.value() is None
     assert complaint in form.faults[path]
-    told = form.rows[path].told
+    told = form.rows[path].hint
     assert told.isVisible() and told.text().lower() == form.faults[path].lower()
     assert line(form, path).text() == typed
     assert form.first_fault() is line(form, path)
@@ -150,7 +150,7 @@ def test_that_formats_of_layers_are_typed_as_pairs_and_a_fault_in_one_is_told_be
     for typed, complaint in [("head=fp33", "fp33"), ("head", "'head' is not pattern=format")]:
         field.setText(typed)
         assert form.value() is None and form.first_fault() is field
-        assert complaint in form.rows["precision_options.layers"].told.text().lower()
+        assert complaint in form.rows["precision_options.layers"].hint.text().lower()
         assert form.general.isHidden()
 
 
@@ -272,7 +272,7 @@ def test_that_nothing_is_cut_off_in_a_small_window(form: Form[RunConfig], qtbot:
     form.resize(660, form.heightForWidth(660))
     qtbot.wait(20)
     for row in form.rows.values():
-        told = row.told
+        told = row.hint
         if told.isVisible():
             assert told.height() >= told.heightForWidth(told.width()), row.path
     widths = [card.width() for card in form.findChildren(SectionCard)]

@@ -33,14 +33,14 @@ class CompareCurves(QWidget):
         self.whole.setToolTip("Back to the whole of all runs (F, or a double click into a plot)")
         self.all_runs = QPushButton("All runs", self)
         self.all_runs.setToolTip("Draw all runs, not only those that are selected in the table")
-        self.told = PlainLabel(self)
-        self.told.setProperty("kind", "muted")
+        self.caption = PlainLabel(self)
+        self.caption.setProperty("kind", "muted")
         self._comparisons: dict[tuple[str, str, int], BaselineComparison] = {}
         self.setMinimumHeight(LEAST_HEIGHT)
         bar = QHBoxLayout()
         for widget in (self.axis_choice.label, self.axis_choice, self.smoothing, self.whole, self.all_runs):
             bar.addWidget(widget)
-        bar.addWidget(self.told, 1)
+        bar.addWidget(self.caption, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addLayout(bar)
@@ -65,4 +65,6 @@ class CompareCurves(QWidget):
         self.plots.set_runs(drawn)
         self.all_runs.setVisible(bool(chosen))
         averaged = f"mean over {window} steps" if window > 1 else "step by step"
-        self.told.setText(f"Training loss: {averaged}" + (f"; {len(requested)} of {len(runs)} runs" if chosen else ""))
+        self.caption.setText(
+            f"Training loss: {averaged}" + (f"; {len(requested)} of {len(runs)} runs" if chosen else "")
+        )

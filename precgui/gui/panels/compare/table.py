@@ -56,7 +56,7 @@ class Figure:
 
     title: str
     text: Callable[[Compared], str]
-    told: str
+    tooltip: str
 
 
 FIGURES = (
@@ -97,7 +97,7 @@ class CompareTable(QTableWidget):
         self.verticalHeader().setToolTip("Select runs to see only their curves, beside the baseline's")
         for column, each in enumerate(FIGURES):
             heading = QTableWidgetItem(each.title)
-            heading.setToolTip(plain_tip(each.told))
+            heading.setToolTip(plain_tip(each.tooltip))
             heading.setTextAlignment(LEFT if column < TEXTS else RIGHT)
             self.setHorizontalHeaderItem(column, heading)
         across, down = self.horizontalHeader(), self.verticalHeader()

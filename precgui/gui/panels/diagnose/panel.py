@@ -214,7 +214,7 @@ class DiagnosePanel(Pages):
 
 def _ruled_out(diagnosis: Diagnosis) -> list[str]:
     lines = [f"{each.rule}: {each.why}" for each in diagnosis.ruled_out]
-    return lines + [f"{each.rule}: cannot be told; record {each.needs}" for each in diagnosis.not_told]
+    return lines + [f"{each.rule}: cannot be told; record {each.needs}" for each in diagnosis.undecided]
 
 
 def _rules(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:

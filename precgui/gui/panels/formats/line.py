@@ -210,9 +210,9 @@ class LineTab(QWidget):
             self._later.start()
 
     @property
-    def told(self) -> dict[str, str]:
+    def loss_texts(self) -> dict[str, str]:
         """A sentence on the part of the tensor that each format loses."""
-        return {name: _told(losses) for name, losses in self._losses.items()}
+        return {name: _loss_text(losses) for name, losses in self._losses.items()}
 
     def show_all(self) -> None:
         self.view.mode = self.mode.currentText()
@@ -237,7 +237,7 @@ class LineTab(QWidget):
         self._later.start()
 
     def _draw(self) -> None:
-        self.view.draw(self._names, self.told)
+        self.view.draw(self._names, self.loss_texts)
         self._draw_histogram()
 
     def _binades(self) -> tuple[np.ndarray, Floats]:
@@ -285,7 +285,7 @@ def _recorded_losses(recorded: Recorded, name: str) -> Losses | None:
         return None
 
 
-def _told(losses: Losses | None) -> str:
+def _loss_text(losses: Losses | None) -> str:
     if losses is None:
         return ""
     named = zip(("underflow", "subnormal", "saturate"), losses, strict=True)

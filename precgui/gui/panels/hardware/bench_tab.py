@@ -42,7 +42,7 @@ class ExportButton(QToolButton):
 
     def __init__(self, displayed: Callable[[], Mapping[str, Any] | None], reported: Callable[[str], None]) -> None:
         super().__init__()
-        self._shown, self._told = displayed, reported
+        self._shown, self._set_message = displayed, reported
         self.dialog: QFileDialog | None = None
         menu = QMenu(self)
         menu.addAction("Copy as JSON", self.copy)
@@ -79,9 +79,9 @@ class ExportButton(QToolButton):
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
-            self._told(f"{path} cannot be written: {error}")
+            self._set_message(f"{path} cannot be written: {error}")
         else:
-            self._told(f"Saved {path}")
+            self._set_message(f"Saved {path}")
 
 
 REDRAW_MS = 500  # between two parts of the view of a bench that runs
@@ -99,8 +99,8 @@ class MeasuredTab(QWidget):
         self._growing: dict[str, Any] | None = None
         self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
         self.measure, self.stop = QPushButton("Measure"), QPushButton("Stop")
-        self.progress, self.told = QProgressBar(), label("", "muted")
-        self.export = ExportButton(self._shown, self.told.setText)
+        self.progress, self.message = QProgressBar(), label("", "muted")
+        self.export = ExportButton(self._shown, self.message.setText)
         self._redraw = QTimer(self, interval=REDRAW_MS, singleShot=True)
         self._redraw.timeout.connect(self._show_growth)
         self._next_part = 0
@@ -125,7 +125,7 @@ class MeasuredTab(QWidget):
         column.setSpacing(8)
         column.addLayout(self._choices())
         column.addWidget(self.progress)
-        column.addWidget(self.told)
+        column.addWidget(self.message)
         column.addWidget(self.view, 1)
         column.addStretch(0)
         outer = QVBoxLayout(self)
@@ -193,14 +193,14 @@ class MeasuredTab(QWidget):
         self.stop.setEnabled(True)
         self.progress.setRange(0, 0)
         self.progress.show()
-        self.told.setText("Starting the engine…")
+        self.message.setText("Starting the engine…")
 
     def _set_waiting(self, waits: bool) -> None:
         self._waits = waits
         self.measure.setEnabled(not waits)
         self.stop.setEnabled(waits)
         if waits:
-            self.told.setText("A run is active: the measurement starts when it has ended. Stop takes it back.")
+            self.message.setText("A run is active: the measurement starts when it has ended. Stop takes it back.")
 
     def _on_idle(self) -> None:
         if self._waits:
@@ -210,9 +210,9 @@ class MeasuredTab(QWidget):
     def _ask_to_stop(self) -> None:
         if self._waits:
             self._set_waiting(False)
-            self.told.setText("The measurement was taken back.")
+            self.message.setText("The measurement was taken back.")
         if self._task is not None:
-            self.told.setText("Stopping…")
+            self.message.setText("Stopping…")
             self._task.stop()
 
     def _hear(self, event: Mapping[str, Any]) -> None:
@@ -220,7 +220,7 @@ class MeasuredTab(QWidget):
         if event["kind"] == "progress":
             self.progress.setRange(0, event["total"])
             self.progress.setValue(event["done"])
-            self.told.setText(event["text"])
+            self.message.setText(event["text"])
         elif event["kind"] == "row":
             part = event["part"]
             if part == "copy":
@@ -239,7 +239,7 @@ class MeasuredTab(QWidget):
 
     def _saved(self, problem: str) -> None:
         if problem:
-            self.told.setText(problem)
+            self.message.setText(problem)
         self._model.read_results()
 
     def _ended(self, problem: str) -> None:
@@ -251,7 +251,7 @@ class MeasuredTab(QWidget):
         self.progress.hide()
         self.measure.setEnabled(True)
         self.stop.setEnabled(False)
-        self.told.setText(problem or ("" if complete else "Stopped: an incomplete result is shown, but not kept."))
+        self.message.setText(problem or ("" if complete else "Stopped: an incomplete result is shown, but not kept."))
 
     # Showing
 
@@ -259,9 +259,9 @@ class MeasuredTab(QWidget):
         result = self._chosen()
         self.results.setEnabled(self.results.count() > 0)
         if result is None:
-            self.told.setText("Nothing measured yet: Measure takes about a minute, and the window stays usable.")
+            self.message.setText("Nothing measured yet: Measure takes about a minute, and the window stays usable.")
         else:
-            self.told.setText(_about(result))
+            self.message.setText(_about(result))
         self._show(result)
 
     def _shown(self) -> Mapping[str, Any] | None:

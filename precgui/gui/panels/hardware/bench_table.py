@@ -73,7 +73,7 @@ def _cells(row: Figure, before: Mapping[tuple[str, int], float | None]) -> tuple
         _percent(row["share"]),
         f"{round((tops / was - 1) * 100):+d} %" if tops and was else "",
         f"{row['clock_mhz']:.0f} MHz" if row["clock_mhz"] else "",
-        "; ".join(part for part in (_told(row), remarks(row)) if part),
+        "; ".join(part for part in (_remark(row), remarks(row)) if part),
     )
 
 
@@ -91,7 +91,7 @@ def _rate(row: Figure) -> str:
     return f"{number_text(row['seconds'] * 1e3)} ms" if row["seconds"] else ""
 
 
-def _told(row: Figure) -> str:
+def _remark(row: Figure) -> str:
     """Remarks that the other columns have no place for."""
     if row["error"] is not None:
         return f"error {row['error']:.1e}: that of {row['ran_as']}"

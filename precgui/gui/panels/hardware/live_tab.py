@@ -134,7 +134,7 @@ class LiveTab(QWidget):
         self.pause.setCheckable(True)
         self.pause.setToolTip("Polling keeps a sleeping laptop GPU awake")
         self.pause.toggled.connect(self._switch)
-        self.told = label("", "muted")
+        self.caption = label("", "muted")
         self._timer = QTimer(self, interval=DRAW_MS)
         self._timer.setObjectName("draw")
         self._timer.timeout.connect(self._drain)
@@ -146,7 +146,7 @@ class LiveTab(QWidget):
 
     def _lay_out(self) -> None:
         top = QHBoxLayout()
-        top.addWidget(self.told, 1)
+        top.addWidget(self.caption, 1)
         top.addWidget(self.pause)
         page = QWidget()
         self._column = QVBoxLayout(page)
@@ -162,7 +162,7 @@ class LiveTab(QWidget):
         sensors = machine.sensors if machine else ()
         power = "Power 20 times a second. " if any(sensor.found for sensor in sensors) else ""
         missing = " ".join(sensor.message for sensor in sensors if not sensor.found)
-        self.told.setText(f"{power}The last 5 minutes. {missing}")
+        self.caption.setText(f"{power}The last 5 minutes. {missing}")
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

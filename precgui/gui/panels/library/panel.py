@@ -53,7 +53,7 @@ class LibraryPanel(QWidget):
         self.bar = AskBar([self.actions_[name] for name in ON_RUNS], "Move to the bin", "Keep", self)
         self.search = QLineEdit(self)
         self.folder = PlainLabel(self)
-        self.told = PlainLabel(self)
+        self.message = PlainLabel(self)
         self.pages = Pages(EmptyState("library", READING, "", "Set up a run"), self)
         self._follow = QTimer(self, interval=FOLLOW_MS)
         self._lay_out()
@@ -89,19 +89,19 @@ class LibraryPanel(QWidget):
         self.search.setClearButtonEnabled(True)
         self.search.setAccessibleName("Filter the runs")
         self.search.setFixedWidth(200)
-        for label in (self.folder, self.told):
+        for label in (self.folder, self.message):
             label.setProperty("kind", "muted")
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.told.setWordWrap(True)
-        self.told.setFixedHeight(2 * self.fontMetrics().height() + 8)
-        self.told.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.message.setWordWrap(True)
+        self.message.setFixedHeight(2 * self.fontMetrics().height() + 8)
+        self.message.setAlignment(Qt.AlignmentFlag.AlignTop)
         column = QVBoxLayout(self.pages.content)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
         column.addWidget(self.bar)
         column.addWidget(self.view, 1)
-        column.addWidget(self.told)
+        column.addWidget(self.message)
         self.choose = QPushButton("Choose folder...", self)
         refresh = tool(self.actions_["refresh"], self, with_text=False)
         layout = QVBoxLayout(self)
@@ -168,7 +168,7 @@ class LibraryPanel(QWidget):
             return
         self._show(entries)
         if not self.selected():
-            self.told.setText(f"Reading the folder... {len(entries)} of {total} runs")
+            self.message.setText(f"Reading the folder... {len(entries)} of {total} runs")
 
     def _show(self, entries: list[LibraryEntry]) -> None:
         chosen = {entry.path for entry in self.selected()}
@@ -236,7 +236,7 @@ class LibraryPanel(QWidget):
             runs = "1 run" if total == 1 else f"{total} runs"
             reported = f"{len(chosen)} of {runs} selected" if chosen else runs
             reported += f", {total - displayed} hidden by the filter" if displayed < total else ""
-        self.told.setText(reported)
+        self.message.setText(reported)
 
     # What a user does with runs ----------------------------------------------------------------------------
 

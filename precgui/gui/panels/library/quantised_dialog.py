@@ -99,7 +99,7 @@ class IntegerDialog(QDialog):
         self._task: EngineTask | None = None
         self.models = _table([*_HEADS, metric.title, "Loss", *map(_samples, model.batches)], len(model.models))
         self.layers = _table(["Layer", "Bits", "Error of weights", "Error of result"], len(model.layers))
-        self.told = PlainLabel(self)
+        self.message = PlainLabel(self)
         self.again = QPushButton("Evaluate again", self)
         self._lay_out()
         self._fill_models()
@@ -108,7 +108,7 @@ class IntegerDialog(QDialog):
 
     def _lay_out(self) -> None:
         how = PlainLabel(_how(self._model), self)
-        for label in (how, self.told):
+        for label in (how, self.message):
             label.setProperty("kind", "muted")
             label.setWordWrap(True)
             label.setTextFormat(Qt.TextFormat.PlainText)
@@ -117,7 +117,7 @@ class IntegerDialog(QDialog):
         self.layers.setAccessibleName("Quantisation error of each layer")
         self.models.setFixedHeight(_height(self.models, len(self._model.models)))
         self.layers.setMinimumHeight(_height(self.layers, min(3, len(self._model.layers))))
-        self.told.setText(_kept(self._model))
+        self.message.setText(_kept(self._model))
         self.again.setEnabled(self._model.file is not None)
         self.again.setToolTip("Read the saved model and evaluate it on the validation set, in a process of its own")
         self.again.clicked.connect(self.evaluate)
@@ -134,7 +134,7 @@ class IntegerDialog(QDialog):
         for widget in (self.models, how):
             layout.addWidget(widget)
         layout.addWidget(self.layers, 1)
-        layout.addWidget(self.told)
+        layout.addWidget(self.message)
         layout.addLayout(buttons)
 
     def _fill_models(self) -> None:
@@ -162,14 +162,14 @@ class IntegerDialog(QDialog):
     def evaluate(self) -> None:
         """Read the saved model and evaluate it, in a child process."""
         self.again.setEnabled(False)
-        self.told.setText("Evaluating the saved model...")
+        self.message.setText("Evaluating the saved model...")
         self._task = EngineTask(_EVALUATE, {"path": str(self._model.file)})
         self._task.said.connect(self._show)
         self._task.ended.connect(self._on_ended)
         self._task.start()
 
     def _show(self, reported: dict[str, Any]) -> None:
-        self.told.setText(reported["error"] if "error" in reported else self._sentence(reported))
+        self.message.setText(reported["error"] if "error" in reported else self._sentence(reported))
         self.evaluated.emit(reported)
 
     def _sentence(self, reported: dict[str, Any]) -> str:
@@ -186,7 +186,7 @@ class IntegerDialog(QDialog):
         self._task = None
         self.again.setEnabled(True)
         if fault:
-            self.told.setText(fault)
+            self.message.setText(fault)
             self.evaluated.emit(fault)
 
 

@@ -56,7 +56,7 @@ class RunColumn:
     text: Callable[[LibraryEntry], str]
     sort: Callable[[LibraryEntry], Any]
     align: Qt.AlignmentFlag = LEFT
-    told: str = ""
+    tooltip: str = ""
 
 
 def _number(value: float | None) -> float:
@@ -170,7 +170,7 @@ class RunTable(QAbstractTableModel):
         column = COLUMNS[section]
         answers = {
             Qt.ItemDataRole.DisplayRole: column.title,
-            Qt.ItemDataRole.ToolTipRole: plain_tip(column.told) or None,
+            Qt.ItemDataRole.ToolTipRole: plain_tip(column.tooltip) or None,
             Qt.ItemDataRole.TextAlignmentRole: column.align,
         }
         return answers.get(Qt.ItemDataRole(role))

@@ -13,7 +13,7 @@ from precgui.sweeps.report import MemberRow
 
 _TWIN = "twin of {arm}"
 _STATES = {"waiting": "waiting", "skipped": "left out", "given up": "given up", "cut off": "cut off, runs again"}
-_TOLD = {
+_STATE_TEXTS = {
     "waiting": "This run has not begun yet.",
     "skipped": "This run is left out of the plan.",
     "given up": "Every run of this precision failed so far, so no more of them are begun.",
@@ -23,12 +23,12 @@ _TOLD = {
 
 @dataclass(frozen=True)
 class GridCell:
-    """`state` is the status of the member, `share` how far it is (0 to 1), `told` a sentence or two about it."""
+    """`state` is the status of the member, `share` how far it is (0 to 1), `tooltip` a sentence or two about it."""
 
     text: str
     state: str
     share: float
-    told: str
+    tooltip: str
     member: MemberRow
 
 
@@ -103,7 +103,7 @@ def _column(member: MemberRow) -> str:
 def _cell(member: MemberRow, grid: StudyGrid, order: Mapping[str, int]) -> GridCell:
     share, place = grid.shares.get(member.name, 0.0), order.get(member.name)
     text = _text(member, share, grid.metric)
-    return GridCell(f"{text} ({place})" if place else text, member.status, share, _told(member, place), member)
+    return GridCell(f"{text} ({place})" if place else text, member.status, share, _tooltip(member, place), member)
 
 
 def _text(member: MemberRow, share: float, metric: Metric | None) -> str:
@@ -123,10 +123,10 @@ def _text(member: MemberRow, share: float, metric: Metric | None) -> str:
             return _STATES[status]
 
 
-def _told(member: MemberRow, place: int | None) -> str:
+def _tooltip(member: MemberRow, place: int | None) -> str:
     lines = [member.name]
-    if member.status in _TOLD:
-        lines.append(_TOLD[member.status])
+    if member.status in _STATE_TEXTS:
+        lines.append(_STATE_TEXTS[member.status])
     if place is not None:
         lines.append("It is the next one." if place == 1 else f"It is number {place} of those that wait.")
     if member.kind == "twin":

@@ -250,7 +250,7 @@ def _item(cell: GridCell | None) -> QTableWidgetItem:
         item.setFlags(Qt.ItemFlag.NoItemFlags)
         return item
     item = QTableWidgetItem(cell.text)
-    item.setToolTip(plain_tip(cell.told))
+    item.setToolTip(plain_tip(cell.tooltip))
     theme = themes().theme
     item.setForeground(
         QColor({"failed": theme.error, "completed": theme.text, "running": theme.text}.get(cell.state, theme.muted))

@@ -69,9 +69,9 @@ class SetupPanel(QWidget):
         self.recipes.addItems(list(RECIPES))
         self.recipes.setAccessibleName("Recipe to start from")
         ignore_wheel(self.recipes)
-        self.recipe_told = PlainLabel(self)
-        self.recipe_told.setProperty("kind", "muted")
-        self.recipe_told.setWordWrap(True)
+        self.recipe_note = PlainLabel(self)
+        self.recipe_note.setProperty("kind", "muted")
+        self.recipe_note.setWordWrap(True)
         self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_SENTENCE, "e4m3fn"), self)
         self.outlook = OutlookText(self)
         self._marked_for = ""
@@ -130,7 +130,7 @@ class SetupPanel(QWidget):
         column.setSpacing(12)
         start_from = named("Start from", self.recipes)
         column.addLayout(panel_head("Run", self.kind, start_from, self.recipes, *self._tools.values()))
-        column.addWidget(self.recipe_told)
+        column.addWidget(self.recipe_note)
         column.addSpacing(4)
         column.addWidget(_heading("Precision", page))
         column.addWidget(self.precision)
@@ -193,7 +193,7 @@ class SetupPanel(QWidget):
         self._use(name, RECIPES[name][1])
         kept = self._keep(changed)
         if kept:
-            self.recipe_told.setText(
+            self.recipe_note.setText(
                 f"{RECIPES[name][0]} Kept from before: {', '.join(kept)}; the arrow at the right resets them."
             )
 
@@ -219,7 +219,7 @@ class SetupPanel(QWidget):
         self.recipes.setCurrentIndex(self.recipes.findText(source))
         self.recipes.setPlaceholderText(Path(source).name)
         reported = RECIPES[source][0] if source in RECIPES else f"Settings of {source}"
-        self.recipe_told.setText(reported)
+        self.recipe_note.setText(reported)
         self.form.set_base(config)
         self.form.set_value(config)
 

@@ -133,10 +133,10 @@ class ChoiceCards(QWidget):
             created[FAMILY_GROUP] = [self.family]
             self.cards[self.family.prefix] = self.family
             self.family.rest.textChanged.connect(self.edited)
-        self.told = PlainLabel(self)
-        self.told.setProperty("kind", "muted")
-        self.told.setWordWrap(True)
-        self.told.setTextFormat(Qt.TextFormat.PlainText)
+        self.description = PlainLabel(self)
+        self.description.setProperty("kind", "muted")
+        self.description.setWordWrap(True)
+        self.description.setTextFormat(Qt.TextFormat.PlainText)
         for card in self.cards.values():
             self._group.addButton(card.button)
         self._group.buttonToggled.connect(self._on_toggled)
@@ -156,7 +156,7 @@ class ChoiceCards(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(GAP)
         layout.addLayout(grid)
-        layout.addWidget(self.told)
+        layout.addWidget(self.description)
 
     def set_words(self, words: Mapping[str, tuple[str, str]]) -> None:
         """Put a word and its sentence beside names."""
@@ -184,5 +184,5 @@ class ChoiceCards(QWidget):
     def _on_toggled(self, _: QRadioButton, checked: bool) -> None:
         chosen = self._chosen()
         if checked and chosen:
-            self.told.setText(chosen.text)
+            self.description.setText(chosen.text)
             self.edited.emit()

@@ -73,7 +73,7 @@ class StudySettings(QWidget):
         self.path = QLineEdit(self)
         self.choose_button = QPushButton("Choose...", self)
         self.estimate = PlainLabel(self)
-        self.told = PlainLabel(_STATISTICS, self)
+        self.statistics_note = PlainLabel(_STATISTICS, self)
         self._estimates = LatestOnly(self)
         self._earlier = EarlierRuns(folder)
         self._wait = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
@@ -120,10 +120,10 @@ class StudySettings(QWidget):
         banner.setProperty("kind", "banner")
         inside = QVBoxLayout(banner)
         inside.setContentsMargins(10, 6, 10, 6)
-        for text in (self.estimate, self.told):
+        for text in (self.estimate, self.statistics_note):
             text.setWordWrap(True)
             inside.addWidget(text)
-        self.told.setProperty("kind", "muted")
+        self.statistics_note.setProperty("kind", "muted")
         column.addWidget(banner)
 
     def _precisions(self) -> QGridLayout:

@@ -130,7 +130,7 @@ def test_that_the_losses_lie_over_one_another_and_the_baseline_is_the_broad_line
     assert marks["baseline"] == marks["short"] == 0
     loss = training_run("short", 400, 1).values["loss"]
     np.testing.assert_allclose(recorded(beside, 0, "short")[-1], loss[-50:].mean())  # one epoch of the baseline
-    assert beside.curves.told.text() == "Training loss: mean over 50 steps"
+    assert beside.curves.caption.text() == "Training loss: mean over 50 steps"
 
 
 def test_that_the_second_plot_tells_how_far_a_run_is_from_the_baseline(beside: ComparePanel) -> None:
@@ -150,7 +150,7 @@ def test_that_selected_rows_are_drawn_alone_beside_the_baseline(beside: CompareP
     flags = QItemSelectionModel.SelectionFlag  # selectRow() would heed a key that an earlier test left pressed
     beside.table.selectionModel().select(beside.table.model().index(1, 0), flags.ClearAndSelect | flags.Rows)
     assert list(drawn(beside, 0)) == ["baseline", "short"]
-    assert beside.curves.told.text().endswith("2 of 3 runs")
+    assert beside.curves.caption.text().endswith("2 of 3 runs")
     beside.curves.all_runs.click()
     assert list(drawn(beside, 0)) == ["baseline", "short", "broken"]
     assert not beside.curves.all_runs.isVisible()

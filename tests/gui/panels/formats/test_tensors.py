@@ -160,10 +160,10 @@ def test_that_a_tensor_is_laid_over_the_line(line: LineTab, qtbot: QtBot, tmp_pa
     _idle(qtbot, line)
     assert line.histogram.isVisible()
     assert line.message.text() == "g: 4 values"
-    assert line.told["fp16"] == LOST
+    assert line.loss_texts["fp16"] == LOST
     line.menu.choose(["fp16", "int8", "e4m3fn"])
     _idle(qtbot, line)
-    assert line.told["int8"] == "50 % underflow, 25 % saturate"
+    assert line.loss_texts["int8"] == "50 % underflow, 25 % saturate"
     (tmp_path / "bad.npy").write_bytes(b"nonsense")
     line.open_file(tmp_path / "bad.npy")
     _idle(qtbot, line)
@@ -191,13 +191,13 @@ def test_that_the_tensors_of_an_open_run_are_laid_over_the_line(line: LineTab, q
     _choose_run(line.runs)
     _idle(qtbot, line)
     assert line.message.text() == "mine, gradient w, step 7"
-    assert line.told["fp16"] == LOST
+    assert line.loss_texts["fp16"] == LOST
     assert line.histogram.isVisible()
     assert line.runs.slider.isVisible()
     line.runs.slider.setValue(0)
     _idle(qtbot, line)
     assert line.message.text() == "mine, gradient w, step 3"
-    assert line.told["fp16"] != LOST
+    assert line.loss_texts["fp16"] != LOST
     line.mode.setCurrentText(LINEAR)
     _idle(qtbot, line)
     assert not line.histogram.isVisible()

@@ -238,7 +238,7 @@ def test_that_a_stopped_bench_is_not_kept(panel):
     bench.start()
     FakeTask.started[-1].said.emit({"kind": "progress", "done": 1, "total": 10, "text": "x"})
     bench.stop.click()
-    assert "not kept" in bench.told.text()
+    assert "not kept" in bench.message.text()
     assert measured.kept() == []
     assert bench.measure.isEnabled()
 
@@ -291,9 +291,9 @@ def test_that_a_result_is_copied_and_saved(panel, qtbot, tmp_path):
     lines_ = (tmp_path / "rates.csv").read_text().splitlines()
     assert lines_[0] == ",".join(COLUMNS)
     assert len(lines_) == 1 + len(bench.view.rows.rows)
-    assert "Saved" in bench.told.text()
+    assert "Saved" in bench.message.text()
     export.save(tmp_path / "no folder" / "rates.csv", "")
-    assert "cannot be written" in bench.told.text()
+    assert "cannot be written" in bench.message.text()
 
 
 def test_that_the_advice_asks_for_memory_and_inference_and_opens_a_run(panel):

@@ -171,7 +171,7 @@ def test_that_settings_of_a_run_come_into_run(
     config = setup.form.value()
     assert isinstance(config, RunConfig)
     assert (config.precision, config.title) == ("bf16-amp", "two")
-    assert "two" in setup.recipe_told.text()
+    assert "two" in setup.recipe_note.text()
 
 
 def test_that_a_run_is_exported_and_the_files_are_named(

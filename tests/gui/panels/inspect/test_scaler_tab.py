@@ -44,7 +44,7 @@ def shown(qtbot: QtBot, session: Session, key: str | None) -> ScalerTab:
     session.inspect(key, "scaler")
     tab = panel.tab("scaler")
     assert isinstance(tab, ScalerTab)
-    qtbot.waitUntil(lambda: bool(tab.told))
+    qtbot.waitUntil(lambda: bool(tab.simulations))
     tab.setProperty("panel", panel)  # so that it lives as long
     return tab
 
@@ -55,7 +55,7 @@ def test_that_the_first_policy_is_that_of_the_run_and_how_much_was_measured_is_s
     assert first.interval.label.text() == "Interval 30"
     assert "40 steps" in first.result.text()
     assert "measured in 3 of 40 steps" in tab.basis.text()
-    assert [told is not None for told in tab.told] == [True, False, False]
+    assert [told is not None for told in tab.simulations] == [True, False, False]
 
 
 def test_that_a_moved_slider_is_redrawn(tab: ScalerTab, qtbot: QtBot) -> None:
@@ -69,11 +69,11 @@ def test_that_policies_stand_side_by_side(tab: ScalerTab, qtbot: QtBot) -> None:
     assert not tab.rows[1].initial.isEnabled()
     for row in tab.rows[1:]:
         row.box.click()
-    qtbot.waitUntil(lambda: all(told is not None for told in tab.told))
+    qtbot.waitUntil(lambda: all(told is not None for told in tab.simulations))
     assert all(row.result.text() for row in tab.rows)
     assert [len(curve.getData()[0]) for curve in tab.plots.curves[2]] == [40] * 3
     tab.rows[2].box.click()
-    qtbot.waitUntil(lambda: tab.told[2] is None)
+    qtbot.waitUntil(lambda: tab.simulations[2] is None)
     assert tab.rows[2].result.text() == ""
 
 
@@ -83,11 +83,11 @@ def test_that_a_click_puts_inf_into_a_step_and_another_one_takes_it_out(tab: Sca
     middle = view.sceneBoundingRect().center()
     place = plot.mapFromScene(middle)
     step = round(view.mapSceneToView(middle).x())
-    skipped = tab.told[0].skipped.sum()  # type: ignore[union-attr]
+    skipped = tab.simulations[0].skipped.sum()  # type: ignore[union-attr]
     qtbot.mouseClick(plot.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(place))
     assert len(tab.injected) == 1
     assert abs(next(iter(tab.injected)) - step) <= 1
-    assert tab.told[0].skipped.sum() == skipped + 1  # type: ignore[union-attr]
+    assert tab.simulations[0].skipped.sum() == skipped + 1  # type: ignore[union-attr]
     assert tab.clear.isEnabled()
     tab.clear.click()
     assert not tab.injected

@@ -105,7 +105,7 @@ def test_that_sorting_goes_by_number_and_unknown_is_least(qtbot: QtBot) -> None:
 def test_that_the_filter_wants_every_word_in_any_column(panel: LibraryPanel, qtbot: QtBot) -> None:
     qtbot.keyClicks(panel.search, "ONE bf16")
     assert column(panel, TITLE) == ["the new one"]
-    assert "1 hidden by the filter" in panel.told.text()
+    assert "1 hidden by the filter" in panel.message.text()
     panel.search.clear()
     assert panel.filtered.rowCount() == 2
 
@@ -141,7 +141,7 @@ def test_that_a_note_is_kept_and_shown(panel: LibraryPanel, qtbot: QtBot, folder
     panel.filtered.setData(panel.filtered.index(0, NOTE), "learning rate too high")
     qtbot.waitUntil(lambda: "learning rate too high" in column(panel, NOTE))
     choose(panel, "new.h5")
-    assert panel.told.text() == "new.h5\nlearning rate too high"
+    assert panel.message.text() == "new.h5\nlearning rate too high"
 
 
 def test_that_a_run_made_elsewhere_is_seen_by_itself(panel: LibraryPanel, qtbot: QtBot, folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_that_a_bad_file_is_listed_with_its_sentence(panel: LibraryPanel, qtbot:
     qtbot.waitUntil(lambda: panel.table.rowCount() == 4)
     assert column(panel, STATUS).count("unreadable") == 2
     choose(panel, "stranger.h5")
-    assert "stranger.h5" in panel.told.text()
+    assert "stranger.h5" in panel.message.text()
     assert not panel.actions_["rename"].isEnabled() and panel.actions_["bin"].isEnabled()
 
 

@@ -93,7 +93,7 @@ def test_that_the_figures_of_the_file_are_shown(qtbot: QtBot, panel: LibraryPane
     assert sorted(row[0] for row in layers) == sorted(facts["layers"])
     errors = [float(row[3].removesuffix(" %")) for row in layers]
     assert errors == sorted(errors, reverse=True)
-    assert str(quantised / "few.int4.pt") in dialog.told.text()
+    assert str(quantised / "few.int4.pt") in dialog.message.text()
 
 
 def test_that_the_saved_model_is_evaluated_again(qtbot: QtBot, panel: LibraryPanel) -> None:
@@ -104,7 +104,7 @@ def test_that_the_saved_model_is_evaluated_again(qtbot: QtBot, panel: LibraryPan
     assert heard.args is not None
     told = heard.args[0]
     assert told["now"] == told["saved"]
-    assert dialog.told.text().startswith(f"Evaluated again on {told['samples']} samples: Accuracy")
+    assert dialog.message.text().startswith(f"Evaluated again on {told['samples']} samples: Accuracy")
     qtbot.waitUntil(dialog.again.isEnabled)
 
 

@@ -77,7 +77,7 @@ def test_that_a_recipe_fills_the_form_and_is_explained(panel: SetupPanel) -> Non
     for recipe, (about, config) in RECIPES.items():
         panel.use_recipe(recipe)
         assert panel.form.value() == config
-        assert panel.recipe_told.text() == about
+        assert panel.recipe_note.text() == about
         assert not [row.path for row in panel.form.rows.values() if row.label.font().bold()], recipe
 
 
@@ -118,7 +118,7 @@ def test_that_a_config_goes_to_a_file_and_back(panel: SetupPanel, tmp_path: Path
     panel.use_recipe("digits-long")
     panel.load(path)
     assert panel.form.value() == kept
-    assert str(path) in panel.recipe_told.text()
+    assert str(path) in panel.recipe_note.text()
 
 
 def test_that_a_bad_file_leaves_the_form_as_it_was(

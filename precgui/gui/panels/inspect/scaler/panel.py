@@ -40,7 +40,7 @@ class ScalerTab(QWidget):
         self._recorded: GradientSequence | None = None
         self._made_up = synthetic_gradients()
         self.injected: set[int] = set()
-        self.told: list[Simulation | None] = []
+        self.simulations: list[Simulation | None] = []
         self.source, self.format_choice = QComboBox(self), QComboBox(self)
         self.clear = QPushButton("Remove all Inf", self)
         self.basis = PlainLabel(self)
@@ -140,13 +140,13 @@ class ScalerTab(QWidget):
     def redraw(self) -> None:
         """Simulate every policy that is ticked, and draw."""
         gradients, name = self.gradients, self.format_choice.currentText()
-        self.told = [
+        self.simulations = [
             simulate(gradients, row.policy, name, self.injected) if row.box.isChecked() else None for row in self.rows
         ]
-        for row, reported in zip(self.rows, self.told, strict=True):
+        for row, reported in zip(self.rows, self.simulations, strict=True):
             row.show_result(reported)
         self.plots.show_simulations(
-            gradients.steps, self.told, overflow_limits(gradients, name), tuple(sorted(self.injected))
+            gradients.steps, self.simulations, overflow_limits(gradients, name), tuple(sorted(self.injected))
         )
         self.clear.setEnabled(bool(self.injected))
         self._tell()

@@ -123,7 +123,7 @@ class ErrorTab(Pages):
         self.tree.blockSignals(False)
         if replay is not None:
             self.verdict.setText(replay.message)
-            self.mechanisms.setText(_told_mechanisms(replay))
+            self.mechanisms.setText(_mechanisms_text(replay))
             self.notes.setText("\n".join(replay.notes))
         self._recolour()
         self._say_left()
@@ -186,7 +186,7 @@ def _row(line: ReplayedLine, blamed: bool) -> QTreeWidgetItem:
     return item
 
 
-def _told_mechanisms(replay: StepReplay) -> str:
+def _mechanisms_text(replay: StepReplay) -> str:
     if replay.gradient_error is None or replay.explained is None:
         return "The step is not finite, so its error has no parts."
     parts = replay.mechanisms

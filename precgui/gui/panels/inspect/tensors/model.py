@@ -29,7 +29,7 @@ class _Column:
     """A heading, what it says when pointed at, and the order in which the worst comes first."""
 
     title: str
-    told: str
+    tooltip: str
     first: Qt.SortOrder = _DOWN
 
 
@@ -138,7 +138,7 @@ class TensorTable(QAbstractTableModel):
         column, kind = _COLUMNS[section], Qt.ItemDataRole
         answers = {
             kind.DisplayRole: column.title,
-            kind.ToolTipRole: plain_tip(column.told),
+            kind.ToolTipRole: plain_tip(column.tooltip),
             kind.TextAlignmentRole: _LEFT if section in (NAME, TREND) else _RIGHT,
             kind.InitialSortOrderRole: column.first.value,
         }
@@ -150,7 +150,7 @@ class TensorTable(QAbstractTableModel):
         if role == kind.TextAlignmentRole:
             return _LEFT if column == NAME else _RIGHT
         if role == kind.ToolTipRole:
-            return plain_tip(self._told(row, column))
+            return plain_tip(self._tooltip(row, column))
         if role != kind.DisplayRole:
             return None
         return self.names[row] if column == NAME else self.text(row, column)
@@ -182,7 +182,7 @@ class TensorTable(QAbstractTableModel):
         titles = [f"{_COLUMNS[column].title}{units.get(column, '')}" for column in range(TREND)]
         return "\t".join([*titles[:BAD], "NaN/Inf (first step)"])
 
-    def _told(self, row: int, column: int) -> str:
+    def _tooltip(self, row: int, column: int) -> str:
         """A cell with all its digits."""
         value, name = self.value(row, column), self.names[row]
         if column in (UNDERFLOW, OVERFLOW) and not isnan(value):

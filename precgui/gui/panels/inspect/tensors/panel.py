@@ -57,7 +57,7 @@ class TensorsPanel(Pages):
         self._run_key: str | None = None
         self._shown: tuple[str | None, str | None] = (None, None)
         self._what_if: WhatIf | None = None
-        self._told: Prediction | None = None
+        self._prediction: Prediction | None = None
         self._basis: Provenance | None = None
         self._step: float | None = None
         self._read_s = 0.0
@@ -224,8 +224,10 @@ class TensorsPanel(Pages):
         """The format or the scale was moved: everything that follows from them."""
         for plot in (self.spectrogram, self.moment.histogram):
             plot.show_range(range_of(self.bar.format), self.bar.log2_scale)
-        self._told = self._what_if.predict(self.bar.format, self.bar.log2_scale) if self._what_if is not None else None
-        self.table.predict(self._told)
+        self._prediction = (
+            self._what_if.predict(self.bar.format, self.bar.log2_scale) if self._what_if is not None else None
+        )
+        self.table.predict(self._prediction)
         self._mark_overflows()
         self._show_losses()
         self._tell()
@@ -269,12 +271,12 @@ class TensorsPanel(Pages):
     def _tell(self) -> None:
         """Updates the sentences: the effect of the format, NaN and Inf, and the share of a long record read so far."""
         view, reading, basis, key = self.view, self._reading, self._basis, self._key()
-        if self._told is None or view is None or reading is None or basis is None or key is None:
+        if self._prediction is None or view is None or reading is None or basis is None or key is None:
             return
         scale = self.bar.log2_scale
         self.bar.show_certainty(basis.word(scale), basis.reasons(scale))
         question = self.bar.format, scale, self.bar.kind_choice.currentText().lower()
-        answered = verdict.answer(self._told, view, basis, question)
+        answered = verdict.answer(self._prediction, view, basis, question)
         self.verdict.setText(
             answered
             + verdict.what_broke(view, self._session.runs[key].run)

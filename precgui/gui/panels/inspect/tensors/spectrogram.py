@@ -33,7 +33,7 @@ _ABOUT = (
     "the arrow keys for a step; wheel and drag zoom, a double click or Home shows all."
 )
 
-TOLD = {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
+LIMIT_LABELS = {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
 
 
 def limits(spans: Range, log2_scale: int) -> dict[str, float]:
@@ -74,7 +74,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.image = pg.ImageItem(axisOrder="col-major")
         self.image.setZValue(-2)
         self.addItem(self.image)
-        self.lines = {name: self._line() for name in TOLD}
+        self.lines = {name: self._line() for name in LIMIT_LABELS}
         self.chosen = pg.InfiniteLine(angle=90, movable=False)
         self.chosen.hide()
         self.addItem(self.chosen, ignoreBounds=True)
@@ -169,7 +169,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             line = self.lines[name]
             if not line.isVisible():
                 line.show()  # a label takes no text while its line is hidden
-                line.label.setFormat(TOLD[name])
+                line.label.setFormat(LIMIT_LABELS[name])
             line.setValue(place)
 
     def choose(self, step: float | None) -> None:
@@ -219,13 +219,13 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         """Tell the numbers under the mouse."""
         inside = self.view.sceneBoundingRect().contains(place)
         point = self.view.mapSceneToView(place)
-        reported = self.told(point.x(), floor(point.y())) if inside else ""
+        reported = self.cell_text(point.x(), floor(point.y())) if inside else ""
         if reported:
             QToolTip.showText(self.mapToGlobal(self.mapFromScene(place)), plain_tip(reported), self)
         else:
             QToolTip.hideText()
 
-    def told(self, step: float, exponent: int) -> str:
+    def cell_text(self, step: float, exponent: int) -> str:
         """The numbers of a cell: the row that reaches to `step`, magnitudes from 2^exponent on."""
         if not len(self._steps) or not 0 < exponent + BIAS < 255:
             return ""

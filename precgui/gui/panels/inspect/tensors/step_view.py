@@ -13,7 +13,7 @@ from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QToolTip, QVBoxLayout, QWidget
 
 from precgui.events import TENSOR_STATS
-from precgui.gui.panels.inspect.tensors.spectrogram import TOLD, limits, line_pens, octave_text
+from precgui.gui.panels.inspect.tensors.spectrogram import LIMIT_LABELS, limits, line_pens, octave_text
 from precgui.gui.panels.inspect.tensors.summary_text import short
 from precgui.gui.plots.axes import ValueAxis
 from precgui.gui.plots.signals import grouped
@@ -41,7 +41,7 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
         self.plotItem.setContentsMargins(0, 0, 24, 0)  # as in the picture above it
         self.bars = pg.BarGraphItem(x=[], height=[], width=0.9)
         self.addItem(self.bars)
-        self.lines = {name: pg.InfiniteLine(angle=90, movable=False) for name in TOLD}
+        self.lines = {name: pg.InfiniteLine(angle=90, movable=False) for name in LIMIT_LABELS}
         for line in self.lines.values():
             self.addItem(line, ignoreBounds=True)
         self._counts = np.zeros(256)

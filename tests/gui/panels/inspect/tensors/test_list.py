@@ -104,9 +104,11 @@ def test_that_numbers_are_copied_with_all_their_digits(
 def test_that_a_cell_of_the_picture_tells_its_numbers(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
     session.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
-    assert panel.spectrogram.told(12.4, -30) == ("Looked at in step 12\n2⁻³⁰ to 2⁻²⁹: 40 % of the elements, 40 of 100")
-    assert panel.spectrogram.told(12.4, -29).endswith("0 % of the elements, 0 of 100")
-    assert panel.spectrogram.told(0, 128) == ""
+    assert panel.spectrogram.cell_text(12.4, -30) == (
+        "Looked at in step 12\n2⁻³⁰ to 2⁻²⁹: 40 % of the elements, 40 of 100"
+    )
+    assert panel.spectrogram.cell_text(12.4, -29).endswith("0 % of the elements, 0 of 100")
+    assert panel.spectrogram.cell_text(0, 128) == ""
 
 
 def test_that_keys_go_from_look_to_look_and_back_to_the_whole(
