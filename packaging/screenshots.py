@@ -140,7 +140,7 @@ class Gallery:
         assert isinstance(setup, SetupPanel)
         assert isinstance(compare, ComparePanel)
         groups = compare.groups
-        self._until(lambda: groups.content_shown is not None, 60)
+        self._until(lambda: groups.report_content is not None, 60)
         folder = SweepFolder(study)
         setup.form.set_value(folder.spec.config_of(folder.spec.arms()[0], folder.spec.first_seed))
         setup.study.boxes["int8-qat"].setChecked(True)

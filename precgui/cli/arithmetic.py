@@ -154,7 +154,7 @@ def _print_results(title: str, results: Sequence[tuple[Format, Result]]) -> None
     created = table(title, requested, right=("In ulps", FROM_INPUT))
     for fmt, result in results:
         each, overall = result.report, result.overall
-        cells = (fmt.name, _held(result), text.short(result.exact, 10), each.shown, each.bits,
+        cells = (fmt.name, _held(result), text.short(result.exact, 10), each.value_text, each.bits,
                  approximate(each.error_ulp, 3), approximate(overall.error, 3), each.note)  # fmt: skip
         created.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in requested))
     screen.print(created)

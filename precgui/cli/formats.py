@@ -167,7 +167,7 @@ def _print_decodings(results: Sequence[Report], bits: str) -> None:
         product = text.times_power_of_two(real.value) if real.is_finite else ""
         parts = fields(each) if each.format.bits <= 19 else Text("")
         cells: tuple[str | Text, ...] = (
-            each.format.name, parts, each.shown, product if len(product) <= 40 else "", each.stored.category,
+            each.format.name, parts, each.value_text, product if len(product) <= 40 else "", each.stored.category,
         )  # fmt: skip
         created.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in requested))
     screen.print(created)
@@ -181,7 +181,7 @@ def _print_encodings(reports: Sequence[Report], value: str) -> None:
     for each in reports:
         parts = fields(each) if each.format.bits <= 19 else Text("")
         cells: tuple[str | Text, ...] = (
-            each.format.name, each.bits, parts, each.shown, approximate(each.error),
+            each.format.name, each.bits, parts, each.value_text, approximate(each.error),
             approximate(each.error_ulp, 3), each.note or each.stored.category,
         )  # fmt: skip
         created.add_row(*(cell for heading, cell in zip(headings, cells, strict=True) if heading in requested))

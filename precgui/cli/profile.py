@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from precgui.runs.payoff.products import ProductRate
     from precgui.runs.payoff.waterfall import Waterfall
 
-_SHOWN = 12
+_MAX_ROWS = 12
 _WIDEST = 34  # characters of a name
 
 
@@ -127,7 +127,7 @@ def _operations(document: dict[str, Any]) -> Table:
     from precgui.runs.payoff.profile_file import operation_text
 
     table = Table("Operation", "Module", "Kind", "Format", "ms", "GFLOP/s", box=None, header_style="bold")
-    for row in document["operations"][:_SHOWN]:
+    for row in document["operations"][:_MAX_ROWS]:
         rate = row["flops"] / row["seconds"] * 1e-9 if row["flops"] and row["seconds"] else None
         module = f"{row['module']} {row['phase']}".strip()
         table.add_row(
@@ -145,7 +145,7 @@ def _print_products(console: Console, document: dict[str, Any]) -> None:
         return
     titles = [f"{fmt}, GFLOP/s (to FP32)" for fmt in measured.formats]
     table = Table("Product alone", "Modules", "Sizes", *titles, box=None, header_style="bold")
-    for product in measured.products[:_SHOWN]:
+    for product in measured.products[:_MAX_ROWS]:
         rates = [product.rates.get(fmt) for fmt in measured.formats]
         module = f"{product.modules_text} {product.phase}"
         table.add_row(product.operation, escape(module), product.sizes, *("" if r is None else _rate(r) for r in rates))

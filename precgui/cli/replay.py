@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
     from precgui.runs.replays import StepReplay
 
-_SHOWN = 12
+_MAX_ROWS = 12
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -118,7 +118,7 @@ def _print(replay: StepReplay, path: Path) -> None:
         table.add_column("left", justify="right", min_width=9)
         table.add_column("line", overflow="fold")
         table.add_column("module", overflow="fold")
-        for line in replay.lines[:_SHOWN]:
+        for line in replay.lines[:_MAX_ROWS]:
             table.add_row(f"{line.share:.1%}", _left(line.left_measured, line.left_predicted), line.line, line.module)
         console.print(table)
         console.print(Text("left: of the error of the gradient, when this line runs in FP64; about: from its share"))

@@ -36,7 +36,7 @@ _NOTHING_KEPT = {
     "nonfinite_events": 0,
 }
 _MENTIONED = 0.05  # share of the time that passes before the first step
-_SHOWN_PER_KIND = 3  # a run that is NaN for 10 000 steps says so three times
+_MAX_PER_KIND = 3  # a run that is NaN for 10 000 steps says so three times
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -130,7 +130,7 @@ class _Terminal:
             transient=True,
         )
         self._task = self._progress.add_task("starting the engine", total=None)
-        self._shown: dict[str, int] = {}
+        self._printed: dict[str, int] = {}
         self._metric = ACCURACY
 
     def __enter__(self) -> _Terminal:
@@ -162,10 +162,10 @@ class _Terminal:
         return f"loss {_number(loss)}, {in_text(self._metric.title)} {value_text(self._metric, value, '-')}"
 
     def _show_incident(self, incident: Incident) -> None:
-        count = self._shown[incident.kind] = self._shown.get(incident.kind, 0) + 1
-        if count > _SHOWN_PER_KIND:
+        count = self._printed[incident.kind] = self._printed.get(incident.kind, 0) + 1
+        if count > _MAX_PER_KIND:
             return
-        more = " (further ones are in the file)" if count == _SHOWN_PER_KIND else ""
+        more = " (further ones are in the file)" if count == _MAX_PER_KIND else ""
         where = f"step {incident.step}: " if incident.step else ""
         self._console.print(f"[{_STYLE[incident.severity]}]{where}{escape(incident.message)}{more}[/]", highlight=False)
 

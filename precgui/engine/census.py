@@ -14,7 +14,7 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from precgui.engine.dtype_names import dtype_name
-from precgui.engine.emulation.layers import ATTENTION, shown
+from precgui.engine.emulation.layers import ATTENTION, current_label
 from precgui.engine.module_calls import follow_modules
 from precgui.engine.torch_private import TorchDispatchMode, graph_task
 
@@ -124,7 +124,7 @@ class Census(TorchDispatchMode):
         executed: str = _format([t for t in operands if t.dim() > 1][:2] or operands)
         if executed != "fp32":
             return executed
-        label = shown() or self._labels.get(module)
+        label = current_label() or self._labels.get(module)
         return f"{label} (emulated)" if label else self._fp32
 
     def facts(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class Report:
         return f"{left}{low or '-∞'}, {high or '∞'}{right}"
 
     @cached_property
-    def shown(self) -> str:
+    def value_text(self) -> str:
         """The stored value with enough digits to tell it from its neighbours."""
         digits = min(max(9, int(self.format.decimal_digits) + 2), 40)
         return text.short(self.stored.real, digits)

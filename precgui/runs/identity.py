@@ -18,7 +18,7 @@ from precgui.runs.comparable import why_not_comparable
 from precgui.runs.metric import metric_of
 from precgui.runs.run import Run
 
-_HEX_SHOWN = 8
+_HEX_DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -73,4 +73,4 @@ def other_result(run: TrainingIdentity, baseline: TrainingIdentity) -> str:
     is_twin = run.config.train.rounding_twin or baseline.config.train.rounding_twin  # differ on purpose
     if not one or not other or one == other or is_twin:
         return ""
-    return f"other start weights: {one[:_HEX_SHOWN]}, not {other[:_HEX_SHOWN]}"
+    return f"other start weights: {one[:_HEX_DIGITS]}, not {other[:_HEX_DIGITS]}"

@@ -41,7 +41,7 @@ def test_that_three_clicks_lead_to_verdicts_of_runs_that_trained(qtbot: QtBot, w
     assert {state.status for state in states} == {"completed"}
     assert sum(state.member.kind == "run" for state in states) == 2 * SEEDS
     assert sum(state.member.kind == "twin" for state in states) == SEEDS
-    content = view.content_shown
+    content = view.report_content
     assert content is not None
     group = next(group for group in content.study.groups if group.group == "bf16-amp")
     assert group.n == SEEDS

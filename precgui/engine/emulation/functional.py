@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from precgui.config.names import EMULATED
-from precgui.engine.emulation.layers import MatmulArithmetic, linear, shown_as
+from precgui.engine.emulation.layers import MatmulArithmetic, labelled_as, linear
 from precgui.engine.torch_private import DisableTorchFunction
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class _Matmul(torch.autograd.Function):
         left, right = products.activation(a.float(), -1), products.activation(b.float(), -1 if turned else -2)
         ctx.save_for_backward(*((left, right) if products.axis_free else (a, b)))
         ctx.products, ctx.turned, ctx.dtypes = products, turned, (a.dtype, b.dtype)
-        with shown_as(products.label):
+        with labelled_as(products.label):
             return products.matmul(left, right.mT if turned else right).to(a.dtype)
 
     @staticmethod
@@ -79,7 +79,7 @@ class _Matmul(torch.autograd.Function):
         p: MatmulArithmetic = ctx.products
         across = p.gradient(grads[0].float(), -1)
         grad_a = grad_b = None
-        with shown_as(p.label):
+        with labelled_as(p.label):
             if ctx.needs_input_grad[0]:
                 right = b if p.axis_free else p.activation(b.float(), -2 if ctx.turned else -1)
                 grad_a = p.matmul(across, right if ctx.turned else right.mT)
@@ -145,12 +145,12 @@ class _Einsum(torch.autograd.Function):
         rounded = [products.activation(operand.float(), -1) for operand in operands]
         ctx.save_for_backward(*rounded)
         ctx.equation, ctx.products, ctx.dtypes = equation, products, [operand.dtype for operand in operands]
-        with shown_as(products.label):
+        with labelled_as(products.label):
             return products.result(torch.einsum(equation, *rounded), -1).to(operands[0].dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        with torch.enable_grad(), shown_as(ctx.products.label):
+        with torch.enable_grad(), labelled_as(ctx.products.label):
             operands = [rounded.detach().requires_grad_() for rounded in ctx.saved_tensors]
             result = torch.einsum(ctx.equation, *operands)
             outcome = torch.autograd.grad(result, operands, ctx.products.gradient(grads[0].float(), -1))

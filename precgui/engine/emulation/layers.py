@@ -24,22 +24,22 @@ _CONVOLUTION = torch.ops.aten.convolution.default
 _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 _EXACT = Identity()
 ATTENTION = "(attention)"  # the label of attention kernels, in whichever module
-_shown: list[str] = []
+_label_stack: list[str] = []
 
 
 @contextlib.contextmanager
-def shown_as(label: str) -> Iterator[None]:
-    """Products inside count as those of a format, though their operands are held in FP32 (see `shown`)."""
-    _shown.append(label)
+def labelled_as(label: str) -> Iterator[None]:
+    """Products inside count as those of a format, though their operands are held in FP32 (see `current_label`)."""
+    _label_stack.append(label)
     try:
         yield
     finally:
-        _shown.pop()
+        _label_stack.pop()
 
 
-def shown() -> str:
+def current_label() -> str:
     """The format of the products that are being computed outside of layers, or ''."""
-    return _shown[-1] if _shown else ""
+    return _label_stack[-1] if _label_stack else ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class _Linear(torch.autograd.Function):
         x_q, weight_q = products.activation(rows, 1), products.weight(weight.float(), 1)
         ctx.save_for_backward(*((x_q, weight_q) if products.axis_free else (rows, weight)))
         ctx.products, ctx.like = products, (x.shape, x.dtype, weight.dtype, None if bias is None else bias.dtype)
-        with shown_as(products.label):
+        with labelled_as(products.label):
             if products.accumulator is None and bias is not None:
                 result = products.result(torch.addmm(products.bias(bias.float(), 0), x_q, weight_q.t()), -1)
             else:
@@ -105,11 +105,11 @@ class _Linear(torch.autograd.Function):
         grad_x = grad_w = grad_b = None
         if ctx.needs_input_grad[0]:
             weight_q = weight if p.axis_free else p.weight(weight.float(), 0)
-            with shown_as(p.label):
+            with labelled_as(p.label):
                 grad_x = p.matmul(grad_q, weight_q).view(shape).to(x_dtype)
         if ctx.needs_input_grad[1]:
             grad_t, rows_t = (grad_q, rows) if p.axis_free else (p.gradient(grad, 0), p.activation(rows, 0))
-            with shown_as(p.label):
+            with labelled_as(p.label):
                 grad_w = p.matmul(grad_t.t(), rows_t).to(weight_dtype)
         if ctx.needs_input_grad[2]:
             grad_b = p.bias_gradient(grad, grad_q, 0).to(bias_dtype)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from precgui.engine.emulation.layers import MatmulArithmetic, linear, shown_as
+from precgui.engine.emulation.layers import MatmulArithmetic, labelled_as, linear
 from precgui.engine.errors import EngineError
 from precgui.engine.torch_private import DisableTorchFunction
 
@@ -45,7 +45,7 @@ class _Step(torch.autograd.Function):
         state_q = p.activation(state.float(), 1)
         ctx.save_for_backward(state_q if p.axis_free else state)
         ctx.steps, ctx.dtype = steps, state.dtype
-        with shown_as(p.label):
+        with labelled_as(p.label):
             if p.accumulator is None and steps.bias is not None:
                 return p.result(torch.addmm(steps.bias, state_q, steps.forward), -1).to(state.dtype)
             product = p.matmul(state_q, steps.forward)
@@ -57,7 +57,7 @@ class _Step(torch.autograd.Function):
         grad_q = p.gradient(grad, 1)
         if ctx.needs_input_grad[1]:
             ctx.steps.gone_back.append((*ctx.saved_tensors, grad, grad_q))
-        with shown_as(p.label):
+        with labelled_as(p.label):
             grad_state = p.matmul(grad_q, ctx.steps.backward).to(ctx.dtype) if ctx.needs_input_grad[0] else None
         return grad_state, grad.new_zeros(()), None
 
@@ -78,7 +78,7 @@ class _Gradients(torch.autograd.Function):
         grad_w = grad_b = None
         if ctx.needs_input_grad[0]:
             grad_t, rows = (grad_q, states) if p.axis_free else (p.gradient(grad, 0), p.activation(states.float(), 0))
-            with shown_as(p.label):
+            with labelled_as(p.label):
                 grad_w = p.matmul(grad_t.t(), rows).to(ctx.dtype)
         if ctx.needs_input_grad[1]:
             grad_b = p.bias_gradient(grad, grad_q, 0).to(ctx.dtype)

@@ -69,13 +69,13 @@ class Curve:
 
     def _restart(self, scale: Scale, over: Axis) -> None:
         self._scale, self._over, self._complete = scale, over, False
-        self.pyramid, self.nonfinite, self._shown = Pyramid(), NonFinite(), GrowableArray()
-        self.means, self._mean_pyramid, self._shown_means = GrowableArray(), Pyramid(), GrowableArray()
+        self.pyramid, self.nonfinite, self._drawn = Pyramid(), NonFinite(), GrowableArray()
+        self.means, self._mean_pyramid, self._drawn_means = GrowableArray(), Pyramid(), GrowableArray()
 
     def smooth(self, points: int) -> None:
         """Draw the mean of this many points over the recorded ones; 1: only these."""
         self.points = points
-        self.means, self._mean_pyramid, self._shown_means = GrowableArray(), Pyramid(), GrowableArray()
+        self.means, self._mean_pyramid, self._drawn_means = GrowableArray(), Pyramid(), GrowableArray()
         self._update_means(0)
         self.set_visible(self._visible)
 
@@ -85,10 +85,10 @@ class Curve:
             return
         start = max(0, known - self.points + 1)
         fresh = trailing_mean(self.y[start:], self.points)[known - start :]
-        for kept, values in ((self.means, fresh), (self._shown_means, to_plot(fresh, self._factor, self._scale))):
+        for kept, values in ((self.means, fresh), (self._drawn_means, to_plot(fresh, self._factor, self._scale))):
             kept.truncate(known)
             kept.append(values)
-        self._mean_pyramid.update(self.x, self._shown_means.view, known)
+        self._mean_pyramid.update(self.x, self._drawn_means.view, known)
 
     def set_style(self, colour: str, dash: tuple[float, ...], base: str, width_px: float) -> None:
         opacity = 1.0 if width_px <= OPAQUE_PX else _PALE
@@ -141,9 +141,9 @@ class Curve:
     def _to_plot(self, y: NDArray[np.float64], known: int) -> NDArray[np.float64]:
         if self._scale == "linear" and self._factor == 1.0:
             return y
-        self._shown.truncate(known)
-        self._shown.append(to_plot(y[known:], self._factor, self._scale))
-        return self._shown.view
+        self._drawn.truncate(known)
+        self._drawn.append(to_plot(y[known:], self._factor, self._scale))
+        return self._drawn.view
 
     def draw(self, x0: float, x1: float, pixels: int) -> bool:
         """Draw what lies between x0 and x1. True when every recorded point of it is drawn."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of, dash_of
 from precgui.gui.plots.curve import Curve
 from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
-from precgui.gui.plots.signals import Signal, devices_of, shown_value, suited
+from precgui.gui.plots.signals import Signal, devices_of, signal_text, suited
 from precgui.gui.theme import themes
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.run import SignalSource
@@ -322,10 +322,10 @@ class CurveChart(Chart):
                 if index is not None and not self._unmeasured(curve):
                     own = curve is part.curves[0] and devices_of(self.signal, part.opened.run) is None
                     label = "" if own else curve.label
-                    text = shown_value(float(curve.y[index]), self.signal)
+                    text = signal_text(float(curve.y[index]), self.signal)
                     values.append(Value(text, float(curve.x[index]), label))
                     if curve.points > 1 and index < len(curve.means):
-                        mean = shown_value(float(curve.means.view[index]), self.signal)
+                        mean = signal_text(float(curve.means.view[index]), self.signal)
                         values.append(Value(mean, float(curve.x[index]), f"mean of {curve.points}"))
             if values:
                 results.append(ReadoutLine(colour_of(part.opened), part.opened.name, tuple(values)))

@@ -142,7 +142,7 @@ def power_label(exponent: int, base: int) -> str:
     return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
-def shown_value(value: float, signal: Signal) -> str:
+def signal_text(value: float, signal: Signal) -> str:
     """A recorded value as the readout shows it: in the unit of the plot, a loss scale also as a power of two."""
     text = number(value * signal.factor)
     if signal.key == "scale" and value > 0 and math.isfinite(value) and math.frexp(value)[0] == 0.5:

@@ -27,12 +27,12 @@ from precgui.gui.theme import severity_colour, themes
 from precgui.gui.widgets.icons import icon, pixmap
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
-SHOWN = 3
+MAX_BANNERS = 3
 SMALL = (900, 600)  # pixels: in a smaller window one notice is shown, and of a long one two lines
 SMALL_LINES = 2
 _NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
 LOWEST = 64  # pixels kept free below: the buttons of a panel are there
-INFO_SHOWN_MS = 8000
+INFO_TIMEOUT_MS = 8000
 WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
 
 
@@ -59,7 +59,7 @@ class Banner(QFrame):
         self._close.setToolTip("Close; the notice stays in the list behind the bell")
         self._close.setAccessibleName("Close the notice")
         self._close.clicked.connect(self.closed)
-        self._timer = QTimer(self, singleShot=True, interval=INFO_SHOWN_MS)
+        self._timer = QTimer(self, singleShot=True, interval=INFO_TIMEOUT_MS)
         self._timer.timeout.connect(self.closed)
         self._lay_out(show_details)
         themes().changed.connect(self._recolour)
@@ -164,7 +164,7 @@ class Banners(QWidget):
 
     def _place(self) -> None:
         small = self._host.width() < SMALL[0] or self._host.height() < SMALL[1]
-        while len(self.banners) > (1 if small else SHOWN):
+        while len(self.banners) > (1 if small else MAX_BANNERS):
             key = next(iter(self.banners))
             self._forget(key)
         for banner in self.banners.values():

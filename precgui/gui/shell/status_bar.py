@@ -39,7 +39,7 @@ class StatusLine(QStatusBar):
         self.setSizeGripEnabled(False)
         self.setContentsMargins(8, 0, 8, 0)
         self._session: Session | None = None
-        self._shown_mark = ""
+        self._mark_name = ""
         self._mark = PlainLabel(self)
         self.text = self._label("Running: a title of the usual length")
         self.bar = QProgressBar(self)
@@ -114,8 +114,8 @@ class StatusLine(QStatusBar):
         self.power.setText(_power(session))
 
     def _mark_with(self, name: str) -> None:
-        if name != self._shown_mark:
-            self._shown_mark = name
+        if name != self._mark_name:
+            self._mark_name = name
             self._recolour()
 
     def show_unread(self, count: int) -> None:
@@ -128,9 +128,9 @@ class StatusLine(QStatusBar):
 
     def _recolour(self) -> None:
         theme = themes().theme
-        colour = theme.accent if self._shown_mark == "start" else theme.muted
-        if self._shown_mark:
-            self._mark.setPixmap(pixmap(self._shown_mark, colour, 16, self.devicePixelRatioF()))
+        colour = theme.accent if self._mark_name == "start" else theme.muted
+        if self._mark_name:
+            self._mark.setPixmap(pixmap(self._mark_name, colour, 16, self.devicePixelRatioF()))
         self.stop.setIcon(icon("stop", theme.error, 16))
         self.bell.setIcon(icon("bell", theme.warning if self.bell.text() else theme.muted, 18))
 

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QProgressBar, QWidget
 
 from precgui.gui.workers.background import Background
 
-SHOWN_AFTER_MS = 150
+APPEAR_DELAY_MS = 150
 LOOK_MS = 60
 PARTLY_MS = 200
 
@@ -149,7 +149,7 @@ class Busy(QProgressBar):
         policy.setRetainSizeWhenHidden(True)
         self.setSizePolicy(policy)
         self.hide()
-        self._appear = QTimer(self, singleShot=True, interval=SHOWN_AFTER_MS)
+        self._appear = QTimer(self, singleShot=True, interval=APPEAR_DELAY_MS)
         self._appear.timeout.connect(self.show)
         self._look = QTimer(self, interval=LOOK_MS)
         self._look.timeout.connect(self._show_share)

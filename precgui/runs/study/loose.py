@@ -11,7 +11,7 @@ from precgui.runs.compare import names
 from precgui.runs.run import Run
 from precgui.runs.study.figures import RunFigures, figures_of
 
-_MOST_SHOWN = 3  # differing fields in a name; more are a number
+_MAX_FIELDS = 3  # differing fields in a name; more are a number
 _IN_NO_NAME = ("train.rounding_twin",)
 
 
@@ -36,8 +36,8 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _group(run: RunFigures, differing: Sequence[str]) -> str:
-    displayed = [f"{key}={run.settings.get(key)}" for key in differing[:_MOST_SHOWN]]
-    remainder = differing[_MOST_SHOWN:]
+    displayed = [f"{key}={run.settings.get(key)}" for key in differing[:_MAX_FIELDS]]
+    remainder = differing[_MAX_FIELDS:]
     if remainder:  # the values are in the files; a name only has to tell groups apart
         values = tuple(repr(run.settings.get(key)) for key in remainder)
         displayed.append(f"and {len(remainder)} other settings ({_short(values)})")

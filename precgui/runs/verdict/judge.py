@@ -36,7 +36,7 @@ class Goal:
     repeatable: bool = False
     systematic: float = 0.0
 
-    def shown(self, value: float) -> float:
+    def in_own_unit(self, value: float) -> float:
         return math.exp(value) if self.log else value
 
 
@@ -91,11 +91,11 @@ def judge(
 
 def _without_test(goal: Goal, sample: Sample, looks: Looks) -> Verdict | None:
     """The verdict where there is nothing to test; None where there is."""
-    n, margin = len(sample.values), goal.shown(goal.bound)
+    n, margin = len(sample.values), goal.in_own_unit(goal.bound)
     if sample.why or not n:
         why = sample.why or "no seed has both runs of a pair"
         return Verdict(goal.name, "not measurable", margin=margin, n=n, why=why)
-    value = goal.shown(math.fsum(sample.values) / n)
+    value = goal.in_own_unit(math.fsum(sample.values) / n)
     if goal.repeatable and max(sample.values) == min(sample.values):
         is_met = goal.side * (sample.values[0] - goal.bound) >= 0
         why = "the same in every run" if n > 1 else "one run; the value does not depend on the seed"
@@ -123,8 +123,8 @@ def _tested(goal: Goal, differences: Mapping[str, PairedDifference], looks: Look
 def _worded(goal: Goal, difference: PairedDifference, p_holm: float, looks: Looks, shared_by: int) -> Verdict:
     alpha = looks.alpha / shared_by
     low, high = difference.interval(1 - 2 * alpha)
-    ci = goal.shown(low - goal.systematic), goal.shown(high + goal.systematic)
-    value, margin, n = goal.shown(difference.mean), goal.shown(goal.bound), difference.n
+    ci = goal.in_own_unit(low - goal.systematic), goal.in_own_unit(high + goal.systematic)
+    value, margin, n = goal.in_own_unit(difference.mean), goal.in_own_unit(goal.bound), difference.n
     if p_holm < looks.alpha:
         is_met = _p_met(goal, difference) < _p_missed(goal, difference)
         side = "inside" if is_met else "outside"

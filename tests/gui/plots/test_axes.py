@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.plots.axes import Kind, ValueAxis, axis_name
-from precgui.gui.plots.signals import SIGNALS, duration, from_plot, number, place_text, shown_value, to_plot
+from precgui.gui.plots.signals import SIGNALS, duration, from_plot, number, place_text, signal_text, to_plot
 
 
 def labels(kind: Kind, low: float, high: float, size: float = 200, side: str = "left") -> list[str]:
@@ -72,9 +72,9 @@ def test_that_numbers_keep_nan_inf_and_sign() -> None:
 
 
 def test_that_a_loss_scale_is_shown_as_a_power_of_two_when_it_is_one() -> None:
-    assert shown_value(65536.0, SIGNALS["scale"]) == "65536 = 2¹⁶"
-    assert shown_value(3.0, SIGNALS["scale"]) == "3"
-    assert shown_value(2.0**21, SIGNALS["memory"]) == "2 MiB"
+    assert signal_text(65536.0, SIGNALS["scale"]) == "65536 = 2¹⁶"
+    assert signal_text(3.0, SIGNALS["scale"]) == "3"
+    assert signal_text(2.0**21, SIGNALS["memory"]) == "2 MiB"
 
 
 @given(st.floats(1e-30, 1e30), st.sampled_from(["linear", "log2", "log10"]))

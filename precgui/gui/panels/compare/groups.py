@@ -41,7 +41,7 @@ class GroupsView(Pages):
         self._judged = -1  # runs that had ended when the groups were asked for
         self._claims_wanted = False
         self._stale: set[str] = set()
-        self.content_shown: ReportContent | None = None
+        self.report_content: ReportContent | None = None
         self.loose = LooseGroups(session, self)
         self.answer = PlainLabel(self)
         self.source = QComboBox(self)
@@ -103,7 +103,7 @@ class GroupsView(Pages):
         self.refresh()
 
     def _on_opened(self) -> None:
-        self._judged, self.content_shown = -1, None
+        self._judged, self.report_content = -1, None
         self._name_sources()
         self.source.setCurrentIndex(max(0, self.source.findData(STUDY)))
         self.refresh()
@@ -131,7 +131,7 @@ class GroupsView(Pages):
         self.source.setToolTip(plain_tip(str(study.folder or "")))
 
     def _choose_source(self) -> None:
-        self.content_shown, self._judged = None, -1
+        self.report_content, self._judged = None, -1
         self.refresh()
 
     def refresh(self) -> None:
@@ -140,25 +140,25 @@ class GroupsView(Pages):
         self.show_content(bool(self.source_kind) or self._claims_wanted)
         if not self.isVisible():
             return
-        if self.content_shown is None:
+        if self.report_content is None:
             self._fill()
         study = self._session.study
         if self.source_kind == RUNS:
             self.loose.ask()
-            if self.content_shown is not self.loose.content:
+            if self.report_content is not self.loose.content:
                 self._take()
         elif self.source_kind == STUDY and study.grid is not None and study.grid.document.done != self._judged:
             self._judged = study.grid.document.done
             study.read_groups()
 
     def _take(self) -> None:
-        self.content_shown = self.loose.content if self.source_kind == RUNS else self._session.study.groups
+        self.report_content = self.loose.content if self.source_kind == RUNS else self._session.study.groups
         self._fill()
 
     # What is shown -----------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        content = self.content_shown
+        content = self.report_content
         self._stale = {FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES}
         self.answer.setText(content.answer if content is not None else self._why_not())
         self.targets_button.setEnabled(bool(self.source_kind))
@@ -177,7 +177,7 @@ class GroupsView(Pages):
 
     def _show_page(self) -> None:
         """Fill the page that is seen, where what it shows is not that of the present groups."""
-        name, content = self.view.current, self.content_shown
+        name, content = self.view.current, self.report_content
         if name in self._stale:
             self._stale.discard(name)
             if name == FIGURES:
@@ -209,7 +209,7 @@ class GroupsView(Pages):
         targets = self.loose.targets if self.source_kind == RUNS else study.targets()
         if targets is None:
             return None
-        dialog = TargetsDialog(targets, self, late=self.content_shown is not None)
+        dialog = TargetsDialog(targets, self, late=self.report_content is not None)
         dialog.chosen.connect(self._use_targets)
         dialog.open()
         return dialog

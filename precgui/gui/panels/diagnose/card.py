@@ -21,10 +21,10 @@ OWN_LOOP = "This run was recorded in a training loop of its own: make the change
 
 
 class FindingCard(QFrame):
-    """Shows one finding. `shown` asks for the place that it is about, `tried` for a run with its fix beside this one,
+    """Shows one finding. `place_requested` asks for the place that it is about, `tried` for a run with its fix beside this one,
     `edited` for the settings of that run, `measured` for a replay of its step."""
 
-    shown = Signal(object)
+    place_requested = Signal(object)
     tried = Signal(object)
     edited = Signal(object)
     measured = Signal(object)
@@ -41,7 +41,7 @@ class FindingCard(QFrame):
         self.edit_button = QPushButton("Open in Run", self)
         self.measure_button = QPushButton("Measure it", self)
         self._lay_out(trainable=trainable)
-        self.show_button.clicked.connect(lambda: self.shown.emit(self.finding))
+        self.show_button.clicked.connect(lambda: self.place_requested.emit(self.finding))
         self.fix_button.clicked.connect(lambda: self.tried.emit(self.finding))
         self.edit_button.clicked.connect(lambda: self.edited.emit(self.finding))
         self.measure_button.clicked.connect(lambda: self.measured.emit(self.finding))

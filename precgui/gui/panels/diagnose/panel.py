@@ -170,7 +170,7 @@ class DiagnosePanel(Pages):
         run = self._session.runs[key].run
         trainable = run.config.task != OWN_LOOP
         card = FindingCard(finding, trainable=trainable, where=where, parent=self)
-        card.shown.connect(lambda finding: self.show_place(key, finding))
+        card.place_requested.connect(lambda finding: self.show_place(key, finding))
         card.tried.connect(lambda finding: self._try_fix(key, finding, at_once=not is_own_task(run.config.task)))
         card.edited.connect(lambda finding: self._try_fix(key, finding, at_once=False))
         card.measured.connect(lambda finding: self._measurement.toggle(key, finding.replay_step))

@@ -225,7 +225,7 @@ class BitGrid(QWidget):
         if self._cursor is not None:
             name, bit = self._cursor
             state = "1" if self._is_on(name, bit) else "0"
-            self.setAccessibleDescription(f"{self._tip(self._cursor)} is {state}; {self._reports[name].shown}")
+            self.setAccessibleDescription(f"{self._tip(self._cursor)} is {state}; {self._reports[name].value_text}")
 
     # Painting
 

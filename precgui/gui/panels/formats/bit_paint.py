@@ -24,7 +24,7 @@ def words(line: Line, report: Report, name: str) -> str:
         case "hex":
             return report.bits
         case "value":
-            return report.shown
+            return report.value_text
         case "error":
             return errorwords(report)
         case _:

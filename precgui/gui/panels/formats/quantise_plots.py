@@ -12,7 +12,7 @@ from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import PlainLabel
 
-SHOWN = 128
+ELEMENTS_PER_VIEW = 128
 
 
 class QuantisePlots(QSplitter):
@@ -22,21 +22,21 @@ class QuantisePlots(QSplitter):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(Qt.Orientation.Vertical, parent)
-        self._shown: FormatComparison | None = None
+        self._comparison: FormatComparison | None = None
         self.histogram = Plot(bottom="value", left="values")
         self.histogram.setAccessibleName("Histogram before and after")
         self.elements = Plot(bottom="element", left="value")
         self.elements.setAccessibleName("Elements before and after")
         self._legends = [plot.addLegend(offset=(-12, 12)) for plot in (self.histogram, self.elements)]
         self.first = QSpinBox()
-        self.first.setSingleStep(SHOWN)
+        self.first.setSingleStep(ELEMENTS_PER_VIEW)
         self.first.setAccessibleName("First element that is shown")
         self.first.valueChanged.connect(self._draw_elements)
         lower = QWidget()
         column = QVBoxLayout(lower)
         column.setContentsMargins(0, 0, 0, 0)
         row = QHBoxLayout()
-        label = PlainLabel(f"{SHOWN} elements from")
+        label = PlainLabel(f"{ELEMENTS_PER_VIEW} elements from")
         label.setBuddy(self.first)
         for widget in (label, self.first):
             row.addWidget(widget)
@@ -48,9 +48,9 @@ class QuantisePlots(QSplitter):
         self.addWidget(lower)
 
     def show_comparison(self, comparison: FormatComparison) -> None:
-        self._shown = comparison
+        self._comparison = comparison
         self.first.blockSignals(True)
-        self.first.setRange(0, min(max(comparison.source.size - SHOWN, 0), 2**31 - 1))
+        self.first.setRange(0, min(max(comparison.source.size - ELEMENTS_PER_VIEW, 0), 2**31 - 1))
         self.first.blockSignals(False)
         self.draw()
 
@@ -63,7 +63,7 @@ class QuantisePlots(QSplitter):
         self._draw_elements()
 
     def _draw_histogram(self) -> None:
-        item, theme, displayed = self.histogram.getPlotItem(), themes().theme, self._shown
+        item, theme, displayed = self.histogram.getPlotItem(), themes().theme, self._comparison
         item.clear()
         if displayed is None:
             return
@@ -83,11 +83,11 @@ class QuantisePlots(QSplitter):
     def _draw_elements(self) -> None:
         item, theme = self.elements.getPlotItem(), themes().theme
         item.clear()
-        if self._shown is None:
+        if self._comparison is None:
             return
         start = self.first.value()
         try:
-            part = self._shown.part(start, start + SHOWN)
+            part = self._comparison.part(start, start + ELEMENTS_PER_VIEW)
         except ValueError as error:  # the file is gone
             self.failed.emit(str(error))
             return

@@ -162,4 +162,4 @@ def _cells(name: str, result: Result) -> tuple[str, ...]:
     error = "" if overall.error is None else text.approximate(overall.error, 3)
     where = "" if result.stored.format.name == name else f"{result.stored.format.name} "
     exact = brief_list([result.exact], digits=9)
-    return (name, report.shown, ulps, error, where + report.bits, held, exact, report.note)
+    return (name, report.value_text, ulps, error, where + report.bits, held, exact, report.note)

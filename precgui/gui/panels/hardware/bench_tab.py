@@ -42,7 +42,7 @@ class ExportButton(QToolButton):
 
     def __init__(self, displayed: Callable[[], Mapping[str, Any] | None], reported: Callable[[str], None]) -> None:
         super().__init__()
-        self._shown, self._set_message = displayed, reported
+        self._result, self._set_message = displayed, reported
         self.dialog: QFileDialog | None = None
         menu = QMenu(self)
         menu.addAction("Copy as JSON", self.copy)
@@ -59,12 +59,12 @@ class ExportButton(QToolButton):
         self.setIcon(icon("save"))
 
     def copy(self) -> None:
-        if (result := self._shown()) is not None:
+        if (result := self._result()) is not None:
             QGuiApplication.clipboard().setText(as_json(result))
 
     def ask(self, suffix: str, write: Callable[[Mapping[str, Any]], str]) -> None:
         """Ask for a file, then save the result that is shown now."""
-        result = self._shown()
+        result = self._result()
         if result is None:
             return
         text = write(result)
@@ -100,7 +100,7 @@ class MeasuredTab(QWidget):
         self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
         self.measure, self.stop = QPushButton("Measure"), QPushButton("Stop")
         self.progress, self.message = QProgressBar(), label("", "muted")
-        self.export = ExportButton(self._shown, self.message.setText)
+        self.export = ExportButton(self._result, self.message.setText)
         self._redraw = QTimer(self, interval=REDRAW_MS, singleShot=True)
         self._redraw.timeout.connect(self._show_growth)
         self._next_part = 0
@@ -264,7 +264,7 @@ class MeasuredTab(QWidget):
             self.message.setText(_about(result))
         self._show(result)
 
-    def _shown(self) -> Mapping[str, Any] | None:
+    def _result(self) -> Mapping[str, Any] | None:
         return self._growing or self._chosen()
 
     def _show_growth(self) -> None:

@@ -54,7 +54,7 @@ def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Devi
     rows = [
         ("Memory", gibibytes(device.memory_bytes)),
         ("Bandwidth", _bandwidth(device.bandwidth_gbs, result)),
-        *((name, shown(value)) for name, value in device.details),
+        *((name, value_or_reason(value)) for name, value in device.details),
         ("Formats", ", ".join(count for count in counts if not count.startswith("0 "))),
     ]
     if result:
@@ -112,7 +112,7 @@ def _sentence(sensor: SensorReport) -> str:
     return text[:1].upper() + text[1:]
 
 
-def shown(value: Maybe[str]) -> str:
+def value_or_reason(value: Maybe[str]) -> str:
     """The value, or why there is none."""
     return str(value)
 

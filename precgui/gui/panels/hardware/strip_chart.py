@@ -18,7 +18,7 @@ from precgui.gui.widgets.plain_text import plain_tip
 Severity = Literal["ok", "warning", "error"]
 HISTORY_S = 300.0
 KEPT = 16_000  # readings; two of 20 a second over the history, and room before the older half goes
-LEAST_SHOWN_S = 60.0
+MIN_SPAN_S = 60.0
 HEIGHT_PX, TEXT_PX = 76, 20
 
 
@@ -89,16 +89,16 @@ class Strip(QWidget):
             painter.drawPolyline(line)
 
 
-def shown_s(first_s: float, last_s: float) -> float:
+def visible_span_s(first_s: float, last_s: float) -> float:
     """Width of the picture in seconds: it grows with the history to HISTORY_S."""
-    return min(HISTORY_S, max(LEAST_SHOWN_S, last_s - first_s))
+    return min(HISTORY_S, max(MIN_SPAN_S, last_s - first_s))
 
 
 def lines(times: np.ndarray, values: np.ndarray, area: QRectF, top: float) -> list[QPolygonF]:
     """The readings as polylines without the gaps; of many readings on one pixel the smallest and largest stay."""
     if times.size == 0:
         return []
-    columns = np.floor(area.width() * (1 - (times[-1] - times) / shown_s(times[0], times[-1])))
+    columns = np.floor(area.width() * (1 - (times[-1] - times) / visible_span_s(times[0], times[-1])))
     starts = np.concatenate(([0], np.flatnonzero(np.diff(columns)) + 1))
     lowest = np.minimum.reduceat(np.where(np.isnan(values), np.inf, values), starts)
     highest = np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), starts)
@@ -143,7 +143,7 @@ class Band(QWidget):
             now_s, words, level = self.states[-1]
             painter.setPen(QColor(theme.text if level == "ok" else getattr(theme, level)))
             painter.drawText(text, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), words)
-            width_s = shown_s(self.states[0][0], now_s)
+            width_s = visible_span_s(self.states[0][0], now_s)
             ends = [time_s for time_s, _, _ in list(self.states)[1:]] + [now_s]
             for (time_s, _, then), end_s in zip(self.states, ends, strict=True):
                 left, right = (self.width() * (1 - (now_s - t) / width_s) for t in (time_s, end_s))

@@ -28,7 +28,7 @@ class InspectPanel(Pages):
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("inspect", "No run is open", _EMPTY, "Choose runs"), parent)
         self._session = session
-        self._shown: dict[int, str | None] = {}
+        self._run_of_tab: dict[int, str | None] = {}
         self._made: dict[int, QWidget] = {}
         self._loading: set[int] = set()
         self.run_choice = QComboBox(self)
@@ -118,8 +118,8 @@ class InspectPanel(Pages):
 
     def _show_in(self, index: int) -> None:
         widget = self._make(index)
-        if self._shown.get(index, "") != self.key:
-            self._shown[index] = self.key
+        if self._run_of_tab.get(index, "") != self.key:
+            self._run_of_tab[index] = self.key
             cast(RunView, widget).show_run(self.key)
 
     def _take_runs(self) -> None:

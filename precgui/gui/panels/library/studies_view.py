@@ -32,7 +32,7 @@ class StudiesView(QTreeWidget):
         super().__init__(parent)
         self._session = session
         self._list = StudyList(session.folder)
-        self._shown: list[StudyEntry] = []
+        self._entries: list[StudyEntry] = []
         self._work = LatestOnly(self)
         self._follow = QTimer(self, singleShot=True, interval=FOLLOW_MS)
         self.setHeaderLabels(list(COLUMNS))
@@ -64,8 +64,8 @@ class StudiesView(QTreeWidget):
             self._follow.start()
 
     def _show(self, entries: list[StudyEntry]) -> None:
-        if entries != self._shown:
-            self._shown = entries
+        if entries != self._entries:
+            self._entries = entries
             self._fill()
         self.setVisible(bool(entries))
         if any(member.status == "running" for entry in entries for member in entry.members):
@@ -77,7 +77,7 @@ class StudiesView(QTreeWidget):
         current = self.currentItem()
         chosen = current.data(0, _PATH) if current is not None else None
         self.clear()
-        for entry in self._shown:
+        for entry in self._entries:
             item = _item(_study_cells(entry), str(entry.path), entry.error or str(entry.path))
             for member in entry.members:
                 item.addChild(_member_item(member, entry))

@@ -44,7 +44,7 @@ def view(qtbot: QtBot, session: Session, tmp_path: Path) -> GroupsView:
     view.resize(900, 700)
     view.show()
     session.study.open(_study(tmp_path).path)
-    qtbot.waitUntil(lambda: view.content_shown is not None)
+    qtbot.waitUntil(lambda: view.report_content is not None)
     return view
 
 
@@ -146,7 +146,7 @@ def test_that_open_runs_are_grouped_by_their_settings(session: Session, qtbot: Q
     for precision in ("fp32", "bf16-amp"):
         session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
     view = panel.groups
-    qtbot.waitUntil(lambda: view.content_shown is not None and len(view.content_shown.columns) == 2)
+    qtbot.waitUntil(lambda: view.report_content is not None and len(view.report_content.columns) == 2)
     assert view.source.currentText() == "Open runs (2), grouped by their settings"
     assert view.figures.table.item(0, 0).text() == "fp32 (baseline)"  # type: ignore[union-attr]
     assert "not planned as a study" in view.figures.notes.text()

@@ -55,7 +55,7 @@ class TensorsPanel(Pages):
         self._rows: Rows | None = None
         self._reading: IncrementalReader | None = None
         self._run_key: str | None = None
-        self._shown: tuple[str | None, str | None] = (None, None)
+        self._reading_key: tuple[str | None, str | None] = (None, None)
         self._what_if: WhatIf | None = None
         self._prediction: Prediction | None = None
         self._basis: Provenance | None = None
@@ -181,8 +181,8 @@ class TensorsPanel(Pages):
         """Read what is new, of much a part, and show it; the rest comes piece by piece."""
         key, kind = self._key(), self.bar.kind_choice.currentData()
         begin = time.perf_counter()
-        if (key, kind) != self._shown or self._reading is None:
-            self._shown = key, kind
+        if (key, kind) != self._reading_key or self._reading is None:
+            self._reading_key = key, kind
             self._reading = IncrementalReader(self._session.runs[key].run, kind) if key is not None and kind else None
         if self._reading is not None:
             self._reading.look()
