@@ -72,14 +72,16 @@ def _other(row: Mapping[str, Any], cpu: Cpu) -> Device:
     kind, name = row["kind"], row["name"]
     if kind == "rocm":
         return _amd(row)
-    vendor, seen_name = ("apple", cpu.name) if kind == "mps" else ("intel", name)
-    architecture = tables.by_name(vendor, seen_name)
+    vendor, reported_name = ("apple", cpu.name) if kind == "mps" else ("intel", name)
+    architecture = tables.by_name(vendor, reported_name)
     if architecture is None:
-        matrix = support.unknown(f"No table knows {seen_name}; measure it with precgui bench.")
+        matrix = support.unknown(f"No table knows {reported_name}; measure it with precgui bench.")
     else:
-        matrix = with_peaks(support.by_list(architecture), architecture, "", _UNTOLD, _UNTOLD, tables.card(seen_name))
+        matrix = with_peaks(
+            support.by_list(architecture), architecture, "", _UNTOLD, _UNTOLD, tables.card(reported_name)
+        )
     memory: Maybe[int] = row.get("memory_bytes") or Absent("shared with the CPU")
-    return Device(row["id"], kind, f"{seen_name} GPU" if kind == "mps" else name,
+    return Device(row["id"], kind, f"{reported_name} GPU" if kind == "mps" else name,
                   architecture.name if architecture else "", "", matrix, memory)  # fmt: skip
 
 

@@ -35,19 +35,19 @@ _NOTHING = {name: 0 for name in RecordConfig.model_fields if name.endswith("_eve
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Measurements of the hooks in one step. `begun` is the time of its first forward pass, 0 when there was none.
+class StepMeasurements:
+    """Measurements of the hooks in one step. `first_forward_s` is when its first forward pass began, 0 without one.
 
-    `skipped` says that not all optimizers updated their weights, `partly` that some did. Without gradients to look at,
-    `looked` is false and the norm NaN. `lr` is NaN in a step in which the loop updated the weights by itself.
+    `skipped` says that not all optimizers updated their weights, `partly` that some did. Without gradients to measure,
+    `has_gradients` is false and the norm NaN. `lr` is NaN in a step in which the loop updated the weights by itself.
     """
 
     skipped: bool
     partly: bool
-    looked: bool
+    has_gradients: bool
     lr: float
     grad_norm: float
-    begun: float
+    first_forward_s: float
     backward_passes: float
     optimizer_steps: int
     weights_changed: bool | None  # in a step without an optimizer step; None when not looked at
@@ -56,7 +56,7 @@ class Seen:
 class LoopWatch:
     """Hooks that read: gradients and learning rate when an optimizer steps, outputs when the model runs.
 
-    `begin` opens a step, `seen` and `end` close it. A watch that is not `active` only notices what is not finite.
+    `begin` opens a step, `step_measurements` and `end` close it. A watch that is not `active` only detects NaN and Inf.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class LoopWatch:
     def _clear(self) -> None:
         self._stepped: set[int] = set()  # by id
         self._steps = 0
-        self._begun, self._lr = 0.0, self._rate()
+        self._first_forward_s, self._lr = 0.0, self._rate()
         self._known: list[float] = []  # norms that telemetry knew
         self._norms: dict[tuple[str, ...], Tensor] = {}  # of the gradients of these names, still on their device
         self._first = ""
@@ -134,10 +134,10 @@ class LoopWatch:
             self._first_step.leave()
         if self._telemetry is not None:
             self._telemetry.begin(step, scale)
-            if self._manual.seen:
+            if self._manual.is_in_use:
                 self._telemetry.before_update()
 
-    def seen(self, *, lowered: bool) -> Seen:
+    def step_measurements(self, *, lowered: bool) -> StepMeasurements:
         """The measurements of the step; `lowered` says that the scaler met gradients that are not finite.
 
         Gradients that no optimizer has used for this reason are looked at here, when they are still there.
@@ -157,13 +157,13 @@ class LoopWatch:
         if changed and self._telemetry is not None:
             self._telemetry.after_update(self._optimizers)
         skipped = lowered or not (self._stepped or changed)
-        return Seen(
+        return StepMeasurements(
             skipped,
             skipped and bool(self._stepped and left_out),
             bool(every),
             math.nan if changed else float(self._lr),
             norm,
-            self._begun,
+            self._first_forward_s,
             self._passes.count(gradients=bool(every)),
             0 if lowered and not left_out else self._steps,
             changed,
@@ -204,7 +204,7 @@ class LoopWatch:
         return self._telemetry.nonfinite_output() if self._telemetry is not None else ("", "")
 
     def first_gradient(self) -> str:
-        """The first parameter whose gradient was not finite when it was looked at, or ''; known after `seen`."""
+        """The first parameter whose gradient was not finite when measured, or ''; known after `step_measurements`."""
         name = self._telemetry.first_nonfinite_gradient(self._order) if self._telemetry is not None else ""
         return name or self._first
 
@@ -225,8 +225,8 @@ class LoopWatch:
             return
         self._lr = self._rate()  # a scheduler may have stepped since the step began
         transformed = transform_level() is not None
-        if not self._begun:
-            self._begun = time.perf_counter()
+        if not self._first_forward_s:
+            self._first_forward_s = time.perf_counter()
             if self._telemetry is not None and not transformed:
                 self._telemetry.start()
         if self._first_step is not None and not self._first_step.is_over and not transformed:

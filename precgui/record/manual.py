@@ -21,7 +21,7 @@ class ManualUpdates:
 
     def __init__(self) -> None:
         self._doubtful = True
-        self.seen = False  # the loop updates weights by itself
+        self.is_in_use = False  # the loop updates weights by itself
         self._before: list[Tensor] | None = None
 
     def begin(self, weights: Sequence[Weight]) -> None:
@@ -29,7 +29,7 @@ class ManualUpdates:
 
     def stepped(self) -> None:
         """An optimizer has stepped."""
-        self._doubtful = self.seen = False
+        self._doubtful = self.is_in_use = False
 
     def changed(self, weights: Sequence[Weight]) -> bool | None:
         """Whether the step changed a weight although no optimizer stepped; None when that was not looked at."""
@@ -37,11 +37,11 @@ class ManualUpdates:
         if before is None:
             return None
         now = _sample(weights)
-        self.seen = len(now) != len(before) or any(
+        self.is_in_use = len(now) != len(before) or any(
             one.shape != other.shape or not torch.equal(one.nan_to_num(), other.nan_to_num())
             for one, other in zip(before, now, strict=True)
         )
-        return self.seen
+        return self.is_in_use
 
 
 def _sample(weights: Sequence[Weight]) -> list[Tensor]:

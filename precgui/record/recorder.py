@@ -32,7 +32,7 @@ from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
 from precgui.record import arguments, distributed, ending
-from precgui.record.hooks import LoopWatch, Seen, weights_of
+from precgui.record.hooks import LoopWatch, StepMeasurements, weights_of
 from precgui.record.precision import PrecisionFact
 from precgui.record.wrappers import Accumulation
 from precgui.runs.file.writer import RunWriter
@@ -141,9 +141,9 @@ class Recorder:
         self._step += 1
         was_idle, scale = not self._scaler_used, self._read_scale()
         used = arguments.first_scale(self._scaler) if was_idle else self._scale
-        visited = self._watch.seen(lowered=scale < used)
+        visited = self._watch.step_measurements(lowered=scale < used)
         now = time.perf_counter()
-        started = visited.begun or self._last
+        started = visited.first_forward_s or self._last
         step_s = now - started
         self._emit(
             StepDone(
@@ -155,7 +155,7 @@ class Recorder:
         )  # fmt: skip
         self._tell_first_step(now - self._start)
         self._report(loss_value, visited, used, scale)
-        alarm = not math.isfinite(loss_value) or (visited.looked and not math.isfinite(visited.grad_norm))
+        alarm = not math.isfinite(loss_value) or (visited.has_gradients and not math.isfinite(visited.grad_norm))
         self._watch.end(now - self._start, step_s, alarm=alarm)
         self._last = time.perf_counter()
         self._begin(scale)
@@ -249,9 +249,12 @@ class Recorder:
             text = f"this loop was called {self._precision}, but its first step ran as {fact.name}: {fact.reason}"
             self._incident("note", "warning", text)
 
-    def _report(self, loss: float, visited: Seen, used: float, scale: float) -> None:
+    def _report(self, loss: float, visited: StepMeasurements, used: float, scale: float) -> None:
         """The incidents of the step just done, and those of other processes that have come."""
-        bad_loss, bad_gradients = not math.isfinite(loss), visited.looked and not math.isfinite(visited.grad_norm)
+        bad_loss, bad_gradients = (
+            not math.isfinite(loss),
+            visited.has_gradients and not math.isfinite(visited.grad_norm),
+        )
         if bad_loss or bad_gradients:
             module, why_not = self._watch.first_output() if bad_loss else ("", "")
             parameter = self._watch.first_gradient() if bad_gradients else ""

@@ -116,7 +116,7 @@ class AmaxScale:
     def __init__(self, largest: float, clock: BatchSeed, *, rowwise: bool = False, history: int = 0) -> None:
         self._largest, self._clock, self.rowwise = largest, clock, rowwise
         self._history = history
-        self._seen: deque[tuple[int, Tensor]] | None = deque(maxlen=history + 1) if history else None
+        self._amax_history: deque[tuple[int, Tensor]] | None = deque(maxlen=history + 1) if history else None
 
     @property
     def is_delayed(self) -> bool:
@@ -130,8 +130,8 @@ class AmaxScale:
         else:
             low, high = tensor.aminmax()
             amax = torch.maximum(-low, high)
-        if self._seen is not None:
-            amax = self._delayed(self._seen, amax)
+        if self._amax_history is not None:
+            amax = self._delayed(self._amax_history, amax)
         # A tensor of zeros keeps its zeros; Inf and NaN make the factor 0 or NaN and the tensor NaN.
         return torch.where(amax > 0, self._largest / amax.clamp_min(_TINY), torch.where(amax == 0, 1.0, amax))
 

@@ -114,7 +114,7 @@ class Outputs:
         """The model's own forward pass begins."""
         self._inside = torch.is_grad_enabled()
 
-    def seen(self, name: str, outputs: Any, *, weighty: bool) -> None:
+    def on_output(self, name: str, outputs: Any, *, weighty: bool) -> None:
         """A module has returned."""
         if self._is_training():
             self.calls += 1
@@ -150,7 +150,7 @@ class Outputs:
         elif not self._everywhere:
             self._watch_on = _WATCH_STEPS
 
-    def gradient_seen(self, name: str, gradient: Tensor) -> None:
+    def on_gradient(self, name: str, gradient: Tensor) -> None:
         """Handles the gradient of an output."""
         if self.watching:
             self._measure("activation_gradient", name, gradient)
@@ -213,7 +213,7 @@ class _OutputHook(Hook):
 
     def __call__(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
         if self._outputs.watching and not torch.compiler.is_compiling():
-            self._outputs.seen(self._name, outputs, weighty=self._weighty)
+            self._outputs.on_output(self._name, outputs, weighty=self._weighty)
 
 
 class _GradientHook(Hook):
@@ -225,7 +225,7 @@ class _GradientHook(Hook):
         self._outputs, self._name = outputs, name
 
     def __call__(self, gradient: Tensor) -> None:
-        self._outputs.gradient_seen(self._name, gradient)
+        self._outputs.on_gradient(self._name, gradient)
 
 
 @cache

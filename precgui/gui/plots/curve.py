@@ -31,20 +31,20 @@ class NonFinite:
 
     index: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     value: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    _seen: int = 0
+    _scanned: int = 0
 
     def __len__(self) -> int:
         return len(self.index)
 
     def update(self, y: NDArray[np.float64], known: int | None = None) -> None:
         """Take the whole series as it is now; its first `known` values (default: all seen) have not changed."""
-        known = min(self._seen, len(y)) if known is None else known
+        known = min(self._scanned, len(y)) if known is None else known
         kept = self.index < known
         result = known + np.flatnonzero(~np.isfinite(y[known:]))
         if len(result) or not kept.all():
             self.index = np.concatenate([self.index[kept], result])
             self.value = y[self.index]
-        self._seen = len(y)
+        self._scanned = len(y)
 
     def sentence(self) -> str:
         """`2 NaN, 1 Inf`; empty when everything was finite."""

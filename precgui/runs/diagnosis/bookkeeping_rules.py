@@ -120,7 +120,7 @@ def gradients_not_cleared(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
-def autocast_not_seen(m: Measurements) -> Answer:
+def autocast_without_effect(m: Measurements) -> Answer:
     """The run is called mixed precision, and no output has the digits of that format."""
     table = m.table("activation")
     given = str(m.fact("precision").get("given") or m.precision)
@@ -223,7 +223,7 @@ RULES = (
     Rule("weights-unchanged", "D", "Do weights change?", weights_unchanged),
     Rule("no-step-taken", "D", "Was a step taken?", no_step_taken),
     Rule("gradients-not-cleared", "D", "Are gradients cleared?", gradients_not_cleared),
-    Rule("autocast-not-seen", "D", "Is the precision the one that was asked for?", autocast_not_seen),
+    Rule("autocast-not-seen", "D", "Is the precision the one that was asked for?", autocast_without_effect),
     Rule("validation-not-finite", "D", "Is the validation finite?", validation_not_finite),
     Rule("failed", "D", "Did the run fail?", refused),  # the last one: it needs no step
 )

@@ -204,7 +204,7 @@ def table_of(record: TensorHistory, rows: NDArray[np.intp]) -> RecordedRows:
     names = tuple(record.names[: stats.shape[1]])
     names += tuple(f"tensor {place}" for place in range(len(names), stats.shape[1]))
     own = np.asarray(reported.any(0))
-    visited = tuple(name for name, is_seen in zip(names, own.tolist(), strict=True) if is_seen)
+    visited = tuple(name for name, is_recorded in zip(names, own.tolist(), strict=True) if is_recorded)
     dtypes = tuple(record.dtype(name) or "" for name in visited)
     return RecordedRows(
         record.kind, visited, record.steps()[rows][kept], stats[kept][:, own], strides[kept][:, own], dtypes

@@ -38,7 +38,9 @@ def non_finite(m: Measurements) -> Answer:
     """The loss, or the gradients of a step that was taken, are not finite."""
     if not m.n:
         return None
-    bad = np.flatnonzero(~m.finite_loss | (~np.isfinite(m.grad_norm) & ~m.skipped & ~np.isnan(m.lr) & _seen(m)))
+    bad = np.flatnonzero(
+        ~m.finite_loss | (~np.isfinite(m.grad_norm) & ~m.skipped & ~np.isnan(m.lr) & _reported_steps(m))
+    )
     if not len(bad):
         return RuledOut(
             "undefined-operation", f"because loss and gradients of all {m.n} steps that were taken are finite"
@@ -49,7 +51,7 @@ def non_finite(m: Measurements) -> Answer:
     return [_of_cause(m, cause, bad)]
 
 
-def _seen(m: Measurements) -> NDArray[np.bool_]:
+def _reported_steps(m: Measurements) -> NDArray[np.bool_]:
     """Steps whose gradients are told to be not finite; a norm is NaN also where nobody looked."""
     reported = {each.step for each in m.of_kind("nonfinite_gradient")}
     return np.asarray(np.isin(m.steps, sorted(reported)))

@@ -345,7 +345,7 @@ def recorded(model: nn.Module, step: Callable[[torch.optim.Optimizer], Any]) -> 
         watch.begin(number, 1.0)
         optimizer.zero_grad()
         step(optimizer)
-        assert math.isfinite(watch.seen(lowered=False).grad_norm)
+        assert math.isfinite(watch.step_measurements(lowered=False).grad_norm)
         watch.end(0.0, 1.0, alarm=False)
     watch.close()
     return [event for event in events if isinstance(event, TensorStats)]

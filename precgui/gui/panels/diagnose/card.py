@@ -21,7 +21,7 @@ OWN_LOOP = "This run was recorded in a training loop of its own: make the change
 
 
 class FindingCard(QFrame):
-    """Shows one finding. `place_requested` asks for the place that it is about, `tried` for a run with its fix beside this one,
+    """Shows one finding. `place_requested` asks for the place that it is about, `tried` for a second run with its fix,
     `edited` for the settings of that run, `measured` for a replay of its step."""
 
     place_requested = Signal(object)

@@ -18,7 +18,7 @@ from precgui.sweeps.listing import StudyEntry, StudyList
 from precgui.sweeps.report import MemberRow
 
 COLUMNS = ("Study", "Precision", "Status", "Metric", "Seed", "Date")
-MOST_ROWS_SEEN = 7  # without scrolling
+MAX_VISIBLE_ROWS = 7  # without scrolling
 FOLLOW_MS = 3000
 _PATH = Qt.ItemDataRole.UserRole
 
@@ -96,7 +96,7 @@ class StudiesView(QTreeWidget):
         """As high as the rows need, up to a limit."""
         rows = sum(1 + item.childCount() * item.isExpanded() for item in self._studies())
         row = max(self.sizeHintForRow(0), self.fontMetrics().height())
-        self.setFixedHeight(self.header().sizeHint().height() + row * min(rows, MOST_ROWS_SEEN) + 8)
+        self.setFixedHeight(self.header().sizeHint().height() + row * min(rows, MAX_VISIBLE_ROWS) + 8)
 
     def _open(self, item: QTreeWidgetItem, _: int) -> None:
         path = item.data(0, _PATH)
