@@ -66,7 +66,7 @@ def is_different(differences: Draw, grain: float, alpha: float = 0.05) -> bool:
     return paired_difference(differences, grain).p_different() < alpha
 
 
-def is_different_at_a_look(differences: Draw, grain: float, looks: Looks = DEFAULT_LOOKS) -> bool:
+def is_different_in_plan(differences: Draw, grain: float, looks: Looks = DEFAULT_LOOKS) -> bool:
     """Whether any of the planned looks calls it different."""
     return any(is_different(differences[:n], grain, looks.alpha) for n in looks.seeds)
 
@@ -99,7 +99,7 @@ def false_verdicts(name: str, draws: int) -> None:
     print(f"\n{name}: A/A, {draws} draws, share of false verdicts (aim 3.5 to 6 %)")
     for n in (3, 5, 8):
         print(f"  paired t, {n} seeds: {100 * share(draws, lambda n=n: is_different(drawer.same(n), grain)):.1f} %")
-    looks = share(draws, lambda: is_different_at_a_look(drawer.same(10), grain))
+    looks = share(draws, lambda: is_different_in_plan(drawer.same(10), grain))
     peeks = share(draws // 4, lambda: is_different_at_any_time(drawer.same(12), grain))
     print(f"  looks at 5 and 10 seeds: {100 * looks:.1f} %; looking at 3, 4 ... 12: {100 * peeks:.1f} %")
     for arms in (5, 10):

@@ -21,7 +21,7 @@ BINS = 120
 MOST_LEVELS = 2000
 ALIGNED = 128  # every block and group divides it
 PARTLY_S = 0.5
-LOOKED = 0.2  # share of the work that looking for the scales is told to be
+SCALE_SEARCH_SHARE = 0.2  # share of the work that looking for the scales is told to be
 Counts = NDArray[np.int_]
 
 
@@ -122,15 +122,17 @@ def compare(
     if not source.size:
         raise ValueError("There are no values; type some, with commas between them.")
 
-    def looked(share: float) -> None:
-        on_progress(LOOKED * share)
+    def on_scales(share: float) -> None:
+        on_progress(SCALE_SEARCH_SHARE * share)
 
-    edges = _edges(source.extent(looked))
-    ways = {rule: prepare(source, scheme, replace(options, rule=rule), looked) for rule in _rules(scheme, options.rule)}
+    edges = _edges(source.extent(on_scales))
+    ways = {
+        rule: prepare(source, scheme, replace(options, rule=rule), on_scales) for rule in _rules(scheme, options.rule)
+    }
     count, due = _Count(source, ways, edges), time.monotonic() + PARTLY_S
     for start, stop in _scattered(list(spans(source.size, ways[options.rule].line))):
         count.add(start, stop)
-        on_progress(LOOKED + (1 - LOOKED) * count.counted / source.size)
+        on_progress(SCALE_SEARCH_SHARE + (1 - SCALE_SEARCH_SHARE) * count.counted / source.size)
         if partly is not None and time.monotonic() > due:
             partly(count.found())
             due = time.monotonic() + PARTLY_S

@@ -145,7 +145,7 @@ class LoopWatch:
         left_out = [each for each in self._optimizers if id(each) not in self._stepped]
         if lowered or not self._stepped:
             for optimizer in left_out:
-                self._look_at_gradients(optimizer, 1.0)
+                self._measure_gradients(optimizer, 1.0)
         norms = [norm for result in self._norms.values() for norm in result.tolist()]
         names = [name for names in self._norms for name in names]
         self._first = first_nonfinite_parameter(
@@ -242,18 +242,18 @@ class LoopWatch:
         closure = _has_closure(args, kwargs)
         self._order_of_loop.steps(optimizer, closure=closure)
         if not closure:
-            self._look_before(optimizer)
+            self._measure_before_step(optimizer)
         if self._telemetry is not None:
             self._telemetry.before_update(optimizer)
 
-    def _look_before(self, optimizer: Optimizer) -> None:
+    def _measure_before_step(self, optimizer: Optimizer) -> None:
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales by itself
-        self._look_at_gradients(optimizer, 1.0 if scale is None else float(scale))
+        self._measure_gradients(optimizer, 1.0 if scale is None else float(scale))
 
     @disable_dynamo
     def _after_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         if _has_closure(args, kwargs):  # which has made the gradients inside the step
-            self._look_at_gradients(optimizer, 1.0)
+            self._measure_gradients(optimizer, 1.0)
         if self._telemetry is not None:
             self._telemetry.after_update([optimizer])
 
@@ -273,7 +273,7 @@ class LoopWatch:
         else:
             self._strangers.add(optimizer)
 
-    def _look_at_gradients(self, optimizer: Optimizer, scale: float) -> None:
+    def _measure_gradients(self, optimizer: Optimizer, scale: float) -> None:
         visited = self._telemetry.gradients(optimizer, scale) if self._telemetry is not None else None
         if visited is not None:
             self._known.append(visited)

@@ -63,7 +63,7 @@ def _layer_errors(
     """Each layer on the input that it has in the integer model: errors do not add up from layer to layer."""
     errors: dict[str, dict[str, float]] = {}
 
-    def look(name: str) -> Callable[..., None]:
+    def hook_of(name: str) -> Callable[..., None]:
         def hook(_: nn.Module, args: tuple[Tensor, ...], result: Tensor) -> None:
             layer: Any = plain.get_submodule(name)
             integers, scale = quantizers[name].integers(layer.weight)
@@ -75,7 +75,7 @@ def _layer_errors(
 
         return hook
 
-    hooks = [integer.get_submodule(name).register_forward_hook(look(name)) for name in quantizers]
+    hooks = [integer.get_submodule(name).register_forward_hook(hook_of(name)) for name in quantizers]
     integer(inputs)
     for hook in hooks:
         hook.remove()

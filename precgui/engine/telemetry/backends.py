@@ -195,7 +195,7 @@ class CudaStats:
             rows: Tensor = self._fused.measure(flat, strides, [_first(stride, tick) for stride in strides], factor)
             sums, histograms = rows[:, : -k.BINS], rows[:, -k.BINS :]
             return torch.cat((sums, sums.new_zeros(len(rows), k.SUMS - sums.shape[1]), histograms), 1)
-        samples = [single(blocks) for blocks in self._looked_at(tensors, strides, tick)]
+        samples = [single(blocks) for blocks in self._sampled_blocks(tensors, strides, tick)]
         with _any_algorithm():
             return torch.stack([self._row(sample * factor if factor != 1 else sample) for sample in samples])
 
@@ -203,16 +203,16 @@ class CudaStats:
         return device_norms(tensors)
 
     def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
-        return [blocks.clone() for blocks in self._looked_at(tensors, strides, tick)]
+        return [blocks.clone() for blocks in self._sampled_blocks(tensors, strides, tick)]
 
     def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Tensor:
-        now = self._looked_at(tensors, strides, tick)
+        now = self._sampled_blocks(tensors, strides, tick)
         with _any_algorithm():
             pairs = zip(now, kept, strict=True)
             return torch.stack([self._changed_row(_difference(new, old), single(old)) for new, old in pairs])
 
     @staticmethod
-    def _looked_at(tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
+    def _sampled_blocks(tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
         return [_blocks(tensor, stride, _first(stride, tick)) for tensor, stride in zip(tensors, strides, strict=True)]
 
     def fetch(self, rows: Sequence[Any]) -> list[Rows]:

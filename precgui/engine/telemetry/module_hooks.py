@@ -119,7 +119,7 @@ class Outputs:
         if self._is_training():
             self.calls += 1
             if self._everywhere or (weighty and self._guarded):
-                self.sentinel.look(name, outputs)
+                self.sentinel.check(name, outputs)
             if self._wanted:
                 self._watch(name, outputs)
 
@@ -134,7 +134,7 @@ class Outputs:
         if not (self._on_cpu or self._guarded):
             return
         known = self._everywhere and self.sentinel.first_of_cpu() != ""
-        if self.sentinel.look(MODEL, outputs) and not known and not self._pause:
+        if self.sentinel.check(MODEL, outputs) and not known and not self._pause:
             self._pause = _PAUSE_STEPS
             self._find_first(args, kwargs)
 

@@ -41,7 +41,7 @@ class NonFiniteDetector:
         self._names: list[str] = []
         self._largest: list[Tensor] = []
         self.begin()
-        self._look("", torch.ones(3, dtype=torch.float32, device="cpu"))  # loads the loop before it is timed
+        self._check_one("", torch.ones(3, dtype=torch.float32, device="cpu"))  # loads the loop before it is timed
 
     def begin(self) -> None:
         """A step begins."""
@@ -51,15 +51,15 @@ class NonFiniteDetector:
         self._names.clear()
         self._largest.clear()
 
-    def look(self, name: str, outputs: Any) -> bool:
+    def check(self, name: str, outputs: Any) -> bool:
         """Checks the output of a module. Returns whether it is known to be not finite; on a GPU always False."""
         begin, bad = time.thread_time(), False
         if type(outputs) is Tensor:  # without the search for them, which takes as long as a small tensor
             if outputs.is_floating_point() or outputs.is_complex():
-                bad = self._look(name, outputs)
+                bad = self._check_one(name, outputs)
         else:
             for path, output in floats(outputs):
-                bad = self._look(name + path, output) or bad
+                bad = self._check_one(name + path, output) or bad
         self.spent_s += time.thread_time() - begin
         return bad
 
@@ -93,7 +93,7 @@ class NonFiniteDetector:
             self.take(pending.cpu().numpy())
         return self._first
 
-    def _look(self, name: str, output: Tensor) -> bool:
+    def _check_one(self, name: str, output: Tensor) -> bool:
         (last, version), now = self._last, _version(output)
         known = last()
         if known is not None and now == version != -1 and (output is known or output._base is known):

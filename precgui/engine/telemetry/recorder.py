@@ -81,7 +81,7 @@ class Telemetry:
         self.budget = TokenBuckets(config, intervals, between=True, total_steps=total_steps)
         self._least = config.least_measurements
         self._clock = CostMeter(device)
-        self._outputs = Outputs(model, self._look) if modules else None
+        self._outputs = Outputs(model, self._on_tensor) if modules else None
         self._box = FlightRecorder()
         self._alarm_until = -BLACK_BOX_STEPS
         self._bad_output = ""
@@ -203,10 +203,10 @@ class Telemetry:
         if alarm:
             if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
                 self._alarm_until = self._step + ALARM_STEPS
-                self._look_closely(optimizers)
+                self._measure_in_full(optimizers)
                 self._fetch()
             self._box.write(self._emit)
-        flush_s = self._hand_over(time_s, alarm=alarm) if self._tables else 0.0
+        flush_s = self._flush(time_s, alarm=alarm) if self._tables else 0.0
         costs = self._clock.take()
         self.budget.settle(busy_s, costs, costs.pop(FIXED, 0.0))
         if not alarm:  # what that takes is not to be saved in other steps
@@ -220,7 +220,7 @@ class Telemetry:
                     if (visited := self._held.measured(kind, self._step)) is not None:
                         self._tables.append(visited)
 
-    def _hand_over(self, time_s: float, *, alarm: bool) -> float:
+    def _flush(self, time_s: float, *, alarm: bool) -> float:
         """To the file what is due at the interval of its kind or in an alarm, to the black box the rest.
 
         Returns the CPU time that it took, which is booked on the kinds.
@@ -285,7 +285,7 @@ class Telemetry:
         self._emit(Incident(time_s, self._step, "nonfinite_activation", "warning", message, name))
         return True
 
-    def _look_closely(self, optimizers: Sequence[Optimizer]) -> None:
+    def _measure_in_full(self, optimizers: Sequence[Optimizer]) -> None:
         """Once more and in full what is still there at the end of a step that turned out bad."""
         still_there = {
             "gradient": gradients(self._weights),
@@ -300,7 +300,7 @@ class Telemetry:
                 with unseen():
                     self._measure(kind, named, 1, self._unscaled if kind == "gradient" else 1.0)
 
-    def _look(self, kind: str, name: str, tensor: Tensor) -> None:
+    def _on_tensor(self, kind: str, name: str, tensor: Tensor) -> None:
         """A hook saw a tensor of a kind that is due."""
         if stride := self._due.get(kind, 0):
             with self._clock.booked(kind), unseen():

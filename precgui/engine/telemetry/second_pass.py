@@ -41,7 +41,7 @@ def first_bad_module(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str,
     own_args, own_kwargs = _copied(list(args)), _copied(dict(kwargs))
     detector = NonFiniteDetector()
     handles = [
-        module.register_forward_hook(_Look(detector, name))
+        module.register_forward_hook(_CopyOutputHook(detector, name))
         for name, module in twin.named_modules()
         if name and not isinstance(module, torch.jit.ScriptModule)
     ]
@@ -52,14 +52,14 @@ def first_bad_module(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str,
     return detector.first_nonfinite()
 
 
-class _Look:
+class _CopyOutputHook:
     """Shows a detector the output of a module of the copy."""
 
     def __init__(self, detector: NonFiniteDetector, name: str) -> None:
         self._detector, self._name = detector, name
 
     def __call__(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
-        self._detector.look(self._name, outputs)
+        self._detector.check(self._name, outputs)
 
 
 def _refused(module: nn.Module) -> str:

@@ -92,8 +92,8 @@ def measure(tensors: Sequence[Tensor], strides: Sequence[int], firsts: Sequence[
 
 def _pieces(rows: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> Tensor:
     """(row, number of the piece) for all pieces of some tensors, int64 of shape (pieces, 2)."""
-    looked_at = -(-np.array(sizes) // (np.array(strides) * BLOCK)) * BLOCK
-    each = -(-looked_at // PIECE)
+    sampled = -(-np.array(sizes) // (np.array(strides) * BLOCK)) * BLOCK
+    each = -(-sampled // PIECE)
     numbers = np.arange(each.sum()) - np.repeat(each.cumsum() - each, each)
     return torch.from_numpy(np.stack((np.repeat(np.array(rows), each), numbers), 1).astype(np.int64))
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QProgressBar, QWidget
 from precgui.gui.workers.background import Background
 
 APPEAR_DELAY_MS = 150
-LOOK_MS = 60
+POLL_MS = 60
 PARTLY_MS = 200
 
 
@@ -75,8 +75,8 @@ class LatestOnly(QObject):
         super().__init__(parent)
         self._running: ProgressCallback | None = None
         self._waiting: Work | None = None
-        self._look = QTimer(self, interval=PARTLY_MS)
-        self._look.timeout.connect(self._show_partly)
+        self._poll = QTimer(self, interval=PARTLY_MS)
+        self._poll.timeout.connect(self._show_partly)
 
     @property
     def busy(self) -> bool:
@@ -109,7 +109,7 @@ class LatestOnly(QObject):
         thread.answered.connect(self._take)
         thread.finished.connect(self._end)
         thread.begin()
-        self._look.start()
+        self._poll.start()
         self.changed.emit()
 
     def _show_partly(self) -> None:
@@ -128,7 +128,7 @@ class LatestOnly(QObject):
 
     def _end(self) -> None:
         self._running = None
-        self._look.stop()
+        self._poll.stop()
         if self._waiting is not None:
             self._begin()
         else:
@@ -151,20 +151,20 @@ class Busy(QProgressBar):
         self.hide()
         self._appear = QTimer(self, singleShot=True, interval=APPEAR_DELAY_MS)
         self._appear.timeout.connect(self.show)
-        self._look = QTimer(self, interval=LOOK_MS)
-        self._look.timeout.connect(self._show_share)
+        self._poll = QTimer(self, interval=POLL_MS)
+        self._poll.timeout.connect(self._show_share)
         for work in works:
             work.changed.connect(self._follow)
 
     def _follow(self) -> None:
         if any(work.busy for work in self._works):
-            if not self._look.isActive():
+            if not self._poll.isActive():
                 self.setValue(0)
-                self._look.start()
+                self._poll.start()
                 self._appear.start()
         else:
             self._appear.stop()
-            self._look.stop()
+            self._poll.stop()
             self.hide()
 
     def _show_share(self) -> None:

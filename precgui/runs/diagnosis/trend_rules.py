@@ -10,7 +10,7 @@ from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
-_FEWEST_LOOKS = 10
+_FEWEST_ROWS = 10
 _FIT = 0.9  # share of the variance that a straight line explains
 _NEAR = 4.0  # octaves from the end of the range
 _PROBED = 0.25  # of the steps
@@ -28,7 +28,7 @@ def shrinking_headroom(m: Measurements) -> Answer:
     for place, name in enumerate(table.names):
         amax = table.stat("amax")[half:, place]
         known = np.isfinite(amax) & (amax > 0)
-        if table.formats[place] != "fp16" or name in origin.WHOLE or known.sum() < _FEWEST_LOOKS:
+        if table.formats[place] != "fp16" or name in origin.WHOLE or known.sum() < _FEWEST_ROWS:
             continue
         x, y = table.steps[half:][known].astype(np.float64), np.log2(amax[known])
         slope, start = np.polyfit(x, y, 1)

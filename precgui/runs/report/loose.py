@@ -13,7 +13,7 @@ from precgui.runs.study.groups import make_study
 from precgui.runs.study.loose import loose_figures
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 
-_LOOKS = (
+_NOT_PLANNED = (
     "These runs were not planned as a study: whoever adds runs until a difference is seen is wrong more often than the "
     "rule says."
 )
@@ -27,6 +27,6 @@ def loose_report(paths: Sequence[Path], targets: Targets = DEFAULT_TARGETS) -> R
     with ExitStack() as stack:
         runs = loose_figures([stack.enter_context(open_run(path)) for path in paths])
     study = make_study(runs, targets=targets)
-    study.notes.append(_LOOKS)
+    study.notes.append(_NOT_PLANNED)
     command = f"precgui compare {shlex.join(path.name for path in paths)}"
     return report_content(study, runs, title=f"{len(paths)} runs, grouped by their settings", command=command)

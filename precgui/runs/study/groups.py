@@ -235,8 +235,8 @@ def _verdicts(
     mean = float(np.mean(values)) if values else None
     for goal in goals(targets, metric_is_share=metric is None or metric.unit == "%", baseline_value=mean):
         created = {arm.name: samples[goal.name](arm) for arm in arms}
-        own_looks = _looks_of_rounds(arms, looks) if goal.name == "speedup" else looks
-        judged = judge(goal, created, own_looks, grain if goal.name == "accuracy_lost" else 0.0)
+        own_plan = _plan_of_rounds(arms, looks) if goal.name == "speedup" else looks
+        judged = judge(goal, created, own_plan, grain if goal.name == "accuracy_lost" else 0.0)
         for name, verdict in judged.items():
             verdicts[name][goal.name] = _beside_twin(verdict, floor) if goal.name == "curve_distance" else verdict
     if targets.failures is not None:
@@ -245,7 +245,7 @@ def _verdicts(
     return verdicts
 
 
-def _looks_of_rounds(arms: Sequence[PairedArm], looks: Looks) -> Looks:
+def _plan_of_rounds(arms: Sequence[PairedArm], looks: Looks) -> Looks:
     """Rounds of timing are planned as a whole and looked at once."""
     rounds = max((sum(run.kind == "timing" for run in arm.runs) for arm in arms), default=0)
     return Looks((rounds,)) if rounds >= 3 else looks

@@ -141,9 +141,9 @@ class Overview:
         sampled = strides > 1
         if not sampled.any():
             return stats, counts
-        looked = np.where(sampled, stats[:, _COUNT], 0.0)
+        elements = np.where(sampled, stats[:, _COUNT], 0.0)
         weighted = at_full_size(strides, stats, counts)
-        self._sampled[: len(stats)] += np.stack((looked, np.where(sampled, weighted[0][:, _COUNT], 0.0)), 1)
+        self._sampled[: len(stats)] += np.stack((elements, np.where(sampled, weighted[0][:, _COUNT], 0.0)), 1)
         return weighted
 
     def _place(self, step: int) -> int:

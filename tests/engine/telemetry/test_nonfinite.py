@@ -29,7 +29,7 @@ def first(*outputs: Any) -> str:
     sentinel = NonFiniteDetector()
     sentinel.begin()
     for place, output in enumerate(outputs):
-        sentinel.look(f"m{place}", output)
+        sentinel.check(f"m{place}", output)
     return sentinel.first_nonfinite()
 
 
@@ -305,9 +305,9 @@ def test_that_a_view_is_read_again_only_when_something_was_written() -> None:
     output = torch.ones(4, 4)
     assert first(output, output.view(16)) == ""
     sentinel = NonFiniteDetector()
-    sentinel.look("first", output)
+    sentinel.check("first", output)
     output[0, 0] = torch.inf
-    sentinel.look("second", output.view(16))
+    sentinel.check("second", output.view(16))
     assert sentinel.first_nonfinite() == "second"
 
 
@@ -315,7 +315,7 @@ def test_that_new_numbers_at_an_old_address_are_read() -> None:
     sentinel = NonFiniteDetector()
     for step in range(50):
         output = torch.ones(64, 64) if step < 49 else torch.full((64, 64), torch.nan)
-        sentinel.look(str(step), output)
+        sentinel.check(str(step), output)
         del output  # the next one may come to lie in its place
     assert sentinel.first_nonfinite() == "49"
 

@@ -9,8 +9,8 @@ from benchmarks.verdicts import (
     MARGIN,
     Drawer,
     is_different,
-    is_different_at_a_look,
     is_different_at_any_time,
+    is_different_in_plan,
     is_equivalent,
     load_pool,
     share,
@@ -24,7 +24,7 @@ def test_that_two_equal_arms_are_called_different_in_one_study_of_twenty(name: s
     pool, grain = load_pool(name)
     drawer = Drawer(pool, seed=1)
     assert 0.025 < share(DRAWS, lambda: is_different(drawer.same(5), grain)) < 0.07
-    assert 0.025 < share(DRAWS, lambda: is_different_at_a_look(drawer.same(10), grain)) < 0.07
+    assert 0.025 < share(DRAWS, lambda: is_different_in_plan(drawer.same(10), grain)) < 0.07
     assert share(300, lambda: is_different_at_any_time(drawer.same(12), grain)) > 0.1  # why looks are planned
 
 

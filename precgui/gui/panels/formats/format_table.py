@@ -28,7 +28,7 @@ class FormatColumn:
     heading: str
     tip: str
     value: Callable[[Row], Any]
-    as_text: Callable[[Any], str] = str
+    formatter: Callable[[Any], str] = str
 
 
 def _brief(value: Fraction) -> str:
@@ -107,7 +107,7 @@ class FormatTable(QAbstractTableModel):
         value = column.value(row)
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                return "–" if value is None else column.as_text(value)
+                return "–" if value is None else column.formatter(value)
             case Qt.ItemDataRole.ToolTipRole:
                 return plain_tip(row.title)
             case Qt.ItemDataRole.TextAlignmentRole:

@@ -225,10 +225,10 @@ class LineTab(QWidget):
         if not exponents.size:
             return
         if self.view.logarithmic:
-            self.view.look(float(exponents[0]) - 4, float(exponents[-1]) + 5)
+            self.view.show_span(float(exponents[0]) - 4, float(exponents[-1]) + 5)
         else:
             reach = 2.0 ** min(float(exponents[-1]) + 1, 1023)
-            self.view.look(-reach, reach)
+            self.view.show_span(-reach, reach)
 
     # Drawing
 

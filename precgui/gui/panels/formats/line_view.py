@@ -58,15 +58,15 @@ class LineView(Plot):
         middle = self._place(self.value) if self.value is not None else None
         if middle is None or not low <= middle <= high:
             middle = (low + high) / 2
-        self.look(middle - (middle - low) * factor, middle + (high - middle) * factor)
+        self.show_span(middle - (middle - low) * factor, middle + (high - middle) * factor)
 
     def show_all(self) -> None:
         self.setLimits(xMin=LIMITS[self.mode][0], xMax=LIMITS[self.mode][1])
         words = "magnitude, as a power of two" if self.logarithmic else "value"
         self.getPlotItem().setLabels(bottom=words)
-        self.look(*START[self.mode])
+        self.show_span(*START[self.mode])
 
-    def look(self, low: float, high: float) -> None:
+    def show_span(self, low: float, high: float) -> None:
         """Show this stretch of the axis, moved to where it lies within the limits."""
         first, last = LIMITS[self.mode]
         width = min(high - low, last - first)
@@ -89,10 +89,10 @@ class LineView(Plot):
         if value is None or middle is None:
             self.show_all()
         elif self.logarithmic:
-            self.look(middle - 1.5, middle + 1.5)
+            self.show_span(middle - 1.5, middle + 1.5)
         else:
             width = max(abs(value) / 4, 1e-300)
-            self.look(value - width, value + width)
+            self.show_span(value - width, value + width)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         low, high = self.viewRange()[0]
@@ -100,7 +100,7 @@ class LineView(Plot):
         match event.key():
             case Qt.Key.Key_Left | Qt.Key.Key_Right:
                 move = -step if event.key() == Qt.Key.Key_Left else step
-                self.look(low + move, high + move)
+                self.show_span(low + move, high + move)
             case Qt.Key.Key_Plus | Qt.Key.Key_Equal:
                 self.zoom(0.5)
             case Qt.Key.Key_Minus:

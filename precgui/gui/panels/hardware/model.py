@@ -39,10 +39,10 @@ class HardwareModel(QObject):
         self.torch_problem = ""
         self._facts: Mapping[str, Any] | None = None
         self._asked_torch = False
-        self._look()
+        self._ask_machine()
         self.read_results()
 
-    def _look(self) -> None:
+    def _ask_machine(self) -> None:
         facts = self._facts
         work = Background(lambda: detect(facts))
         work.answered.connect(self._take_machine)
@@ -87,7 +87,7 @@ class HardwareModel(QObject):
 
     def _take_facts(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts
-        self._look()
+        self._ask_machine()
 
     def _torch_ended(self, problem: str) -> None:
         if problem and self._facts is None:

@@ -34,7 +34,7 @@ class RunsFolder(QObject):
         self._part_read.connect(self._on_part_read)
         self._watcher = QFileSystemWatcher(self)
         self._debounce = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
-        self._watcher.directoryChanged.connect(lambda _: self.look_soon())
+        self._watcher.directoryChanged.connect(lambda _: self.announce_soon())
         self._debounce.timeout.connect(self.changed)
 
     @property
@@ -48,7 +48,7 @@ class RunsFolder(QObject):
             if watched := self._watcher.directories():
                 self._watcher.removePaths(watched)
 
-    def look_soon(self) -> None:
+    def announce_soon(self) -> None:
         """Emit `changed` when nothing more has come for a moment."""
         self._debounce.start()
 

@@ -132,7 +132,7 @@ class LibraryPanel(QWidget):
         self._folder.read_so_far.connect(self._show_part)
         self._folder.failed.connect(lambda text: self._session.notice.emit(Problem(text)))
         self._session.folder_changed.connect(self._use_folder)
-        self._session.run_added.connect(lambda _: self._folder.look_soon())
+        self._session.run_added.connect(lambda _: self._folder.announce_soon())
         self._integers.failed.connect(lambda text: self._session.notice.emit(Problem(text, severity="warning")))
         themes().changed.connect(self._recolour)
 
@@ -158,7 +158,7 @@ class LibraryPanel(QWidget):
         """Read the folder again, but not while a name is being edited in the table."""
         self.studies_view.refresh()
         if self.view.is_editing():
-            self._folder.look_soon()
+            self._folder.announce_soon()
         else:
             self._folder.refresh()
 
@@ -270,7 +270,7 @@ class LibraryPanel(QWidget):
         if column == TITLE and text.strip():
             for key in self._keys_of([entry]):
                 self._session.rename(key, text.strip())
-        self._folder.look_soon()
+        self._folder.announce_soon()
         return True
 
     def _group(self, name: str) -> None:
@@ -294,7 +294,7 @@ class LibraryPanel(QWidget):
             except RunFileError as error:
                 self._session.notice.emit(Problem(str(error), severity="warning"))
                 break
-        self._folder.look_soon()
+        self._folder.announce_soon()
 
     def _keys_of(self, entries: list[LibraryEntry]) -> list[str]:
         """The keys under which these runs are open in the window."""

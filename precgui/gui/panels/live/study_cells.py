@@ -72,7 +72,7 @@ def summary(grid: StudyGrid) -> str:
     return f"{text}."
 
 
-def seeds_to_next_look(grid: StudyGrid) -> int:
+def seeds_to_next_verdict(grid: StudyGrid) -> int:
     """How many seeds more lead to the next number of seeds at which verdicts are made; 1 after the last."""
     return next((view - grid.seeds for view in grid.document.looks if view > grid.seeds), 1)
 

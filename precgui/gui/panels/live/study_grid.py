@@ -24,7 +24,7 @@ from precgui.gui.panels.live.study_cells import (
     GridTable,
     grid_table,
     seeds_text,
-    seeds_to_next_look,
+    seeds_to_next_verdict,
     summary,
 )
 from precgui.gui.session import Session
@@ -229,7 +229,7 @@ class StudyGridView(QWidget):
         dialog = PlainInputDialog(self, "Add seeds", seeds_text(grid))
         dialog.setInputMode(PlainInputDialog.InputMode.IntInput)
         dialog.setIntRange(1, MOST_SEEDS)
-        dialog.setIntValue(seeds_to_next_look(grid))
+        dialog.setIntValue(seeds_to_next_verdict(grid))
         dialog.setOkButtonText("Add")
         dialog.intValueSelected.connect(lambda n: self._session.study.change(lambda folder: folder.add_seeds(n)))
         dialog.open()

@@ -35,7 +35,7 @@ class IncrementalReader:
     def record(self) -> TensorHistory | None:
         return self.run.tensors().get(self.kind)
 
-    def look(self) -> None:
+    def read_new(self) -> None:
         """Take in what has come since the last look; of much, rows all over the run and those with NaN or Inf."""
         record = self.record
         if record is None:

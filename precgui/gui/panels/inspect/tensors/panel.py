@@ -185,7 +185,7 @@ class TensorsPanel(Pages):
             self._reading_key = key, kind
             self._reading = IncrementalReader(self._session.runs[key].run, kind) if key is not None and kind else None
         if self._reading is not None:
-            self._reading.look()
+            self._reading.read_new()
             self._rest.start()
         self._show_rows()
         self._read_s = time.perf_counter() - begin

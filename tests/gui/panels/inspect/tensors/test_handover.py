@@ -19,10 +19,10 @@ def test_that_no_row_counts_twice_when_a_run_is_let_go_to_its_file(tmp_path: Pat
     rows = [event(step) for step in range(1, 31)]
     run = live_run([RunStarted(0.0, 30, 30, "cpu"), *rows, RunEnded(9.0, "completed")], RunConfig(precision="fp32"))
     reader = IncrementalReader(run, "gradient")
-    reader.look()
+    reader.read_new()
     before = reader.rows()
     assert run.hand_over(open_run(path))
-    reader.look()
+    reader.read_new()
     while reader.go_on(1.0):
         pass
     after = reader.rows()
