@@ -77,13 +77,13 @@ def _command(arguments: list[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"precgui {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in dict.fromkeys(_wanted_modules(arguments[0])):
+    for module in dict.fromkeys(_modules_for(arguments[0])):
         importlib.import_module(module).add_parsers(subparsers)
     parsed = parser.parse_args(arguments)
     return int(parsed.run(parsed))
 
 
-def _wanted_modules(word: str) -> list[str]:
+def _modules_for(word: str) -> list[str]:
     """Only the module of the command that was asked for, so that each starts fast; all for help."""
     return [COMMANDS[word]] if word in COMMANDS else list(COMMANDS.values())
 

@@ -15,9 +15,9 @@ from precgui.formats.rounding import CastPolicy, Interval, beyond, interval_of, 
 
 @dataclass(frozen=True)
 class Report:
-    """A number in a format. `wanted` is what was typed, `stored` what the bits say."""
+    """A number in a format. `requested` is what was typed, `stored` what the bits say."""
 
-    wanted: ExtendedReal
+    requested: ExtendedReal
     stored: Decoded
     convention: CastPolicy
 
@@ -28,15 +28,15 @@ class Report:
     @cached_property
     def error(self) -> Fraction | None:
         """Stored minus wanted, exact; None where either is not finite."""
-        if self.wanted.is_finite and self.stored.real.is_finite:
-            return self.stored.real.value - self.wanted.value
+        if self.requested.is_finite and self.stored.real.is_finite:
+            return self.stored.real.value - self.requested.value
         return None
 
     @property
     def relative_error(self) -> Fraction | None:
         """Error over the wanted value; None for zero."""
         error = self.error
-        return None if error is None or self.wanted.value == 0 else error / abs(self.wanted.value)
+        return None if error is None or self.requested.value == 0 else error / abs(self.requested.value)
 
     @cached_property
     def error_ulp(self) -> Fraction | None:
@@ -71,9 +71,9 @@ class Report:
     @property
     def probability_up(self) -> Fraction | None:
         """The chance that stochastic rounding would take the upper neighbour of the wanted value."""
-        if not self.wanted.is_finite or (not self.format.has_zero and self.wanted.value <= 0):
+        if not self.requested.is_finite or (not self.format.has_zero and self.requested.value <= 0):
             return None
-        return probability_up(self.wanted.value, self.format)
+        return probability_up(self.requested.value, self.format)
 
     @property
     def bits(self) -> str:
@@ -135,7 +135,7 @@ class Report:
         }
 
     def _error_text(self, error: Fraction) -> str:
-        if self.wanted.exact:
+        if self.requested.exact:
             return text.exact_fraction(error)
         return text.approximate(error, 40)
 
@@ -148,7 +148,7 @@ def _double(value: Fraction) -> float | None:
 
 
 def _note(report: Report) -> str:
-    requested, stored, name = report.wanted, report.stored, report.format.name
+    requested, stored, name = report.requested, report.stored, report.format.name
     if requested.kind == "nan" and stored.real.kind != "nan":
         return f"{name} has no NaN: stored as {text.exact(stored.real)}"
     if requested.is_finite and stored.real.kind == "inf":
@@ -173,7 +173,7 @@ def _overflows(value: Fraction, fmt: Format) -> bool:
 
 
 def _nan_note(report: Report) -> str:
-    fmt, requested = report.format, report.wanted
+    fmt, requested = report.format, report.requested
     if isinstance(fmt, FloatFormat) and requested.is_finite:
         if not fmt.signed and requested.value < 0:
             return f"{fmt.name} has no sign: becomes NaN"
@@ -192,6 +192,6 @@ def report(real: ExtendedReal, fmt: Format, convention: CastPolicy | None = None
 def report_code(
     code: int, fmt: Format, requested: ExtendedReal | None = None, convention: CastPolicy | None = None
 ) -> Report:
-    """The same for bits that are already there; without `wanted` the error is zero."""
+    """The same for bits that are already there; without `requested` the error is zero."""
     stored = decode(code, fmt)
     return Report(stored.real if requested is None else requested, stored, convention or CastPolicy())

@@ -40,13 +40,13 @@ class Session(QObject):
     data_arrived = Signal(str)
     queue_changed = Signal()
     notice = Signal(object)  # Problem
-    panel_wanted = Signal(str)
-    number_wanted = Signal(str, list)  # a number and the formats in which its bits are to be shown
-    tensor_wanted = Signal()  # `tensor_place` has been set
-    step_wanted = Signal(str, float)  # a run and a step that its curves are to show
+    panel_requested = Signal(str)
+    number_requested = Signal(str, list)  # a number and the formats in which its bits are to be shown
+    tensor_requested = Signal()  # `tensor_place` has been set
+    step_requested = Signal(str, float)  # a run and a step that its curves are to show
     inspect_changed = Signal()  # another run or tab is to be inspected
-    settings_wanted = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
-    keys_wanted = Signal()
+    settings_requested = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
+    shortcuts_requested = Signal()
     folder_changed = Signal()
     idle = Signal()  # nothing runs any more
 
@@ -106,7 +106,7 @@ class Session(QObject):
 
         if is_sweep(Path(folder)):
             self.study.open(Path(folder))
-            self.panel_wanted.emit("compare/groups")
+            self.panel_requested.emit("compare/groups")
         else:
             text = f"{folder} is not the folder of a study: it has no sweep.toml."
             self.notice.emit(Problem(text, severity="warning"))
@@ -173,12 +173,12 @@ class Session(QObject):
         self.inspected = (key, tab or self.inspected[1])
         self.inspect_changed.emit()
         if show:
-            self.panel_wanted.emit("inspect")
+            self.panel_requested.emit("inspect")
 
     def set_up(self, config: RunConfig, source: str) -> None:
         """Put a config into the form of Run; `source` says where it comes from, for the user."""
-        self.panel_wanted.emit("setup")
-        self.settings_wanted.emit(config, source)
+        self.panel_requested.emit("setup")
+        self.settings_requested.emit(config, source)
 
     # Training
 
@@ -370,7 +370,7 @@ class Session(QObject):
             self._trials.remove(tried)
             if tried[1] in self.runs and isinstance(run, LiveRun) and run.steps and not self._closed:
                 self.compared = tried[1], key
-                self.panel_wanted.emit("compare")
+                self.panel_requested.emit("compare")
 
     def _hand_over(self, run: LiveRun) -> None:
         """Let a run that has ended go to its file, which holds all that is in memory."""

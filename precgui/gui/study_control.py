@@ -46,8 +46,8 @@ class StudyControl(QObject):
         self._reading: StudyReading | None = None
         self._task: EngineTask | None = None
         self._busy = False
-        self._groups_wanted = False
-        self._grid_wanted = False
+        self._groups_requested = False
+        self._grid_requested = False
         self._changes: list[Callable[[SweepFolder], None]] = []
         self._timer = QTimer(self, interval=FOLLOW_MS)
         self._timer.timeout.connect(self.read_grid)
@@ -151,12 +151,12 @@ class StudyControl(QObject):
 
     def read_grid(self) -> None:
         """Read the state of the runs, in a thread; `grid_read` follows."""
-        self._grid_wanted = True
+        self._grid_requested = True
         self._read_next()
 
     def read_groups(self) -> None:
         """Judge the runs that have ended, in a thread; `groups_read` follows."""
-        self._groups_wanted = True
+        self._groups_requested = True
         self._read_next()
 
     def _read_next(self) -> None:
@@ -166,11 +166,11 @@ class StudyControl(QObject):
         if self._changes:
             act = self._changes.pop(0)
             self._begin(partial(self._reading.change, act), self._take_change)
-        elif self._grid_wanted:
-            self._grid_wanted = False
+        elif self._grid_requested:
+            self._grid_requested = False
             self._begin(self._reading.grid, self._take_grid)
-        elif self._groups_wanted:
-            self._groups_wanted = False
+        elif self._groups_requested:
+            self._groups_requested = False
             self._begin(self._reading.groups, self._take_groups)
 
     def _begin(self, read: Callable[[], Any], take: Callable[[Any], None]) -> None:

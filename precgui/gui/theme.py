@@ -135,13 +135,13 @@ class Themes(QObject):
         if self._undressed:
             QTimer.singleShot(0, self, self._dress_next)
 
-    def _wanted(self) -> Theme:
+    def _chosen_theme(self) -> Theme:
         if self._mode != "system":
             return DARK if self._mode == "dark" else LIGHT
         return DARK if self._app.styleHints().colorScheme() == Qt.ColorScheme.Dark else LIGHT
 
     def _apply(self) -> None:
-        requested = self._wanted()
+        requested = self._chosen_theme()
         if requested is self._theme:
             return
         self._theme = requested

@@ -115,22 +115,22 @@ def measured(bench: Bench) -> dict[str, Any]:
     requested = {part: part in bench.parts for part in PARTS}
     blocks = [(block, fmt) for block in work.BLOCKS for fmt in _blocks_of(formats)] if requested["blocks"] else []
     products = [(fmt, size) for fmt in formats for size in sizes] if requested["gemm"] else []
-    aligned = _while_wanted(bench, formats if requested["alignment"] else [])
+    aligned = _until_stopped(bench, formats if requested["alignment"] else [])
     return {
-        "certificate": [_certificate(bench, fmt) for fmt in _while_wanted(bench, formats)],
-        "gemm": [_gemm(bench, fmt, size) for fmt, size in _while_wanted(bench, products)],
+        "certificate": [_certificate(bench, fmt) for fmt in _until_stopped(bench, formats)],
+        "gemm": [_gemm(bench, fmt, size) for fmt, size in _until_stopped(bench, products)],
         "alignment": [row for fmt in aligned for row in _alignment(bench, fmt, sizes)],
         "copy": _copy(bench) if requested["copy"] else None,
         "conversions": [
             _conversion(bench, *pair)
-            for pair in _while_wanted(bench, work.CONVERSIONS if requested["conversions"] else ())
+            for pair in _until_stopped(bench, work.CONVERSIONS if requested["conversions"] else ())
         ],
-        "blocks": [_block(bench, block, fmt) for block, fmt in _while_wanted(bench, blocks)],
-        "energy": [_energy(bench, fmt) for fmt in _while_wanted(bench, formats if requested["energy"] else [])],
+        "blocks": [_block(bench, block, fmt) for block, fmt in _until_stopped(bench, blocks)],
+        "energy": [_energy(bench, fmt) for fmt in _until_stopped(bench, formats if requested["energy"] else [])],
     }
 
 
-def _while_wanted(bench: Bench, items: Sequence[Any]) -> Iterator[Any]:
+def _until_stopped(bench: Bench, items: Sequence[Any]) -> Iterator[Any]:
     for item in items:
         if bench.stopped():
             return

@@ -49,15 +49,15 @@ class Balance:
     """
 
     def __init__(self, tape: Tape, requested: Sequence[int], wide: torch.dtype = F64) -> None:
-        self._tape, self._wanted, self._wide = tape, list(requested), wide
+        self._tape, self._requested, self._wide = tape, list(requested), wide
         self._collected: ErrorShares | None = None
         self._replay()
 
     def _replay(self) -> None:
         self._leaves: list[Tensor] = []
-        table = replay_graph(self._tape, self._wanted, self._wide, self._hook)
+        table = replay_graph(self._tape, self._requested, self._wide, self._hook)
         self._leaves += [t for id, t in table.items() if id in self._tape.leaves and t.requires_grad]
-        self._values = {id: table[id] for id in self._wanted}
+        self._values = {id: table[id] for id in self._requested}
 
     def _hook(self, operation: TapeOp, outputs: Sequence[object]) -> None:
         for place, output in enumerate(outputs):

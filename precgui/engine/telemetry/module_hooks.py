@@ -39,7 +39,7 @@ class Outputs:
 
     def __init__(self, model: nn.Module, measure: Measure) -> None:
         self._model, self._measure = model, measure
-        self._wanted: Set[str] = frozenset()
+        self._requested: Set[str] = frozenset()
         self._guarded = self._everywhere = self._inside = self.watching = False
         self._on_cpu = all(parameter.is_cpu for parameter in model.parameters())
         self._pause = 0  # steps until a forward pass may be repeated
@@ -66,7 +66,7 @@ class Outputs:
         """A step begins. `everywhere` shows the sentinel what modules without weights put out, too."""
         self._watch_on = max(self._watch_on - 1, 0)
         everywhere, guarded = everywhere or self._watch_on > 0, guarded or self._watch_on > 0
-        self._wanted, self._guarded = requested, guarded
+        self._requested, self._guarded = requested, guarded
         self._everywhere = everywhere or "activation" in requested  # so that what is told and the rows agree
         self.cannot_repeat, self._located = "", False
         self.watching, self._inside, self.calls = True, False, 0
@@ -120,7 +120,7 @@ class Outputs:
             self.calls += 1
             if self._everywhere or (weighty and self._guarded):
                 self.sentinel.check(name, outputs)
-            if self._wanted:
+            if self._requested:
                 self._watch(name, outputs)
 
     def returned(self, args: Any, kwargs: Any, outputs: Any) -> None:
@@ -129,7 +129,7 @@ class Outputs:
             return
         self.calls += 1
         self._inside = False
-        if self._wanted:
+        if self._requested:
             self._watch(MODEL, outputs)
         if not (self._on_cpu or self._guarded):
             return
@@ -170,9 +170,9 @@ class Outputs:
 
     def _watch(self, name: str, outputs: Any) -> None:
         for path, tensor in floats(outputs):
-            if "activation" in self._wanted:
+            if "activation" in self._requested:
                 self._measure("activation", name + path, tensor)
-            if "activation_gradient" in self._wanted and tensor.requires_grad:
+            if "activation_gradient" in self._requested and tensor.requires_grad:
                 self.calls += 1
                 tensor.register_hook(_GradientHook(self, name + path))
 

@@ -55,7 +55,7 @@ class Files(QObject):
         for path in foreign:
             self._read_events(path, self._on_read)
         if any(opened):
-            self._session.panel_wanted.emit("live")
+            self._session.panel_requested.emit("live")
 
     def choose_scalars(self) -> None:
         """Ask which scalar is which of an event file that is open: of the last one that came."""
@@ -115,7 +115,7 @@ class Files(QObject):
         for note in run.notes:
             remedies = (("Choose scalars...", self.choose_scalars),) if note == run.guesses else ()
             self._notices.post(Notice("info", f"{run.path.name}: {note}", remedies=remedies))
-        self._session.panel_wanted.emit("live")
+        self._session.panel_requested.emit("live")
 
     def ask(self) -> None:
         folder = self._settings["files/last_folder"] or str(self._folder())

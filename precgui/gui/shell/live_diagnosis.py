@@ -61,7 +61,7 @@ class LiveDiagnosis(QObject):
         name = self._session.runs[key].name
         remedies = (
             ("Stop the run", lambda: self._session.stop(key)),
-            ("Diagnose", lambda: self._session.panel_wanted.emit("diagnose")),
+            ("Diagnose", lambda: self._session.panel_requested.emit("diagnose")),
         )
         proof = "\n".join(each.text for each in finding.evidence)
         text = f"{name}: {finding.title}."

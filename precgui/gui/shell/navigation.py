@@ -28,7 +28,7 @@ class Navigation(QFrame):
     """Exactly one panel is chosen. Tab reaches the column, the arrow keys move in it."""
 
     chosen = Signal(str)
-    narrow_wanted = Signal(bool)
+    narrow_requested = Signal(bool)
 
     def __init__(self, specs: Sequence[PanelSpec], parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -40,7 +40,7 @@ class Navigation(QFrame):
         self._fold = QToolButton(self)
         self._fold.setProperty("kind", "navigation")
         self._fold.setIconSize(QSize(20, 20))
-        self._fold.clicked.connect(lambda: self.narrow_wanted.emit(not self._narrow))
+        self._fold.clicked.connect(lambda: self.narrow_requested.emit(not self._narrow))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(8, 12, 8, 8)
         layout.setSpacing(4)

@@ -27,7 +27,7 @@ class PanelHost(QStackedWidget):
         super().__init__(parent)
         self._specs = {spec.id: spec for spec in specs}
         self._session: Session | None = None
-        self._wanted = specs[0].id
+        self._current = specs[0].id
         self.panels: dict[str, QWidget] = {}
         self._pages: dict[str, QWidget] = {}
         for spec in specs:
@@ -36,15 +36,15 @@ class PanelHost(QStackedWidget):
 
     @property
     def current(self) -> str:
-        return self._wanted
+        return self._current
 
     def attach(self, session: Session) -> None:
         """From now on panels can be made; the wanted one is made at once."""
         self._session = session
-        self.show_panel(self._wanted)
+        self.show_panel(self._current)
 
     def show_panel(self, name: str) -> None:
-        self._wanted = name
+        self._current = name
         themes().dress(self._pages[name])
         self.setCurrentWidget(self._pages[name])
         if name not in self.panels:

@@ -67,11 +67,11 @@ class ScalarsDialog(QDialog):
         self.buttons.rejected.connect(self.reject)
         self._tell()
 
-    def wanted(self) -> dict[str, str]:
+    def chosen_tags(self) -> dict[str, str]:
         return {signal: str(choice.currentData()) for signal, choice in self.choices.items()}
 
     def accept(self) -> None:
-        self.chosen.emit(self.wanted())
+        self.chosen.emit(self.chosen_tags())
         super().accept()
 
     def _choice(self, title: str, tag: str) -> QComboBox:
@@ -115,7 +115,7 @@ class ScalarsDialog(QDialog):
 
     def _tell(self) -> None:
         """A sentence on the signals that will be missing, and whether anything is left to show."""
-        tags = {signal: tag for signal, tag in self.wanted().items() if tag}
+        tags = {signal: tag for signal, tag in self.chosen_tags().items() if tag}
         enough = shows_training(tags)
         self.accept_button.setEnabled(enough)
         absent = ", ".join(TITLES[signal].lower() for signal in SIGNALS if signal not in tags)

@@ -91,7 +91,7 @@ def test_that_the_window_says_which_scalar_it_took_and_takes_another(
     ((_, remedy),) = entry.notice.remedies
     remedy()
     asked = dialog(qtbot, window)
-    assert asked.wanted()["loss"] == "trainer/loss"
+    assert asked.chosen_tags()["loss"] == "trainer/loss"
     assert "(3 points, last 1.2)" in asked.choices["loss"].currentText()
     choose(asked, loss="trainer/loss_box", memory_bytes="memory")
     assert "validation loss" in asked.missing.text()

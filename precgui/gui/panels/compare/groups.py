@@ -39,7 +39,7 @@ class GroupsView(Pages):
         super().__init__(EmptyState("compare", "Nothing to group", _EMPTY, "Set up a study"), parent)
         self._session = session
         self._judged = -1  # runs that had ended when the groups were asked for
-        self._claims_wanted = False
+        self._claims_requested = False
         self._stale: set[str] = set()
         self.report_content: ReportContent | None = None
         self.loose = LooseGroups(session, self)
@@ -95,7 +95,7 @@ class GroupsView(Pages):
         self.view.chosen.connect(lambda _: self._show_page())
         self.targets_button.clicked.connect(lambda _: self.ask_for_targets())
         self.folder_button.clicked.connect(self.ask_for_folder)
-        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("setup/study"))
+        self.empty.button.clicked.connect(lambda: session.panel_requested.emit("setup/study"))
         themes().changed.connect(self._fill)
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -137,7 +137,7 @@ class GroupsView(Pages):
     def refresh(self) -> None:
         """Have the groups judged where runs have ended since; nothing is done while the view is not seen."""
         self._name_sources()
-        self.show_content(bool(self.source_kind) or self._claims_wanted)
+        self.show_content(bool(self.source_kind) or self._claims_requested)
         if not self.isVisible():
             return
         if self.report_content is None:
@@ -196,7 +196,7 @@ class GroupsView(Pages):
 
     def show_claims(self, precision: str = "") -> None:
         """Go to the claims, those about one precision where it is named; also while nothing is open."""
-        self._claims_wanted = True
+        self._claims_requested = True
         self.view.choose(CLAIMS)
         self.claims.choose(precision)
         self.refresh()

@@ -84,7 +84,7 @@ class ComparePanel(Pages):
         self.table.itemSelectionChanged.connect(self.refresh)
         self.table.cellDoubleClicked.connect(lambda row, _: session.inspect(list(session.runs)[row]))
         self.table.verticalHeader().sectionDoubleClicked.connect(lambda row: session.inspect(list(session.runs)[row]))
-        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("library"))
+        self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
         for signal in (session.run_added, session.run_removed, session.run_changed):
             signal.connect(lambda _: self.refresh())
         session.data_arrived.connect(self._on_data)

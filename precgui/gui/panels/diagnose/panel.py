@@ -87,7 +87,7 @@ class DiagnosePanel(Pages):
         self.verdicts.itemSelectionChanged.connect(self._show_cards)
         self._measurement.changed.connect(self._show_cards)
         self.fold.toggled.connect(self.ruled_out.setVisible)
-        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("library"))
+        self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
 
     def _on_changed(self, key: str) -> None:
         self._stale.add(key)
@@ -139,7 +139,7 @@ class DiagnosePanel(Pages):
             self._column.removeWidget(card)
             card.deleteLater()
         keys = [key for key in self.verdicts.chosen() if key in self.found][:2]
-        self.cards = [self._card(key, finding, where) for key, finding, where in self._wanted(keys)]
+        self.cards = [self._card(key, finding, where) for key, finding, where in self._finding_rows(keys)]
         for card in self.cards:
             self._column.addWidget(card)
         self._heading.setText(self._heading_of(keys))
@@ -155,7 +155,7 @@ class DiagnosePanel(Pages):
             return "Two runs are chosen: first what only one of them has."
         return "" if not keys or self.cards else self.found[keys[0]].sentence
 
-    def _wanted(self, keys: list[str]) -> list[tuple[str, Finding, str]]:
+    def _finding_rows(self, keys: list[str]) -> list[tuple[str, Finding, str]]:
         if len(keys) < 2:
             return [(key, each, "") for key in keys for each in self.found[key].findings]
         reported = {key: {each.rule for each in self.found[key].findings} for key in keys}
@@ -190,10 +190,10 @@ class DiagnosePanel(Pages):
             if kind:
                 self._session.tensor_place = kind, name, float(max(finding.first_step, 1))
                 self._session.inspect(key, "tensors")
-                self._session.tensor_wanted.emit()
+                self._session.tensor_requested.emit()
                 return
-        self._session.panel_wanted.emit("live")
-        self._session.step_wanted.emit(key, float(finding.first_step))
+        self._session.panel_requested.emit("live")
+        self._session.step_requested.emit(key, float(finding.first_step))
 
     def _try_fix(self, key: str, finding: Finding, *, at_once: bool) -> None:
         """Train with the change and compare, or put the settings with it into the form of Run."""

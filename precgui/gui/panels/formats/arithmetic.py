@@ -58,9 +58,9 @@ def compute(
 
 
 class ArithmeticTab(QWidget):
-    """`number_wanted` asks for a number to be shown in some formats."""
+    """`number_requested` asks for a number to be shown in some formats."""
 
-    number_wanted = Signal(str, list)
+    number_requested = Signal(str, list)
 
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -270,7 +270,7 @@ class ArithmeticTab(QWidget):
     def _want_number(self) -> None:
         if self.model.rows:
             report = self._selected()[1].report
-            self.number_wanted.emit(f"{report.format.name}:{report.bits}", [name for name, _ in self.model.rows])
+            self.number_requested.emit(f"{report.format.name}:{report.bits}", [name for name, _ in self.model.rows])
 
     def resizeEvent(self, event: QEvent) -> None:
         narrow = self.width() < NARROW

@@ -20,7 +20,7 @@ from precgui.gui.widgets.plain_text import PlainLabel, RichLabel
 class NanEditor(QWidget):
     """Sign, kind and payload of a NaN; hidden for other values."""
 
-    code_wanted = Signal(int)
+    code_requested = Signal(int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -67,7 +67,7 @@ class NanEditor(QWidget):
             self._fail(str(error))
             return
         if decode(code, self._format).real.kind == "nan":
-            self.code_wanted.emit(code)
+            self.code_requested.emit(code)
 
     def _fail(self, words: str) -> None:
         self.fault.setText(words)
@@ -77,7 +77,7 @@ class NanEditor(QWidget):
 class Details(QWidget):
     """One report in words and exact numbers."""
 
-    code_wanted = Signal(str, int)
+    code_requested = Signal(str, int)
 
     def __init__(self, explorer: Explorer, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -93,7 +93,7 @@ class Details(QWidget):
         self.facts = FactList()
         column.addWidget(self.facts)
         self.nan_box = NanEditor()
-        self.nan_box.code_wanted.connect(self._nan_wanted)
+        self.nan_box.code_requested.connect(self._on_nan_edited)
         column.addWidget(self.nan_box)
         self._stacks = PlainLabel("What each stack stores")
         self._stacks.setProperty("kind", "heading")
@@ -150,16 +150,16 @@ class Details(QWidget):
             name = self.other.currentText()
             self.comparison.setText(_comparison(self._report, self._explorer.report(name)) if name else "")
 
-    def _nan_wanted(self, code: int) -> None:
+    def _on_nan_edited(self, code: int) -> None:
         if self._report is not None:
-            self.code_wanted.emit(self._report.format.name, code)
+            self.code_requested.emit(self._report.format.name, code)
 
 
 def _comparison(one: Report, other: Report) -> str:
     """Which of two formats is closer to what was typed, and by how much they differ."""
     a, b = one.format.name, other.format.name
     first, second = one.stored.real, other.stored.real
-    if not (first.is_finite and second.is_finite and one.wanted.is_finite):
+    if not (first.is_finite and second.is_finite and one.requested.is_finite):
         return f"{a} stores {text.short(first)}, {b} stores {text.short(second)}."
     gap = second.value - first.value
     words = "Both store the same value." if gap == 0 else f"{b} − {a} = {text.brief(gap, 6, 24)}."

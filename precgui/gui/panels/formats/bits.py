@@ -54,7 +54,7 @@ class BitsTab(QWidget):
         self.grid.bit_set.connect(self._set_bit)
         self.grid.stepped.connect(self._step)
         self.grid.selected.connect(self._show_details)
-        self.details.code_wanted.connect(self._store)
+        self.details.code_requested.connect(self._store)
         self._shortcuts()
         self._show()
 

@@ -82,7 +82,7 @@ def _error_facts(report: Report) -> dict[str, str]:
         return {}
     if report.error == 0:
         return {"Error": "none: stored exactly", "One ulp": _number(report.ulp)}
-    exact = text.exact_fraction(report.error) if report.wanted.exact else text.approximate(report.error, 40) + "…"
+    exact = text.exact_fraction(report.error) if report.requested.exact else text.approximate(report.error, 40) + "…"
     return {
         "Error": exact,
         "Relative": "" if report.relative_error is None else text.approximate(report.relative_error, 5),

@@ -48,7 +48,7 @@ class FormatsPanel(QWidget):
         self.tabs.currentChanged.connect(self._on_tab)
         self.tab(0)
         if isinstance(session, Session):
-            session.number_wanted.connect(self.show_number)
+            session.number_requested.connect(self.show_number)
 
     def _on_tab(self, index: int) -> None:
         """Make the tab; until it is there its page says that it loads."""
@@ -61,7 +61,7 @@ class FormatsPanel(QWidget):
         if index not in self._made:
             self._made[index] = tab = TABS[index][2](self.session)
             if isinstance(tab, ReferenceTab | ArithmeticTab):
-                tab.number_wanted.connect(self.show_number)
+                tab.number_requested.connect(self.show_number)
             self._pages[index].addWidget(self._made[index])
         return self._made[index]
 

@@ -77,9 +77,9 @@ class LayoutBar(QWidget):
 
 
 class ReferenceTab(QWidget):
-    """`number_wanted` asks for a number to be shown in some formats."""
+    """`number_requested` asks for a number to be shown in some formats."""
 
-    number_wanted = Signal(str, list)
+    number_requested = Signal(str, list)
 
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -164,7 +164,7 @@ class ReferenceTab(QWidget):
         link = '<br><a href="show">Show the bits</a>' if claim.number else ""
         view.setText(f"<b><s>{claim.claim}</s></b><br>{claim.truth}{evidence}{link}")
         view.setTextInteractionFlags(Qt.TextInteractionFlag.TextBrowserInteraction)
-        view.linkActivated.connect(lambda _: self.number_wanted.emit(claim.number, list(claim.formats)))
+        view.linkActivated.connect(lambda _: self.number_requested.emit(claim.number, list(claim.formats)))
         return view
 
     def _show_row(self, current: QModelIndex, _: QModelIndex) -> None:

@@ -67,7 +67,7 @@ class AdviceTab(QWidget):
         for line in (self.parameters, self.memory_size):
             line.textChanged.connect(self._ask)
         self.run_button.clicked.connect(lambda _: self.open_in_run())
-        self.claims_button.clicked.connect(lambda _: model.claims_wanted.emit(self.run_precision))
+        self.claims_button.clicked.connect(lambda _: model.claims_requested.emit(self.run_precision))
         self.device.activated.connect(self._keep_choice)
         model.machine_changed.connect(self._fill_devices)
         model.results_changed.connect(self._ask)
@@ -210,7 +210,7 @@ class AdviceTab(QWidget):
             self.memory.setText(f"There is no run of this task in {self.run_precision}: {error}.")
             self.memory.show()
             return
-        self._model.run_wanted.emit(config, f"the advice for {TASKS[task]}")
+        self._model.run_requested.emit(config, f"the advice for {TASKS[task]}")
 
     def _show(self, device: Device, advice: Advice) -> None:
         self.advice = advice

@@ -27,8 +27,8 @@ class HardwareModel(QObject):
     results_changed = Signal()
     measuring = Signal(bool)  # a measurement has begun or ended
     idle = Signal()  # no run trains any more
-    run_wanted = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
-    claims_wanted = Signal(str)  # the claims of guides about a precision
+    run_requested = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
+    claims_requested = Signal(str)  # the claims of guides about a precision
 
     def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:
         """`busy` tells whether a run trains now: then torch is asked later."""

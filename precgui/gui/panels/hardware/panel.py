@@ -37,8 +37,8 @@ class HardwarePanel(QWidget):
         if session is not None:
             self.model.measuring.connect(session.set_measuring)
             session.idle.connect(self.model.idle)
-            self.model.run_wanted.connect(session.set_up)
-            self.model.claims_wanted.connect(lambda name: session.panel_wanted.emit(f"compare/claims {name}"))
+            self.model.run_requested.connect(session.set_up)
+            self.model.claims_requested.connect(lambda name: session.panel_requested.emit(f"compare/claims {name}"))
         self.tabs = QTabWidget(self)
         self.tabs.setDocumentMode(True)
         self._pages: list[QVBoxLayout] = []

@@ -73,7 +73,7 @@ class InspectPanel(Pages):
             signal.connect(self._take_runs)
         session.inspect_changed.connect(self._follow_session)
         session.data_arrived.connect(self._on_data)
-        self.empty.button.clicked.connect(lambda: session.panel_wanted.emit("library"))
+        self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
         self.run_choice.activated.connect(lambda _: session.inspect(self.run_choice.currentData(), show=False))
         self.again_button.clicked.connect(self.run_again)
         self.tabs.currentChanged.connect(self._on_tab)

@@ -125,7 +125,7 @@ class LibraryPanel(QWidget):
         self.filtered.modelReset.connect(self._on_selection)
         self.bar.agreed.connect(self._delete_doomed)
         self.choose.clicked.connect(self.ask_for_folder)
-        self.pages.empty.button.clicked.connect(lambda: self._session.panel_wanted.emit("setup"))
+        self.pages.empty.button.clicked.connect(lambda: self._session.panel_requested.emit("setup"))
         self._folder.changed.connect(self.refresh)
         self._follow.timeout.connect(self._follow_running)
         self._folder.read.connect(self._show)
@@ -244,7 +244,7 @@ class LibraryPanel(QWidget):
         """Open the chosen runs and look at them."""
         opened = [self._session.open_file(entry.path) for entry in self.selected()]
         if any(opened):
-            self._session.panel_wanted.emit("live")
+            self._session.panel_requested.emit("live")
 
     def inspect_selected(self) -> None:
         """Open the chosen runs and inspect the first of them."""

@@ -65,10 +65,10 @@ class _TwoLines(QStyledItemDelegate):
 class RunList(QWidget):
     """Name, swatch, status and last loss of each run; show or hide, rename, recolour, close, go to the first NaN.
 
-    A double click leads to Inspect. `jump_wanted(key)`: show where the loss of that run first was not finite.
+    A double click leads to Inspect. `jump_requested(key)`: show where the loss of that run first was not finite.
     """
 
-    jump_wanted = Signal(str)
+    jump_requested = Signal(str)
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -221,7 +221,7 @@ class RunList(QWidget):
 
     def _jump(self) -> None:
         if (key := self.current) is not None:
-            self.jump_wanted.emit(key)
+            self.jump_requested.emit(key)
 
     def _fill_colours(self) -> None:
         key = self.current

@@ -120,7 +120,7 @@ class StudyGridView(QWidget):
         self.pause_button.clicked.connect(study.pause)
         self.stop_button.clicked.connect(study.stop)
         self.go_on_button.clicked.connect(study.go_on)
-        self.compare_button.clicked.connect(lambda: self._session.panel_wanted.emit("compare/groups"))
+        self.compare_button.clicked.connect(lambda: self._session.panel_requested.emit("compare/groups"))
         self.seeds_button.clicked.connect(lambda _: self.ask_for_seeds())
         self.run_menu.aboutToShow.connect(self.fill_run_menu)
         self.table.currentCellChanged.connect(lambda *_: self._show_state())

@@ -27,12 +27,12 @@ Answer = tuple[Machine, list[dict[str, Any]]]
 class OutlookText(QFrame):
     """Three lines. `known` comes when the machine has answered.
 
-    `advice_wanted(place)` and `precision_wanted(name)` come when a link was clicked.
+    `advice_requested(place)` and `precision_requested(name)` come when a link was clicked.
     """
 
     known = Signal()
-    advice_wanted = Signal(str)
-    precision_wanted = Signal(str)
+    advice_requested = Signal(str)
+    precision_requested = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -131,13 +131,13 @@ class OutlookText(QFrame):
 
     def _follow(self, link: str) -> None:
         if link == "claims":
-            self.advice_wanted.emit(f"compare/claims {self._precision}")
+            self.advice_requested.emit(f"compare/claims {self._precision}")
         elif self.advice is None:
-            self.advice_wanted.emit("hardware/advice")
+            self.advice_requested.emit("hardware/advice")
         elif link == "use":
-            self.precision_wanted.emit(self.advice.precision)
+            self.precision_requested.emit(self.advice.precision)
         else:
-            self.advice_wanted.emit(f"hardware/advice/{self.advice.task}/{self.advice.size}")
+            self.advice_requested.emit(f"hardware/advice/{self.advice.task}/{self.advice.size}")
 
     def _set_level(self, level: str) -> None:
         if level != self._level:

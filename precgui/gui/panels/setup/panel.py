@@ -105,12 +105,12 @@ class SetupPanel(QWidget):
         self.kind.chosen.connect(lambda _: self._choose_kind())
         self.study.changed.connect(self._refresh)
         self.outlook.known.connect(self._mark_precisions)
-        self.outlook.advice_wanted.connect(session.panel_wanted)
-        self.outlook.precision_wanted.connect(lambda name: self.precision.set(name))
+        self.outlook.advice_requested.connect(session.panel_requested)
+        self.outlook.precision_requested.connect(lambda name: self.precision.set(name))
         self.start_button.clicked.connect(self.start)
         session.queue_changed.connect(self._refresh)
         session.run_changed.connect(lambda _: self._refresh())
-        session.settings_wanted.connect(self.use_settings)
+        session.settings_requested.connect(self.use_settings)
         themes().changed.connect(self._recolour)
 
     # Layout ------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class SetupPanel(QWidget):
             return None
         sheet = PlanSheet(config, self)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        sheet.wanted.connect(self.form.set_value)
+        sheet.config_requested.connect(self.form.set_value)
         sheet.run_plan.ask()
         sheet.open()
         return sheet
@@ -326,14 +326,14 @@ class SetupPanel(QWidget):
             return
         spec = spec.model_copy(update={"order_seed": secrets.randbelow(2**31)})
         if study.start(spec, self.study.folder, self.study.targets):
-            self._session.panel_wanted.emit("live/study")
+            self._session.panel_requested.emit("live/study")
             self.study.begin(self.source, self._session.folder)
 
     def _start(self, config: RunConfig) -> None:
         was_busy = self._session.is_training
         self._session.start(config)
         if not was_busy:
-            self._session.panel_wanted.emit("live")
+            self._session.panel_requested.emit("live")
 
     def _refresh(self) -> None:
         faults = self.form.faults

@@ -143,7 +143,7 @@ class FormulaPlan(QWidget):
 class RunPlan(QWidget):
     """The run that is set up, gone through on shapes in a child process."""
 
-    wanted = Signal(object)  # a RunConfig to try
+    config_requested = Signal(object)  # a RunConfig to try
 
     def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -204,7 +204,7 @@ class RunPlan(QWidget):
         try:
             words = {True: "true", False: "false"}
             texts = [f"{path}={words[v] if isinstance(v, bool) else v}" for path, v in settings.items()]
-            self.wanted.emit(change(self._config, texts))
+            self.config_requested.emit(change(self._config, texts))
         except ConfigError as error:
             self.answer.setText(str(error))
 
@@ -215,9 +215,9 @@ class RunPlan(QWidget):
 
 
 class PlanSheet(QDialog):
-    """Both plans; `wanted` carries a config of a change that is to be tried."""
+    """Both plans; `config_requested` carries a config of a change that is to be tried."""
 
-    wanted = Signal(object)
+    config_requested = Signal(object)
 
     def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -229,7 +229,7 @@ class PlanSheet(QDialog):
         tabs.addTab(self.run_plan, "This run")
         tabs.addTab(self.formula, "A transformer by formula")
         QVBoxLayout(self).addWidget(tabs)
-        self.run_plan.wanted.connect(self.wanted)
+        self.run_plan.config_requested.connect(self.config_requested)
         self.finished.connect(lambda _: self.run_plan.stop())
 
 

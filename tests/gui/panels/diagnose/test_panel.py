@@ -85,7 +85,7 @@ def test_that_a_fix_becomes_the_settings_of_a_new_run_but_not_of_a_loop_of_ones_
     add(session, "fp16 own", FALLING, precision="fp16-amp", task=OWN_LOOP)
     qtbot.waitUntil(lambda: len(panel.found) == 2)
     wanted: list[RunConfig] = []
-    session.settings_wanted.connect(lambda config, _: wanted.append(config))
+    session.settings_requested.connect(lambda config, _: wanted.append(config))
     panel.verdicts.choose("fp16")
     panel.cards[0].edit_button.click()
     assert wanted[0].scaling.initial_scale == 2.0**12
@@ -103,7 +103,7 @@ def test_that_a_tried_fix_trains_and_compare_opens_with_both(qtbot: QtBot, monke
     begun: list[RunConfig] = []
     monkeypatch.setattr(session, "start", begun.append)
     places: list[str] = []
-    session.panel_wanted.connect(places.append)
+    session.panel_requested.connect(places.append)
     panel.verdicts.choose("fp16")
     panel.cards[0].fix_button.click()
     [config] = begun
@@ -179,7 +179,7 @@ def test_that_show_me_leads_to_the_step(qtbot: QtBot) -> None:
     add(session, "bad", BROKEN)
     qtbot.waitUntil(lambda: len(panel.found) == 1)
     places: list[tuple[str, float]] = []
-    session.step_wanted.connect(lambda key, step: places.append((key, step)))
+    session.step_requested.connect(lambda key, step: places.append((key, step)))
     panel.cards[0].show_button.click()
     assert places == [("bad", 21.0)]
 

@@ -298,8 +298,8 @@ def test_that_a_result_is_copied_and_saved(panel, qtbot, tmp_path):
 
 def test_that_the_advice_asks_for_memory_and_inference_and_opens_a_run(panel):
     made, configs, claims = panel(cards.h200()), [], []
-    made.model.run_wanted.connect(lambda config, source: configs.append((config, source)))
-    made.model.claims_wanted.connect(claims.append)
+    made.model.run_requested.connect(lambda config, source: configs.append((config, source)))
+    made.model.claims_requested.connect(claims.append)
     advice = tab(made, "Advice")
     advice.task.setCurrentIndex(advice.task.findData("transformer"))
     advice.parameters.setText("7000")

@@ -74,7 +74,7 @@ def test_that_the_newest_run_is_shown_until_another_is_chosen(
 def test_that_any_place_can_lead_to_a_run_and_a_tab(
     panel: InspectPanel, session: Session, two: tuple[str, str], qtbot: QtBot
 ) -> None:
-    with qtbot.waitSignal(session.panel_wanted) as wanted:
+    with qtbot.waitSignal(session.panel_requested) as wanted:
         session.inspect(two[0], "tensors")
     assert wanted.args == ["inspect"]
     qtbot.waitUntil(lambda: isinstance(panel.tabs.currentWidget().findChild(TensorsPanel), TensorsPanel))
@@ -165,7 +165,7 @@ def test_that_settings_of_a_run_come_into_run(
     setup = SetupPanel(session)
     qtbot.addWidget(setup)
     session.inspect(two[1], show=False)
-    with qtbot.waitSignal(session.panel_wanted) as wanted:
+    with qtbot.waitSignal(session.panel_requested) as wanted:
         panel.again_button.click()
     assert wanted.args == ["setup"]
     config = setup.form.value()

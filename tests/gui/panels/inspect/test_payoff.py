@@ -70,7 +70,7 @@ def test_that_a_fix_goes_into_run(panel: InspectPanel, session: Session, run: Pa
     tab = time_tab(panel)
     button = tab.causes.findChildren(QPushButton)[0]
     assert button.text() == "Try data.workers = 2"
-    with qtbot.waitSignal(session.settings_wanted) as caught:
+    with qtbot.waitSignal(session.settings_requested) as caught:
         button.click()
     changed: RunConfig = caught.args[0]
     assert (changed.data.workers, changed.precision) == (2, "bf16-amp")

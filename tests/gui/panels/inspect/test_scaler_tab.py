@@ -98,7 +98,7 @@ def test_that_a_click_puts_inf_into_a_step_and_another_one_takes_it_out(tab: Sca
 
 def test_that_a_policy_goes_into_the_form_of_run(tab: ScalerTab, session: Session, qtbot: QtBot) -> None:
     tab.rows[1].initial.set_value(2.0**20)
-    with qtbot.waitSignal(session.settings_wanted) as wanted:
+    with qtbot.waitSignal(session.settings_requested) as wanted:
         tab.rows[1].use.click()
     config, source = wanted.args
     assert (config.scaling.initial_scale, config.scaling.mode, config.precision) == (2.0**20, "dynamic", "fp16-amp")

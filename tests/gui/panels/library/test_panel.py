@@ -112,7 +112,7 @@ def test_that_the_filter_wants_every_word_in_any_column(panel: LibraryPanel, qtb
 
 def test_that_opening_several_runs_shows_them(session: Session, panel: LibraryPanel, qtbot: QtBot) -> None:
     choose(panel, "old.h5", "new.h5")
-    with qtbot.waitSignal(session.panel_wanted) as wanted:
+    with qtbot.waitSignal(session.panel_requested) as wanted:
         panel.open_selected()
     assert wanted.args == ["live"]
     assert {opened.name for opened in session.runs.values()} == {"the old one", "the new one"}
@@ -212,7 +212,7 @@ def test_that_an_empty_folder_says_what_to_do(session: Session, qtbot: QtBot) ->
     panel = make_panel(qtbot, session, 0)
     assert panel.pages.is_empty
     assert str(session.folder) in panel.pages.empty.text.text()
-    with qtbot.waitSignal(session.panel_wanted) as wanted:
+    with qtbot.waitSignal(session.panel_requested) as wanted:
         panel.pages.empty.button.click()
     assert wanted.args == ["setup"]
 

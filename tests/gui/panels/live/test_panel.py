@@ -74,7 +74,7 @@ def lines(panel: LivePanel, key: str, plot: int = 0) -> list[Any]:
 def test_that_an_empty_window_says_the_next_thing_to_do(panel: LivePanel, session: Session, qtbot: QtBot) -> None:
     assert panel.is_empty
     assert "press Start (Ctrl+R), or open a file" in panel.empty.text.text()
-    with qtbot.waitSignal(session.panel_wanted) as wanted:
+    with qtbot.waitSignal(session.panel_requested) as wanted:
         panel.empty.button.click()
     assert wanted.args == ["setup"]
 
@@ -274,5 +274,5 @@ def test_that_emulated_arithmetic_is_told_also_of_a_run_that_began_unseen(
 
 
 def test_that_the_keys_are_asked_for_where_the_plots_are(panel: LivePanel, session: Session, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(session.keys_wanted):
+    with qtbot.waitSignal(session.shortcuts_requested):
         panel.keys_button.click()

@@ -55,7 +55,7 @@ def line(panel: SetupPanel, path: str) -> QLineEdit:
 def test_that_a_click_chooses_the_precision_that_starts(orders: Orders, panel: SetupPanel, qtbot: QtBot) -> None:
     for precision in PRECISIONS:
         panel.precision.cards[precision].button.click()
-        with qtbot.waitSignal(orders.panel_wanted) as wanted:
+        with qtbot.waitSignal(orders.panel_requested) as wanted:
             panel.start_button.click()
         assert wanted.args == ["live"]
         assert orders.ordered.pop().precision == precision
@@ -101,7 +101,7 @@ def test_that_a_run_is_queued_while_another_trains(orders: Orders, panel: SetupP
     orders.queue_changed.emit()
     assert panel.start_button.text() == "Queue run"
     assert panel.queue_button.isVisible() and panel.queue_button.text() == "1 waiting"
-    with qtbot.assertNotEmitted(orders.panel_wanted):
+    with qtbot.assertNotEmitted(orders.panel_requested):
         panel.start_button.click()
     panel.queue_button.menu().actions()[0].trigger()
     assert not orders.queue

@@ -61,7 +61,7 @@ def test_that_the_plan_of_the_run_is_shown_with_what_to_change(sheet: PlanSheet,
     sheet.run_plan.take({"kind": "plan", "plan": PLAN})
     assert "It does not fit into 2 MiB (as given)" in sheet.run_plan.answer.text()
     assert sheet.run_plan.chart.accessibleDescription().endswith("Peak 4 MiB")
-    with qtbot.waitSignal(sheet.wanted) as caught:
+    with qtbot.waitSignal(sheet.config_requested) as caught:
         first_change(sheet).click()
     changed: RunConfig = caught.args[0]
     assert changed.train.checkpointing is True
@@ -89,7 +89,7 @@ def test_that_the_largest_batch_is_searched_by_real_steps_and_goes_into_the_form
     found = {"kind": "found", "stopped": False, "batch": 64, "limit_bytes": 1 << 20, "clock": "wall time"}
     search.take(found)
     assert search.state.text().startswith("The largest batch that was tried and fits into 1 MiB: 64.")
-    with qtbot.waitSignal(sheet.wanted) as caught:
+    with qtbot.waitSignal(sheet.config_requested) as caught:
         search.use_button.click()
     assert caught.args[0].data.batch_size == 64
 

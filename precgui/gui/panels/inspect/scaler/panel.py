@@ -89,7 +89,7 @@ class ScalerTab(QWidget):
         self.plots.step_clicked.connect(self.toggle_inf)
         for row in self.rows:
             row.changed.connect(self._soon)
-            row.wanted.connect(lambda row=row: self._use(row))
+            row.use_requested.connect(lambda row=row: self._use(row))
         themes().changed.connect(self._recolour)
         self._recolour()
 

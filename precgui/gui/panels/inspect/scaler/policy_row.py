@@ -64,10 +64,10 @@ class ValueSlider(QWidget):
 
 
 class PolicyRow(QWidget):
-    """`changed`: another policy, or shown or hidden; `wanted`: its numbers are to go into a new run."""
+    """`changed`: another policy, or shown or hidden; `use_requested`: its numbers are to go into a new run."""
 
     changed = Signal()
-    wanted = Signal()
+    use_requested = Signal()
 
     def __init__(self, name: str, policy: ScalingConfig, *, ticked: bool, parent: QWidget) -> None:
         super().__init__(parent)
@@ -86,7 +86,7 @@ class PolicyRow(QWidget):
         self._arrange()
         self.set_policy(policy)
         self.box.toggled.connect(self._on_ticked)
-        self.use.clicked.connect(self.wanted)
+        self.use.clicked.connect(self.use_requested)
         for slider in self.sliders:
             slider.changed.connect(self.changed)
         self._enable()

@@ -124,8 +124,8 @@ class TensorsPanel(Pages):
         self.filter.textChanged.connect(self.list.order.set_words)
         self.list.selectionModel().selectionChanged.connect(self._draw)
         self.spectrogram.step_chosen.connect(self._choose_step)
-        self.moment.number_wanted.connect(self._show_bits)
-        session.tensor_wanted.connect(self._take_run)
+        self.moment.number_requested.connect(self._show_bits)
+        session.tensor_requested.connect(self._take_run)
 
     def show_run(self, key: str | None) -> None:
         """Show the tensors of another run; None shows none."""
@@ -156,9 +156,9 @@ class TensorsPanel(Pages):
             return
         self.show_content(self._key() is not None)
         self._take_kinds()
-        self._go_to_wanted()
+        self._go_to_requested()
 
-    def _go_to_wanted(self) -> None:
+    def _go_to_requested(self) -> None:
         """Choose the kind, the tensor and the step that somebody has asked for."""
         place, self._session.tensor_place = self._session.tensor_place, None
         if place is None or self._key() is None:
@@ -308,8 +308,8 @@ class TensorsPanel(Pages):
     def _show_bits(self, value: float) -> None:
         """The number as it would be stored, times the scale, in the format asked about and in those that are usual."""
         names = list(dict.fromkeys([self.bar.format, "fp32", "bf16", "fp16"]))
-        self._session.panel_wanted.emit("formats")
-        self._session.number_wanted.emit(repr(ldexp(value, self.bar.log2_scale)), names)
+        self._session.panel_requested.emit("formats")
+        self._session.number_requested.emit(repr(ldexp(value, self.bar.log2_scale)), names)
 
 
 def _column(parent: QWidget, *parts: QWidget) -> QWidget:

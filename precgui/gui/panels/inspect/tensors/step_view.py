@@ -109,9 +109,9 @@ _NO_BITS = "No finite number was recorded of this step."
 
 
 class Moment(QWidget):
-    """`number_wanted`: a value of the tensor, before scaling, whose bits are to be shown."""
+    """`number_requested`: a value of the tensor, before scaling, whose bits are to be shown."""
 
-    number_wanted = Signal(float)
+    number_requested = Signal(float)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -136,7 +136,7 @@ class Moment(QWidget):
         column.setSpacing(2)
         column.addLayout(head)
         column.addWidget(self.histogram, 1)
-        self.histogram.exponent_chosen.connect(lambda exponent: self.number_wanted.emit(2.0**exponent))
+        self.histogram.exponent_chosen.connect(lambda exponent: self.number_requested.emit(2.0**exponent))
 
     def show_moment(self, view: View, entry: int) -> None:
         """An entry of a view of one row."""
@@ -153,7 +153,7 @@ class Moment(QWidget):
         for name, title in _NUMBERS:
             value = float(stats[TENSOR_STATS.index(name)])
             if isfinite(value) and not isnan(value) and value > 0:
-                menu.addAction(f"{title}: {value:.6g}", partial(self.number_wanted.emit, value))
+                menu.addAction(f"{title}: {value:.6g}", partial(self.number_requested.emit, value))
         if menu.isEmpty():
             menu.addAction(_NO_BITS).setEnabled(False)
 

@@ -320,8 +320,8 @@ def test_that_a_number_of_a_tensor_is_shown_bit_by_bit(
     actions = {action.text().partition(":")[0]: action for action in panel.moment.bits.menu().actions()}
     assert set(actions) == {"Largest"}  # the others were not recorded here
     wanted: list[object] = []
-    session.panel_wanted.connect(wanted.append)
-    session.number_wanted.connect(lambda number, names: wanted.append((number, names)))
+    session.panel_requested.connect(wanted.append)
+    session.number_requested.connect(lambda number, names: wanted.append((number, names)))
     actions["Largest"].trigger()
     assert wanted == ["formats", ("192.0", ["fp16", "fp32", "bf16"])]
     bits = formats.tab(0)
