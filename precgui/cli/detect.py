@@ -91,7 +91,7 @@ def _print(console: Console, machine: Machine, advices: dict[str, Advice], probl
     console.rule("[bold]Machine", align="left")
     console.print(f"{escape(host['os'])}, Python {host['python']}, {host['memory_bytes'] / 2**30:.1f} GiB of memory")
     for sensor in machine.sensors:
-        console.print(f"{'[green]●' if sensor.found else '[dim]○'}[/] {escape(sensor.message)}")
+        console.print(f"{'[green]●' if sensor.available else '[dim]○'}[/] {escape(sensor.message)}")
     if machine.torch is None:
         console.print(f"[red]{escape(problem)}")
         return

@@ -134,9 +134,9 @@ def compare(
         count.add(start, stop)
         on_progress(SCALE_SEARCH_SHARE + (1 - SCALE_SEARCH_SHARE) * count.counted / source.size)
         if partly is not None and time.monotonic() > due:
-            partly(count.found())
+            partly(count.comparison())
             due = time.monotonic() + PARTLY_S
-    return count.found()
+    return count.comparison()
 
 
 def _scattered(pieces: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -171,13 +171,13 @@ class _Count:
                 self._picture.add(part)
         self.counted += stop - start
 
-    def found(self) -> FormatComparison:
+    def comparison(self) -> FormatComparison:
         chosen, several = next(iter(self._ways)), len(self._ways) > 1
         ratios: dict[str, float] = {rule: self._losses[rule].sqnr_db for rule in SCALE_RULES if several}
         picture = self._picture
         return FormatComparison(
             self._source, self._ways[chosen], replace(self._losses[chosen]), picture.edges, picture.before.copy(),
-            picture.after.copy(), *picture.levels.found(), ratios, self.counted,
+            picture.after.copy(), *picture.levels.counted(), ratios, self.counted,
         )  # fmt: skip
 
 

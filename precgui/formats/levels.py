@@ -50,7 +50,7 @@ class Levels:
     def _size(self) -> int:
         return int(np.count_nonzero(~np.isnan(self._slots))) + len(self._others)
 
-    def found(self) -> tuple[Floats, Counts]:
+    def counted(self) -> tuple[Floats, Counts]:
         """The values in ascending order and their counts; both empty where there are too many."""
         if self._many:
             return np.zeros(0), np.zeros(0, np.int_)

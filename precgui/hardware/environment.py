@@ -22,7 +22,7 @@ def environment(sensors: Sequence[SensorReport], libraries: Sequence[str] = ()) 
         "power_sensors": [
             {
                 "name": sensor.device or sensor.source,
-                "found": sensor.found,
+                "found": sensor.available,
                 "reason": sensor.message.removeprefix(f"{sensor.source}: "),
                 "unavailable": dict(sensor.unavailable),
             }

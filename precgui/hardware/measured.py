@@ -38,10 +38,10 @@ def kept() -> list[dict[str, Any]]:
     """Every readable result, newest first; a file that is damaged or of another schema is left out."""
     results = []
     try:
-        found_files = sorted(folder().glob("*.json"), reverse=True)
+        files = sorted(folder().glob("*.json"), reverse=True)
     except OSError:  # a folder that cannot be read; the window says so of the settings, which lie beside it
         return []
-    for path in found_files:
+    for path in files:
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -28,7 +28,7 @@ class SensorReport:
 
     source: str  # "NVML" or "RAPL"
     device: str  # "" when the whole source is missing
-    found: bool
+    available: bool
     message: str
     unavailable: Mapping[str, str] = field(default_factory=dict)
 

@@ -15,7 +15,7 @@ from precgui.hardware.readings import Absent
 def document(machine: Machine, advices: Mapping[str, Advice], torch_problem: str = "") -> dict[str, Any]:
     """The document of `precgui detect --json`; `advices` by device id."""
     sensors = [
-        {"source": s.source, "device": s.device, "found": s.found, "message": s.message} for s in machine.sensors
+        {"source": s.source, "device": s.device, "found": s.available, "message": s.message} for s in machine.sensors
     ]
     return {
         "devices": [{**device_json(d), "advice": advice_json(advices[d.id])} for d in machine.devices],

@@ -9,7 +9,7 @@ from precgui.events import Severity
 from precgui.lint.scaler_rules import is_optimizer
 from precgui.lint.source import CallSite, Source, keyword, number
 
-Found = Iterator[tuple[int, Severity, str, str]]
+Mistakes = Iterator[tuple[int, Severity, str, str]]
 _FP16_LARGEST = 65504.0
 _FP16_SMALLEST = 6e-8
 _HALF = ("torch.half", "torch.float16")
@@ -39,7 +39,7 @@ def _trains(source: Source) -> bool:
     return bool([site for site in source.of("backward") if site.owner])
 
 
-def deprecated_amp(source: Source) -> Found:
+def deprecated_amp(source: Source) -> Mistakes:
     """torch.cuda.amp and torch.cpu.amp, deprecated since 2.4."""
     lines: dict[int, str] = {}
     for node in ast.walk(source.tree):
@@ -57,7 +57,7 @@ def deprecated_amp(source: Source) -> Found:
         )  # fmt: skip
 
 
-def low_by_hand(source: Source) -> Found:
+def low_by_hand(source: Source) -> Mistakes:
     """Softmax, a norm or a loss of operands that were cast to FP16 by hand."""
     for site in source.of(*_SENSITIVE):
         operands = [*site.node.args, *(each.value for each in site.node.keywords if each.arg in ("input", "dtype"))]
@@ -70,7 +70,7 @@ def low_by_hand(source: Source) -> Found:
             )  # fmt: skip
 
 
-def half_weights(source: Source) -> Found:
+def half_weights(source: Source) -> Mistakes:
     """A model converted to FP16 in a script that trains."""
     if not _trains(source):
         return
@@ -88,7 +88,7 @@ def half_weights(source: Source) -> Found:
             yield from _small_eps(source)
 
 
-def _small_eps(source: Source) -> Found:
+def _small_eps(source: Source) -> Mistakes:
     for site in source.of("Adam", "AdamW"):
         eps = number(keyword(site.node, "eps", 3))
         value = 1e-8 if keyword(site.node, "eps", 3) is None else eps
@@ -99,7 +99,7 @@ def _small_eps(source: Source) -> Found:
             )  # fmt: skip
 
 
-def no_scaler(source: Source) -> Found:
+def no_scaler(source: Source) -> Mistakes:
     """Autocast to FP16 around a loss that is never scaled."""
     if source.scalers or not _trains(source) or "scaler" in source.text.lower() or "scale_loss" in source.text:
         return  # somebody else's
@@ -132,7 +132,7 @@ def _is_fp16_autocast(source: Source, call: ast.Call) -> bool:
     return on_cuda or source.name_of(call.func) == "torch.cuda.amp.autocast"
 
 
-def scaler_with_bf16(source: Source) -> Found:
+def scaler_with_bf16(source: Source) -> Mistakes:
     """A scaler beside autocast to BF16, which has the range of FP32."""
     dtypes = {source.name_of(dtype) for _, call in source.autocasts if (dtype := keyword(call, "dtype", 1)) is not None}
     if dtypes != {"torch.bfloat16"} or len(source.autocasts) != len(
@@ -147,7 +147,7 @@ def scaler_with_bf16(source: Source) -> Found:
             )  # fmt: skip
 
 
-def large_mask(source: Source) -> Found:
+def large_mask(source: Source) -> Mistakes:
     """A finite mask value beyond FP16 in a script that uses FP16."""
     fp16 = bool(source.scalers) or any(_is_fp16_autocast(source, call) for _, call in source.autocasts)
     for site in source.of("masked_fill", "masked_fill_"):
@@ -160,7 +160,7 @@ def large_mask(source: Source) -> Found:
             )  # fmt: skip
 
 
-def low_positions(source: Source) -> Found:
+def low_positions(source: Source) -> Mistakes:
     """Positions counted in 16 bits: BF16 has no odd integers above 256, FP16 none above 2048."""
     for site in source.calls:
         dtype = keyword(site.node, "dtype")
@@ -189,7 +189,7 @@ def _length(source: Source, site: CallSite) -> float:
     return max(known, default=float("inf")) if len(known) == len(values) else float("inf")
 
 
-def bce_in_autocast(source: Source) -> Found:
+def bce_in_autocast(source: Source) -> Mistakes:
     """Binary cross entropy of probabilities inside autocast, which torch refuses on CUDA."""
     losses = {ast.unparse(node.targets[0]) for node in ast.walk(source.tree)
               if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
@@ -206,7 +206,7 @@ def bce_in_autocast(source: Source) -> Found:
                 )  # fmt: skip
 
 
-def tf32(source: Source) -> Found:
+def tf32(source: Source) -> Mistakes:
     """Both ways to switch TF32 in one script; or none in one that trains in FP32 on CUDA."""
     names = [(node, source.name_of(node)) for node in ast.walk(source.tree) if isinstance(node, ast.Attribute)]
     old = [node for node, name in names if name.startswith("torch.") and name.rpartition(".")[2] in _SWITCHES_OLD]
@@ -230,7 +230,7 @@ def tf32(source: Source) -> Found:
         )  # fmt: skip
 
 
-def gradients_not_cleared(source: Source) -> Found:
+def gradients_not_cleared(source: Source) -> Mistakes:
     """backward() and step() in a loop, and gradients are never set to zero."""
     steps = [
         site for site in source.of("step")
@@ -251,7 +251,7 @@ def gradients_not_cleared(source: Source) -> Found:
         )
 
 
-RULES: dict[str, Callable[[Source], Found]] = {
+RULES: dict[str, Callable[[Source], Mistakes]] = {
     "deprecated-amp": deprecated_amp,
     "fp16-by-hand": low_by_hand,
     "fp16-weights": half_weights,

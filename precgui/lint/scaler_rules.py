@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from precgui.events import Severity
 from precgui.lint.source import CallSite, Source, keyword
 
-Found = Iterator[tuple[int, Severity, str, str]]
+Mistakes = Iterator[tuple[int, Severity, str, str]]
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_")
 
 
@@ -24,7 +24,7 @@ def _calls_of(source: Source, scaler: str, *methods: str) -> list[CallSite]:
     return [site for site in source.of(*methods) if site.owner == scaler]
 
 
-def scaler_not_used(source: Source) -> Found:
+def scaler_not_used(source: Source) -> Mistakes:
     """A scaler that is made, given to nobody, and never multiplies a loss."""
     for name, call in source.scalers.items():
         if _enabled(call) is False or _calls_of(source, name, "scale") or _is_handed_on(source, name, call):
@@ -60,7 +60,7 @@ def _is_imported_elsewhere(source: Source) -> bool:
     return not source.of("backward")
 
 
-def clip_before_unscale(source: Source) -> Found:
+def clip_before_unscale(source: Source) -> Mistakes:
     """Clipping between scaler.scale(loss).backward() and scaler.step() without scaler.unscale_() before it."""
     for name in source.scaling:
         for clip in source.of(*_CLIPS):
@@ -90,7 +90,7 @@ def _excludes(source: Source, one: ast.AST, other: ast.AST) -> bool:
     return False
 
 
-def step_past_the_scaler(source: Source) -> Found:
+def step_past_the_scaler(source: Source) -> Mistakes:
     """optimizer.step() where the loss was scaled: in place of scaler.step(), or after it."""
     for name in source.scaling:
         for scaled in _calls_of(source, name, "scale"):
@@ -128,7 +128,7 @@ def is_optimizer(source: Source, owner: str) -> bool:
     )  # fmt: skip
 
 
-def no_update(source: Source) -> Found:
+def no_update(source: Source) -> Mistakes:
     """scaler.step() without scaler.update(): the scale never moves."""
     for name in source.scaling:
         steps = _calls_of(source, name, "step")
@@ -139,7 +139,7 @@ def no_update(source: Source) -> Found:
             )  # fmt: skip
 
 
-def scheduler_on_skipped_steps(source: Source) -> Found:
+def scheduler_on_skipped_steps(source: Source) -> Mistakes:
     """scheduler.step() in each pass of the loop of scaler.step(), whether that steps or skips."""
     for name in source.scaling:
         if _calls_of(source, name, "get_scale"):
@@ -157,7 +157,7 @@ def scheduler_on_skipped_steps(source: Source) -> Found:
                     )  # fmt: skip
 
 
-def scaler_not_saved(source: Source) -> Found:
+def scaler_not_saved(source: Source) -> Mistakes:
     """A checkpoint with the optimizer's state and without the scaler's."""
     saves = source.of("save")
     states = [site for site in source.of("state_dict") if is_optimizer(source, site.owner)]
@@ -171,7 +171,7 @@ def scaler_not_saved(source: Source) -> Found:
             )  # fmt: skip
 
 
-def backward_in_autocast(source: Source) -> Found:
+def backward_in_autocast(source: Source) -> Mistakes:
     """backward() inside the autocast region."""
     for node, _ in source.autocasts:
         for site in source.inside(node):
@@ -182,7 +182,7 @@ def backward_in_autocast(source: Source) -> Found:
                 )  # fmt: skip
 
 
-RULES: dict[str, Callable[[Source], Found]] = {
+RULES: dict[str, Callable[[Source], Mistakes]] = {
     "scaler-not-used": scaler_not_used,
     "clip-before-unscale": clip_before_unscale,
     "step-past-the-scaler": step_past_the_scaler,

@@ -79,7 +79,7 @@ def integer_model(run: Run) -> IntegerModel | None:
         _whole(facts.get("native_layers")),
         str(facts.get("arithmetic", "")),
         isinstance(named, str),
-        _found(named, run.path) if isinstance(named, str) else None,
+        _model_path(named, run.path) if isinstance(named, str) else None,
     )
 
 
@@ -108,7 +108,7 @@ def _layers(table: Mapping[str, Any]) -> list[LayerError]:
     return results
 
 
-def _found(named: str, run: Path | None) -> Path | None:
+def _model_path(named: str, run: Path | None) -> Path | None:
     """Where the model is: where it was written, or beside a run file that was moved with it."""
     places = [Path(named), *([run.with_name(Path(named).name)] if run else [])]
     return next((place for place in places if place.is_file()), None)

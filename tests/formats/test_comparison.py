@@ -160,15 +160,15 @@ def test_that_levels_are_counted_until_there_are_too_many() -> None:
     levels = Levels(2000)
     for part in np.array_split(values, 7):
         levels.add(part)
-    found, counts = levels.found()
+    found, counts = levels.counted()
     assert np.array_equal(found, np.unique(values))
     assert set(counts.tolist()) == {3}
     levels.add(np.arange(600.0))
-    assert levels.found()[0].size == 0
+    assert levels.counted()[0].size == 0
     crowded = Levels(100_000)
     crowded.add(np.arange(80_000.0))
     crowded.add(np.array([-0.0, 5.0]))
-    found, counts = crowded.found()
+    found, counts = crowded.counted()
     assert np.array_equal(found, np.arange(80_000.0))
     assert counts.sum() == 80_002
 

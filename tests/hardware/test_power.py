@@ -71,7 +71,7 @@ def test_that_the_average_is_taken_where_there_is_no_instant_power(monkeypatch):
     fake = install(monkeypatch, cards.gtx_1660())
     sampler = PowerSampler(lambda event: None, 0.0)
     (gpu, _) = sampler.sensors()
-    assert gpu.found
+    assert gpu.available
     assert "averaged by the driver" in gpu.message
     assert fake.open_sessions == 0
     events = sample_until(lambda events: len(events) >= 2)
@@ -132,7 +132,7 @@ def test_that_a_sensor_that_comes_back_is_read_again(monkeypatch):
 def test_that_a_missing_or_mismatched_driver_is_a_sentence(monkeypatch, code, sentence):
     install(monkeypatch, init=code)
     nvml_report, rapl_report = PowerSampler(lambda event: None, 0.0).sensors()
-    assert not nvml_report.found
+    assert not nvml_report.available
     assert sentence in nvml_report.message
     assert "does not exist" in rapl_report.message
 
@@ -207,7 +207,7 @@ def test_that_rapl_power_is_energy_over_time_and_memory_has_its_own_device(monke
     add_zone(no_rapl, "intel-rapl:0:1", "dram", 500)
     add_zone(no_rapl, "intel-rapl:1", "psys", 1)
     add_zone(no_rapl, "intel-rapl-mmio:0", "package-0", 1)
-    names = [report.device for report in PowerSampler(lambda event: None, 0.0).sensors() if report.found]
+    names = [report.device for report in PowerSampler(lambda event: None, 0.0).sensors() if report.available]
     assert names == ["CPU package 0", "DRAM 0"]
 
     def count_up(events: list[Event]) -> bool:
@@ -242,7 +242,7 @@ def test_that_a_counter_for_root_only_tells_the_cure(monkeypatch, no_rapl):
 
     monkeypatch.setattr(Path, "read_text", refuse)
     report = PowerSampler(lambda event: None, 0.0).sensors()[1]
-    assert not report.found
+    assert not report.available
     assert "readable by root only" in report.message
     assert "chmod" in report.message
 

@@ -78,8 +78,8 @@ class ScalarsDialog(QDialog):
         choice = QComboBox(self)
         choice.setAccessibleName(title)
         choice.addItem(NOTHING, "")
-        for each in sorted(self._events.found):
-            choice.addItem(f"{each}   {_points(self._events.found[each])}", each)
+        for each in sorted(self._events.scalars):
+            choice.addItem(f"{each}   {_points(self._events.scalars[each])}", each)
         choice.setCurrentIndex(max(choice.findData(tag), 0))
         choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         choice.setMinimumContentsLength(34)
@@ -88,7 +88,7 @@ class ScalarsDialog(QDialog):
         return choice
 
     def _lay_out(self) -> None:
-        count = len(self._events.found)
+        count = len(self._events.scalars)
         head = PlainLabel(f"{self._events.path} holds {count} scalar{'s' if count > 1 else ''}. Which is which?", self)
         for label in (head, self.missing):
             label.setWordWrap(True)

@@ -35,7 +35,7 @@ class EventScalars:
     """The scalars of event files, by tag; `about` is what precgui itself wrote beside them, else empty."""
 
     path: Path
-    found: Mapping[str, Scalars]
+    scalars: Mapping[str, Scalars]
     about: Mapping[str, Any]
     begin_s: float
     notes: Sequence[str]
@@ -43,7 +43,7 @@ class EventScalars:
     def choose(self, requested: Mapping[str, str]) -> dict[str, str]:
         """The tag of each signal: as `requested`, else as their names tell. Raises RunFileError."""
         try:
-            return choose(self.found, requested)
+            return choose(self.scalars, requested)
         except RunFileError as error:
             raise RunFileError(f"{self.path}: {error}") from None
 
@@ -52,7 +52,9 @@ class EventScalars:
         chosen = self.choose(requested)
         if not shows_training(chosen):
             cure = "say which one is it with --tag loss=NAME"
-            raise RunFileError(f"{self.path} holds no scalar that looks like a loss, but {listed(self.found)}; {cure}.")
+            raise RunFileError(
+                f"{self.path} holds no scalar that looks like a loss, but {listed(self.scalars)}; {cure}."
+            )
         return _run(self, chosen)
 
 
@@ -208,7 +210,7 @@ def _guesses_text(chosen: Mapping[str, str], scalars: Mapping[str, Scalars]) -> 
 
 
 def _run(events: EventScalars, chosen: Mapping[str, str]) -> ImportedRun:
-    path, about, guesses = events.path, events.about, _guesses_text(chosen, events.found)
+    path, about, guesses = events.path, events.about, _guesses_text(chosen, events.scalars)
     name = path.name if path.is_dir() else path.absolute().parent.name
     environment, per_epoch, status = (about.get(key) for key in ("environment", "steps_per_epoch", "status"))
     return ImportedRun(
@@ -218,7 +220,7 @@ def _run(events: EventScalars, chosen: Mapping[str, str]) -> ImportedRun:
         run_id=hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:32],
         begin_s=events.begin_s,
         created=_iso(events.begin_s),
-        chosen={signal: events.found[tag] for signal, tag in chosen.items()},
+        chosen={signal: events.scalars[tag] for signal, tag in chosen.items()},
         environment={**(environment if isinstance(environment, dict) else {}), "imported_from": "TensorBoard"},
         notes=[*events.notes, *([guesses] if guesses else [])],
         tags=chosen,

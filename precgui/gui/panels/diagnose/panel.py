@@ -30,7 +30,7 @@ class DiagnosePanel(Pages):
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("diagnose", "No runs are open", _EMPTY, "Choose runs"), parent)
         self._session = session
-        self.found: dict[str, Diagnosis] = {}
+        self.diagnoses: dict[str, Diagnosis] = {}
         self._stale: set[str] = set()
         self.verdicts = VerdictTable(self)
         self.cards: list[FindingCard] = []
@@ -104,10 +104,10 @@ class DiagnosePanel(Pages):
 
     def _take_runs(self) -> None:
         runs = self._session.runs
-        self.found = {key: result for key, result in self.found.items() if key in runs}
+        self.diagnoses = {key: result for key, result in self.diagnoses.items() if key in runs}
         self.show_content(bool(runs))
         if self.isVisible() and runs:
-            self.verdicts.show_runs(list(runs.values()), self.found)
+            self.verdicts.show_runs(list(runs.values()), self.diagnoses)
             self._show_cards()
             self._next.start()
 
@@ -117,18 +117,18 @@ class DiagnosePanel(Pages):
         requested = [
             key
             for key in (*self.verdicts.chosen(), *runs)
-            if key in runs and (key not in self.found or key in self._stale)
+            if key in runs and (key not in self.diagnoses or key in self._stale)
         ]
         if not requested or not self.isVisible():
             return
         key = requested[0]
         begin = time.perf_counter()
-        before = self.found.get(key)
+        before = self.diagnoses.get(key)
         self._stale.discard(key)
-        self.found[key] = examine(runs[key].run)
+        self.diagnoses[key] = examine(runs[key].run)
         self._later.setInterval(max(REFRESH_MS, round(_SHARE * 1000 * (time.perf_counter() - begin))))
-        self.verdicts.show_runs(list(runs.values()), self.found)
-        if key in self.verdicts.chosen() and (before is None or _rules(before) != _rules(self.found[key])):
+        self.verdicts.show_runs(list(runs.values()), self.diagnoses)
+        if key in self.verdicts.chosen() and (before is None or _rules(before) != _rules(self.diagnoses[key])):
             self._show_cards()
         if len(requested) > 1:
             self._next.start()
@@ -138,13 +138,13 @@ class DiagnosePanel(Pages):
         for card in self.cards:
             self._column.removeWidget(card)
             card.deleteLater()
-        keys = [key for key in self.verdicts.chosen() if key in self.found][:2]
+        keys = [key for key in self.verdicts.chosen() if key in self.diagnoses][:2]
         self.cards = [self._card(key, finding, where) for key, finding, where in self._finding_rows(keys)]
         for card in self.cards:
             self._column.addWidget(card)
         self._heading.setText(self._heading_of(keys))
         self._heading.setVisible(bool(self._heading.text()))
-        lines = _ruled_out(self.found[keys[0]]) if keys else []
+        lines = _ruled_out(self.diagnoses[keys[0]]) if keys else []
         self.ruled_out.setText("\n".join(lines))
         self.fold.setText(f"Ruled out ({len(lines)})")
         self.fold.setVisible(bool(lines))
@@ -153,18 +153,18 @@ class DiagnosePanel(Pages):
     def _heading_of(self, keys: list[str]) -> str:
         if len(keys) == 2:
             return "Two runs are chosen: first what only one of them has."
-        return "" if not keys or self.cards else self.found[keys[0]].sentence
+        return "" if not keys or self.cards else self.diagnoses[keys[0]].sentence
 
     def _finding_rows(self, keys: list[str]) -> list[tuple[str, Finding, str]]:
         if len(keys) < 2:
-            return [(key, each, "") for key in keys for each in self.found[key].findings]
-        reported = {key: {each.rule for each in self.found[key].findings} for key in keys}
+            return [(key, each, "") for key in keys for each in self.diagnoses[key].findings]
+        reported = {key: {each.rule for each in self.diagnoses[key].findings} for key in keys}
         both = reported[keys[0]] & reported[keys[1]]
         only = [
             (key, each, f"Only in {self._session.runs[key].name}: ")
-            for key in keys for each in self.found[key].findings if each.rule not in both
+            for key in keys for each in self.diagnoses[key].findings if each.rule not in both
         ]  # fmt: skip
-        return only + [(keys[0], each, "In both: ") for each in self.found[keys[0]].findings if each.rule in both]
+        return only + [(keys[0], each, "In both: ") for each in self.diagnoses[keys[0]].findings if each.rule in both]
 
     def _card(self, key: str, finding: Finding, where: str) -> FindingCard:
         run = self._session.runs[key].run

@@ -48,7 +48,7 @@ class QuantiseTab(QWidget):
 
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.found: FormatComparison | None = None
+        self.comparison: FormatComparison | None = None
         self.work = LatestOnly(self)
         self.work.answered.connect(self._show)
         self.work.partly.connect(self._show)
@@ -180,7 +180,7 @@ class QuantiseTab(QWidget):
     # Showing
 
     def _show(self, comparison: FormatComparison) -> None:
-        self.found, prepared, losses = comparison, comparison.prepared, comparison.losses
+        self.comparison, prepared, losses = comparison, comparison.prepared, comparison.losses
         self.scale.setPlaceholderText("computed" if prepared.scale is None else f"{prepared.scale:.6g}")
         self.zero_point.setPlaceholderText("computed" if prepared.zero_point is None else str(prepared.zero_point))
         size, counted = comparison.source.size, comparison.counted

@@ -101,7 +101,7 @@ def _fp32(value: object) -> str:
 
 def sensor_card(machine: Machine) -> DeviceCard:
     """Which power sensors were looked for, found, and why there is none."""
-    result = sum(sensor.found for sensor in machine.sensors)
+    result = sum(sensor.available for sensor in machine.sensors)
     below = f"{result} found" if result else "None found: runs on this machine record no power"
     return DeviceCard("Power sensors", below, [(s.source, _sentence(s)) for s in machine.sensors])
 

@@ -160,8 +160,8 @@ class LiveTab(QWidget):
     def _tell(self) -> None:
         machine = self._model.machine
         sensors = machine.sensors if machine else ()
-        power = "Power 20 times a second. " if any(sensor.found for sensor in sensors) else ""
-        missing = " ".join(sensor.message for sensor in sensors if not sensor.found)
+        power = "Power 20 times a second. " if any(sensor.available for sensor in sensors) else ""
+        missing = " ".join(sensor.message for sensor in sensors if not sensor.available)
         self.caption.setText(f"{power}The last 5 minutes. {missing}")
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -15,7 +15,7 @@ from precgui.planner.ledger import mib
 _COLUMNS = ("Batch", "Peak memory", "Samples per second", "Result")
 _SEARCH, _CANCEL = "Find the largest batch by real steps", "Cancel the search"
 _TRYING = "Trying a batch of {batch} ..."
-_FOUND = "The largest batch that was tried and fits into {limit}: {batch}."
+_LARGEST = "The largest batch that was tried and fits into {limit}: {batch}."
 _CANCELLED = "Cancelled. The largest batch that was tried and fits so far: {batch}."
 _NONE = "Not even one sample fits into {limit}."
 _RATES = "Rates are medians of half a second, by {clock}."
@@ -111,7 +111,7 @@ class BatchSearch(QWidget):
 
     def _show_result(self, results: dict[str, Any]) -> None:
         self._largest = int(results["batch"])
-        sentence = _CANCELLED if results["stopped"] else _FOUND if self._largest else _NONE
+        sentence = _CANCELLED if results["stopped"] else _LARGEST if self._largest else _NONE
         reported = sentence.format(batch=self._largest, limit=mib(results["limit_bytes"]))
         self.state.setText(f"{reported} {_RATES.format(clock=results['clock'])}")
         self._offer()

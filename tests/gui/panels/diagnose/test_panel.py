@@ -50,7 +50,7 @@ def test_that_each_open_run_has_a_sentence_and_the_chosen_one_its_cards(qtbot: Q
     assert panel.is_empty
     add(session, "good", FALLING)
     add(session, "bad", BROKEN)
-    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
     texts = [panel.verdicts.item(row, 1).text() for row in range(2)]  # type: ignore[union-attr]
     assert texts[0].startswith("Healthy: ")
     assert "step 21" in texts[1]
@@ -71,7 +71,7 @@ def test_that_of_two_runs_the_difference_comes_first(qtbot: QtBot) -> None:
     panel = opened(qtbot, session)
     add(session, "fp16 a", FALLING, precision="fp16-amp")
     add(session, "bad", BROKEN)
-    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
     panel.verdicts.selectAll()
     told = [card.title.text() for card in panel.cards]
     assert any(text.startswith("Only in bad: ") for text in told)
@@ -83,7 +83,7 @@ def test_that_a_fix_becomes_the_settings_of_a_new_run_but_not_of_a_loop_of_ones_
     panel = opened(qtbot, session)
     add(session, "fp16", FALLING, precision="fp16-amp")
     add(session, "fp16 own", FALLING, precision="fp16-amp", task=OWN_LOOP)
-    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
     wanted: list[RunConfig] = []
     session.settings_requested.connect(lambda config, _: wanted.append(config))
     panel.verdicts.choose("fp16")
@@ -99,7 +99,7 @@ def test_that_a_tried_fix_trains_and_compare_opens_with_both(qtbot: QtBot, monke
     qtbot.addWidget(compared)
     add(session, "other", FALLING)
     add(session, "fp16", FALLING, precision="fp16-amp")
-    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
     begun: list[RunConfig] = []
     monkeypatch.setattr(session, "start", begun.append)
     places: list[str] = []
@@ -126,7 +126,7 @@ def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, monkeypatc
     panel = opened(qtbot, session)
     add(session, "fp16 own", BROKEN, precision="fp16-pure", task=OWN_LOOP)
     add(session, "bad", BROKEN, precision="fp16-pure")
-    qtbot.waitUntil(lambda: len(panel.found) == 2)
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
     panel.verdicts.choose("fp16 own")
     assert panel.cards[0].finding.replay_step is None
     assert "precgui.shadow" in panel.cards[0].finding.needs
@@ -177,7 +177,7 @@ def test_that_show_me_leads_to_the_step(qtbot: QtBot) -> None:
     session = Session()
     panel = opened(qtbot, session)
     add(session, "bad", BROKEN)
-    qtbot.waitUntil(lambda: len(panel.found) == 1)
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 1)
     places: list[tuple[str, float]] = []
     session.step_requested.connect(lambda key, step: places.append((key, step)))
     panel.cards[0].show_button.click()
@@ -188,12 +188,12 @@ def test_that_a_run_that_goes_on_is_judged_again(qtbot: QtBot) -> None:
     session = Session()
     panel = opened(qtbot, session)
     add(session, "run", FALLING)
-    qtbot.waitUntil(lambda: len(panel.found) == 1)
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 1)
     panel.findChild(QTimer, "later").setInterval(0)
     run = session.runs["run"].run
     run.extend([StepDone(61, 7.0, math.nan, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)])  # type: ignore[attr-defined]
     session.data_arrived.emit("run")
-    qtbot.waitUntil(lambda: panel.found["run"].verdict == "problems")
+    qtbot.waitUntil(lambda: panel.diagnoses["run"].verdict == "problems")
     assert len(panel.cards) == 1
 
 

@@ -227,7 +227,7 @@ def test_that_newer_work_replaces_older(line: LineTab, qtbot: QtBot) -> None:
 
 
 def test_that_what_is_known_so_far_is_shown_until_the_work_is_done(quantise: QuantiseTab, qtbot: QtBot) -> None:
-    go_on, found = Event(), quantise.found
+    go_on, found = Event(), quantise.comparison
     assert found is not None
 
     def work(told: ProgressCallback) -> FormatComparison:
@@ -251,8 +251,8 @@ def test_that_a_tensor_is_quantised_with_an_edited_scale(quantise: QuantiseTab, 
     tab.scale.setText("0.5")
     tab.refresh()
     _computed(qtbot, tab)
-    assert tab.found is not None
-    assert tab.found.part(0, 4).after.tolist() == [0.0, 0.5, -2.0, 3.5]
+    assert tab.comparison is not None
+    assert tab.comparison.part(0, 4).after.tolist() == [0.0, 0.5, -2.0, 3.5]
     assert "1 of 4 values clipped" in tab.result.text()
     for words in ("-1", "inf", "1/0", "😀"):
         tab.scale.setText(words)
@@ -285,8 +285,8 @@ def test_that_a_file_is_quantised_and_its_elements_are_looked_through(
     quantise.source.file.open_file(tmp_path / "w.npy")
     _computed(qtbot, quantise)
     assert "40 × 96" in quantise.source.origin.text()
-    assert quantise.found is not None
-    assert quantise.found.source.shape == (40, 96)
+    assert quantise.comparison is not None
+    assert quantise.comparison.source.shape == (40, 96)
     quantise.grouping.setCurrentText("group of 128")
     _computed(qtbot, quantise)
     assert "does not divide" in quantise.result.text()
@@ -304,9 +304,9 @@ def test_that_all_of_a_large_file_is_quantised(quantise: QuantiseTab, qtbot: QtB
     quantise.source.file.open_file(tmp_path / "large.npy")
     _computed(qtbot, quantise)
     assert "0 of 3000000 values clipped" in quantise.result.text().replace("\u202f", "")
-    assert quantise.found is not None
-    assert quantise.found.losses.largest_error == 0
-    assert quantise.found.level_counts.tolist() == [2999999, 1]
+    assert quantise.comparison is not None
+    assert quantise.comparison.losses.largest_error == 0
+    assert quantise.comparison.level_counts.tolist() == [2999999, 1]
 
 
 def test_that_a_recorded_tensor_is_quantised_as_a_sample_that_says_so(quantise: QuantiseTab, qtbot: QtBot) -> None:
@@ -315,9 +315,9 @@ def test_that_a_recorded_tensor_is_quantised_as_a_sample_that_says_so(quantise: 
     assert quantise.source.combo.currentText() == "run: mine, gradient w"
     assert "Not the tensor itself" in quantise.source.origin.text()
     assert "step 7" in quantise.source.origin.text()
-    assert quantise.found is not None
-    assert quantise.found.source.size == 1 << 16
-    assert quantise.found.prepared.scale == pytest.approx(1e6 / 127)
+    assert quantise.comparison is not None
+    assert quantise.comparison.source.size == 1 << 16
+    assert quantise.comparison.prepared.scale == pytest.approx(1e6 / 127)
     quantise.source.runs.slider.setValue(0)
     _computed(qtbot, quantise)
     assert "step 3" in quantise.source.origin.text()
