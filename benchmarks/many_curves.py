@@ -27,7 +27,7 @@ from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.runs.live import LiveRun
 
-SETTLE_MS = 500
+PAUSE_MS = 500
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
 
     def first_picture() -> None:
         plots.set_runs(opened)
-        QTest.qWait(SETTLE_MS)  # lines follow at the next ticks
+        QTest.qWait(PAUSE_MS)  # lines follow at the next ticks
         plots.grab()
 
     print("first picture: {:.2f} s of CPU time, {:.2f} s by the clock".format(*_timed(first_picture)))

@@ -30,7 +30,7 @@ class Levels:
         places = (numbers.view(np.uint64) * _SPREAD >> np.uint64(64 - SLOTS_LOG2)).astype(np.intp)
         held = self._slots[places] == numbers
         if not held.all():
-            self._settle(numbers[~held], places[~held])
+            self._assign_slots(numbers[~held], places[~held])
             held = self._slots[places] == numbers
         if held.all():
             self._counts += np.bincount(places, minlength=self._counts.size)
@@ -41,7 +41,7 @@ class Levels:
             self._others[value] = self._others.get(value, 0) + count
         self._many = self._size() > self._most
 
-    def _settle(self, numbers: Floats, places: Counts) -> None:
+    def _assign_slots(self, numbers: Floats, places: Counts) -> None:
         """Give new values the slots that are free."""
         new, first = np.unique(numbers, return_index=True)
         free = np.isnan(self._slots[places[first]])

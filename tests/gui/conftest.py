@@ -109,7 +109,7 @@ def show(qtbot: QtBot) -> Show:
         plots.show()
         qtbot.waitExposed(plots)
         plots.set_runs(runs)  # type: ignore[arg-type]
-        plots.settle()
+        plots.draw_pending()
         return plots
 
     return make

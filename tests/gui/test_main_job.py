@@ -40,7 +40,7 @@ def panel(window: Window, name: str, kind: type[QWidget]) -> QWidget:
 
 def drawn_loss(live: LivePanel, key: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The points of the training-loss curve of a run, as they are on the screen."""
-    live.plots.settle()
+    live.plots.draw_pending()
     x, y = items(live.plots.frames[0].chart, "line", key)[0].getData()
     return x, y
 

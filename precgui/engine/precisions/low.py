@@ -81,7 +81,7 @@ class Low(Precision):
             )
         self._turn(chosen)
         if rounds_everywhere(self.config):
-            self._turn_the_rest(model)
+            self._convert_other_operations(model)
         elif left := [name for name, module in model.named_modules() if _multiplies_elsewhere(module)]:
             displayed = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
             self.notes.append(
@@ -93,7 +93,7 @@ class Low(Precision):
         recurrent = recurrent_layers(model, fp32_modules.members(self.fp32_modules))
         return [*chosen, *(recurrent if rounds_everywhere(self.config) else ())]
 
-    def _turn_the_rest(self, model: nn.Module) -> None:
+    def _convert_other_operations(self, model: nn.Module) -> None:
         """Recurrent layers, and what is computed outside of layers but not in the modules that are kept."""
         self.labels |= emulate_recurrent(
             recurrent_layers(model, fp32_modules.members(self.fp32_modules)), self._products

@@ -205,7 +205,7 @@ def _operations(profiled: Profiled, counted: dict[tuple[str, str], Count], cost:
                 "tensor_cores": row.tensor_cores, "holds": list(kinds.fused_operations(row.operation) or ()),
             }
         )  # fmt: skip
-    return [*reported[:_MOST_ROWS], *_rest(reported[_MOST_ROWS:])]
+    return [*reported[:_MOST_ROWS], *_summed_by_kind(reported[_MOST_ROWS:])]
 
 
 def _flops(row: OperationRow, count: Count, share: float, steps: int) -> int:
@@ -216,7 +216,7 @@ def _flops(row: OperationRow, count: Count, share: float, steps: int) -> int:
     return round(2 * batch * m * k * n * row.calls / steps)
 
 
-def _rest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _summed_by_kind(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     sums: dict[str, dict[str, Any]] = {}
     for row in rows:
         known = sums.setdefault(row["kind"], {**row, "operation": "(others)", "module": "", "shapes": [], "phase": "",

@@ -85,8 +85,8 @@ def _blocks(tensor: Tensor, stride: int, first: int) -> Tensor:
         return flat
     whole = flat.numel() // k.BLOCK
     kept = flat[: whole * k.BLOCK].view(-1, k.BLOCK)[first::stride].reshape(-1)
-    with_rest = flat.numel() % k.BLOCK and whole % stride == first
-    return torch.cat((kept, flat[whole * k.BLOCK :])) if with_rest else kept
+    has_tail = flat.numel() % k.BLOCK and whole % stride == first
+    return torch.cat((kept, flat[whole * k.BLOCK :])) if has_tail else kept
 
 
 def _first(stride: Any, tick: int) -> Any:

@@ -124,11 +124,11 @@ class TokenBuckets:
         return self._fixed_credit_s >= 0
 
     @property
-    def can_rest(self) -> bool:
-        """Whether a step without looks can be booked by `rest`: settling takes time, too."""
+    def can_book_idle_step(self) -> bool:
+        """Whether a step without looks can be booked by `book_idle_step`: settling takes time, too."""
         return 0 <= self._idle < _IDLE
 
-    def rest(self, fixed_s: float) -> None:
+    def book_idle_step(self, fixed_s: float) -> None:
         """Book a step like the last one that was settled, in which nothing was looked at and `fixed_s` spent."""
         self.elapsed_s += self._step_s
         self.spent_s += fixed_s
@@ -137,7 +137,7 @@ class TokenBuckets:
         self._saved_s += max(allowed - fixed_s, _LEAST * allowed)
         self._idle += 1
 
-    def settle(self, step_s: float, costs_s: Mapping[str, float], fixed_s: float = 0.0) -> None:
+    def book_step(self, step_s: float, costs_s: Mapping[str, float], fixed_s: float = 0.0) -> None:
         """Book one step of `step_s` seconds in which the kinds cost `costs_s`, and what is always done `fixed_s`."""
         for kind in self.overdue:  # there was nothing of it in this step
             self._next[kind] = self._step + max(self._gap(self._step) // 4, 1)

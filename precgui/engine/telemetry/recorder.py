@@ -110,7 +110,7 @@ class Telemetry:
             self._due = {kind: 1 for kind, every in self._kinds.items() if every}
         if self._outputs is not None:
             self._outputs.begin(self._due.keys() & WATCHED, guarded=self._guarded, everywhere=alarmed)
-        self._rests = not self._due and not self._guarded and self.budget.can_rest
+        self._is_idle = not self._due and not self._guarded and self.budget.can_book_idle_step
         self._begin_s = _ALL_CALLS * (time.thread_time() - begin)
         for kind in self._held.kinds:
             if stride := self._due.get(kind, 0):
@@ -188,9 +188,9 @@ class Telemetry:
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
         self._time_s = time_s
-        if self._rests and not alarm and not self.first_nonfinite() and not self._bad_output:
+        if self._is_idle and not alarm and not self.first_nonfinite() and not self._bad_output:
             spent_s = self._outputs.end() if self._outputs is not None else 0.0
-            self.budget.rest(spent_s + self._begin_s)
+            self.budget.book_idle_step(spent_s + self._begin_s)
             return
         begin = time.thread_time()
         self._measure_held()
@@ -208,7 +208,7 @@ class Telemetry:
             self._box.write(self._emit)
         flush_s = self._flush(time_s, alarm=alarm) if self._tables else 0.0
         costs = self._clock.take()
-        self.budget.settle(busy_s, costs, costs.pop(FIXED, 0.0))
+        self.budget.book_step(busy_s, costs, costs.pop(FIXED, 0.0))
         if not alarm:  # what that takes is not to be saved in other steps
             self._clock.book(FIXED, _ALL_CALLS * (time.thread_time() - begin - flush_s))  # of the next step
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from precgui.gui.open_runs import DrawnRun
 
 TICK_MS = 33
-REST = 50.0  # times as long as the last pull took
+PAUSE_FACTOR = 50.0  # times as long as the last pull took
 GROWTH = 1.10  # the x range grows in steps of a tenth while it follows a run
 _LEAST_GROWTH: Mapping[Axis, float] = {"step": 50.0, "time_s": 2.0}
 _ROOM = 1.01  # a little room at both ends, so that no mark is cut
@@ -99,7 +99,7 @@ class LinkedPlots(QScrollArea):
         self._range = (0.0, 10.0)
         self._runs: list[DrawnRun] = []
         self._stale: list[PlotFrame] = []
-        self._rest_until: dict[PlotFrame, float] = {}
+        self._paused_until: dict[PlotFrame, float] = {}
         self._body = QWidget(self)
         self.frames = [PlotFrame(key, self._body, choices) for key in signals]
         self.crosshair = Crosshair(self.frames)
@@ -194,7 +194,7 @@ class LinkedPlots(QScrollArea):
             self._timer.stop()
             return
         now = time.perf_counter()
-        ready = next((frame for frame in self._stale if self._rest_until.get(frame, 0.0) <= now), None)
+        ready = next((frame for frame in self._stale if self._paused_until.get(frame, 0.0) <= now), None)
         if ready is not None:
             self._stale.remove(ready)
             self._pull(ready)
@@ -207,14 +207,14 @@ class LinkedPlots(QScrollArea):
         start = time.perf_counter()
         frame.chart.pull()
         now = time.perf_counter()
-        self._rest_until[frame] = now + REST * (now - start)
+        self._paused_until[frame] = now + PAUSE_FACTOR * (now - start)
         self._keep_up()
 
     def _draw(self, frame: PlotFrame) -> None:
         self._apply_range(frame.chart)
         frame.draw()
 
-    def settle(self) -> None:
+    def draw_pending(self) -> None:
         """Draw everything that waits, now."""
         while self._stale:
             frame = self._stale.pop(0)

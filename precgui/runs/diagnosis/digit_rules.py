@@ -17,7 +17,7 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 # Shares of the progress of a step that arrive in the weights: below the first an error, below the second a warning.
 # Measured (docs/diagnosis.md): at the second the loss falls by 10 % less than in FP32.
 _LIMITS = {True: (0.25, 0.4), False: (0.6, 0.8)}  # for adaptive optimizers, and for others
-_SETTLED = 10  # steps after which momentum has nearly grown to its size
+_MOMENTUM_STEPS = 10  # steps after which momentum has nearly grown to its size
 _HISTOGRAMS = 5  # rows of them that are read
 _ULP = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # half an ulp of the smallest significand of a binade, relative to 1
 _DIGITS = {"bf16": 8, "fp16": 11}
@@ -52,8 +52,10 @@ def stagnation(m: Measurements) -> Answer:
     if not np.isfinite(arrived):
         return None
     grave, slow = _LIMITS[is_adaptive(m)]
-    if not (table.steps[kept] > _SETTLED).any() and grave / 2 < arrived < slow:
-        return Undecided("stagnation", f"updates after step {_SETTLED} (record.budget): momentum grows until then")
+    if not (table.steps[kept] > _MOMENTUM_STEPS).any() and grave / 2 < arrived < slow:
+        return Undecided(
+            "stagnation", f"updates after step {_MOMENTUM_STEPS} (record.budget): momentum grows until then"
+        )
     if arrived >= slow:
         return RuledOut(
             "stagnation",

@@ -21,7 +21,7 @@ def test_that_a_budget_is_kept_and_spent() -> None:
     for step in range(1, 1001):
         due = budget.due(step)
         looks += "gradient" in due
-        budget.settle(0.1, {kind: 0.010 / stride for kind, stride in due.items()})
+        budget.book_step(0.1, {kind: 0.010 / stride for kind, stride in due.items()})
     assert 0.010 < budget.share <= 0.021
     assert looks > 900
 
@@ -29,14 +29,14 @@ def test_that_a_budget_is_kept_and_spent() -> None:
 def test_that_what_is_too_dear_at_any_stride_is_looked_at_less_often() -> None:
     budget = TokenBuckets(RecordConfig(budget=0.01, least_measurements=0), {"gradient": 1})
     for step in range(1, 2001):
-        budget.settle(0.01, dict.fromkeys(budget.due(step), 0.005))
+        budget.book_step(0.01, dict.fromkeys(budget.due(step), 0.005))
     assert budget.share == pytest.approx(0.01, rel=0.2)
 
 
 def test_that_a_stride_is_not_raised_where_it_saves_nothing() -> None:
     budget = TokenBuckets(RecordConfig(budget=0.01, least_measurements=0), {"gradient": 1})
     for step in range(1, 2001):
-        budget.settle(0.01, dict.fromkeys(budget.due(step), 0.0005))
+        budget.book_step(0.01, dict.fromkeys(budget.due(step), 0.0005))
     assert budget.strides == {"gradient": 1}
     assert budget.share == pytest.approx(0.01, rel=0.2)
 
@@ -47,7 +47,7 @@ def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
     for step in range(1, 1001):
         due, guards = budget.due(step), budget.can_guard
         guarded += guards
-        budget.settle(0.1, {kind: 0.010 / stride for kind, stride in due.items()}, 0.004 if guards else 0.0)
+        budget.book_step(0.1, {kind: 0.010 / stride for kind, stride in due.items()}, 0.004 if guards else 0.0)
     assert 200 < guarded < 300
     assert 0.015 < budget.share < 0.022
 
@@ -58,12 +58,12 @@ def test_that_what_is_earned_in_steps_of_rest_is_spent_later() -> None:
     looks = rested = 0
     for step in range(1, 3001):
         due = budget.due(step)
-        if not due and not budget.can_guard and budget.can_rest:
-            budget.rest(0.0001)
+        if not due and not budget.can_guard and budget.can_book_idle_step:
+            budget.book_idle_step(0.0001)
             rested += 1
             continue
         looks += bool(due)
-        budget.settle(0.1, dict.fromkeys(due, 0.020), 0.002)
+        budget.book_step(0.1, dict.fromkeys(due, 0.020), 0.002)
     assert rested > 500
     assert 0.02 < budget.share < 0.035
     assert looks > 200
@@ -80,7 +80,7 @@ def test_that_every_kind_is_measured_twenty_times_however_dear(length: int, tota
         for kind in budget.overdue & due.keys():
             steps[kind].append(step)
             budget.measured(kind, step)
-        budget.settle(0.002, dict.fromkeys(due, 0.004))
+        budget.book_step(0.002, dict.fromkeys(due, 0.004))
     for measured in steps.values():
         assert len(measured) >= min(length, 20)
         assert max(b - a for a, b in zip([0, *measured], [*measured, length], strict=True)) <= max(length / 10, 1)
@@ -91,7 +91,7 @@ def test_that_a_kind_of_which_there_is_nothing_is_asked_for_seldom() -> None:
     asked = 0
     for step in range(1, 5001):
         asked += "optimizer" in budget.due(step) and "optimizer" in budget.overdue
-        budget.settle(0.01, {})
+        budget.book_step(0.01, {})
     assert asked < 300
 
 

@@ -44,7 +44,7 @@ def test_that_a_sensor_that_speaks_late_joins_the_plot(show: Show) -> None:
     assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].message
     run.power = {"GPU 0": (np.array([0.5, 1.5]), np.array([100.0, 110.0]))}
     plots.data_arrived()
-    plots.settle()
+    plots.draw_pending()
     np.testing.assert_array_equal(lines(plots)["GPU 0"], [100.0, 110.0])
     assert plots.frames[POWER].body.currentWidget() is plots.frames[POWER].chart
 
@@ -52,7 +52,7 @@ def test_that_a_sensor_that_speaks_late_joins_the_plot(show: Show) -> None:
 def show_signal(plots: LinkedPlots, key: str) -> PlotFrame:
     frame = plots.frames[POWER]
     frame.show_signal(key)
-    plots.settle()
+    plots.draw_pending()
     return frame
 
 

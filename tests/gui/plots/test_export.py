@@ -35,7 +35,7 @@ def plots(qtbot: QtBot, runs: list[Opened]) -> LinkedPlots:
     made.resize(900, 800)
     made.show()
     made.set_runs(runs)
-    made.settle()
+    made.draw_pending()
     return made
 
 

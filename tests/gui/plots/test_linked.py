@@ -59,7 +59,7 @@ def test_that_a_million_points_are_decimated_and_keep_every_extreme(show: Show) 
     assert np.nanmin(y) == run.values["loss"].min()
     assert plots.frames[LOSS].note.text().startswith("min and max of each pixel")
     plots.show_range(654_000, 654_700)
-    plots.settle()
+    plots.draw_pending()
     x, y = drawn(plots, LOSS)
     inside = (x >= 654_000) & (x <= 654_700)
     np.testing.assert_array_equal(y[inside], run.values["loss"][653_999:654_700])
@@ -134,7 +134,7 @@ def test_that_runs_are_overlaid_each_with_its_colour_and_dash(show: Show) -> Non
     assert len({(pen.color().name(), tuple(pen.dashPattern())) for pen in pens}) == 3
     runs[1].visible = False
     plots.set_runs(runs)
-    plots.settle()
+    plots.draw_pending()
     assert [lines(plots, LOSS, name)[0].isVisible() for name in "abc"] == [True, False, True]
     plots.set_runs(runs[:1])
     assert [bool(lines(plots, LOSS, name)) for name in "abc"] == [True, False, False]
@@ -184,12 +184,12 @@ def test_that_new_points_appear_and_the_range_grows_in_steps_of_a_tenth(show: Sh
     assert first == (pytest.approx(-5.5), pytest.approx(550.0))
     run.values = first_steps(whole, 540)
     plots.data_arrived()
-    plots.settle()
+    plots.draw_pending()
     assert plots.x_range == first
     np.testing.assert_array_equal(drawn(plots, LOSS)[1], whole["loss"][:540])
     run.values = first_steps(whole, 600)
     plots.data_arrived()
-    plots.settle()
+    plots.draw_pending()
     assert plots.x_range == (pytest.approx(-6.6), pytest.approx(660.0))
 
 
@@ -209,10 +209,10 @@ def test_that_pause_freezes_the_picture_while_data_go_on(show: Show) -> None:
     assert plots.paused_at == 500
     run.values = whole
     plots.data_arrived()
-    plots.settle()
+    plots.draw_pending()
     assert len(drawn(plots, LOSS)[0]) == 500
     plots.set_paused(False)
-    plots.settle()
+    plots.draw_pending()
     assert len(drawn(plots, LOSS)[0]) == 1000
 
 
@@ -221,16 +221,16 @@ def test_that_zooming_one_plot_moves_all_and_follow_brings_the_whole_back(show: 
     whole = plots.x_range
     view = plots.frames[LOSS].chart.view
     view.zoom_to(QRectF(100, 5, 200, 60))
-    plots.settle()
+    plots.draw_pending()
     ranges = {frame.chart.x_range() for frame in plots.frames}
     assert ranges == {plots.x_range} and plots.x_range != whole
     assert not plots.following
     low, high = view.viewRange()[1]
     plots.refresh()
-    plots.settle()
+    plots.draw_pending()
     assert view.viewRange()[1] == [low, high]
     plots.follow()
-    plots.settle()
+    plots.draw_pending()
     assert plots.following and plots.x_range == whole
     assert view.viewRange()[1][1] > run_maximum(plots)
 
@@ -261,7 +261,7 @@ def test_that_the_x_axis_can_be_time(show: Show) -> None:
     run = training_run("run", 300)
     plots = show(opened(run))
     plots.set_over("time_s")
-    plots.settle()
+    plots.draw_pending()
     np.testing.assert_array_equal(drawn(plots, LOSS)[0], run.steps * 0.01)
     assert plots.x_range[1] == pytest.approx(3.0, rel=0.02)
 
@@ -271,7 +271,7 @@ def test_that_a_value_axis_can_be_logarithmic(show: Show) -> None:
     run.values["loss"][10] = 0.0
     plots = show(opened(run))
     plots.frames[LOSS].log_button.click()
-    plots.settle()
+    plots.draw_pending()
     x, y = drawn(plots, LOSS)
     np.testing.assert_allclose(y[x != 11], np.log10(np.delete(run.values["loss"], 10)))
     assert np.isnan(y[x == 11]).all()
@@ -281,7 +281,7 @@ def test_that_unmeasured_memory_is_said_and_not_plotted(show: Show) -> None:
     plots = show(opened(training_run("run", 100)))
     frame = plots.frames[LOSS]
     frame.chooser.setCurrentIndex(frame.chooser.findData("memory"))
-    plots.settle()
+    plots.draw_pending()
     assert frame.body.currentWidget() is frame.message
     assert "not measured" in frame.message.text()
 
@@ -292,12 +292,12 @@ def test_that_the_chooser_swaps_signals_with_their_own_axis(show: Show) -> None:
     frame = plots.frames[LOSS]
     for key, name, factor in (("step_time", "step_s", 1e3), ("lr", "lr", 1.0), ("throughput", "samples_per_s", 1.0)):
         frame.show_signal(key)
-        plots.settle()
+        plots.draw_pending()
         np.testing.assert_allclose(drawn(plots, LOSS)[1], run.values[name] * factor)
     frame.show_signal("grad_norm")
     assert frame.log_button.isChecked()
     frame.show_signal("loss")
-    plots.settle()
+    plots.draw_pending()
     np.testing.assert_array_equal(drawn(plots, LOSS)[1], run.values["loss"])
 
 
@@ -317,7 +317,7 @@ def test_that_readings_after_the_last_step_move_when_it_is_done(show: Show) -> N
     assert drawn(plots, POWER)[0].max() == 500
     run.values = whole
     plots.data_arrived()
-    plots.settle()
+    plots.draw_pending()
     np.testing.assert_allclose(drawn(plots, POWER)[0], np.minimum(time_s / 0.01, 1000))
     np.testing.assert_array_equal(drawn(plots, POWER)[1], np.arange(100.0))
 

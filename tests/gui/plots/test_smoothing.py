@@ -46,7 +46,7 @@ def test_that_a_smoothed_curve_says_so_and_keeps_what_was_recorded(show: Show) -
     run = training_run("a", 400)
     plots = show(opened(run))
     plots.set_smoothing(20)
-    plots.settle()
+    plots.draw_pending()
     line, mean = (items(loss_of(plots), kind, "a")[0] for kind in ("line", "mean"))
     assert "mean of the last 20 points; faint: every point" in loss_of(plots).note
     assert np.array_equal(line.getData()[1], run.values["loss"])
@@ -68,7 +68,7 @@ def test_that_a_run_that_grows_is_smoothed_as_if_it_had_come_at_once(show: Show)
     for count in (151, 210, 400):
         run.values = first_steps(whole, count)
         plots.data_arrived()
-        plots.settle()
+        plots.draw_pending()
     mean = items(loss_of(plots), "mean", "a")[0]
     assert np.allclose(mean.getData()[1], by_hand(whole["loss"], 100))
 
@@ -76,9 +76,9 @@ def test_that_a_run_that_grows_is_smoothed_as_if_it_had_come_at_once(show: Show)
 def test_that_curves_are_raw_again_when_smoothing_ends(show: Show) -> None:
     plots = show(opened(training_run("a", 400)))
     plots.set_smoothing(5)
-    plots.settle()
+    plots.draw_pending()
     plots.set_smoothing(1)
-    plots.settle()
+    plots.draw_pending()
     line, mean = (items(loss_of(plots), kind, "a")[0] for kind in ("line", "mean"))
     assert not mean.isVisible()
     assert line.opts["pen"].color().alphaF() == 1.0

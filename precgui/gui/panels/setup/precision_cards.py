@@ -69,10 +69,10 @@ class OpenCard(ChoiceCard):
     def __init__(self, prefix: str, text: str, example: str, parent: QWidget) -> None:
         super().__init__(prefix, text, parent)
         self.prefix = prefix
-        self.rest = QLineEdit(example, self)
-        self.rest.setAccessibleName(f"What follows {prefix}")
-        self.rest.textEdited.connect(lambda _: self.button.setChecked(True))
-        self.head.addWidget(self.rest, 1)
+        self.suffix = QLineEdit(example, self)
+        self.suffix.setAccessibleName(f"What follows {prefix}")
+        self.suffix.textEdited.connect(lambda _: self.button.setChecked(True))
+        self.head.addWidget(self.suffix, 1)
 
 
 class ChoiceRow(QWidget):
@@ -132,7 +132,7 @@ class ChoiceCards(QWidget):
         if self.family:
             created[FAMILY_GROUP] = [self.family]
             self.cards[self.family.prefix] = self.family
-            self.family.rest.textChanged.connect(self.edited)
+            self.family.suffix.textChanged.connect(self.edited)
         self.description = PlainLabel(self)
         self.description.setProperty("kind", "muted")
         self.description.setWordWrap(True)
@@ -169,12 +169,12 @@ class ChoiceCards(QWidget):
     def get(self) -> Any:
         chosen = self._chosen()
         if self.family and chosen is self.family:
-            return self.family.prefix + self.family.rest.text().strip()
+            return self.family.prefix + self.family.suffix.text().strip()
         return chosen.button.text() if chosen else None
 
     def set(self, value: Any) -> None:
         if self.family and value not in self.cards:
-            self.family.rest.setText(str(value).removeprefix(self.family.prefix))
+            self.family.suffix.setText(str(value).removeprefix(self.family.prefix))
             value = self.family.prefix
         self.cards[value].button.setChecked(True)
 

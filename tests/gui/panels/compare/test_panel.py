@@ -98,7 +98,7 @@ def beside(qtbot: QtBot) -> ComparePanel:
     for index, (name, run) in enumerate(runs.items()):
         session.runs[name] = OpenRun(name, run, name, index, index)  # type: ignore[arg-type]
         session.run_added.emit(name)
-    panel.curves.plots.settle()
+    panel.curves.plots.draw_pending()
     return panel
 
 
@@ -140,7 +140,7 @@ def test_that_the_second_plot_tells_how_far_a_run_is_from_the_baseline(beside: C
     np.testing.assert_allclose(recorded(beside, 1, "short"), means["short"] - means["baseline"][:400])
     beside.baseline.setCurrentIndex(2)
     beside.baseline.activated.emit(2)
-    beside.curves.plots.settle()
+    beside.curves.plots.draw_pending()
     assert not recorded(beside, 1, "short").any()
     assert len(recorded(beside, 1, "baseline")) == 400
 
@@ -158,5 +158,5 @@ def test_that_selected_rows_are_drawn_alone_beside_the_baseline(beside: CompareP
 
 def test_that_curves_go_over_time_when_asked(beside: ComparePanel) -> None:
     beside.curves.axis_choice.setCurrentIndex(1)
-    beside.curves.plots.settle()
+    beside.curves.plots.draw_pending()
     np.testing.assert_allclose(drawn(beside, 1)["short"].line.getData()[0], np.arange(1, 401) * 0.01)

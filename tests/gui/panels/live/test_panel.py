@@ -90,10 +90,10 @@ def test_that_steps_of_a_live_run_appear_in_the_plots_and_none_is_lost(
     for start in range(0, 120, 7):
         run.extend([step(i + 1, float(losses[i])) for i in range(start, min(start + 7, 120))])
         panel.plots.data_arrived()
-        panel.plots.settle()
+        panel.plots.draw_pending()
     run.extend([Evaluated(50, 1, 0.5, 0.4, 0.9), RunEnded(1.3, "completed")])
     session.run_changed.emit("live")
-    panel.plots.settle()
+    panel.plots.draw_pending()
     loss, validation = lines(panel, "live")
     x, y = loss.getData()
     np.testing.assert_array_equal(x, np.arange(1, 121))
@@ -224,7 +224,7 @@ def test_that_events_of_a_live_run_reach_the_time_line(panel: LivePanel, add: Ad
     run.extend([step(i, 0.1) for i in range(1, 11)])
     run.extend([Incident(0.05, 5, "skipped_step", "info", "Gradients held Inf; the step was skipped.")])
     panel.plots.data_arrived()
-    panel.plots.settle()
+    panel.plots.draw_pending()
     (skipped,) = items(panel.plots.frames[2].chart, "Skipped step", "live")
     x, _ = skipped.getData()
     assert x.tolist() == [5.0]

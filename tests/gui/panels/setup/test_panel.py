@@ -64,11 +64,11 @@ def test_that_a_click_chooses_the_precision_that_starts(orders: Orders, panel: S
 
 def test_that_a_family_of_precisions_takes_a_format(panel: SetupPanel) -> None:
     assert panel.precision.family is not None
-    panel.precision.family.rest.setText("e5m2")
+    panel.precision.family.suffix.setText("e5m2")
     panel.precision.family.button.click()
     value = panel.form.value()
     assert value is not None and value.precision == "emulated:e5m2"
-    panel.precision.family.rest.setText("e99m99")
+    panel.precision.family.suffix.setText("e99m99")
     assert panel.form.value() is None
     assert "precision" in panel.form.general.text()
 

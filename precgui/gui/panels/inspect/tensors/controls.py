@@ -14,7 +14,7 @@ from precgui.runs.tensors.what_if import format_names
 SCALES = (-24, 40)  # exponents of two that the slider reaches
 PICTURES = ("exponents of one", "losses of all")
 PACE_MS = 16  # between two answers while the slider is dragged: 60 a second
-SETTLED_MS = 250  # without a move until the list is put in order again
+IDLE_MS = 250  # without a move until the list is put in order again
 _ANSWERS = (
     "Zeros and the largest safe scale are counted, of the elements and steps that were looked at. The share that "
     "overflows is interpolated within one octave. The signal-to-noise ratio is an estimate: mostly within 1.7 dB, less "
@@ -25,11 +25,11 @@ _ANSWERS = (
 class WhatIfBar(QWidget):
     """`asked` comes when format or scale have changed, at most once in PACE_MS; the last change is never left out.
 
-    `settled` comes when neither has changed for a while.
+    `idle` comes when neither has changed for a while.
     """
 
     asked = Signal()
-    settled = Signal()
+    idle = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -40,12 +40,12 @@ class WhatIfBar(QWidget):
         self.scale_text, self.certainty = PlainLabel(self), PlainLabel(self)
         self._pace = QTimer(self, singleShot=True, interval=PACE_MS)
         self._pace.setObjectName("pace")
-        self._rest = QTimer(self, singleShot=True, interval=SETTLED_MS)
+        self._idle_timer = QTimer(self, singleShot=True, interval=IDLE_MS)
         self._waits = False
         self._fill()
         self._arrange()
         self._pace.timeout.connect(self._on_pace)
-        self._rest.timeout.connect(self.settled)
+        self._idle_timer.timeout.connect(self.idle)
         self.format_choice.currentIndexChanged.connect(self._on_moved)
         self.slider.valueChanged.connect(self._on_moved)
         self._tell()
@@ -101,7 +101,7 @@ class WhatIfBar(QWidget):
 
     def _on_moved(self) -> None:
         self._tell()
-        self._rest.start()
+        self._idle_timer.start()
         if self._pace.isActive():
             self._waits = True
             return

@@ -72,7 +72,7 @@ class TensorsPanel(Pages):
         self._sides = QSplitter(self)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._later.setObjectName("later")
-        self._rest = QTimer(self, singleShot=True, interval=PAUSE_MS)
+        self._slice_timer = QTimer(self, singleShot=True, interval=PAUSE_MS)
         self._arrange()
         self._connect()
         self.show_run(None)
@@ -114,13 +114,13 @@ class TensorsPanel(Pages):
         session.run_changed.connect(self._on_changed)
         session.data_arrived.connect(self._on_data)
         self._later.timeout.connect(self._take_run)
-        self._rest.timeout.connect(self._read_on)
+        self._slice_timer.timeout.connect(self._read_on)
         self.bar.kind_choice.activated.connect(self._read)
         self.bar.grouping.activated.connect(self._group)
         self.bar.picture.currentIndexChanged.connect(self._choose_picture)
         self.bar.asked.connect(self._predict)
         self.heat_map.cell_chosen.connect(self._choose_cell)
-        self.bar.settled.connect(self.list.order.sort_again)
+        self.bar.idle.connect(self.list.order.sort_again)
         self.filter.textChanged.connect(self.list.order.set_words)
         self.list.selectionModel().selectionChanged.connect(self._draw)
         self.spectrogram.step_chosen.connect(self._choose_step)
@@ -186,7 +186,7 @@ class TensorsPanel(Pages):
             self._reading = IncrementalReader(self._session.runs[key].run, kind) if key is not None and kind else None
         if self._reading is not None:
             self._reading.read_new()
-            self._rest.start()
+            self._slice_timer.start()
         self._show_rows()
         self._read_s = time.perf_counter() - begin
 
@@ -200,7 +200,7 @@ class TensorsPanel(Pages):
         if reading is None or not self.isVisible() or reading.done >= reading.total:
             return
         if reading.go_on(SLICE_S):
-            self._rest.start()
+            self._slice_timer.start()
             self._tell()
         else:
             self._show_rows()
