@@ -19,7 +19,7 @@ from precgui.cli.terminal import say
 if TYPE_CHECKING:
     from precgui.runs.scaler_simulation import GradientSequence, Simulation
 
-_MADE_UP = "made-up gradients"
+_SYNTHETIC = "made-up gradients"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def _gradients(args: argparse.Namespace) -> tuple[dict[str, Any], GradientSequen
     from precgui.runs.scaler_simulation import synthetic_gradients
 
     if args.file is None:
-        return {"run": None, "title": _MADE_UP, "precision": None}, synthetic_gradients()
+        return {"run": None, "title": _SYNTHETIC, "precision": None}, synthetic_gradients()
     try:
         with open_run(args.file) as saved:
             for note in saved.notes:

@@ -41,7 +41,7 @@ class OperationCounts(Census):
         super().__init__(model, labels, fp32)
         self.counts: dict[tuple[str, str], Count] = {}
         self.recorded: dict[RecordedCall, RecordedUse] = {}
-        self._made_in: dict[int, str] = {}
+        self._module_of_node: dict[int, str] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_dispatch__(func, types, args, kwargs)
@@ -67,7 +67,7 @@ class OperationCounts(Census):
     def _module(self) -> str:
         """By the autograd node, which knows the module in the backward pass, too."""
         if self._running:
-            self._made_in.setdefault(sequence_number() - 1, self._running[-1])
+            self._module_of_node.setdefault(sequence_number() - 1, self._running[-1])
             return self._running[-1]
         node = autograd_node()
-        return "" if node is None else self._made_in.get(node_number(node), "")
+        return "" if node is None else self._module_of_node.get(node_number(node), "")

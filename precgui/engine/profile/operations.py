@@ -141,14 +141,14 @@ class _Sums:
 
 def _summed(events: Any, steps: int, on_device: bool) -> Profiled:
     cpu = [event for event in events if event.device_type.name == "CPU"]
-    made_in: dict[int, str] = {}  # sequence number of an autograd node: its module
+    module_of_node: dict[int, str] = {}  # sequence number of an autograd node: its module
     sums, wall_s = _Sums(), 0.0
     first_thread = next((event.thread for event in cpu if event.name == WARM_UP), 0)
     stack = [(event, _Place()) for event in cpu if event.cpu_parent is None]
     stack.sort(key=lambda item: -item[0].time_range.start)
     while stack:  # in the order of time, so that the forward pass is read before the backward pass
         event, above = stack.pop()
-        place = _placed(event, above, made_in, on_device, first_thread)
+        place = _placed(event, above, module_of_node, on_device, first_thread)
         if event.name == STEP:
             wall_s += event.cpu_time_total * 1e-6
         if place.in_step:
@@ -159,7 +159,7 @@ def _summed(events: Any, steps: int, on_device: bool) -> Profiled:
     return Profiled(rows, steps, wall_s, sums.gap_s, sums.data_s, sums.events, sums.gap_events, sums.markers, on_device)
 
 
-def _placed(event: Any, above: _Place, made_in: dict[int, str], on_device: bool, first_thread: int) -> _Place:
+def _placed(event: Any, above: _Place, module_of_node: dict[int, str], on_device: bool, first_thread: int) -> _Place:
     place = _Place(above.phase, above.module, above.kind, above.owner, above.in_step, above.sequence)
     name = event.name
     if name == STEP:
@@ -175,9 +175,9 @@ def _placed(event: Any, above: _Place, made_in: dict[int, str], on_device: bool,
     if event.sequence_nr >= 0:
         place.sequence = event.sequence_nr
         if place.phase == "forward":
-            made_in.setdefault(event.sequence_nr, place.module or "")
+            module_of_node.setdefault(event.sequence_nr, place.module or "")
     if place.phase == "backward" and place.module is None:
-        place.module = made_in.get(place.sequence)
+        place.module = module_of_node.get(place.sequence)
     if place.owner is None and kinds.fused_operations(name) is not None:
         place.kind, place.owner = kinds.FUSED, event
     if place.owner is None and name.startswith("aten::"):

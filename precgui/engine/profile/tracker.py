@@ -86,7 +86,9 @@ class MemoryTracker(TorchDispatchMode):
         self._phase = ""
         self._names = {module: name for name, module in model.named_modules()}
         self._running: list[str] = []
-        self._made_in: dict[int, str] = {}  # sequence number of an autograd node: the module whose forward pass made it
+        self._module_of_node: dict[
+            int, str
+        ] = {}  # sequence number of an autograd node: the module whose forward pass made it
         self._hooks = contextlib.ExitStack()
         self._numbers: Any = WeakIdKeyDictionary()  # storage: number of its block
         self._weights: set[int] = set()  # numbers of blocks that autocast may keep a copy of
@@ -140,10 +142,10 @@ class MemoryTracker(TorchDispatchMode):
     def _module(self) -> str:
         """The module in whose forward pass, or in the backward pass of whose operations, this is."""
         if self._running:
-            self._made_in.setdefault(sequence_number() - 1, self._running[-1])
+            self._module_of_node.setdefault(sequence_number() - 1, self._running[-1])
             return self._running[-1]
         node = autograd_node() if self._phase == "backward" else None
-        return "" if node is None else self._made_in.get(node_number(node), "")
+        return "" if node is None else self._module_of_node.get(node_number(node), "")
 
     def _add(self, tensor: Tensor, kind: str, module: str, operation: str) -> int | None:
         storage = _storage(tensor)

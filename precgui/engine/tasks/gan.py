@@ -49,8 +49,8 @@ class Gan(DatasetTask):
 
     def loss(self, outputs: Judged, targets: Tensor) -> Tensor:
         """The losses of both (non-saturating, Goodfellow et al. 2014); between equals their sum is 3 ln 2 = 2.08."""
-        reported = nn.functional.softplus(-outputs.real).mean() + nn.functional.softplus(outputs.made).mean()
-        return reported + nn.functional.softplus(-outputs.made_live).mean()
+        reported = nn.functional.softplus(-outputs.real).mean() + nn.functional.softplus(outputs.generated).mean()
+        return reported + nn.functional.softplus(-outputs.generated_live).mean()
 
     def score(self, outputs: Judged, targets: Tensor) -> Tensor:
         """Coverage (Naeem et al. 2020, section 3.2) in the space of the pixels."""

@@ -84,14 +84,14 @@ class OwnTask:
     """
 
     def __init__(self, name: str, created: Any, file: Path | None) -> None:
-        self._name, self._made = name, created
+        self._name, self._object = name, created
         self.metric: Metric = self._metric()
         self.facts: Mapping[str, Any] = {**self._facts(), **_code(file)}
         self.steps_per_epoch = self._steps()
 
     def _metric(self) -> Metric:
-        requested = getattr(self._made, "metric", None)
-        scores = hasattr(self._made, "score")
+        requested = getattr(self._object, "metric", None)
+        scores = hasattr(self._object, "score")
         if isinstance(requested, str):
             return Metric(requested, requested, requested)
         if isinstance(requested, Metric):
@@ -103,15 +103,15 @@ class OwnTask:
         return Metric("score", "Score", "what score() of the task gives") if scores else NO_SCORE
 
     def _facts(self) -> Mapping[str, Any]:
-        facts = getattr(self._made, "facts", {})
+        facts = getattr(self._object, "facts", {})
         if not isinstance(facts, Mapping):
             raise EngineError(f"task {self._name}: facts must be a dict of plain values, not {facts!r}")
         return facts
 
     def _steps(self) -> int:
-        steps = getattr(self._made, "steps_per_epoch", None)
+        steps = getattr(self._object, "steps_per_epoch", None)
         if steps is None:
-            batches = self._made.train_batches()
+            batches = self._object.train_batches()
             steps = len(batches) if isinstance(batches, Sized) else None
         if not isinstance(steps, int) or steps < 1:
             raise EngineError(
@@ -121,7 +121,7 @@ class OwnTask:
         return steps
 
     def model(self) -> nn.Module:
-        created = self._made.model()
+        created = self._object.model()
         if not isinstance(created, nn.Module):
             raise EngineError(f"task {self._name}: model() gave {type(created).__name__}, not a torch.nn.Module")
         if not any(parameter.requires_grad for parameter in created.parameters()):
@@ -137,7 +137,7 @@ class OwnTask:
     def _checked(self, name: str) -> Iterator[Batch]:
         """The batches of one epoch, of which there must be one at least."""
         empty = True
-        for batch in getattr(self._made, name)():
+        for batch in getattr(self._object, name)():
             self._check(name, batch)
             empty = False
             yield batch
@@ -157,7 +157,7 @@ class OwnTask:
             )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        loss = self._made.loss(outputs, targets)
+        loss = self._object.loss(outputs, targets)
         if not isinstance(loss, Tensor):
             raise EngineError(f"task {self._name}: loss() gave {type(loss).__name__}, not a tensor")
         if torch.is_grad_enabled() and not loss.requires_grad:
@@ -168,10 +168,10 @@ class OwnTask:
         return loss
 
     def score(self, outputs: Any, targets: Tensor) -> Any:
-        if not hasattr(self._made, "score"):
+        if not hasattr(self._object, "score"):
             return torch.zeros(2)
-        score = self._made.score(outputs, targets)
-        if not hasattr(self._made, "result") and not (isinstance(score, Tensor) and _is_ratio(score)):
+        score = self._object.score(outputs, targets)
+        if not hasattr(self._object, "result") and not (isinstance(score, Tensor) and _is_ratio(score)):
             raise EngineError(
                 f"task {self._name}: score() gave {_kind(score)}, not a tensor of two numbers or rows: what was "
                 "reached and what can be"
@@ -179,9 +179,9 @@ class OwnTask:
         return score
 
     def result(self, scores: Sequence[Any]) -> float:
-        if not hasattr(self._made, "result"):
+        if not hasattr(self._object, "result"):
             return ratio(scores)
-        value = self._made.result(scores)
+        value = self._object.result(scores)
         if isinstance(value, Tensor) and value.numel() == 1:
             value = value.item()
         if not isinstance(value, numbers.Real):

@@ -25,11 +25,11 @@ class CostMeter:
         self._device = device if device.type == "cuda" else None
         self._host_s: dict[str, float] = {}
         self._marks: list[tuple[str, Any, Any]] = []
-        self._begun = time.thread_time()
+        self._begin_s = time.thread_time()
 
     def busy_s(self, step_s: float, now_s: float) -> float:
         """The part of a step of `step_s` to which costs are compared: without the time in which others had the CPU."""
-        return step_s if self._device is not None else min(step_s, now_s - self._begun)
+        return step_s if self._device is not None else min(step_s, now_s - self._begin_s)
 
     def booked(self, name: str) -> Booking:
         """A context; what is done inside is booked on `name`."""
@@ -53,8 +53,8 @@ class CostMeter:
 
     def start(self) -> float:
         """Starts timing; returns the present time."""
-        self._begun = time.thread_time()
-        return self._begun
+        self._begin_s = time.thread_time()
+        return self._begin_s
 
     def mark(self) -> Any:
         if self._device is None:

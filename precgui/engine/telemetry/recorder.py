@@ -86,7 +86,7 @@ class Telemetry:
         self._alarm_until = -BLACK_BOX_STEPS
         self._bad_output = ""
         self._measurements: Counter[str] = Counter()
-        self._begun = False
+        self._has_initial_weights = False
         self._clear()
 
     def _clear(self) -> None:
@@ -119,13 +119,13 @@ class Telemetry:
 
     def start(self) -> None:
         """The work of the step begins here; without this call it began with `begin`."""
-        if not self._begun:
+        if not self._has_initial_weights:
             self.initial_weights()
         self._clock.start()
 
     def initial_weights(self) -> None:
         """Write down the weights as they are, at every element, as those of step 0: no update has been made yet."""
-        self._begun = True
+        self._has_initial_weights = True
         if not self._kinds["weight"]:
             return
         begin = time.thread_time()
@@ -161,7 +161,7 @@ class Telemetry:
 
     def before_update(self, optimizer: Optimizer | None = None) -> None:
         """The optimizer (or the one of several) is about to step."""
-        if not self._begun:
+        if not self._has_initial_weights:
             self.initial_weights()
         if stride := self._due.get("update", 0):
             with self._clock.booked("update"), unseen():

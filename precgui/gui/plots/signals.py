@@ -78,7 +78,7 @@ SIGNALS: dict[str, Signal] = {
         Signal("temperature", "Temperature", "Temperature (°C)", ("temperature_c",), unit="°C"),
     )
 }  # fmt: skip
-BESIDE_A_BASELINE: dict[str, Signal] = {  # of runs.baseline.BaselineComparison
+BASELINE_SIGNALS: dict[str, Signal] = {  # of runs.baseline.BaselineComparison
     LOSS_MEAN: Signal(LOSS_MEAN, "Training loss", "Loss", (LOSS_MEAN,), ended=True),
     LOSS_GAP: Signal(LOSS_GAP, "Loss minus the baseline's", "Difference", (LOSS_GAP,), log=None, ended=True,
                      absent="No run of the same work has a step in common with the baseline."),

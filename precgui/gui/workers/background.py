@@ -24,7 +24,7 @@ class Background(QThread):
         self.finished.connect(self._let_go)
 
     def begin(self) -> None:
-        unfinished.begun(self)
+        unfinished.add(self)
         self.start()
 
     def run(self) -> None:

@@ -78,7 +78,7 @@ class ChildThread(QThread):
     def run(self) -> None:
         """The child takes the name from the file of its last words, so that nothing stays when both are killed."""
         handle, name = tempfile.mkstemp(prefix="precgui-", suffix=".log")
-        unfinished.begun(self)
+        unfinished.add(self)
         try:
             with os.fdopen(handle, "rb") as self._last_words:
                 self._live(name)

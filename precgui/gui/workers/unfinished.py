@@ -20,7 +20,7 @@ _running: set[QThread] = set()
 _kept: list[Any] = []
 
 
-def begun(thread: QThread) -> None:
+def add(thread: QThread) -> None:
     """Keep a thread alive until `over`."""
     _running.add(thread)
 

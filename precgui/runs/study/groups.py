@@ -238,7 +238,7 @@ def _verdicts(
         own_plan = _plan_of_rounds(arms, looks) if goal.name == "speedup" else looks
         judged = judge(goal, created, own_plan, grain if goal.name == "accuracy_lost" else 0.0)
         for name, verdict in judged.items():
-            verdicts[name][goal.name] = _beside_twin(verdict, floor) if goal.name == "curve_distance" else verdict
+            verdicts[name][goal.name] = _against_twin(verdict, floor) if goal.name == "curve_distance" else verdict
     if targets.failures is not None:
         for arm in arms:
             verdicts[arm.name]["failures"] = judge_failures(arm.failed, len(arm.ended), targets.failures)
@@ -251,7 +251,7 @@ def _plan_of_rounds(arms: Sequence[PairedArm], looks: Looks) -> Looks:
     return Looks((rounds,)) if rounds >= 3 else looks
 
 
-def _beside_twin(verdict: Verdict, floor: TwinFloor) -> Verdict:
+def _against_twin(verdict: Verdict, floor: TwinFloor) -> Verdict:
     """A curve no farther away than that of a twin is as like the baseline's as one can be."""
     largest = floor.largest.get("curve_distance")
     if largest is None or verdict.value is None or verdict.value > largest or verdict.verdict == "met":

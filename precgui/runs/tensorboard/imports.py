@@ -117,7 +117,7 @@ class _Reading:
         self._steps: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
         self._times: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
         self._values: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
-        self._made_s: list[float] = []  # when the files were begun
+        self._created_s: list[float] = []  # when the files were begun
         self.about: dict[str, Any] = {}
         self.notes: list[str] = []
 
@@ -138,7 +138,7 @@ class _Reading:
 
     def _take_event(self, event: Any, part: str) -> None:
         if event.file_version:
-            self._made_s.append(event.wall_time)
+            self._created_s.append(event.wall_time)
         for value in event.summary.value:
             number = _number(value)
             if number is not None:
@@ -163,7 +163,7 @@ class _Reading:
     def begin_s(self) -> float:
         """When the training began: its first file or scalar, in seconds since 1970."""
         first = [each for times in self._times.values() for each in times[:1]]
-        return min((each for each in (*self._made_s, *first) if isfinite(each)), default=0.0)
+        return min((each for each in (*self._created_s, *first) if isfinite(each)), default=0.0)
 
     def reason(self) -> str:
         return f" ({self.notes[0].partition(';')[0]})" if self.notes else ""

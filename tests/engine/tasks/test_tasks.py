@@ -188,11 +188,11 @@ def test_that_each_adversary_learns_from_its_own_loss_only() -> None:
     torch.manual_seed(0)
     model = Adversaries("small")
     judged = model((torch.randn(8, 32), torch.rand(8, 1, 8, 8)))
-    nn.functional.softplus(-judged.made_live).mean().backward(retain_graph=True)
+    nn.functional.softplus(-judged.generated_live).mean().backward(retain_graph=True)
     assert all(p.grad is None for p in model.discriminator.parameters())
     assert all(p.grad is not None for p in model.generator.parameters())
     model.zero_grad(set_to_none=True)
-    (nn.functional.softplus(-judged.real).mean() + nn.functional.softplus(judged.made).mean()).backward()
+    (nn.functional.softplus(-judged.real).mean() + nn.functional.softplus(judged.generated).mean()).backward()
     assert all(p.grad is None for p in model.generator.parameters())
     assert all(p.grad is not None for p in model.discriminator.parameters())
 

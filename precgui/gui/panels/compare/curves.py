@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 from precgui.gui.open_runs import DrawnRun, OpenRun
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
-from precgui.gui.plots.signals import BESIDE_A_BASELINE, SIGNALS
+from precgui.gui.plots.signals import BASELINE_SIGNALS, SIGNALS
 from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.baseline import BaselineComparison, window_of
@@ -25,7 +25,7 @@ class CompareCurves(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.plots = LinkedPlots(
-            list(BESIDE_A_BASELINE), self, choices=BESIDE_A_BASELINE | SIGNALS, two_columns_px=TWO_COLUMNS_PX
+            list(BASELINE_SIGNALS), self, choices=BASELINE_SIGNALS | SIGNALS, two_columns_px=TWO_COLUMNS_PX
         )
         self.axis_choice = AxisChoice(self)
         self.smoothing = SmoothingChoice(self)

@@ -44,7 +44,7 @@ class FormatsPanel(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 8, 12, 8)
         column.addWidget(self.tabs)
-        self._made: dict[int, QWidget] = {}
+        self._tabs: dict[int, QWidget] = {}
         self.tabs.currentChanged.connect(self._on_tab)
         self.tab(0)
         if isinstance(session, Session):
@@ -52,18 +52,18 @@ class FormatsPanel(QWidget):
 
     def _on_tab(self, index: int) -> None:
         """Make the tab; until it is there its page says that it loads."""
-        if index not in self._made:
+        if index not in self._tabs:
             with loading(TABS[index][0], self._pages[index]):
                 self.tab(index)
 
     def tab(self, index: int) -> QWidget:
         """The content of a tab, made now if it was not."""
-        if index not in self._made:
-            self._made[index] = tab = TABS[index][2](self.session)
+        if index not in self._tabs:
+            self._tabs[index] = tab = TABS[index][2](self.session)
             if isinstance(tab, ReferenceTab | ArithmeticTab):
                 tab.number_requested.connect(self.show_number)
-            self._pages[index].addWidget(self._made[index])
-        return self._made[index]
+            self._pages[index].addWidget(self._tabs[index])
+        return self._tabs[index]
 
     def show_number(self, number: str, names: list[str]) -> None:
         """Show a number in these formats, in the first tab."""

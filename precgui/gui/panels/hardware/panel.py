@@ -47,7 +47,7 @@ class HardwarePanel(QWidget):
             self._pages.append(QVBoxLayout(page))
             self._pages[-1].setContentsMargins(0, 0, 0, 0)
             self.tabs.setTabToolTip(self.tabs.addTab(page, title), tip)
-        self._made: dict[int, QWidget] = {}
+        self._tabs: dict[int, QWidget] = {}
         self.tabs.currentChanged.connect(self._on_tab)
         self.copy = QToolButton(self)
         self._add_copy_menu()
@@ -58,18 +58,18 @@ class HardwarePanel(QWidget):
 
     def _on_tab(self, index: int) -> None:
         """Make the tab; until it is there its page says that it loads."""
-        if index not in self._made:
+        if index not in self._tabs:
             with loading(TABS[index][0], self._pages[index]):
                 self.tab(index)
 
     def tab(self, index: int) -> QWidget:
         """The content of a tab, made now if it was not."""
-        if index not in self._made:
+        if index not in self._tabs:
             module, _, name = TABS[index][2].partition(":")
             created = getattr(importlib.import_module(f"precgui.gui.panels.hardware.{module}"), name)
-            self._made[index] = created(self.model)
-            self._pages[index].addWidget(self._made[index])
-        return self._made[index]
+            self._tabs[index] = created(self.model)
+            self._pages[index].addWidget(self._tabs[index])
+        return self._tabs[index]
 
     def show_tab(self, title: str) -> None:
         """Show a tab by its title, in lower case; `advice/TASK/SIZE` asks for advice on these."""

@@ -29,7 +29,7 @@ class InspectPanel(Pages):
         super().__init__(EmptyState("inspect", "No run is open", _EMPTY, "Choose runs"), parent)
         self._session = session
         self._run_of_tab: dict[int, str | None] = {}
-        self._made: dict[int, QWidget] = {}
+        self._tabs: dict[int, QWidget] = {}
         self._loading: set[int] = set()
         self.run_choice = QComboBox(self)
         self.again_button = QPushButton("Run again...", self)
@@ -90,17 +90,17 @@ class InspectPanel(Pages):
         return self._make(next(index for index, spec in enumerate(TABS) if spec.id == name))
 
     def _make(self, index: int) -> QWidget:
-        if index not in self._made:
+        if index not in self._tabs:
             module, _, name = TABS[index].place.partition(":")
             created = getattr(importlib.import_module(f"precgui.gui.panels.inspect.{module}"), name)(self._session)
-            self._made[index] = created
+            self._tabs[index] = created
             self._tab_pages[index].addWidget(created)
-        return self._made[index]
+        return self._tabs[index]
 
     def _on_tab(self, index: int) -> None:
         """Show the tab; one that is new says so until the next turn of the event loop."""
         self._session.inspected = (self.key, TABS[index].id)
-        if index in self._made:
+        if index in self._tabs:
             self._show_in(index)
             return
         if index in self._loading:

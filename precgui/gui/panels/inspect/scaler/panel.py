@@ -38,7 +38,7 @@ class ScalerTab(QWidget):
         self._session = session
         self._key: str | None = None
         self._recorded: GradientSequence | None = None
-        self._made_up = synthetic_gradients()
+        self._synthetic = synthetic_gradients()
         self.injected: set[int] = set()
         self.simulations: list[Simulation | None] = []
         self.source, self.format_choice = QComboBox(self), QComboBox(self)
@@ -96,8 +96,8 @@ class ScalerTab(QWidget):
     @property
     def gradients(self) -> GradientSequence:
         """The gradients that are shown."""
-        made_up = self._recorded is None or self.source.currentIndex() == 1
-        return self._made_up if made_up or self._recorded is None else self._recorded
+        is_synthetic = self._recorded is None or self.source.currentIndex() == 1
+        return self._synthetic if is_synthetic or self._recorded is None else self._recorded
 
     def show_run(self, key: str | None) -> None:
         """Read the gradients of another run; its own policy becomes the first."""

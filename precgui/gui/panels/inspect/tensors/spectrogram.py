@@ -23,7 +23,7 @@ from precgui.runs.tensors.what_if import BIAS, Range
 _FAINTEST = 1e-6  # the share of elements that is still drawn
 _COLUMNS = 480
 _MARGIN = 3  # octaves beyond what was seen
-_BESIDE = 0.012  # of the width, so that marks in the first step are whole
+_SIDE_MARGIN = 0.012  # of the width, so that marks in the first step are whole
 _MOST_TICKS = 64  # more would be a solid line
 _TICK_SHARE = 0.025  # of the height
 _NAME_PX = 52  # from the left end of the axis of steps to its name
@@ -126,7 +126,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.image.setImage(np.clip(level, 0, None), levels=(0.0, -np.log10(_FAINTEST)), autoLevels=False)
         self.image.setRect(QRectF(left, low - BIAS, right - left, high - low))
         self.ticks.setXVals(steps.tolist() if len(steps) <= _MOST_TICKS else [])
-        beyond = _BESIDE * (right - left)
+        beyond = _SIDE_MARGIN * (right - left)
         self._whole = (left - beyond, right + beyond), (low - BIAS, high - BIAS)
         self._top = high - BIAS
         if not self._is_zoomed:
