@@ -12,11 +12,11 @@ _WIDTH = {"small": 128, "medium": 512, "large": 2048}
 
 
 class Judged(NamedTuple):
-    """Logits [batch] that an image is real, and the images [batch, 1, 8, 8] that were made."""
+    """Logits [batch] that an image is real, and the images [batch, 1, 8, 8] of the generator."""
 
     real: Tensor
-    generated: Tensor  # of made images, as they are: teaches the discriminator
-    generated_live: Tensor  # of the same images by the discriminator as it is: teaches the generator
+    generated: Tensor  # of generated images, detached: trains the discriminator
+    generated_live: Tensor  # of the same images by fixed discriminator weights: trains the generator
     images: Tensor
 
 
@@ -24,7 +24,7 @@ class Adversaries(nn.Module):
     """Both networks of a GAN (Goodfellow et al. 2014), trained at once by one optimizer.
 
     Inputs are noise [batch, 32] and real images [batch, 1, 8, 8] in 0..1. No gradient reaches the generator through
-    `generated`, nor the discriminator through `generated_live`, so that one backward pass of the sum of both losses serves both.
+    `generated`, nor the discriminator through `generated_live`: one backward pass of both losses trains both.
     """
 
     def __init__(self, size: str) -> None:
