@@ -323,7 +323,7 @@ def test_that_readings_after_the_last_step_move_when_it_is_done(show: Show) -> N
 
 
 def test_that_one_tick_redraws_at_most_one_plot(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linked, "REST", 0.0)
+    monkeypatch.setattr(linked, "PAUSE_FACTOR", 0.0)
     plots = show(opened(training_run("run", 100)))
     pulled: list[str] = []
     for frame in plots.frames:
