@@ -317,7 +317,7 @@ class Session(QObject):
         thread = RunThread(self)
         thread.finished.connect(lambda: self._on_thread_finished(thread))
         self._leaving.add(thread)
-        thread.start()
+        thread.launch()
         return thread
 
     def _drain(self) -> None:
@@ -379,7 +379,7 @@ class Session(QObject):
         path = run.path
         work = Background(lambda: (run, _opened(path)))
         work.answered.connect(self._take_file)
-        work.begin()
+        work.launch()
 
     def _take_file(self, answer: tuple[LiveRun, SavedRun | None]) -> None:
         run, saved = answer

@@ -178,7 +178,7 @@ class StudyControl(QObject):
         self._busy = True
         work = Background(partial(_attempt, self._reading, read))
         work.answered.connect(take)
-        work.begin()
+        work.launch()
 
     def _take_change(self, answer: tuple[StudyReading, Any]) -> None:
         reading, fault = answer

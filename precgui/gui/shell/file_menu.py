@@ -76,7 +76,7 @@ class Files(QObject):
     def _read_events(self, path: Path, then: Callable[[EventScalars | str], None]) -> None:
         reading = Background(partial(_read, path))
         reading.answered.connect(then)
-        reading.begin()
+        reading.launch()
 
     def _on_read(self, events: EventScalars | str) -> None:
         """Show what was read as far as names tell what it is; ask where they do not."""

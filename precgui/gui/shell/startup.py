@@ -26,7 +26,7 @@ from precgui.gui.notices import Notice, Notices, caught, crash_log
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
-from precgui.gui.workers import unfinished
+from precgui.gui.workers import kept_thread
 from precgui.paths import state_dir
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def open_window(files: list[Path], *, fresh: bool = False) -> int:
         window.show()
         code = app.exec()
         collector.stop()
-        if unfinished.wait():
+        if kept_thread.wait_for_all():
             for created in (start, window):
                 created.deleteLater()
             app.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)  # before the application goes
         else:
-            unfinished.keep(app, start, window)
+            kept_thread.keep_forever(app, start, window)
     return code
 
 

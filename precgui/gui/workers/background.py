@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from PySide6.QtCore import QThread, Signal
+from PySide6.QtCore import Signal
 
-from precgui.gui.workers import unfinished
+from precgui.gui.workers.kept_thread import KeptThread
 
 
-class Background(QThread):
-    """Runs `work` once. Kept alive here until it has ended, whatever becomes of who asked.
+class Background(KeptThread):
+    """Runs `work` once, after `launch`.
 
     `answered` carries what `work` returns; connect it to a method of a QObject, so that nobody is called who is gone.
     """
@@ -21,15 +21,6 @@ class Background(QThread):
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__()
         self._work = work
-        self.finished.connect(self._let_go)
-
-    def begin(self) -> None:
-        unfinished.add(self)
-        self.start()
 
     def run(self) -> None:
         self.answered.emit(self._work())
-
-    def _let_go(self) -> None:
-        self.wait()
-        unfinished.over(self)

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from PySide6.QtCore import QObject, QThread
+from PySide6.QtCore import QObject
 
 from precgui import child
 from precgui.config import RunConfig
 from precgui.events import RunEnded
-from precgui.gui.workers import unfinished
+from precgui.gui.workers.kept_thread import KeptThread
 from precgui.runs.file import repair
 from precgui.spawn import ChildProcess
 
@@ -31,8 +31,8 @@ POLL_S = 0.2
 LAST_WORDS_BYTES = 8000
 
 
-class ChildThread(QThread):
-    """One child process and its pipe. Start it early: it imports torch and then waits for its order.
+class ChildThread(KeptThread):
+    """One child process and its pipe. Launch it early: it imports torch and then waits for its order.
 
     `finished` comes when the process has ended and its last event is in `inbox`.
     """
@@ -78,12 +78,10 @@ class ChildThread(QThread):
     def run(self) -> None:
         """The child takes the name from the file of its last words, so that nothing stays when both are killed."""
         handle, name = tempfile.mkstemp(prefix="precgui-", suffix=".log")
-        unfinished.add(self)
         try:
             with os.fdopen(handle, "rb") as self._last_words:
                 self._live(name)
         finally:
-            unfinished.over(self)
             with contextlib.suppress(OSError):
                 Path(name).unlink(missing_ok=True)
         self._pipe.close()

@@ -108,7 +108,7 @@ class LatestOnly(QObject):
         thread = Background(lambda: _attempt(work, progress))
         thread.answered.connect(self._take)
         thread.finished.connect(self._end)
-        thread.begin()
+        thread.launch()
         self._poll.start()
         self.changed.emit()
 

@@ -25,8 +25,8 @@ from precgui.gui.shell import app, system_libraries
 from precgui.gui.shell.startup import Start
 from precgui.gui.shell.window import Window
 from precgui.gui.widgets import icons
-from precgui.gui.workers import engine_task
-from precgui.gui.workers.child_process import RunThread
+from precgui.gui.workers import kept_thread
+from precgui.gui.workers.child_process import ChildThread, RunThread
 from precgui.hardware.measured import rate_text
 from tests.gui.conftest import close_window, write_run
 
@@ -66,12 +66,12 @@ def test_that_a_measurement_waits_for_the_run_and_can_be_taken_back(
     qtbot.addWidget(tab)
     tab.device.addItem("a device", "cpu")
     tab.start()
-    assert not engine_task.running
+    assert not any(isinstance(thread, ChildThread) for thread in kept_thread.running())
     assert tab.message.text().startswith("A run is active: the measurement starts when it has ended.")
     tab.stop.click()
     assert (tab.measure.isEnabled(), tab.stop.isEnabled()) == (True, False)
     model.idle.emit()
-    assert not engine_task.running
+    assert not any(isinstance(thread, ChildThread) for thread in kept_thread.running())
     tab.start()
     started: list[bool] = []
     monkeypatch.setattr(tab, "start", lambda: started.append(True))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 
 import pytest
 
 from precgui.gui.panels.hardware import model
 from precgui.gui.panels.hardware.panel import HardwarePanel
-from precgui.gui.workers import engine_task
+from precgui.gui.workers.child_process import ChildThread
 from precgui.gui.workers.engine_task import EngineTask
+from precgui.gui.workers.kept_thread import running
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +63,24 @@ def test_that_a_panel_that_goes_takes_its_task_along(qtbot, monkeypatch):
     monkeypatch.setattr(model, "ASK_TORCH_AFTER_MS", 0)
     panel = HardwarePanel(None)
     panel.show()
-    qtbot.waitUntil(lambda: bool(engine_task.running))
-    (task,) = engine_task.running
-    with qtbot.waitSignal(task.ended):
+    qtbot.waitUntil(lambda: bool(processes()))
+    (thread,) = processes()
+    with qtbot.waitSignal(thread.finished):
         panel.close()
         panel.deleteLater()
-    assert not engine_task.running
+    qtbot.waitUntil(lambda: not processes())
+
+
+def processes():
+    return [thread for thread in running() if isinstance(thread, ChildThread)]
+
+
+def test_that_a_task_nobody_holds_says_its_end(qtbot):
+    ends = []
+    EngineTask("precgui.engine.no_such_module:serve").start()
+    (thread,) = processes()
+    thread.parent().ended.connect(ends.append)
+    del thread
+    gc.collect()
+    qtbot.waitUntil(lambda: len(ends) == 1, timeout=60_000)
+    qtbot.waitUntil(lambda: not processes())

@@ -62,7 +62,7 @@ class ReportExport(QPushButton):
         if self.content is not None:
             work = Background(partial(_written, self.content, kind, path))
             work.answered.connect(self._report)
-            work.begin()
+            work.launch()
 
     def _report(self, problem: Problem) -> None:
         self._session.notice.emit(problem)

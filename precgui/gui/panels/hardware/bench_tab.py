@@ -235,7 +235,7 @@ class MeasuredTab(QWidget):
     def _keep(self, result: dict[str, Any]) -> None:
         work = Background(lambda: _kept(result))
         work.answered.connect(self._saved)
-        work.begin()
+        work.launch()
 
     def _saved(self, problem: str) -> None:
         if problem:

@@ -46,7 +46,7 @@ class HardwareModel(QObject):
         facts = self._facts
         work = Background(lambda: detect(facts))
         work.answered.connect(self._take_machine)
-        work.begin()
+        work.launch()
 
     def _take_machine(self, machine: Machine) -> None:
         if self.machine is not None and self.machine.torch is not None and machine.torch is None:
@@ -63,7 +63,7 @@ class HardwareModel(QObject):
         """Read the kept measurements again."""
         work = Background(measured.kept)
         work.answered.connect(self._take_results)
-        work.begin()
+        work.launch()
 
     def _take_results(self, results: list[dict[str, Any]]) -> None:
         self.results = results

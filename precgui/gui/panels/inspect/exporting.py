@@ -86,7 +86,7 @@ class Exports(QObject):
         assert path is not None
         work = Background(partial(_written, kind.id, path, place))
         work.answered.connect(self._report)
-        work.begin()
+        work.launch()
 
     def _write_script(self, opened: OpenRun, place: Path) -> None:
         arguments = {

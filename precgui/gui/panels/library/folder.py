@@ -61,7 +61,7 @@ class RunsFolder(QObject):
             self._watcher.addPath(str(self._library.folder))
         self._scan = Background(partial(_read, self._library, self._keep_part))
         self._scan.answered.connect(self._on_read)
-        self._scan.begin()
+        self._scan.launch()
 
     def _keep_part(self, entries: list[LibraryEntry], total: int) -> None:
         """Called in the thread that reads."""

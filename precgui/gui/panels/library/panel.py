@@ -327,7 +327,7 @@ class LibraryPanel(QWidget):
             self._session.close_run(key)
         task = Background(partial(_delete, [entry.path for entry in doomed]))
         task.answered.connect(self._on_deleted)
-        task.begin()
+        task.launch()
 
     def _on_deleted(self, faults: list[str]) -> None:
         for fault in faults:

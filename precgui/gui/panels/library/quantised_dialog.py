@@ -65,7 +65,7 @@ class IntegerModels(QObject):
     def show_model(self, path: Path) -> None:
         reading = Background(partial(_read, path))
         reading.answered.connect(self._show)
-        reading.begin()
+        reading.launch()
 
     def _show(self, metrics: tuple[str, IntegerModel, Metric] | str) -> None:
         if isinstance(metrics, str):

@@ -71,7 +71,7 @@ class OutlookText(QFrame):
             self._asking = True
             work = Background(_ask)
             work.answered.connect(self._take)
-            work.begin()
+            work.launch()
 
     def _take(self, answer: Answer) -> None:
         self._asking = False

@@ -11,15 +11,15 @@ ROOT = Path(__file__).parents[3]
 STUCK = """
 import os, sys, threading
 from PySide6.QtCore import QCoreApplication, QTimer
-from precgui.gui.workers import unfinished
+from precgui.gui.workers.kept_thread import wait_for_all
 from precgui.gui.workers.background import Background
 
 app = QCoreApplication([])
 stuck = Background(threading.Event().wait)
-stuck.begin()
+stuck.launch()
 QTimer.singleShot(50, app.quit)
 app.exec()
-print("left the loop", unfinished.wait(0.1))
+print("left the loop", wait_for_all(0.1))
 """
 
 
