@@ -43,7 +43,7 @@ def checked(model: object, optimizers: object, scaler: object) -> list[Optimizer
 
 
 def checked_path(path: object) -> Path:
-    """Where the file will be, whatever the loop makes its working directory; `~` is the home directory."""
+    """The absolute path of the file, also when the loop changes the working directory; `~` is the home directory."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"path must be a str or a Path, not {_kind(path)}")
     result = Path(os.fsdecode(path)).expanduser().absolute()
@@ -94,7 +94,7 @@ def count(value: object, name: str) -> int:
 def config_of(
     model: nn.Module, optimizers: Sequence[Optimizer], title: str, precision: str, record: RecordConfig | None
 ) -> RunConfig:
-    """The config, with a precision told from the weights where none is given: what runs shows in the first step.
+    """The config, with the precision of the weights where none is given: the first step shows which one runs.
 
     Raises ValueError with one sentence for each fault.
     """
@@ -134,7 +134,7 @@ def copies(ema: object, weights: Sequence[Weight]) -> Copies | None:
 
 
 def scaler_facts(scaler: Scaler | None, *, used: bool) -> dict[str, Any]:
-    """The settings of a scaler and whether it multiplied a loss; {} for no scaler, None for what it does not tell."""
+    """The settings of a scaler and whether it multiplied a loss; {} for no scaler, None for hidden ones."""
     if scaler is None:
         return {}
     reported = {

@@ -11,7 +11,7 @@ import torch
 
 from precgui.engine.torch_private import process_group_store
 
-READ_S = 0.2  # between two looks at what was told: each asks the store, over the network perhaps
+READ_S = 0.2  # between two reads of the store, each of which may go over the network
 LATE_S = 5.0  # that others may close their recorders after the first one
 
 
@@ -26,7 +26,7 @@ class Trouble:
     skipped: bool
     module: str = ""
     parameter: str = ""
-    why_not: str = ""  # all modules were looked at
+    why_not: str = ""  # all modules were checked
 
 
 def world() -> int:
@@ -39,10 +39,10 @@ def rank() -> int:
 
 
 class Mailbox:
-    """NaN and Inf found in other processes, sent to the first one, through the store in which they met.
+    """Reports of NaN and Inf from other processes to the first one, through the store of the process group.
 
-    Nothing in it is collective: no process waits for another one in a step, and one that has no recorder, or has
-    failed, disturbs nobody. When the store is gone, so is the first process, and nobody is there to be told.
+    No operation is collective: no process waits for another one in a step, so a process without a recorder, or one that
+    has failed, blocks none. A store that is gone means that the first process is, too; then nothing is sent.
     """
 
     def __init__(self, name: str) -> None:
@@ -60,7 +60,7 @@ class Mailbox:
         self._ask("set", str(place), json.dumps(asdict(trouble)))
 
     def received(self) -> list[Trouble]:
-        """In the first process: what has come, looked for every READ_S at most."""
+        """In the first process: the reports since the last call; reads the store every READ_S seconds at most."""
         if self._store is None or not self._first or time.monotonic() < self._next_s:
             return []
         self._next_s = time.monotonic() + READ_S

@@ -1,4 +1,4 @@
-"""How a recording ends: told to, forgotten, or deleted; in the process that began it and in no other."""
+"""The end of a recording: closed, at exit of Python, or deleted; only in the process that began it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from precgui.runs.file.writer import RunWriter
 
 
 class Outlet:
-    """Where events go: to the writer where there is one, that is in the first process of several.
+    """Passes events to the writer, which only the first of several processes has.
 
-    Hooks and sensors know it instead of their recorder, so that it is noticed when nobody holds that any more.
+    Hooks and sensors refer to the outlet, not to their recorder, so that a recorder without references is collected.
     """
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class OpenRecord:
 
 
 def uncaught() -> BaseException | None:
-    """The exception of which this script dies; None in a session with a prompt, which goes on after each."""
+    """The exception that ends this script; None in an interactive session, which goes on after an exception."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)  # until Python 3.11
     return error if isinstance(error, BaseException) and not hasattr(sys, "ps1") else None
 
 
 def outcome_of(error: BaseException, step: int) -> tuple[Status, str, str]:
-    """Status, message and details of a run that an exception ended in this step; a wanted end is none that failed."""
+    """Status, message and details of a run that an exception ended in this step; an intended end is not a failure."""
     if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and not error.code):
         word = "left" if isinstance(error, SystemExit) else "interrupted"
         return "stopped", f"{word} inside step {step}", ""

@@ -1,4 +1,4 @@
-"""The first step of a recorded loop, looked at from inside: operations by format, autocast, order of the modules."""
+"""The first step of a recorded loop in detail: operations by format, autocast, order of the modules."""
 
 from __future__ import annotations
 

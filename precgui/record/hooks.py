@@ -1,4 +1,4 @@
-"""Watching a training loop that somebody else wrote, by the hooks of its model and optimizers."""
+"""Recording a user's own training loop by hooks on its model and optimizers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StepMeasurements:
     first_forward_s: float
     backward_passes: float
     optimizer_steps: int
-    weights_changed: bool | None  # in a step without an optimizer step; None when not looked at
+    weights_changed: bool | None  # in a step without an optimizer step; None when not checked
 
 
 class LoopWatch:
@@ -88,7 +88,7 @@ class LoopWatch:
         self._first_step = FirstStep(model, _device(model), compiled=compiled) if active else None
         self._passes, self._manual = BackwardCount(), ManualUpdates()
         self._order_of_loop = LoopOrder(scaler, active=active and not compiled)
-        self._order: dict[str, int] = {}  # of the parameters in the backward pass, as seen in the first step
+        self._order: dict[str, int] = {}  # of the parameters in the backward pass of the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
             self._handles.append(model.register_forward_pre_hook(_PassHook(self)))
         for optimizer in optimizers:
@@ -121,7 +121,7 @@ class LoopWatch:
         return rate.detach().clone() if isinstance(rate, Tensor) else rate
 
     def begin(self, step: int, scale: float | Callable[[], float]) -> None:
-        """A step begins; `scale` is that of its loss, or tells it once the backward pass runs."""
+        """A step begins; `scale` is that of its loss, or a function that returns it during the backward pass."""
         self._clear()
         self._passes.begin()
         if sum(len(group["params"]) for each in self._optimizers for group in each.param_groups) != len(self._weights):
@@ -140,7 +140,7 @@ class LoopWatch:
     def step_measurements(self, *, lowered: bool) -> StepMeasurements:
         """The measurements of the step; `lowered` says that the scaler met gradients that are not finite.
 
-        Gradients that no optimizer has used for this reason are looked at here, when they are still there.
+        Gradients that no optimizer has used for this reason are measured here, if they still exist.
         """
         left_out = [each for each in self._optimizers if id(each) not in self._stepped]
         if lowered or not self._stepped:
@@ -200,7 +200,7 @@ class LoopWatch:
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)
 
     def first_output(self) -> tuple[str, str]:
-        """The first module whose output was not finite, or '', and why a closer look was not possible, or ''."""
+        """The first module whose output was not finite, or '', and why not all modules could be checked, or ''."""
         return self._telemetry.nonfinite_output() if self._telemetry is not None else ("", "")
 
     def first_gradient(self) -> str:
@@ -259,7 +259,7 @@ class LoopWatch:
 
     @disable_dynamo
     def _after_any_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """Another optimizer of the same weights has taken the place of the known ones: it is watched from now on.
+        """Record another optimizer from now on that has taken the place of the known ones for the same weights.
 
         Where one of these has stepped, it is a wrapper around them.
         """

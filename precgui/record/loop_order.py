@@ -1,4 +1,4 @@
-"""Whether a loop clears its gradients, and whether its steps go through the loss scaler: seen, not guessed."""
+"""Whether a loop clears its gradients, and whether its steps go through the loss scaler, by observation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.record.hand_unscaling import HandUnscaling
 
-_INTERVALS = 3  # between steps of an optimizer that are watched until it counts as one that never clears
+_INTERVALS = 3  # between steps of an optimizer that are observed until it counts as one that never clears
 
 
 class _Watched:

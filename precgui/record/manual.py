@@ -32,7 +32,7 @@ class ManualUpdates:
         self._doubtful = self.is_in_use = False
 
     def changed(self, weights: Sequence[Weight]) -> bool | None:
-        """Whether the step changed a weight although no optimizer stepped; None when that was not looked at."""
+        """Whether the step changed a weight although no optimizer stepped; None when that was not checked."""
         before, self._doubtful = self._before, True
         if before is None:
             return None

@@ -35,7 +35,7 @@ class BackwardCount:
         self._passes.clear()
 
     def count(self, *, gradients: bool) -> float:
-        """Passes since `begin`; NaN where there are `gradients` that no pass was seen to make."""
+        """Passes since `begin`; NaN where there are `gradients` but no pass was recorded."""
         return math.nan if gradients and not self._passes else float(len(self._passes))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The precision of a recorded loop: by what ran in its first step, not by what its parts look like."""
+"""The precision of a recorded loop, by the operations of its first step, not by the types of its modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_SHARE = 0.05  # of the FLOPs that run in 16 bits make it mixed
 
 @dataclass(frozen=True)
 class PrecisionFact:
-    """The name, how it was found, why in one sentence, and what the recorder was told, '' for nothing."""
+    """The name, the method that determined it, a reason, and the precision given to the recorder, '' for none."""
 
     name: str
     source: str
@@ -44,7 +44,7 @@ def of_first_step(
     autocast: AutocastState | None,
     fp32_products: str,
 ) -> PrecisionFact:
-    """By the census of the first step where there is one, else by autocast as it was seen, else by the weights."""
+    """By the census of the first step where there is one, else by the state of autocast, else by the weights."""
     reported = of_weights(trained)
     if reported.name != "fp32":
         return reported

@@ -51,10 +51,10 @@ class Recorder:
             recorder.step(loss)        # once for each optimizer step, also for a skipped one
         recorder.close()
 
-    It is a context manager, too, and then keeps the exception that ends the loop; without `with`, an exception that
-    nobody catches is kept when Python exits. Gradients are seen as the optimizer gets them: unscaled, and clipped where
-    the loop clips. Copies and checkpoints of the model are not recorded. Under torch.distributed the first process
-    writes; where the others make a Recorder, too, what is not finite there is told of each.
+    As a context manager it records the exception that ends the loop; without `with`, an uncaught exception is recorded
+    when Python exits. Gradients are measured as the optimizer gets them: unscaled, and clipped where the loop clips.
+    Copies and checkpoints of the model are not recorded. Under torch.distributed the first process writes; the others
+    may have a Recorder, which reports their NaN and Inf to the first.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Recorder:
         record: RecordConfig | None = None,
         metric: str | Metric = "accuracy",
     ) -> None:
-        """`precision` is a name of `precgui.config.PRECISIONS`; empty: told from what runs in the first step.
+        """`precision` is a name of `precgui.config.PRECISIONS`; empty: that of the first step.
 
         `ema` is a copy of the weights that the loop keeps outside the model, such as an `AveragedModel`. `metric` says
         what the second number of `evaluated` is: the name of a share of 1 of which more is better, or a
@@ -207,7 +207,7 @@ class Recorder:
     def abandon(self) -> None:
         """End the record of a loop that ended without a word. Called by itself when Python exits.
 
-        It has failed when the script dies of an exception, else it is complete.
+        The status is failed after an uncaught exception, else completed.
         """
         error = ending.uncaught()
         if error is not None:
@@ -216,7 +216,7 @@ class Recorder:
             self.close(self._status_without_close, f"ended after step {self._step} without close()")
 
     def expect_close(self) -> None:
-        """From now on a loop that ends without `close` has failed: somebody closes the recorder of all others."""
+        """From now on a loop that ends without `close` counts as failed: a library closes its recorder itself."""
         self._status_without_close = "failed"
 
     def __del__(self) -> None:
@@ -244,7 +244,7 @@ class Recorder:
             self._emit(Facts(time_s, reported))
 
     def _compare_precision(self, fact: PrecisionFact) -> None:
-        """Mark a first step that ran otherwise than the recorder was told."""
+        """Report a first step whose precision differs from the one given to the recorder."""
         if self._precision in _CENSUS_PRECISIONS and fact.name != self._precision:
             text = f"this loop was called {self._precision}, but its first step ran as {fact.name}: {fact.reason}"
             self._incident("note", "warning", text)

@@ -1,4 +1,4 @@
-"""How tensors are looked at: compiled loops on the CPU, torch operations without synchronisation elsewhere."""
+"""Backends that measure tensors: compiled loops on the CPU, torch operations without synchronisation elsewhere."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from precgui.engine.telemetry.readable import dense, readable, single
 from precgui.engine.telemetry.statistics import Rows, StatisticsTable, empty, finished, half_ulps
 from precgui.engine.torch_private import foreach_norm
 
-SMALL = 4096  # elements, below which a tensor is always looked at in full
+SMALL = 4096  # elements, below which a tensor is always measured in full
 _KINDS = {torch.float32: k.FLOAT32, torch.bfloat16: k.BFLOAT16}  # what the loops read; other types are cast before
 _INF, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
 _GOLDEN = 0x9E3779B1  # 2^32 / 1.618
 
 
 class StatsBackend(Protocol):
-    """Looks at readable tensors of any type, order and size; `stride` k reads one of k blocks, from a moving one on."""
+    """Measures readable tensors of any type, order and size; `stride` k reads every k-th block."""
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Any:
         """Rows of WIDTH numbers, one for each tensor, of the tensor times `factor`; see `fetch`."""
@@ -38,7 +38,7 @@ class StatsBackend(Protocol):
         ...
 
     def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> Any:
-        """Copies of the places looked at, for `compare`."""
+        """Copies of the sampled blocks, for `compare`."""
         ...
 
     def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Any:
@@ -79,7 +79,7 @@ def listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple
 
 
 def _blocks(tensor: Tensor, stride: int, first: int) -> Tensor:
-    """The elements looked at, flat: one of `stride` blocks, from block `first` on."""
+    """The sampled elements, flat: every `stride`-th block from block `first` on."""
     flat = dense(tensor)
     if stride == 1:
         return flat
@@ -90,9 +90,9 @@ def _blocks(tensor: Tensor, stride: int, first: int) -> Tensor:
 
 
 def _first(stride: Any, tick: int) -> Any:
-    """The first block of a tensor (of each of an array): it moves, so that over the steps every element is seen.
+    """The first block of a tensor (of each of an array): it varies, so that all elements are sampled over the steps.
 
-    By the golden section, which leaves nothing out whether every step is looked at or one of 2, 10 or 64.
+    By the golden section, which covers all blocks whether every step is measured or one of 2, 10 or 64.
     """
     return (tick * _GOLDEN & 0xFFFFFFFF) * stride >> 32
 
@@ -164,7 +164,7 @@ class CpuStats:
     def _places(
         self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int
     ) -> tuple[tuple[NDArray[np.int64], ...], list[Tensor]]:
-        """Addresses, sizes, strides and first blocks, and what must live as long as the addresses are used."""
+        """Addresses, sizes, strides and first blocks, and the objects that keep the addresses valid."""
         alive = [tensor if tensor.is_cpu else tensor.cpu() for tensor in tensors]  # of a model on several devices
         requested = np.array(strides, np.int64)
         firsts = _first(requested, tick)

@@ -10,19 +10,19 @@ from precgui.config import RecordConfig
 
 MOST_STRIDE = 256
 _PARTS = {"gradient": 4.0, "update": 2.0, "activation": 2.0}  # of the budget; the other kinds have 1
-_BETWEEN = 0.25  # of the part of a kind: what looks between its intervals have for themselves
+_BETWEEN = 0.25  # of the part of a kind, for measurements between its intervals
 _FIRST_BETWEEN = 64  # their stride until their cost is known
-_FIXED = 0.5  # of the budget is the most that goes to what is always done, the sentinel first of all
+_FIXED = 0.5  # of the budget at most, for work of every step, above all the check for NaN and Inf
 _SMOOTH = 0.1  # weight of the latest step in the mean of that
-_IDLE = 15  # steps without a look in which nothing is paid out
-_LEAST = 0.2  # of the budget is left to the looks, however short a step is
-_WORTH = 0.8  # of the cost before is what a raised stride must get below
+_IDLE = 15  # steps without a measurement before the buckets are refilled
+_LEAST = 0.2  # of the budget at least, for measurements, however short a step is
+_WORTH = 0.8  # a raised stride must cost less than this part of the cost before
 _SAVED = 4.0  # intervals whose allowance can be saved up: a burst after a pause stays small
 
 
 @dataclass
 class _TokenBucket:
-    """One kind: `credit_s` is the allowance not yet spent, `last_s` the cost of the latest look.
+    """The bucket of one kind: `credit_s` is its content, `last_s` the cost of the latest measurement.
 
     `before` is the stride from which it was last raised, and the cost at that time; `helpless` says that raising it did
     not help, as with tensors that are too small to be sampled.
@@ -41,7 +41,7 @@ class _TokenBucket:
         self.stride, self.before, self.helpless = max(self.stride // 2, 1), None, False
 
     def adapt(self, cost: float, afforded: float) -> None:
-        """After a look: raise the stride when it was too dear, or take that back when it was of no use."""
+        """After a measurement: raise the stride if it cost more than `afforded`; undo a raise that saved nothing."""
         if self.before is not None and cost > _WORTH * self.before[1]:
             self.stride, self.helpless = self.before[0], True
         self.before = None
@@ -52,19 +52,19 @@ class _TokenBucket:
 
 
 class TokenBuckets:
-    """Decides in which step which kind is looked at, and how closely, so that all together cost `share` of the time.
+    """Decides which kinds of tensor a step measures, at which stride, so that all together cost `share` of the time.
 
-    Each kind earns its part of the share at every step and pays what its looks cost. After a look that cost
-    more than an interval earns, the stride grows; who is in debt waits; who could pay twice as much halves its stride.
-    What an account cannot save up goes to the gradients. Between the intervals of a kind a second, smaller account
-    pays for looks that are only remembered.
+    A token bucket per kind, in seconds: each step refills it by share x part x step time, a measurement spends its
+    cost. A kind with a negative content is skipped. A measurement that cost more than the refill of an interval raises
+    the stride; a content of three times the last cost halves it. The overflow of full buckets goes to the gradients. A
+    second, smaller bucket of each kind serves measurements between its intervals, which only the ring buffer keeps.
     """
 
     def __init__(
         self, config: RecordConfig, kinds: Mapping[str, int], *, between: bool = False, total_steps: int = 0
     ) -> None:
-        """`kinds` maps each kind to its interval in steps, 0 for never; `between` asks for looks between intervals;
-        `total_steps` is 0 when nobody knows how long the run is."""
+        """`kinds` maps each kind to its interval in steps, 0 for never; `between` adds measurements between them;
+        `total_steps` is 0 where the length of the run is not known."""
         self._share = config.budget
         self._least, self._total_steps = config.least_measurements, total_steps
         self._next = dict.fromkeys(kinds, 1)  # the step from which a kind is overdue
@@ -85,12 +85,12 @@ class TokenBuckets:
             account.part /= parts
         self._used: dict[str, _TokenBucket] = {}
         self._fixed_s, self._fixed_credit_s = -1.0, 0.0
-        self._saved_s, self._idle = 0.0, -1  # earned and not yet paid out, in so many steps; none before the first
-        self._step_s = 0.0  # of the last step that was settled
+        self._saved_s, self._idle = 0.0, -1  # refill not yet in the buckets, of so many steps; -1 before the first
+        self._step_s = 0.0  # of the last step booked by `book_step`
         self.spent_s = self.elapsed_s = 0.0
 
     def due(self, step: int) -> dict[str, int]:
-        """The kinds to look at in this step (counted from 1), each with its stride."""
+        """The kinds to measure in this step (counted from 1), each with its stride."""
         self._used, self._step = {}, step
         self.overdue = {kind for kind in self._accounts if self._least and step >= self._next[kind]}
         for kind, account in self._accounts.items():
@@ -120,16 +120,16 @@ class TokenBuckets:
 
     @property
     def can_guard(self) -> bool:
-        """Whether the next step can pay for the sentinel; a model of tiny steps has it in some of them only."""
+        """Whether the budget allows a check of all outputs in the next step; of tiny steps, only some are checked."""
         return self._fixed_credit_s >= 0
 
     @property
     def can_book_idle_step(self) -> bool:
-        """Whether a step without looks can be booked by `book_idle_step`: settling takes time, too."""
+        """Whether `book_idle_step`, the faster one, may book the next step, which has no measurements."""
         return 0 <= self._idle < _IDLE
 
     def book_idle_step(self, fixed_s: float) -> None:
-        """Book a step like the last one that was settled, in which nothing was looked at and `fixed_s` spent."""
+        """Book a step without measurements, as long as the last one of `book_step`, with a fixed cost of `fixed_s`."""
         self.elapsed_s += self._step_s
         self.spent_s += fixed_s
         allowed = self._share * self._step_s
@@ -138,7 +138,7 @@ class TokenBuckets:
         self._idle += 1
 
     def book_step(self, step_s: float, costs_s: Mapping[str, float], fixed_s: float = 0.0) -> None:
-        """Book one step of `step_s` seconds in which the kinds cost `costs_s`, and what is always done `fixed_s`."""
+        """Book a step of `step_s` seconds, in which each kind cost `costs_s` and the work of every step `fixed_s`."""
         for kind in self.overdue:  # there was nothing of it in this step
             self._next[kind] = self._step + max(self._gap(self._step) // 4, 1)
         self.elapsed_s += step_s
@@ -156,7 +156,7 @@ class TokenBuckets:
 
     @staticmethod
     def _book(account: _TokenBucket, allowance: float, cost: float) -> float:
-        """Returns what of the allowance has no room in the account."""
+        """Refill a bucket by `allowance`, spend `cost`. Returns the seconds by which it overflows."""
         if cost:
             account.adapt(cost, allowance * account.every)
         account.last_s = cost or account.last_s

@@ -15,7 +15,7 @@ _PIECES_OF_A_ROW, _TENSORS_OF_A_PIECE = 2.0, 18.0  # measured with rows of 6 to 
 
 
 class CostMeter:
-    """Books seconds on names; `take` gives what was booked since the last time.
+    """Adds up seconds by name; `take` returns the sums since its last call.
 
     Where the device works on its own, both times are taken and the longer one counts: the device is timed by marks in
     its queue, which are read when the results have been fetched and cost no waiting.
@@ -32,7 +32,7 @@ class CostMeter:
         return step_s if self._device is not None else min(step_s, now_s - self._begin_s)
 
     def booked(self, name: str) -> Booking:
-        """A context; what is done inside is booked on `name`."""
+        """A context whose time is added to `name`."""
         return Booking(self, name)
 
     def book(self, name: str, seconds: float) -> None:
@@ -65,7 +65,7 @@ class CostMeter:
 
 
 class Booking:
-    """See `Clock.booked`; a class, since a generator takes longer than many a look."""
+    """See `Clock.booked`; a class, since a generator takes longer than a small measurement."""
 
     __slots__ = ("_begin", "_clock", "_first", "_name")
 

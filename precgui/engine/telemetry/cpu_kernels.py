@@ -81,7 +81,7 @@ def _extremes(bits: Any, size: Any) -> Any:
 
 @numba.njit(inline="always")
 def _special(values: Any, bits: Any, size: Any, row: Any, exponents: Any) -> Any:
-    """Tell NaN from the infinities and put zeros in their places; how many there were."""
+    """Count NaN and infinities separately, put zeros in their places; returns how many there were."""
     result = 0
     for i in range(size):
         magnitude = bits[i] & _ABS
@@ -232,7 +232,7 @@ def _squares(addresses: Any, sizes: Any, kinds: Any, sums: Any) -> None:
 
 
 def _sample(addresses: Any, sizes: Any, kinds: Any, strides: Any, firsts: Any, kept: Any) -> None:
-    """Copy the blocks that `measure` would look at, one tensor after the other, into `kept`."""
+    """Copy the blocks that `measure` would sample into `kept`, one tensor after the other."""
     at = 0
     for t in range(addresses.size):
         block = CHUNK if strides[t] == 1 else BLOCK

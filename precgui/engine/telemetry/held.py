@@ -1,4 +1,4 @@
-"""Tensors that live beside the weights: running statistics in buffers, and copies of the weights."""
+"""Tensors held in addition to the weights: running statistics in buffers, and copies of the weights."""
 
 from __future__ import annotations
 

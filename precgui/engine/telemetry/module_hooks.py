@@ -1,4 +1,4 @@
-"""Watching what modules put out, and the gradients that come back, by hooks that change nothing."""
+"""Hooks that read the outputs of modules and the gradients of these outputs without changing them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Measure = Callable[[str, str, Tensor], None]  # kind, name, tensor
 
 
 class Outputs:
-    """Hooks on the modules that compute (those without parts, or with weights of their own).
+    """Hooks on the modules that compute (those without children, or with weights of their own).
 
-    What the model returns is shown to the sentinel in every step; where that is not finite, its forward pass is
-    repeated, to find the module that it began with. In a step that is `guarded`, the sentinel is shown the outputs of
-    all modules with weights, so that it notices what reaches neither the loss nor the gradients, too. What else is
-    requested, `activation` and `activation_gradient`, is handed to `measure`. Modules have hooks only where steps need
-    them, since torch calls a module with hooks more slowly. A forward pass that only repeats what a checkpoint forgot
-    is not looked at, nor one that is traced or transformed by torch.func.
+    Checks the output of the model for NaN and Inf in every step. After a hit, the forward pass runs again with hooks on
+    all modules, which finds the first bad one. A `guarded` step checks the outputs of all modules with weights, so that
+    NaN and Inf that reach neither the loss nor the gradients are detected, too. The kinds `activation` and
+    `activation_gradient` go to `measure` where requested. Modules have hooks only in the steps that need them, since
+    torch calls a module with hooks more slowly. The recomputation of a checkpoint is not measured, nor is a forward
+    pass that is traced or transformed by torch.func.
     """
 
     def __init__(self, model: nn.Module, measure: Measure) -> None:
@@ -43,10 +43,10 @@ class Outputs:
         self._guarded = self._everywhere = self._inside = self.watching = False
         self._on_cpu = all(parameter.is_cpu for parameter in model.parameters())
         self._pause = 0  # steps until a forward pass may be repeated
-        self._watch_on = 0  # steps in which all modules are looked at, since a bad one was not found
+        self._watch_on = 0  # steps in which all modules are checked, because the first bad one was not identified
         self._located = False  # the first bad module of this step is known
         self.cannot_repeat = ""  # why the forward pass of this step was not repeated, though it was bad
-        self.sentinel = NonFiniteDetector()
+        self.detector = NonFiniteDetector()
         self.calls = 0  # of hooks, in this step
         self._weighty: list[tuple[nn.Module, Hook]] = []
         self._weightless: list[tuple[nn.Module, Hook]] = []
@@ -63,21 +63,21 @@ class Outputs:
         self._exit = model.register_forward_hook(_ReturnHook(self), with_kwargs=True)
 
     def begin(self, requested: Set[str], *, guarded: bool, everywhere: bool = False) -> None:
-        """A step begins. `everywhere` shows the sentinel what modules without weights put out, too."""
+        """A step begins. `everywhere` checks the outputs of modules without weights, too."""
         self._watch_on = max(self._watch_on - 1, 0)
         everywhere, guarded = everywhere or self._watch_on > 0, guarded or self._watch_on > 0
         self._requested, self._guarded = requested, guarded
-        self._everywhere = everywhere or "activation" in requested  # so that what is told and the rows agree
+        self._everywhere = everywhere or "activation" in requested  # so that the name and the recorded rows agree
         self.cannot_repeat, self._located = "", False
         self.watching, self._inside, self.calls = True, False, 0
         self._pause = max(self._pause - 1, 0)
         self._have_hooks(modules=guarded or bool(requested), all_modules=everywhere or bool(requested))
-        self.sentinel.begin()
+        self.detector.begin()
 
     def end(self) -> float:
-        """The forward and backward passes of the step are over. Returns the CPU time that hooks and sentinel took."""
+        """The forward and backward passes of the step are over. Returns the CPU seconds of hooks and checks."""
         self.watching = False
-        return self.sentinel.spent_s + self.calls * hook_s()
+        return self.detector.spent_s + self.calls * hook_s()
 
     def close(self) -> None:
         self.end()
@@ -85,7 +85,7 @@ class Outputs:
         self._exit.remove()
 
     def why_not_all(self) -> str:
-        """Why the first module found in this step may not be the first of all; '' where all were looked at."""
+        """Why the module named in this step may not be the first bad one; '' where all were checked."""
         if self._everywhere or self._located:
             return ""
         return self.cannot_repeat or "modules without weights were not looked at in this step"
@@ -119,7 +119,7 @@ class Outputs:
         if self._is_training():
             self.calls += 1
             if self._everywhere or (weighty and self._guarded):
-                self.sentinel.check(name, outputs)
+                self.detector.check(name, outputs)
             if self._requested:
                 self._watch(name, outputs)
 
@@ -133,19 +133,19 @@ class Outputs:
             self._watch(MODEL, outputs)
         if not (self._on_cpu or self._guarded):
             return
-        known = self._everywhere and self.sentinel.first_of_cpu() != ""
-        if self.sentinel.check(MODEL, outputs) and not known and not self._pause:
+        known = self._everywhere and self.detector.first_of_cpu() != ""
+        if self.detector.check(MODEL, outputs) and not known and not self._pause:
             self._pause = _PAUSE_STEPS
             self._find_first(args, kwargs)
 
     def _find_first(self, args: Any, kwargs: Any) -> None:
-        """Tell the sentinel by a second pass which of all modules was the first; else look at all in the next steps."""
+        """Find the first bad module by a second pass; if that is not possible, check all modules in the next steps."""
         try:
             result = first_bad_module(self._model, args, kwargs)
         except CannotRepeat as reason:
             result, self.cannot_repeat = "", str(reason)
         if result:
-            self.sentinel.correct(plain_name(result))
+            self.detector.correct(plain_name(result))
             self._located = True
         elif not self._everywhere:
             self._watch_on = _WATCH_STEPS
@@ -230,7 +230,7 @@ class _GradientHook(Hook):
 
 @cache
 def hook_s() -> float:
-    """CPU time that a hook takes of a step beside what is done with the output, tried once with a module of no work."""
+    """CPU seconds of one call of a hook without its work; measured once with a module that computes nothing."""
     module = nn.Identity()
     outputs, sample = Outputs(nn.Sequential(module), lambda *_: None), torch.ones(1, dtype=torch.float32, device="cpu")
 
@@ -239,7 +239,7 @@ def hook_s() -> float:
         begin = time.thread_time()
         for _ in range(_CALLS):
             module(sample)
-        return (time.thread_time() - begin - outputs.sentinel.spent_s) / _CALLS
+        return (time.thread_time() - begin - outputs.detector.spent_s) / _CALLS
 
     taken = min(called_s(hooked=True) for _ in range(5)) - min(called_s(hooked=False) for _ in range(5))
     return max(_COLD * taken, 0.0)

@@ -1,4 +1,4 @@
-"""The sentinel: which output of a step is the first that is not finite."""
+"""Detection of NaN and Inf: which output of a step is the first that is not finite."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _LIMITS = {  # bytes of a number, and the bits of Inf
 }
 
 
-_NOTHING: tuple[Any, int] = (lambda: None, 0)  # looks like a reference to a tensor that is gone
+_NOTHING: tuple[Any, int] = (lambda: None, 0)  # like a reference to a tensor that no longer exists
 
 
 class NonFiniteDetector:
-    """Looks for NaN and Inf in all outputs that it is shown, in the order in which they come.
+    """Detects NaN and Inf in outputs of modules, in the order of the calls of `check`.
 
-    On the CPU a loop reads them while they are still in the cache; elsewhere their largest magnitudes stay on the
-    device until `first_nonfinite` is asked for.
+    On the CPU a compiled loop reads each output while it is in the cache. Elsewhere the largest magnitudes stay on the
+        device until `first_nonfinite` is called.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class NonFiniteDetector:
         (last, version), now = self._last, _version(output)
         known = last()
         if known is not None and now == version != -1 and (output is known or output._base is known):
-            return self._last_bad  # just another view of what was looked at last, as the outputs of many models are
+            return self._last_bad  # another view of the output checked last, as the outputs of many models are
         self._last, self._last_bad = (weakref.ref(output), now), False
         tensor = output if _is_at_hand(output) else _prepared(output)
         if tensor is None:

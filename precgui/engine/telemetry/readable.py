@@ -97,7 +97,7 @@ def single(values: Tensor) -> Tensor:
 def floats(outputs: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """The tensors of real or complex numbers in what a module returned, each with its place: '', '[1]', '.loss'.
 
-    They are looked for in lists, tuples, dicts and dataclasses, which can be read without doing anything.
+    Searches lists, tuples, dicts and dataclasses, which can be read without side effects.
     """
     if isinstance(outputs, Tensor):
         if outputs.is_floating_point() or outputs.is_complex():

@@ -1,4 +1,4 @@
-"""The record of tensors: what is looked at in a step, when, and what it says about it."""
+"""The record of tensors: measures the tensors of a step and emits the rows."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from precgui.events import Emit, Facts, Incident, TensorStats
 __all__ = ["Telemetry", "Weight"]
 
 WATCHED = {"activation", "activation_gradient"}  # by hooks on modules
-FIXED = "fixed"  # on the account: what is done in every step, the sentinel first of all
-_ALL_CALLS = 2.0  # times what `begin` and `end` take: with the calls that look at nothing, and reading the clock
+FIXED = "fixed"  # the name of the cost of every step, above all of the check for NaN and Inf
+_ALL_CALLS = 2.0  # times the cost of `begin` and `end`: includes calls without a measurement, and reading the clock
 ALARM_STEPS = 2  # after a non-finite value, at full detail
 
 
 class Telemetry:
-    """Looks at tensors at the moments of a step that the training loop names, within the budget.
+    """Measures tensors when the training loop calls a method, within the budget.
 
     Order of calls: `begin`, the forward and backward passes, `gradients` once they are unscaled, `before_update`,
-    `after_update`, `end`. Nothing that is called here changes what is computed. On the CPU each look is a loop over
-    the memory; elsewhere the results of a step come over in one transfer.
+    `after_update`, `end`. No method changes a result of the training. On the CPU each measurement is one loop
+    over the memory; elsewhere the results of a step are copied to the host in one transfer.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Telemetry:
         self._before: tuple[list[Weight], Any] | None = None
 
     def watch(self, weights: Sequence[Weight]) -> None:
-        """From the next step on, these; each is looked at once, however often it is named."""
+        """Measure these weights from the next step on; a weight with several names is measured once."""
         self._weights = list({id(w.own): w for w in weights}.values())
 
     def begin(self, step: int, scale: float | Callable[[], float] = 1.0) -> None:
@@ -139,7 +139,7 @@ class Telemetry:
     def gradients(self, optimizer: Optimizer | None = None, scale: float = 1.0) -> float | None:
         """The gradients (of one optimizer) are complete; they are still multiplied by `scale`.
 
-        Returns their unscaled L2 norm where that is known from the look; NaN or Inf when one of them is not finite.
+        Returns their unscaled L2 norm where the measurement gives it; NaN or Inf when one of them is not finite.
         """
         self._unscaled = 1 / scale
         if stride := self._due.get("gradient", 0):
@@ -151,7 +151,7 @@ class Telemetry:
     def norms(self, gradients: Sequence[Tensor]) -> Tensor:
         """The L2 norm of each gradient of a step in which `gradients` did not know them. Shape (gradients,).
 
-        That belongs to what a look at samples costs: one at every element has the norms, too.
+        The time is added to the cost of sampled gradients: a measurement of every element gives the norms, too.
         """
         begin = time.thread_time()
         norms = self._meter.norms(gradients)
@@ -170,7 +170,7 @@ class Telemetry:
                 self._before = weights, self._meter.keep(tensors, table.strides, self._step)
 
     def after_update(self, optimizers: Sequence[Optimizer]) -> None:
-        """The weights are what the next step will see; a skipped step has left them as they were."""
+        """Called when the weights have their values of the next step; a skipped step has not changed them."""
         if (stride := self._due.get("update", 0)) and self._before is not None:
             with self._clock.booked("update"), unseen():
                 weights, kept = self._before
@@ -186,7 +186,7 @@ class Telemetry:
                 self._measure("optimizer", states(self._weights, optimizers), stride)
 
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
-        """The step took `step_s`; emits what was seen. `alarm` says that something was not finite."""
+        """Ends a step of `step_s` seconds and emits its rows. `alarm`: the loss or a gradient was not finite."""
         self._time_s = time_s
         if self._is_idle and not alarm and not self.first_nonfinite() and not self._bad_output:
             spent_s = self._outputs.end() if self._outputs is not None else 0.0
@@ -221,9 +221,9 @@ class Telemetry:
                         self._tables.append(visited)
 
     def _flush(self, time_s: float, *, alarm: bool) -> float:
-        """To the file what is due at the interval of its kind or in an alarm, to the black box the rest.
+        """Emit the rows that are due at the interval of their kind, in an alarm all; the ring buffer keeps the others.
 
-        Returns the CPU time that it took, which is booked on the kinds.
+        Returns the CPU seconds, which are added to the costs of the kinds.
         """
         begin = time.thread_time()
         events = self._events(time_s)
@@ -243,10 +243,10 @@ class Telemetry:
 
     def first_nonfinite(self) -> str:
         """The first module of this step whose output was not finite, or ''."""
-        return self._outputs.sentinel.first_nonfinite() if self._outputs is not None else ""
+        return self._outputs.detector.first_nonfinite() if self._outputs is not None else ""
 
     def nonfinite_output(self) -> tuple[str, str]:
-        """`first_nonfinite`, and half a sentence that says why not all modules were looked at, '' where they were."""
+        """`first_nonfinite`, and a clause that says why not all modules were checked, '' where all were."""
         name = self.first_nonfinite()
         if self._outputs is None or not name:
             return name, ""
@@ -258,7 +258,7 @@ class Telemetry:
         return first_nonfinite_parameter([name for names in visited for name in names], order)
 
     def close(self) -> None:
-        """Leave the model as it was before, and tell how closely was looked and what it cost."""
+        """Remove the hooks from the model; emit the number of measurements, their strides and their cost."""
         if self._outputs is not None:
             self._outputs.close()
         if self._measurements and self.budget.elapsed_s:
@@ -311,7 +311,7 @@ class Telemetry:
     def _measure(
         self, kind: str, named: Sequence[tuple[str, Tensor]], stride: int, factor: float = 1.0
     ) -> float | None:
-        """Look at tensors; returns the L2 norm over all of them where it is known now, see `statistics.norm`."""
+        """Measure tensors. Returns the L2 norm over all of them where it is known now, see `statistics.norm`."""
         tensors, table = listed(kind, named, stride)
         if not tensors:
             return None
@@ -321,13 +321,13 @@ class Telemetry:
 
     def _fetch(self) -> None:
         """All results that are still on the device, in one transfer."""
-        pending = self._outputs.sentinel.pending() if self._outputs is not None else None
+        pending = self._outputs.detector.pending() if self._outputs is not None else None
         if not self._tables and pending is None:
             return
         rows = [rows for _, rows in self._tables]
         fetched = self._meter.fetch(rows if pending is None else [*rows, pending])
         if self._outputs is not None and pending is not None:
-            self._outputs.sentinel.take(fetched.pop())
+            self._outputs.detector.take(fetched.pop())
         self._tables = [(table, rows) for (table, _), rows in zip(self._tables, fetched, strict=True)]
 
     def _events(self, time_s: float) -> list[TensorStats]:
@@ -337,7 +337,7 @@ class Telemetry:
         return [self._event(kind, tables, rows, time_s) for kind in kinds]
 
     def _event(self, kind: str, tables: Sequence[StatisticsTable], rows: Sequence[Rows], time_s: float) -> TensorStats:
-        """All that was seen of one kind in the step."""
+        """All rows of one kind in the step."""
         parts = [place for place, table in enumerate(tables) if table.kind == kind]
         if len(parts) == 1:
             return finished(tables[parts[0]], rows[parts[0]], self._step, time_s)

@@ -1,4 +1,4 @@
-"""The black box: what was seen in the last steps and not written, kept for the case that something goes wrong."""
+"""The flight recorder: a ring buffer of the rows of the last steps that were not written, for the case of a fault."""
 
 from __future__ import annotations
 

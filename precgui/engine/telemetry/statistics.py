@@ -70,7 +70,7 @@ def norm(rows: Rows) -> float:
 
 
 def nonfinite(table: StatisticsTable, rows: Any) -> list[str]:
-    """The tensors in which NaN or Inf was seen; rows that are still on a device say nothing."""
+    """The tensors with NaN or Inf; rows that are still on a device are left out."""
     if not isinstance(rows, np.ndarray):
         return []
     bad = rows[:, (k.NAN, k.POS_INF, k.NEG_INF)].any(axis=1)

@@ -1,4 +1,4 @@
-"""Statistics and exponent histograms of tensors on a GPU: one kernel for all tensors of a look, by Triton.
+"""Statistics and exponent histograms of tensors on a GPU: one Triton kernel for all tensors of a measurement.
 
 Tensors are named by address. A program reads a piece of PIECE numbers of one tensor and adds its sums to the tensor's
 row by atomic operations, so that each number is read once. `works` tries it; `CudaStats` goes on without it where it
@@ -36,7 +36,7 @@ def _piece(  # type: ignore[no-untyped-def]
     size = tl.load(places + 4 * row + 1)
     stride = tl.load(places + 4 * row + 2)
     first = tl.load(places + 4 * row + 3)
-    lane = number * SIZE + tl.arange(0, SIZE)  # of the numbers that are looked at
+    lane = number * SIZE + tl.arange(0, SIZE)  # of the sampled numbers
     offset = ((lane // GROUP) * stride + first) * GROUP + lane % GROUP
     inside = offset < size
     if KIND == "fp32":

@@ -41,7 +41,7 @@ def test_that_a_stride_is_not_raised_where_it_saves_nothing() -> None:
     assert budget.share == pytest.approx(0.01, rel=0.2)
 
 
-def test_that_the_sentinel_is_paid_first_and_leaves_half() -> None:
+def test_that_the_check_for_nan_is_booked_first_and_leaves_half() -> None:
     budget = TokenBuckets(RecordConfig(budget=0.02, least_measurements=0), {"gradient": 1})
     guarded = 0
     for step in range(1, 1001):

@@ -1,4 +1,4 @@
-"""What the sentinel notices, and what it can be shown without harm."""
+"""NaN and Inf that the detector finds, and outputs that it accepts without a fault."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from precgui.record.hooks import LoopWatch
 
 def first(*outputs: Any) -> str:
     """What is named of outputs that come one after the other."""
-    sentinel = NonFiniteDetector()
-    sentinel.begin()
+    detector = NonFiniteDetector()
+    detector.begin()
     for place, output in enumerate(outputs):
-        sentinel.check(f"m{place}", output)
-    return sentinel.first_nonfinite()
+        detector.check(f"m{place}", output)
+    return detector.first_nonfinite()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.float8_e5m2])
@@ -135,7 +135,7 @@ def test_that_the_first_module_of_a_class_of_ones_own_is_named_in_the_very_step(
     outputs.begin(frozenset(), guarded=guarded)
     model(torch.ones(3, 4), shift=1.0)
     outputs.end()
-    assert outputs.sentinel.first_nonfinite() == name
+    assert outputs.detector.first_nonfinite() == name
     outputs.close()
     assert not any(part._forward_hooks for part in model.modules())
 
@@ -155,7 +155,7 @@ def test_that_a_second_pass_leaves_no_trace_in_numbers() -> None:
             model.zero_grad()
             loss.backward()
             if outputs is not None and step == 1:
-                assert outputs.sentinel.first_nonfinite() == "odd"
+                assert outputs.detector.first_nonfinite() == "odd"
         assert model.passes == 4
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         drawn = [torch.rand(1), torch.tensor(np.random.random()), torch.tensor(random.random())]  # noqa: NPY002
@@ -252,7 +252,7 @@ def test_that_a_pass_that_may_leave_a_trace_is_not_repeated_and_all_modules_are_
     for step in range(3):
         outputs.begin(frozenset(), guarded=False)
         model(torch.ones(3, 4), shift=torch.nan if step != 1 else 0.0)
-        named.append(outputs.sentinel.first_nonfinite())
+        named.append(outputs.detector.first_nonfinite())
         assert (reason in outputs.cannot_repeat) == (step == 0)
     assert named == ["(model)", "", "odd"]
     assert model.passes == 3
@@ -297,27 +297,27 @@ def test_that_modules_without_weights_are_looked_at_where_their_outputs_are_reco
     outputs = Outputs(model, lambda *_: None)
     outputs.begin(frozenset({"activation"}), guarded=True)
     model(torch.ones(2, 4))
-    assert outputs.sentinel.first_nonfinite() == "1"
+    assert outputs.detector.first_nonfinite() == "1"
     outputs.close()
 
 
 def test_that_a_view_is_read_again_only_when_something_was_written() -> None:
     output = torch.ones(4, 4)
     assert first(output, output.view(16)) == ""
-    sentinel = NonFiniteDetector()
-    sentinel.check("first", output)
+    detector = NonFiniteDetector()
+    detector.check("first", output)
     output[0, 0] = torch.inf
-    sentinel.check("second", output.view(16))
-    assert sentinel.first_nonfinite() == "second"
+    detector.check("second", output.view(16))
+    assert detector.first_nonfinite() == "second"
 
 
 def test_that_new_numbers_at_an_old_address_are_read() -> None:
-    sentinel = NonFiniteDetector()
+    detector = NonFiniteDetector()
     for step in range(50):
         output = torch.ones(64, 64) if step < 49 else torch.full((64, 64), torch.nan)
-        sentinel.check(str(step), output)
+        detector.check(str(step), output)
         del output  # the next one may come to lie in its place
-    assert sentinel.first_nonfinite() == "49"
+    assert detector.first_nonfinite() == "49"
 
 
 def test_that_a_model_in_a_transformed_or_traced_function_is_let_alone() -> None:
@@ -331,7 +331,7 @@ def test_that_a_model_in_a_transformed_or_traced_function_is_let_alone() -> None
 
     gradients = torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, torch.randn(5, 4))
     assert gradients["0.weight"].shape == (5, 4, 4)
-    assert outputs.sentinel.first_nonfinite() == ""
+    assert outputs.detector.first_nonfinite() == ""
     outputs.close()
 
 
