@@ -1,7 +1,7 @@
 """The inside of a child process of the window: takes one task over a pipe, works on it, sends its events back.
 
 Each run has a process of its own, because torch's precision switches are global to the process, and so that a
-crash or an out-of-memory kill cannot take the window along. When the window dies, a run goes on and ends its
+crash or an out-of-memory kill cannot take the window along. When the window crashes, a run goes on and ends its
 file by itself; a child that waits for work exits.
 """
 
@@ -158,7 +158,7 @@ def _give_way() -> None:
 
 
 def _redirect_output(path: Path) -> None:
-    """Redirects standard output and error, of C libraries too, to a file: the last words when the process dies.
+    """Redirects standard output and error, of C libraries too, to a file: read when the process crashes.
 
     The window has it open and needs its name no longer. On Windows it keeps it, and the window takes it away.
     """

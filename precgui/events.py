@@ -68,7 +68,7 @@ class ModuleInfo:
     """A module of the model. `type` is its class with the Python module it is from: `torch.nn.modules.linear.Linear`.
 
     `forward_order` is its place, from 0, among the modules in the order in which they returned in the first step, -1
-    where it did not run or nobody looked. The name of the model itself is ''.
+    where it did not run or the order was not recorded. The name of the model itself is ''.
     """
 
     name: str
@@ -85,7 +85,7 @@ class ParameterInfo:
 
     `dtype` is a name of a format where it has one (`bf16`), else torch's (`int64`). `updated` says that an optimizer
     updates it. `backward_order` is its place, from 0, in the order in which the first backward pass completed
-    gradients, -1 where it got none or nobody looked. A parameter with several names is told under the first one.
+    gradients, -1 where it got none or the order was not recorded. Of several names a parameter has the first here.
     """
 
     name: str
@@ -192,7 +192,7 @@ class DeviceRead:
 
 @dataclass(frozen=True, slots=True)
 class HostRead:
-    """How busy the host was, about twice a second; NaN is what the system does not tell.
+    """Load of the host, about twice a second; NaN for readings that the system does not provide.
 
     `load` is the load average of the last minute. `cpu_pressure` is the share of the time since the reading before in
     which some process waited for a CPU. `preemptions` counts the times in which this process had to give up its CPU
@@ -236,9 +236,9 @@ class TensorStats:
     """Statistics of the tensors of one kind (one of TENSOR_KINDS) after one step, unscaled.
 
     `stats` are float64 [tensor, TENSOR_STATS] and `exponents` uint32 [tensor, EXPONENT_BINS] as bytes: how many of the
-    elements looked at have which FP32 exponent field. Of tensor t, one of `strides[t]` blocks was looked at.
-    `dtypes` are those of the tensors, as `ParameterInfo` names them; empty when not told. Weights of step 0 are those
-    before the first update.
+    sampled elements have which FP32 exponent field. Of tensor t, every `strides[t]`-th block was sampled.
+    `dtypes` are those of the tensors, as `ParameterInfo` names them; empty where not recorded. Weights of step 0 are
+    those before the first update.
     """
 
     step: int

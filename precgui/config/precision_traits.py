@@ -1,4 +1,4 @@
-"""The facts about each precision by which other rooms decide: one row a precision, so that nobody else lists names."""
+"""The facts about each precision by which other modules decide: one row a precision, the only list of names."""
 
 from __future__ import annotations
 

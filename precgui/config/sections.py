@@ -1,4 +1,4 @@
-"""The sections of a config: limits, titles and descriptions live here and nowhere else.
+"""The sections of a config: limits, titles and descriptions are defined here only.
 
 Titles and descriptions are the labels and help texts of the form and of the command line. `json_schema_extra`
 carries hints for the form: `unit`, `suggestions` for a text, `rare` for a field that stays folded until it is asked

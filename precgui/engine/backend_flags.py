@@ -45,7 +45,7 @@ def _fp32_switches() -> Callable[[], None]:
     before = {place: place.fp32_precision for place in places}
     try:
         legacy = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
-    except RuntimeError:  # somebody set the new switches, after which torch does not tell the old ones
+    except RuntimeError:  # the new switches were set, after which torch refuses to read the old ones
         legacy = None
 
     def put_back() -> None:

@@ -32,7 +32,7 @@ class Callback:
         """The weights are what the next step will see."""
 
     def end_step(self, done: StepDone) -> None:
-        """The step is over and told."""
+        """Called after the step and its event."""
 
     def close(self) -> None:
         """No step follows, whatever ended the run."""

@@ -1,4 +1,4 @@
-"""Which arithmetic really runs: settled by numerics, not by reading a switch.
+"""Which arithmetic really runs: determined from results, not from a switch.
 
 The relative error of a product of random matrices against FP64 tells the format of the operands: about 3e-7
 for FP32, 3e-4 for TF32 and FP16, 2e-3 for BF16 (standard normal operands, K = 256).

@@ -52,7 +52,7 @@ def default_threads() -> int:
 
 
 def physical_cores() -> int:
-    """Cores this process may use, hyper-threads counted once where the system tells."""
+    """Cores this process may use, hyper-threads counted once where the system reports them."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     physical = (
         torch.cpu.get_capabilities().get("num_physical_cores") if hasattr(torch.cpu, "get_capabilities") else None

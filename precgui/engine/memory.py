@@ -83,7 +83,7 @@ def stderr_closed() -> Iterator[None]:
 
 
 class MemoryPeak(Callback):
-    """Measures one step and tells the peak; a step is measured until the moment that its weights are updated."""
+    """Measures one step and returns the peak; a step is measured until the moment that its weights are updated."""
 
     def __init__(self, journal: Journal, held: Mapping[str, Callable[[], Any]]) -> None:
         """`held` gives, by name, the tensors that outlive a step; one that two names share counts for the first."""

@@ -45,9 +45,9 @@ class RunParts:
 
 
 def build_run(config: RunConfig, tell: Tell) -> RunParts:
-    """Set torch's switches for this run and build what trains; `tell` hears what takes long before the first step.
+    """Set torch's switches for this run and build its parts. `tell` receives a sentence about each long wait.
 
-    Raises EngineError for what the user can mend.
+    Raises EngineError for faults that the user can correct.
     """
     threads = devices.pin_threads(config.threads)
     device = devices.choose(config.device)

@@ -61,7 +61,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def switches() -> dict[str, Any]:
-    """Each precision switch with its present value, or the sentence with which torch refuses to tell it."""
+    """Each precision switch with its present value, or the message of torch where it cannot be read."""
     results = {name: _switch(name) for name in _SWITCHES}
     results["get_float32_matmul_precision()"] = _plain_value(torch.get_float32_matmul_precision)
     if _TF32_OVERRIDE in os.environ:

@@ -129,11 +129,11 @@ class _Training:
         self.callbacks = build_callbacks(config, parts, journal, self.total_steps)
 
     def stopped(self) -> bool:
-        """Whether somebody wants it to end, or its own settings."""
+        """Whether the run should end: it was stopped, or reached a limit of its config."""
         return bool(self.early_end.reason) or self._asked_to_stop()
 
     def _tell(self, message: str) -> None:
-        """Say what takes long before the first step. Raises Stopped when nobody waits any more."""
+        """Emit a sentence about a long wait before the first step. Raises Stopped when the run was stopped."""
         self.journal.note(0, message)
         if self.stopped():
             raise Stopped
@@ -292,7 +292,7 @@ class _Training:
 
 
 class _UpTo(_Training):
-    """Training that ends with one step that somebody else makes."""
+    """Training whose last step is made by a caller."""
 
     def __init__(
         self, config: RunConfig, journal: Journal, stopped: Callable[[], bool], last: int, inspect: Inspect

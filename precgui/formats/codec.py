@@ -85,7 +85,7 @@ def canonical_nan(fmt: FloatFormat, *, negative: bool = False) -> int:
 
 
 def quiet_bit(fmt: FloatFormat) -> int:
-    """The mantissa bit that tells a quiet NaN from a signalling one; 0 where NaN has no payload."""
+    """The mantissa bit that distinguishes a quiet NaN from a signalling one; 0 where NaN has no payload."""
     return 1 << (fmt.mantissa_bits - 1) if fmt.special == "ieee" and fmt.mantissa_bits else 0
 
 

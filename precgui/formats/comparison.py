@@ -21,7 +21,7 @@ BINS = 120
 MOST_LEVELS = 2000
 ALIGNED = 128  # every block and group divides it
 PARTLY_S = 0.5
-SCALE_SEARCH_SHARE = 0.2  # share of the work that looking for the scales is told to be
+SCALE_SEARCH_SHARE = 0.2  # share of the progress that the search for the scales counts as
 Counts = NDArray[np.int_]
 
 
@@ -68,7 +68,7 @@ class Losses:
 class FormatComparison:
     """Histograms over `edges` before and after; `levels` are the different values after, none where there are many.
 
-    `counted` tells how many of the values are in the figures: all, or so many from all over the tensor so far.
+    `counted` is the number of values in the figures: all, or so far an even sample of the tensor.
     """
 
     source: TensorReader

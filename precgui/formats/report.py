@@ -86,7 +86,7 @@ class Report:
 
     @property
     def digits(self) -> int:
-        """So many significant digits tell the stored value, its neighbours and what lies between them apart."""
+        """The number of significant digits by which the stored value, its neighbours and values between differ."""
         return max(17, int(self.format.decimal_digits) + 4)
 
     @property
@@ -103,7 +103,7 @@ class Report:
 
     @cached_property
     def value_text(self) -> str:
-        """The stored value with enough digits to tell it from its neighbours."""
+        """The stored value with enough digits to differ from its neighbours."""
         digits = min(max(9, int(self.format.decimal_digits) + 2), 40)
         return text.short(self.stored.real, digits)
 

@@ -18,7 +18,7 @@ class ValueHistogram:
     """Summary of a tensor: counts of the 256 FP32 exponent fields (Inf and NaN in the last), and its extremes.
 
     `counts[0]` holds zeros and subnormals, `zeros` says how many are zeros. `largest` and `smallest` are magnitudes,
-    NaN where unknown; `mean` tells how many are negative.
+    NaN where unknown; `mean` gives the share of negative ones.
     """
 
     counts: Floats

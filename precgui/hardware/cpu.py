@@ -71,7 +71,7 @@ _XTILEDATA = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A processor. `features` is Absent where this system does not tell them."""
+    """A processor. `features` is Absent where this system does not list them."""
 
     name: str
     machine: str  # x86_64, aarch64 ...
@@ -105,7 +105,7 @@ def _generation(entries: Mapping[str, str], features: frozenset[str]) -> str:
 
 
 def _skylake_kind(features: frozenset[str]) -> str:
-    """Model 85 is three generations, told apart by what they added."""
+    """Model 85 is three generations, which differ in their added features."""
     if "avx512_bf16" in features:
         return "Cooper Lake"
     return "Cascade Lake" if "avx512_vnni" in features else "Skylake-SP"
@@ -117,8 +117,8 @@ def _int(entries: Mapping[str, str], key: str) -> int:
 
 
 def read_cpu(torch_features: Mapping[str, object] | None = None) -> Cpu:
-    """This machine's processor. What torch tells (`torch.cpu.get_capabilities()`) counts where the system is silent:
-    it claims AMX-FP16 on processors that lack it."""
+    """This machine's processor. Where the system lists no features, those of `torch.cpu.get_capabilities()` count,
+    not before: torch claims AMX-FP16 on processors that lack it."""
     system, machine = platform.system(), platform.machine()
     reported = _from_torch(torch_features or {})
     if system == "Linux":

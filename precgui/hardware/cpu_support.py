@@ -14,7 +14,7 @@ _Entry = tuple[Level, str]
 
 
 def cpu_row(cpu: Cpu) -> dict[str, Support]:
-    """The row of a processor. Peaks stay unknown: no system tells the clock under load and the number of FMA units."""
+    """The row of a processor. Peaks stay unknown: no system reports clocks under load and the number of FMA units."""
     if isinstance(cpu.features, Absent):
         return unknown(f"The instructions of this processor are not known: {cpu.features.reason}.")
     nothing: _Entry = ("none", f"No instruction and no arithmetic in torch; {_ROUNDED}")

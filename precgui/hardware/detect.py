@@ -22,7 +22,7 @@ _NO_FACTS: Mapping[str, Any] = {"devices": []}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Accelerators first, the CPU last; `torch` is what torch tells about itself, None when it was not asked."""
+    """Accelerators first, the CPU last; `torch` holds the facts of torch, None when torch was not imported."""
 
     devices: tuple[Device, ...]
     host: Mapping[str, Any]

@@ -59,7 +59,7 @@ _UNITS = ("sm", "tensor", "tensor_half", "tensor_int", "tensor_fp64", "dram")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A program that computes on a GPU; `memory_bytes` is Absent where the driver does not tell (Windows)."""
+    """A program that computes on a GPU; `memory_bytes` is Absent where the driver does not report it (Windows)."""
 
     pid: int
     name: str
@@ -79,7 +79,7 @@ class DeviceReading:
 
 
 class GpuReader:
-    """Reads one GPU. What the driver says it will never tell is asked once."""
+    """Reads one GPU. A reading that the driver does not support is asked for once."""
 
     def __init__(self, gpu: nvml.Gpu) -> None:
         self.device = f"GPU {gpu.index} {gpu.name()}"

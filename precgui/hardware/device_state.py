@@ -45,7 +45,7 @@ class StateSampler:
             reader.close()
 
     def read(self, now_s: float, last: bool = False) -> None:
-        """Tell what has happened since the reading before, when that was long enough ago; `last`: a little earlier."""
+        """Emit the state since the last reading where the interval has passed; `last` allows a shorter interval."""
         if now_s - self._read_s < (_LEAST_S if last else PERIOD_S):
             return
         self._read_s = now_s
@@ -72,7 +72,7 @@ class StateSampler:
 
 
 def unavailable(gpu: nvml.Gpu) -> dict[str, str]:
-    """The fields of DeviceRead that this GPU will never tell, each with the reason."""
+    """The fields of DeviceRead that this GPU does not support, each with the reason."""
     reader = GpuReader(gpu)
     values = reader.state()
     reader.close()

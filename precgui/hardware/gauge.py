@@ -1,4 +1,4 @@
-"""The clock and what holds it down, read beside a measurement; silent where nothing tells."""
+"""The clock and its throttle reasons, read during a measurement; empty where there is no sensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from precgui.hardware.readings import Absent, Maybe, known
 
 
 class ClockProbe:
-    """Reads the clock of the CPU, or the GPU with this UUID; of other devices nothing is told."""
+    """Reads the clock of the CPU, or the GPU with this UUID; other devices give no reading."""
 
     def __init__(self, device: Device) -> None:
         self.uuid = device.uuid
@@ -57,7 +57,7 @@ class ClockProbe:
         return [*held, *([f"Other programs compute on this GPU: {named}."] if others else [])]
 
     def read(self) -> Mapping[str, Any]:
-        """`clock_mhz`, `temperature_c`, `power_w` and `reasons` (words), null where they are not told."""
+        """`clock_mhz`, `temperature_c`, `power_w` and `reasons` (words), null where they are not known."""
         if self._reader is None:
             frequency = psutil.cpu_freq() if self._on_cpu else None
             clock = float(frequency.current) if frequency and frequency.current else None

@@ -1,7 +1,7 @@
 """How busy the units of an NVIDIA GPU are (GPM): tensor cores by kind, vector units, memory. Hopper and newer.
 
 The driver compares two samples; the counters are those of DCGM, so both cannot measure at once. HMMA is FP16, BF16,
-TF32 and FP8 together: the hardware does not tell them apart.
+TF32 and FP8 together: the hardware does not count them separately.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ PRESSURE = Path("/proc/pressure/cpu")  # Linux 4.20 and later, where the kernel 
 
 
 class HostLoadReader:
-    """Reads what has happened since the reading before; NaN is what the system does not tell."""
+    """Reads the load since the last reading; NaN for readings that the system does not provide."""
 
     def __init__(self, now_s: float, pressure: Path = PRESSURE) -> None:
         self._pressure = pressure

@@ -17,7 +17,7 @@ SLOW_S = 0.5  # clocks, temperature, utilisation, memory
 
 @dataclass(frozen=True, slots=True)
 class HardwareSnapshot:
-    """All devices at `time_s` (seconds since the poller began). `full` tells a slow tick from a power-only one."""
+    """All devices at `time_s` (seconds since the poller began). `full`: all readings, not only power."""
 
     time_s: float
     full: bool
@@ -51,7 +51,7 @@ class _Integral:
 class LivePoller:
     """Sends snapshots from `start` to `stop`: power at half the period of its counter, the rest twice a second.
 
-    `emit` is called in the poller's thread. Polling keeps a sleeping laptop GPU awake: stop it when nobody looks.
+    `emit` is called in the poller's thread. Polling keeps a laptop GPU awake: stop it when no reading is shown.
     """
 
     def __init__(self, emit: Callable[[HardwareSnapshot], None]) -> None:

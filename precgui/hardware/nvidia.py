@@ -53,7 +53,7 @@ def _is_divided(gpu: nvml.Gpu) -> bool:
 
 
 def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices, whole_uuid: str) -> Device | None:
-    """One MIG slice. CUDA may tell torch the UUID of the whole GPU; then the name tells the slice."""
+    """One MIG slice. CUDA may give torch the UUID of the whole GPU; then the name identifies the slice."""
     handle = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
     if isinstance(handle, Absent):
         return None

@@ -1,4 +1,4 @@
-"""Power and energy of every device with a sensor, and what the devices do, sampled in one thread, told as events."""
+"""Power and energy of every device with a sensor and the load of the devices, sampled in one thread, as events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RETRY_S = 1.0
 @dataclass(frozen=True, slots=True)
 class SensorReport:
     """One sensor that was looked for. `message` is a sentence for the user; `unavailable` the fields of DeviceRead
-    that the device will never tell, each with the reason."""
+    that the device does not support, each with the reason."""
 
     source: str  # "NVML" or "RAPL"
     device: str  # "" when the whole source is missing
@@ -56,7 +56,7 @@ class GpuSensor:
         self._counter_read_s = -math.inf
 
     def uuid(self) -> str:
-        """As NVML tells it, empty where it does not."""
+        """The answer of NVML, empty where it has none."""
         return str(known(self._gpu.ask("nvmlDeviceGetUUID")) or "")
 
     def describe(self) -> Maybe[str]:
@@ -122,7 +122,7 @@ class RaplSensor:
 
 
 def find_sensors(opened: Maybe[nvml.NvmlSession]) -> tuple[list[Sensor], list[SensorReport]]:
-    """Every readable sensor, GPUs first, and what was looked for and found."""
+    """Every readable sensor, GPUs first, and a report on each that was tried."""
     sensors: list[Sensor] = []
     reports: list[SensorReport] = []
     for find in (_gpu_sensors(opened), _rapl_sensors()):
@@ -188,7 +188,7 @@ class PowerSampler:
         self._announced: set[str] = set()
 
     def sensors(self) -> list[SensorReport]:
-        """The sensors that were looked for and found, and why there is none; starts nothing."""
+        """A report on each sensor that was tried, with the reason where it cannot be read; starts nothing."""
         with nvml.session() as opened:
             return find_sensors(opened)[1]
 

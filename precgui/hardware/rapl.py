@@ -13,7 +13,7 @@ from precgui.hardware.readings import Absent, Maybe
 
 POWERCAP = Path("/sys/class/powercap")
 _HIGHEST_BELIEVABLE_W = 5_000.0  # a step above this is a reset of the counter (suspend), not a wrap-around
-_HIGHEST_MEAN_W = 1_000.0  # that one package can use for many seconds: tells how soon its counter may wrap twice
+_HIGHEST_MEAN_W = 1_000.0  # that one package can use for many seconds: a bound on how soon its counter may wrap twice
 _SILENT_S = 2.0  # after a longer silence, a counter that stands lower may have wrapped or been reset
 
 
@@ -41,7 +41,7 @@ class Zone:
 def energy_between(before_j: float, after_j: float, range_j: float, interval_s: float) -> float | None:
     """Joules used between two readings, across at most one wrap-around.
 
-    None when the counter was reset meanwhile, or when the readings lie so far apart that nobody can tell how often it
+    None when the counter was reset meanwhile, or when the readings lie so far apart that it is not known how often it
     wrapped: a counter of 65 kJ bridges a silence of 65 s, of 2 s where it stands lower than before.
     """
     used_j = after_j - before_j

@@ -40,7 +40,7 @@ def machine_summary() -> dict[str, Any]:
 
 
 def _memory_bytes() -> int | None:
-    """The main memory, None where the system does not tell, such as a Linux without /proc."""
+    """The main memory, None where the system does not report it, such as a Linux without /proc."""
     try:
         return int(psutil.virtual_memory().total)
     except (OSError, RuntimeError):

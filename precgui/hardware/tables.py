@@ -11,12 +11,12 @@ from typing import Any
 
 from precgui.paths import resources
 
-# Words of a driver's name that do not tell one card from another. Anything else, such as Laptop or SUPER, does.
+# Words of a driver's name that do not distinguish cards. Anything else, such as Laptop or SUPER, does.
 _PLAIN_WORDS = {
     "NVIDIA", "TESLA", "GEFORCE", "QUADRO", "RTX", "GPU", "GENERATION", "WORKSTATION", "EDITION", "AMD",
     "INSTINCT", "RADEON", "RX", "AI", "PRO", "INTEL", "DATA", "CENTER", "GRAPHICS", "ARC",
 }  # fmt: skip
-_MEMORY_SPREAD = 0.15  # between the memory on a sheet and what the driver tells: ECC, reserved parts, GB for GiB
+_MEMORY_SPREAD = 0.15  # between the memory on a sheet and that of the driver: ECC, reserved parts, GB for GiB
 _MEMORY_SIZE = re.compile(r"\d+GB")
 
 
@@ -134,7 +134,7 @@ def card(name: str) -> GpuModel | None:
 def is_sheet_of(sheet: GpuModel, sms: int | None, memory_bytes: int | None) -> bool:
     """Whether a card with so many SMs and so much memory can be that of the sheet; None is not known.
 
-    Names do not tell all cards apart: a GeForce RTX 3080 has 68 SMs and 10 GB or 70 SMs and 12 GB.
+    A name may stand for several cards: a GeForce RTX 3080 has 68 SMs and 10 GB or 70 SMs and 12 GB.
     """
     if sms is not None and sheet.sms is not None and sms != sheet.sms:
         return False
@@ -152,7 +152,7 @@ def _words(name: str) -> list[str]:
 
 
 def _contains(words: list[str], requested: list[str]) -> bool:
-    """`requested` in one piece inside `words`, and around it only words that tell nothing apart."""
+    """`requested` in one piece inside `words`, and around it only words that do not distinguish cards."""
     for start in range(len(words) - len(requested) + 1):
         if words[start : start + len(requested)] == requested:
             remainder = words[:start] + words[start + len(requested) :]

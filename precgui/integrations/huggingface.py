@@ -18,7 +18,7 @@ class PrecguiCallback(Trainings, TrainerCallback):  # type: ignore[misc]
     `metric` is the name of what `compute_metrics` returns.
 
     The loss is what the model returns as `loss`, averaged over the passes of a step. The Trainer tells its callbacks of
-    no exception: one that nobody catches is kept when Python exits. Where the process goes on, as in a notebook, use
+    no exception: an uncaught one is recorded when Python exits. Where the process goes on, as in a notebook, use
 
         with PrecguiCallback("run.h5") as callback:
             Trainer(..., callbacks=[callback]).train()

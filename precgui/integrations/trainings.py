@@ -26,14 +26,14 @@ class Trainings:
         record: RecordConfig | None = None,
         metric: str | Metric = "accuracy",
     ) -> None:
-        """`metric` is the name under which the library tells a share of 1, or a `precgui.Metric` named so."""
+        """`metric` is the library's name of a metric between 0 and 1, or a `precgui.Metric` of that name."""
         self._path, self._title, self._record, self._metric = Path(path), title, record, metric
         self._count = 0
         self.recorder: Recorder | None = None
 
     @property
     def metric_name(self) -> str:
-        """The name under which the library tells the metric."""
+        """The library's name of the metric."""
         return self._metric if isinstance(self._metric, str) else self._metric.name
 
     def begin(

@@ -25,7 +25,7 @@ def _calls_of(source: Source, scaler: str, *methods: str) -> list[CallSite]:
 
 
 def scaler_not_used(source: Source) -> Mistakes:
-    """A scaler that is made, given to nobody, and never multiplies a loss."""
+    """A scaler that is created, passed to no function, and never multiplies a loss."""
     for name, call in source.scalers.items():
         if _enabled(call) is False or _calls_of(source, name, "scale") or _is_handed_on(source, name, call):
             continue

@@ -28,7 +28,7 @@ from precgui.engine.train import train_quietly
 from precgui.formats.registry import bits_per_value
 
 CALIBRATION_BATCHES = 8
-_CHUNK = 64  # held-out samples that are evaluated at once, so that their losses tell the noise
+_CHUNK = 64  # held-out samples that are evaluated at once; the spread of their losses is the noise
 _MOST_SAMPLES = 1024
 _HALVINGS = 6  # of the range of bits, to find the narrowest plan within a rise of the loss
 
@@ -49,7 +49,7 @@ class MeasuredPlan:
 
     @property
     def above_noise(self) -> bool:
-        """Whether the rise is more than twice its noise; below that plans are not told apart."""
+        """Whether the rise is more than twice its noise; below that, two plans count as equal."""
         return self.rise > 2 * self.noise
 
 

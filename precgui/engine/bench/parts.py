@@ -1,4 +1,4 @@
-"""The parts of a bench: each measures one kind of work on one device and tells rows as it goes."""
+"""The parts of a bench: each measures one kind of work on one device and emits rows."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _first_line(refusal: Exception) -> str:
 
 
 def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
-    """The error of a product against FP64, and a tiny product's time, which later tells what is worth trying."""
+    """The error of a product against FP64, and a tiny product's time, by which later parts choose what to measure."""
     bench.step(f"{fmt}: which arithmetic runs")
     row: dict[str, Any] = {"format": fmt, "m": CERTIFICATE_SIZE, "error": None, "ran_as": None}
     _switch(fmt)
@@ -306,7 +306,7 @@ def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
 
 
 def _energy(bench: Bench, fmt: str) -> dict[str, Any]:
-    """Energy of one product of the largest size, idle power told apart."""
+    """Energy of one product of the largest size, without idle power."""
     size = max(bench.sizes)
     bench.step(f"{fmt}: energy of {size} x {size} products")
     row: dict[str, Any] = {"format": fmt, "m": size, "gross_j": None}

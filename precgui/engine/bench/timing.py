@@ -18,7 +18,7 @@ Work = Callable[[], object]
 SAMPLE_S = 0.008  # one sample holds as many repetitions as fill this
 BUDGET_S = 0.3
 LONG_S = 0.4  # a call this long is timed once
-BUSY_S = 0.03  # of work queued on a device before its clock is read: an idle one tells another clock
+BUSY_S = 0.03  # of work queued on a device before its clock is read: an idle device reports another clock
 _MOST_QUEUED = 4096
 LEAST_SAMPLES, MOST_SAMPLES = 5, 25
 

@@ -1,4 +1,4 @@
-"""A generator of digits and the network that tells them from real ones, as one model."""
+"""A generator of digits and a discriminator of generated and real ones, as one model."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from precgui.engine.emulation.lstm_kernel import run_without_lstm_kernel
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.base import Precision
 
-SLOW = 4.0  # times FP32: beyond this a CPU kernel is not worth having and the user is told
+SLOW = 4.0  # times FP32: beyond this a CPU kernel is of no use, and a note says so
 
 
 class Autocast(Precision):

@@ -80,7 +80,7 @@ def half_products(device: torch.device) -> contextlib.AbstractContextManager[obj
 def emulate_fp16(model: nn.Module, kept: dict[str, nn.Module]) -> tuple[dict[str, str], str]:
     """FP16 layers for a CPU, whose weight gradients of FP16 convolutions run a reference kernel (about 150x FP32).
 
-    Returns the labels of the layers and the note that tells of them.
+    Returns the labels of the layers and a note on them.
     """
     to_fp16 = TorchCast(torch.float16)
     products = MatmulArithmetic("fp16", to_fp16, to_fp16, to_fp16, result=to_fp16, bias=to_fp16)

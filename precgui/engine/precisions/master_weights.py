@@ -13,7 +13,7 @@ WriteBack = Callable[[Tensor, int], Tensor]  # the FP32 weight and its place amo
 class MasterWeights:
     """The optimizer updates FP32 copies; the model's own weights follow them.
 
-    Kept copies hold what the low format cannot (FP32 master weights). With `kept=False` a copy lives for one step
+    Kept copies hold what the low format cannot (FP32 master weights). With `kept=False` a copy exists during one step
     only: the weights are what the low format holds, rounded by `write_back`. Parameters that are FP32 already
     are updated as they are.
     """

@@ -1,4 +1,4 @@
-"""int8-qat to int1-qat: FP32 weights that learn to live on a few integers, converted and measured at the end."""
+"""int8-qat to int1-qat: FP32 weights trained with rounding to a few integers, converted and measured at the end."""
 
 from __future__ import annotations
 

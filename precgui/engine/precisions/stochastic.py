@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class BF16Stochastic(BF16Pure):
     """BF16 weights; the update is made in FP32 and rounded stochastically, up or down by the distance to each side.
 
-    Nothing of FP32 is kept but the optimizer's state: the FP32 weight lives for the length of a step.
+    Nothing of FP32 is kept but the optimizer's state: the FP32 weight exists during a step only.
     """
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:

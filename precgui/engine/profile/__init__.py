@@ -1,1 +1,1 @@
-"""Time and memory of a training step taken apart: what torch.profiler, the allocator and the dispatcher tell."""
+"""Time and memory of a training step by operation, from torch.profiler, the allocator and the dispatcher."""

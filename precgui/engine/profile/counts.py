@@ -34,7 +34,7 @@ class RecordedUse:
 
 
 class OperationCounts(Census):
-    """The census, told apart by operation and module. Bytes are those of operands and results, each read or written
+    """The census by operation and module. Bytes are those of operands and results, each read or written
     once, which is the least that an operation moves."""
 
     def __init__(self, model: nn.Module, labels: Mapping[str, str], fp32: str = "fp32") -> None:

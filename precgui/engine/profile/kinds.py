@@ -30,7 +30,7 @@ _DISPATCH = re.compile(
 
 
 def kind_of(name: str, *, converts: bool = False) -> str | None:
-    """The kind of an operation of ATen by its name without the name space; None where its parts are told instead.
+    """The kind of an operation of ATen by its name without the name space; None where its parts are listed instead.
 
     `converts`: a copy from one format to another.
     """
@@ -93,7 +93,7 @@ _SIMT = re.compile(r"simt|sgemm|dgemm|ffma", re.IGNORECASE)
 
 
 def uses_tensor_cores(kernel: str) -> bool | None:
-    """Whether a CUDA kernel used tensor cores, as far as its name tells; None where it does not."""
+    """Whether a CUDA kernel used tensor cores, by its name; None where the name does not show it."""
     if _TENSOR_CORES.search(kernel):
         return True
     return False if _SIMT.search(kernel) else None

@@ -1,4 +1,4 @@
-"""One training step outside of a run, on real or on fake tensors, with its phases told to a memory tracker."""
+"""One training step outside of a run, on real or on fake tensors, with its phases reported to a memory tracker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StepParts:
     fake: Any = None  # the FakeTensorMode of tensors that have no numbers
 
     def held(self) -> dict[str, dict[str, Any]]:
-        """The tensors that live between two steps, by part of the ledger and name."""
+        """The tensors that exist between two steps, by part of the ledger and name."""
         names = {id(p) for p in self.model.parameters()}
         masters = [weight for weight in self.weights if id(weight) not in names]
         return {
@@ -99,7 +99,7 @@ def fake_parameters(model: nn.Module, mode: Any) -> None:
 
 
 class PhaseListener(Protocol):
-    """Is told when a phase of a step begins, and of the gradients."""
+    """Receives the begin of each phase of a step, and the gradients."""
 
     def begin(self, phase: str) -> None: ...
     def hold(self, kind: str, named: Mapping[str, Any]) -> None: ...
@@ -157,7 +157,7 @@ def _update(parts: StepParts, tracker: PhaseListener | None) -> None:
     if parts.fake is None:
         precision.step(parts.optimizer)
         return
-    parts.optimizer.step()  # a scaler would read whether gradients are finite, which fake ones do not tell
+    parts.optimizer.step()  # a scaler would read whether gradients are finite, which fake ones do not have
     if masters is not None:
         masters.give_weights()
 

@@ -77,13 +77,13 @@ class ProfilerPhases:
             self._open.__enter__()
 
     def hold(self, kind: str, named: Mapping[str, Any]) -> None:
-        """Nothing: times are told, not memory."""
+        """Does nothing: this tracker measures times, not memory."""
 
 
 def profile_steps(
     model: nn.Module, device: torch.device, work: Callable[[ProfilerPhases], None], steps: int
 ) -> Profiled:
-    """Call `work` so many times under the profiler, and once before that; it tells its phases to what it is given."""
+    """Call `work` so many times under the profiler, and once before that; `work` reports its phases to its argument."""
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
     phases = ProfilerPhases()
     markers = contextlib.nullcontext() if is_compiled(model) else module_markers(model)  # hooks would split its kernels
@@ -119,7 +119,7 @@ def module_markers(model: nn.Module) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Place:
-    """Where an event lies: the phase and module of its markers, and the event that it is told under."""
+    """Where an event lies: the phase and module of its markers, and the event that it is counted under."""
 
     phase: str = ""
     module: str | None = None
@@ -188,7 +188,7 @@ def _placed(event: Any, above: _Place, module_of_node: dict[int, str], on_device
 
 
 def _converts(event: Any) -> bool:
-    """Whether a copy changes the format, which its own operands or those of the copy inside of it tell."""
+    """Whether a copy changes the format, by its own operands or those of the copy inside of it."""
     inner = [event, *event.cpu_children]
     for copied in inner:
         if copied.name == "aten::copy_":

@@ -97,7 +97,7 @@ def _judged(attempt: Attempt, limit_bytes: int) -> Attempt:
 
 
 def _sizes(start: int, most: int, fitted: Callable[[], bool]) -> Iterator[int]:
-    """Sizes to try, `fitted` tells of the last: halved until one fits, doubled until one does not, then bisected."""
+    """Sizes to try: halved until one fits, doubled until one does not, then bisected. `fitted()`: the last fits."""
     low, high, size = 0, most + 1, start
     while low == 0 or (high > most and low < most):
         yield size
@@ -116,7 +116,7 @@ def _sizes(start: int, most: int, fitted: Callable[[], bool]) -> Iterator[int]:
 
 
 class Child:
-    """A process that tries one size after the other; one that dies is replaced, and its size does not fit."""
+    """A process that tries one size after the other; one that crashes is replaced, and its size does not fit."""
 
     def __init__(self, config: RunConfig, limit_bytes: int) -> None:
         self._config, self._limit_bytes = config.model_dump(), limit_bytes

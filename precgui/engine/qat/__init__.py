@@ -1,1 +1,1 @@
-"""Quantisation-aware training: integer formats that a model learns to live with."""
+"""Quantisation-aware training: weights and inputs rounded to integers in the forward pass."""

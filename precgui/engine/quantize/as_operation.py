@@ -1,6 +1,6 @@
 """A rounding as one torch operation, for those who follow a step operation by operation.
 
-The loops that round write into memory past torch, and tricks with bits have no counterpart in FP64. While somebody
+The loops that round write into memory past torch, and tricks with bits have no counterpart in FP64. While a caller
 follows, each rounding is called as `precgui::rounded`, whose counterpart in exact arithmetic is its input.
 """
 

@@ -81,7 +81,7 @@ def _runner(plan: RoundingPlan, convention: CastPolicy, seed: int) -> Run:
 
 
 def _moves(rounding: str, plan: RoundingPlan) -> tuple[Any, ...]:
-    """The argument that tells the loop which numbers are rounded outwards."""
+    """The argument by which the loop decides which numbers are rounded away from zero."""
     word = plan.machine.word
     if plan.method in ADDING:
         return (word({"toward_zero": 1, "up": 0, "down": plan.machine.sign}[rounding]),)

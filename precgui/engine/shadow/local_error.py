@@ -88,7 +88,7 @@ def _compare(low: Tensor, exact: Tensor, *, finite: bool) -> tuple[Tensor | None
     if finite and low.numel() > _SAMPLED:
         return _compare_sampled(error, low, exact)
     rounding = exact.to(low.dtype).to(exact.dtype).sub_(exact)
-    if not finite:  # the -Inf of a mask is no error; an overflow is told apart
+    if not finite:  # the -Inf of a mask is no error; an overflow is counted separately
         keep = error.isfinite() & exact.isfinite()
         zero = torch.zeros((), dtype=exact.dtype, device=exact.device)
         error, exact, rounding = error.where(keep, zero), exact.where(keep, zero), rounding.where(keep, zero)

@@ -132,7 +132,7 @@ class Shadow:
 
     @property
     def precision_is_to_blame(self) -> bool | None:
-        """True: FP64 would have none of it. False: FP64 breaks, too, or nothing is wrong. None: not told."""
+        """True: FP64 would have none of it. False: FP64 breaks, too, or nothing is wrong. None: not known."""
         return self._judgement.precision_is_to_blame
 
     @property

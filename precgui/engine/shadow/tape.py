@@ -109,7 +109,7 @@ class Tape:
         return None if id in self.overwritten else self.values.get(id)
 
     def last_uses(self, kept: set[int]) -> list[list[int]]:
-        """For each operation, the values that nobody reads after it; those in `kept` are never listed."""
+        """For each operation, the values that no later operation reads; those in `kept` are never listed."""
         last: dict[int, int] = {}
         for operation in self.operations:
             for id in (*operation.inputs, *(o for o in operation.outputs if o is not None)):

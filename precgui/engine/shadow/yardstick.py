@@ -66,7 +66,7 @@ class Flow:
         return results - set(lines)
 
     def leaves_line(self, operation: TapeOp) -> bool:
-        """Whether a result is read by another line or another module; through views, and True where nobody reads it."""
+        """Whether a result is read by another line or another module; through views; True where none does."""
         pending, visited = [id for id in operation.outputs if id is not None], set[int]()
         result = False
         while pending:

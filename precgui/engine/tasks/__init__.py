@@ -51,7 +51,7 @@ TASKS: dict[str, Callable[[RunConfig], Task]] = {
 def make(config: RunConfig, tell: Tell = lambda _: None) -> Task:
     """The task that the config names, which may be code of the user's. Raises EngineError for what is not there.
 
-    `tell` hears how far a download is; what it raises ends it.
+    `tell` receives the progress of a download; an exception of it ends the download.
     """
     if config.task in DOWNLOADED and config.data.download:
         fetch(DOWNLOADED[config.task].dataset, datasets_folder(config), tell)

@@ -1,6 +1,6 @@
 """Fetches the files of a torchvision data set: with progress, a way to stop, and the checksums that torchvision knows.
 
-torchvision then finds them and unpacks them; its own downloader neither tells how far it is nor can be stopped.
+torchvision then finds them and unpacks them; its own downloader neither reports progress nor can be stopped.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class StatisticsTable:
     strides: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     dtypes: list[str] = field(default_factory=list)
-    changes: bool = False  # rows tell how the step changed the tensors, too
+    changes: bool = False  # rows also hold the change of the tensors in the step
 
     def add(self, other: StatisticsTable) -> None:
         """The tensors of another table behind those of this one."""
