@@ -75,7 +75,7 @@ def _or(names: list[str]) -> str:
 
 
 def ask_torch() -> tuple[dict[str, Any] | None, str]:
-    """(what torch tells, "") or (None, why it cannot be asked): the rest of the machine is worth showing without it."""
+    """(facts of torch, "") or (None, why torch cannot be imported); the other facts do not need torch."""
     try:
         from precgui.engine.torch_facts import torch_facts
     except (ImportError, OSError) as error:

@@ -52,7 +52,7 @@ def _required(names: str) -> str:
     return f"{names} {'are' if ', ' in names else 'is'} missing"
 
 
-# What argparse says, and what a person is told in its place; what is not here is told in argparse's own words.
+# Messages of argparse and the sentences that replace them; all other messages stay as they are.
 _SENTENCES: tuple[tuple[str, Any], ...] = (
     (r"argument (?P<option>\S+): invalid choice: '?(?P<value>.*?)'? \(choose from (?P<choices>.*)\)",
      "{option} {value}: choose from {choices}".format),

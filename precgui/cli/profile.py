@@ -1,4 +1,4 @@
-"""`precgui profile`: time and memory of a step taken apart, and why a precision did not pay off."""
+"""`precgui profile`: time and memory of a step by operation, and why a precision saved little of them."""
 
 from __future__ import annotations
 

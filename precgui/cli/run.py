@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(path: Path, precision: str) -> dict[str, Any]:
-    """The summary as the file tells it: what is reported is what was kept. Of a file that is gone, nothing was.
+    """The summary read back from the file, so that the report matches the file. Empty when the file does not exist.
 
     The time of its step is kept, too, for estimates of later runs.
     """

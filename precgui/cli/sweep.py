@@ -164,7 +164,7 @@ def _all_failed(folder: SweepFolder) -> bool:
 
 
 def _show_new(spec: SweepSpec, as_json: bool) -> int:
-    """The plan of a sweep that does not exist yet: its runs, time and what it can tell."""
+    """The plan of a sweep that does not exist yet: its runs, time and detectable difference."""
     from precgui.sweeps.estimate import estimate_sweep
     from precgui.sweeps.plan import make_plan
 

@@ -32,11 +32,11 @@ class Compared:
     """One run of a comparison. None stands for "not measurable"; ratios are to the baseline.
 
     `speedup`: samples per second of median steps over the baseline's, above 1 is faster; steps per second where one
-    of the two does not tell its samples, which `notes` say. Steps are timed as `runs.timing` says: in CPU time where
+    of the two has no samples, which `notes` say. Steps are timed as `runs.timing` says: in CPU time where
     other programs kept the CPU busy, which `notes` say, too.
     `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less. The intervals hold 95 % of what varied within the
     two runs (`runs.ratio_interval`); None for the baseline and for runs of few steps.
-    `tensor_use`: share of the time in which tensor cores worked, None where the hardware does not tell.
+    `tensor_use`: share of the time in which tensor cores worked, None where the hardware does not report it.
     `accuracy_delta`: value less that of the baseline, in terms of `metric`, which says which way is better; None where
     the baseline has another metric. `emulated`: the arithmetic was imitated, so its speed and memory say
     nothing about hardware that has the format. `arithmetic` is `native`, `emulated`, or `slow` where the device
@@ -152,7 +152,7 @@ def compare(runs: Sequence[Run], baseline: str | None = None, called: Sequence[s
 
 
 def _sample_notes(silent: Sequence[str]) -> tuple[str, ...]:
-    """On runs whose loops did not tell how many samples a step has."""
+    """A note on runs whose loops did not record the number of samples of a step."""
     if not silent:
         return ()
     return (
@@ -214,7 +214,7 @@ class _Side:
 
     run: Run
     figures: dict[str, Any]
-    samples: float  # of a step; 0 where none was told
+    samples: float  # of a step; 0 where not recorded
     tells_samples: bool
     timing: RunTiming
 
@@ -290,7 +290,7 @@ def _grain(data: Mapping[str, Any], metric: Metric) -> float | None:
 
 
 def _speedup(own: _Side, base: _Side, clock: StepClock) -> float | None:
-    """Of samples per second; of steps per second where a recorded loop did not tell its samples."""
+    """Ratio of samples per second; of steps per second where a recorded loop did not record its samples."""
     steps = _ratio(getattr(base.timing, clock.signal), getattr(own.timing, clock.signal))
     if steps is None or not (own.tells_samples and base.tells_samples):
         return steps

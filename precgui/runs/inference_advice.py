@@ -54,7 +54,7 @@ _CODE = {
 
 @dataclass(frozen=True, slots=True)
 class InferenceQuestion:
-    """`parameters` of the model, None where nobody has said; `memory_bytes` of the device, None where not known."""
+    """`parameters` of the model and `memory_bytes` of the device, each None where not known."""
 
     device: Device
     parameters: int | None = None

@@ -20,7 +20,7 @@ from precgui.runs.metric import metric_of
 from precgui.runs.outcome import outcome
 
 _SUFFIX = ".h5"
-_FIRST, _PAUSE_S = 16, 0.25  # files opened before the first rows are told; seconds to the next ones
+_FIRST, _PAUSE_S = 16, 0.25  # files opened before the first rows are reported; seconds to the next ones
 _LONGER, _LONGEST_S = 1.5, 2.0  # each pause is so much longer than the one before: a part costs as much as all its rows
 
 

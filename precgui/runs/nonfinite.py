@@ -30,8 +30,8 @@ _DIRECTIONS: dict[str, Literal["forward", "backward"]] = {
 
 
 def first_nonfinite(run: Run) -> FirstNonFinite | None:
-    """The first place of the first step that has one, as the events tell it; the forward pass comes first. None for a
-    run in which nothing was told."""
+    """The first place of the first step that has one, by the events; the forward pass comes first. None for a
+    run without such events."""
     reported = [event for event in run.events() if event.kind in _DIRECTIONS]
     if not reported:
         return None

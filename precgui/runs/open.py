@@ -1,4 +1,4 @@
-"""Any run from any path: a run file, or the TensorBoard event files of somebody else's training."""
+"""Any run from any path: a run file, or TensorBoard event files of any training."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def variation(step_s: ArrayLike, cpu_s: ArrayLike | None = None) -> Variation | 
     `cpu_s`: CPU time of each step, for a run on a CPU, where waiting for other programs is no property of the run.
 
     The deviation is that between stretches of the run, not that of their mean: a load that came and went within the
-    run tells how far the level of a whole run may be off.
+    run bounds the error of the level of a whole run.
     """
     times: NDArray[np.float64] = np.asarray(step_s, dtype=np.float64)
     known = np.isfinite(times) & (times > 0)
@@ -60,10 +60,10 @@ def _log_wait(times: NDArray[np.float64], cpu_s: NDArray[np.float64]) -> float:
 def ratio_interval(
     ratio: float | None, own: Variation | None, base: Variation | None, *, of_energy: bool = False
 ) -> Interval | None:
-    """95 % around a ratio of two runs, by Student's t on logarithms; None where a run is too short to tell.
+    """95 % around a ratio of two runs, by Student's t on logarithms; None where a run is too short.
 
     It reaches from the ratio of step times to that of CPU times: where one run had to wait for other programs more than
-    the other, nobody knows the ratio in between. `of_energy`: a ratio of energies, not of speeds; the error of the
+    the other, the ratio in between is not known. `of_energy`: a ratio of energies, not of speeds; the error of the
     sensors widens it.
     """
     if ratio is None or ratio <= 0 or own is None or base is None:

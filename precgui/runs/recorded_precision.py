@@ -9,7 +9,7 @@ from precgui.config.names import check_precision
 
 
 def with_recorded_precision(config: RunConfig, engine: Any) -> RunConfig:
-    """The config with the precision that ran, where `engine`, the facts of the engine, tell one of a recorded loop."""
+    """The config with the precision that ran, where `engine`, the facts of the engine, name one for a recorded loop."""
     fact = engine.get("precision") if isinstance(engine, dict) and config.task == OWN_LOOP else None
     name = fact.get("name") if isinstance(fact, dict) else None
     if not isinstance(name, str) or name == config.precision:

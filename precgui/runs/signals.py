@@ -82,7 +82,7 @@ def _readings(
 
 
 def _held(bits: Values) -> Values:
-    """1 where something holds the clock down, 0 where nothing does, NaN where the device does not tell."""
+    """1 where the clock is throttled, 0 where it is not, NaN where the device does not report it."""
     reported = np.isfinite(bits) & (bits >= 0) & (bits < 1 << 32)  # a damaged file holds any bits
     held = np.where(reported, bits, 0.0).astype(np.int64) & HELD_BITS != 0
     return np.where(reported, held, np.nan)

@@ -61,7 +61,7 @@ def energy_j(run: Run) -> float | None:
 
 
 def tensor_use(run: Run) -> float | None:
-    """Mean share of the time in which tensor cores worked, of the GPU where it was most; None where none tells."""
+    """Mean share of the time in which tensor cores worked, of the GPU with the largest; None where none has it."""
     shares = [_finite(run.series(f"tensor_use:{device}")[1]) for device in run.state_devices()]
     return max((float(share.mean()) for share in shares if len(share)), default=None)
 
@@ -98,7 +98,7 @@ def _preparation_s(run: Run) -> float | None:
 
 def _samples_per_s(run: Run) -> float | None:
     samples = run.series("samples")[1].sum()
-    if samples == 0:  # a recorded loop that did not tell them
+    if samples == 0:  # a recorded loop without them
         return None
     busy_s = run.series("step_s")[1].sum() + run.series("data_s")[1].sum()
     return float(samples / busy_s) if busy_s > 0 and np.isfinite(samples / busy_s) else None

@@ -1,4 +1,4 @@
-"""Before and while a sweep runs: how long it takes here, and which difference so many seeds can tell apart."""
+"""Before and while a sweep runs: how long it takes here, and which difference so many seeds can detect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TYPICAL = (
 class SweepEstimate:
     """`total_s` is None when nothing is known of some precision; `detectable` is in the unit of `metric`.
 
-    `detectable` is the largest of `by_arm`, the smallest difference from the baseline that can be told apart in each
+    `detectable` is the largest of `by_arm`, the smallest difference from the baseline that is detectable in each
     arm. `sources` are sentences that say where the figures come from.
     """
 
@@ -77,7 +77,7 @@ def _seconds(spec: SweepSpec, arm: Arm, known: EarlierRuns) -> float | None:
 
 
 def _smallest(spec: SweepSpec, known: EarlierRuns) -> tuple[dict[str, float], Metric, tuple[str, ...]]:
-    """Of each arm the difference that the seeds can tell apart, by its spread in an earlier study, else a typical one.
+    """The detectable difference of each arm, by its spread in an earlier study, else by a typical one.
 
     Arms of which no spread is known are left out where the metric is no accuracy.
     """
@@ -143,5 +143,5 @@ def _seconds_of_arms(states: Sequence[MemberState]) -> Mapping[str, float]:
 
 
 def detectable_now(differences: Sequence[float], seeds: int, looks: Looks, arms: int) -> float | None:
-    """The difference that so many seeds can tell apart, from the paired differences so far; None below three."""
+    """The difference that so many seeds can detect, from the paired differences so far; None below three."""
     return detectable(stdev(differences), seeds, looks.alpha, arms) if len(differences) >= 3 else None

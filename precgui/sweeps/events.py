@@ -34,7 +34,7 @@ class MemberEnded:
 
 @dataclass(frozen=True, slots=True)
 class SweepWaits:
-    """Nothing begins now, and why: another process trains a run of this sweep, or somebody paused it."""
+    """No run starts now, and why: another process trains a run of this sweep, or the sweep is paused."""
 
     why: str
 

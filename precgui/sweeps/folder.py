@@ -73,7 +73,7 @@ def write_targets(path: Path, targets: Targets) -> None:
 class SweepFolder:
     """The spec of a sweep, its plan, and the state of its runs. Any number of processes may have it open.
 
-    `runner` is the lock of the one process that runs members; the operating system takes it back when that dies.
+    `runner` is the lock of the one process that runs members; the operating system releases it when the process ends.
     """
 
     def __init__(self, path: Path) -> None:

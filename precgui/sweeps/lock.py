@@ -1,4 +1,4 @@
-"""Locks between processes that the operating system takes back when their owner dies, however it dies."""
+"""Locks between processes that the operating system releases when their owner ends, also after a crash."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from precgui.runs.file.process import this_process
 
 _OWNER_BYTES = 512
-_LOCKED_BYTE = 1 << 20  # beyond what is written: Windows lets nobody read a locked byte
+_LOCKED_BYTE = 1 << 20  # beyond the written bytes: Windows lets no process read a locked byte
 
 
 class FileLock:
-    """An exclusive lock on a file, which also tells who holds it. The file itself stays."""
+    """An exclusive lock on a file, which names the process that holds it. The file itself stays."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +45,7 @@ class FileLock:
             self._descriptor = None
 
     def owner(self) -> Mapping[str, Any] | None:
-        """The process that holds the lock (host, pid, process_started); None when nobody does."""
+        """The process that holds the lock (host, pid, process_started); None when it is free."""
         try:
             descriptor = os.open(self.path, os.O_RDWR)
         except OSError:

@@ -1,4 +1,4 @@
-"""One run in a process of its own: started, listened to, stopped, and its file mended when it dies."""
+"""One run in a process of its own: started, followed, stopped; its file is repaired after a crash."""
 
 from __future__ import annotations
 

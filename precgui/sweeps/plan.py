@@ -2,7 +2,7 @@
 
 A block is one seed with every arm once, in random order. A slow hour so hits all arms alike, and after each block the
 sweep is balanced. A warm-up comes first and is not judged. The first seeds also run a rounding twin of each baseline,
-whose start weights are moved by one ulp: the difference below which nothing can be told from rounding.
+whose start weights are moved by one ulp: the size of differences that rounding alone causes.
 """
 
 from __future__ import annotations

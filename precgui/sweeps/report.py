@@ -11,7 +11,7 @@ from precgui.sweeps.state import ENDED, MemberState
 
 @dataclass(frozen=True)
 class MemberRow:
-    """One run of the plan; `run` is its file, None before it has begun."""
+    """One run of the plan; `run` is its file, None before its start."""
 
     name: str
     kind: str

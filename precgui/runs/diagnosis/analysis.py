@@ -81,7 +81,7 @@ def growth(m: Measurements, end: int) -> Growth | None:
     edge = max(min(3, len(norm) // 2), 1)
     first = float(np.median(loss[:width]))
     return Growth(
-        float(loss[0]) if first > 3 * loss[0] > 0 else first,  # the explosion may have begun at once
+        float(loss[0]) if first > 3 * loss[0] > 0 else first,  # the explosion may start in the first step
         float(np.min(smooth)),
         float(np.median(loss[-width:])),
         float(np.median(norm[:edge])) if len(norm) else np.nan,
@@ -112,7 +112,7 @@ def narrow_range(m: Measurements) -> bool:
 
 
 def fp16_tensors(m: Measurements, kind: str) -> tuple[str, ...]:
-    """The tensors of a kind that are in FP16, as their digits tell it."""
+    """The tensors of a kind that are in FP16 by the digits of their extremes."""
     table = m.table(kind)
     if table is None:
         return ()
@@ -120,7 +120,7 @@ def fp16_tensors(m: Measurements, kind: str) -> tuple[str, ...]:
 
 
 def storage(m: Measurements) -> str:
-    """The format in which most weights are stored: `bf16`, `fp16`, `fp32`, or empty where nothing tells."""
+    """The format in which most weights are stored: `bf16`, `fp16`, `fp32`, or empty where it is not known."""
     named = {"bf16-pure": "bf16", "fp16-pure": "fp16"}.get(m.precision, "")
     table = m.table("weight")
     if table is None:

@@ -1,4 +1,4 @@
-"""Why a step was not finite: one cause, told apart by where it began, by Inf or NaN, and by what went before."""
+"""Why a step was not finite: one cause, by the first bad tensor, by Inf or NaN, and by the steps before."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _of_rate(m: Measurements, place: int) -> Cause | None:
 
 
 def _of_first_update(m: Measurements, place: int) -> Cause | None:
-    """No curve tells of a divergence that soon, but the update before was large beside the weights as they began."""
+    """A divergence too early for a trend of the loss: the update before was large relative to the initial weights."""
     updates, weights = m.table("update"), m.table("weight")
     if updates is None or weights is None or not len(updates.steps) or not len(weights.steps):
         return None

@@ -37,7 +37,7 @@ class Finding:
     """One verdict. `rule` is a key of docs/diagnosis.md, steps count from 1, 0 stands for "before the first step".
 
     `module` is empty where the whole model is meant. `confidence` is a share of 1. `config_change` maps paths of the
-    config to values. `precision_is_to_blame` is None where the record cannot tell; `needs` says what would.
+    config to values. `precision_is_to_blame` is None where undecided; `needs` names what must be recorded.
     """
 
     rule: str
@@ -74,7 +74,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class RuledOut:
-    """A fault that the record excludes; `why` is a clause with a number in it."""
+    """A fault that the record excludes; `why` is a clause with a number."""
 
     rule: str
     why: str
@@ -82,7 +82,7 @@ class RuledOut:
 
 @dataclass(frozen=True)
 class Undecided:
-    """A rule that has nothing to go by; `needs` says what must be recorded."""
+    """A rule without the data to decide; `needs` says what must be recorded."""
 
     rule: str
     needs: str

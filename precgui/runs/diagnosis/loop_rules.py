@@ -57,7 +57,7 @@ def clip_before_unscale(m: Measurements) -> Answer:
 
 
 def _rounder(one: float, other: float) -> bool:
-    """Whether the first number has fewer digits: a limit that somebody typed has one or two."""
+    """Whether the first number has fewer digits: a limit set by a person has one or two."""
     return _digits(one) < _digits(other)
 
 

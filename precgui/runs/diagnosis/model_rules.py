@@ -1,4 +1,4 @@
-"""Rules on what newer run files tell of the model: who is updated, copies of weights, buffers, passes, the scaler."""
+"""Rules on the model as newer run files record it: updated parameters, copies of weights, buffers, passes, scaler."""
 
 from __future__ import annotations
 

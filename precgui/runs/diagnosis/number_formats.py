@@ -1,4 +1,4 @@
-"""Which format a recorded tensor was in, told from the digits of its recorded extremes.
+"""Which format a recorded tensor was in, from the digits of its recorded extremes.
 
 `amax` and `amin_nonzero` are kept exactly, as FP32. A number of BF16 has 16 zero bits at its end, one of FP16 has 13,
 also after a division by a power of two such as a loss scale. For k numbers of FP32 that happens by chance with a
@@ -23,7 +23,7 @@ def trailing_zeros(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def format_of(values: NDArray[np.float64]) -> str:
-    """`fp32` (or wider), `fp16`, `bf16` or `fp8` for numbers of one tensor; empty where they do not tell."""
+    """`fp32` (or wider), `fp16`, `bf16` or `fp8` for numbers of one tensor; empty where they do not decide it."""
     known = np.unique(values[np.isfinite(values) & (values > 0)])
     zeros = trailing_zeros(known)
     telling = zeros[zeros < 23]

@@ -18,7 +18,7 @@ _DATA_WORDS = ("inputs of this step hold", "targets of this step hold")
 @dataclass(frozen=True)
 class Origin:
     """`place` is `input` for the first module with finite weights. `infinite` says that Inf was seen, None where no
-    look tells; `before` is the module whose output was finite still."""
+    check says; `before` is the last module whose output was finite."""
 
     step: int
     place: Place

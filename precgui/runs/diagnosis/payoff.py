@@ -1,4 +1,4 @@
-"""Group E: why a precision did not pay off, from the profile that is kept beside the run.
+"""Group E: why a precision saved no time or memory, from the profile stored next to the run.
 
 A run without a profile is not asked these questions: it takes `precgui profile RUN.h5` to answer them.
 """

@@ -13,7 +13,7 @@ Answer = list[Finding] | RuledOut | Undecided | None  # None: the question does 
 
 @dataclass(frozen=True)
 class Rule:
-    """`group`: A range, B digits, C not precision, D bookkeeping, E what it paid."""
+    """`group`: A range, B digits, C not precision, D bookkeeping, E its gain in time and memory."""
 
     name: str
     group: str

@@ -52,7 +52,7 @@ def non_finite(m: Measurements) -> Answer:
 
 
 def _reported_steps(m: Measurements) -> NDArray[np.bool_]:
-    """Steps whose gradients are told to be not finite; a norm is NaN also where nobody looked."""
+    """Steps with an event about gradients that are not finite; a NaN norm may also mean "not measured"."""
     reported = {each.step for each in m.of_kind("nonfinite_gradient")}
     return np.asarray(np.isin(m.steps, sorted(reported)))
 

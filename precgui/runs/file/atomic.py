@@ -1,4 +1,4 @@
-"""Files that are made under another name beside their own, so that nobody sees half of one."""
+"""Atomic file creation: write under a temporary name in the same folder, then publish."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import psutil
 CAN_RENAME_OPEN = os.name == "posix"  # Windows cannot
 
 _DEAD_S = 60.0  # a draft of a dead process on this host; a pid of another container may look dead
-_OLD_S = 86_400.0  # a draft of anybody: it is there for some milliseconds, or for the minutes in which one is copied
+_OLD_S = 86_400.0  # of any process: it exists for milliseconds, or for minutes while a large file is copied
 _NAME = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})\.(?P<pid>\d{1,9})\.(?:new|copy)")
 
 
 def draft_path(path: Path, kind: Literal["new", "copy"] = "new") -> Path:
-    """Where this process makes a file, or the copy of one, before it gets its name. It tells who makes it.
+    """The temporary path under which this process creates a file; its name identifies the process.
 
     Where no open file can be renamed it has its name at once, and a reader may meet one that is being made.
     """
@@ -55,7 +55,7 @@ def remove_stale(folder: Path) -> None:
 
 
 def is_stale(path: Path) -> bool:
-    """Whether nobody can be at work on the draft. Raises OSError when it is gone."""
+    """Whether the process that wrote the temporary file has ended. Raises OSError when the file does not exist."""
     match = _NAME.fullmatch(path.name)
     if match is None or not path.is_file() or path.is_symlink():
         return False

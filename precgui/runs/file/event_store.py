@@ -77,7 +77,7 @@ class EventStore:
         self.identity = file_identity(path)
 
     def keep(self, events: Sequence[Event]) -> list[Incident]:
-        """Store events, oldest first; returns what the recording itself has to tell of it."""
+        """Store events, oldest first; returns incidents of the recording itself."""
         reported = self._store(events) if self._recording and not self._ended else []
         for event in events:
             if isinstance(event, RunEnded) and not self._ended:
@@ -141,7 +141,7 @@ class EventStore:
         old.close()
 
     def _left_out(self) -> list[Incident]:
-        """Tells of tensors without room when there are some, and again when they have doubled."""
+        """An incident when tensors have no room in the file, and again each time their number has doubled."""
         left_out = self._names.left_out
         if len(left_out) < max(2 * self._reported_left_out, 1):
             return []

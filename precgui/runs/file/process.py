@@ -1,4 +1,4 @@
-"""Which process writes a file, and whether it still lives."""
+"""Which process writes a file, and whether it is still running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEAD_STATES = ("Z", "X", "x")
 
 
 def this_process() -> dict[str, Any]:
-    """Values that tell this process from every other, now or later: pids are used again, and clocks are set.
+    """Values that identify this process for all time: pids are reused, and clocks are set.
 
     `boot_id` and `start_ticks` (since boot) do not depend on the clock, but Linux alone has them; elsewhere they are
     left out, and `process_started` is compared.
@@ -34,7 +34,7 @@ def this_process() -> dict[str, Any]:
 
 
 def is_gone(writer: Mapping[str, Any]) -> bool | None:
-    """Whether the process has ended; None when that cannot be told from here (another host, no record)."""
+    """Whether the process has ended; None when that is not known here (another host, no record)."""
     pid = writer.get("pid")
     if writer.get("host") != socket.gethostname() or not isinstance(pid, int) or not 0 < pid < 1 << 31:
         return None
@@ -76,7 +76,7 @@ def _is_gone_by_clock(pid: int, started: object) -> bool | None:
 
 
 def _state_and_ticks(pid: int) -> tuple[str, int] | None:
-    """The state of a process and when it started, in clock ticks since boot; None where the system does not tell."""
+    """The state of a process and when it started, in clock ticks since boot; None where the system has neither."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return fields[0], int(fields[_START_TICKS])

@@ -31,7 +31,7 @@ def open_run(path: str | Path) -> SavedRun:
     """Open a run file for reading; needs neither torch nor a finished run.
 
     Raises RunFileError, one sentence with the cure, when nothing of it can be shown. What could not be read
-    of an otherwise usable file is told by `notes`.
+    of an otherwise usable file is described in `notes`.
     """
     path = Path(path)
     contents = RunFileView.open(path)
@@ -120,7 +120,7 @@ class SavedRun:
 
     @property
     def written_by(self) -> str:
-        """The process that is still writing the run, as "process N on HOST"; empty when nobody is."""
+        """The process that is still writing the run, as "process N on HOST"; empty when none is."""
         writer = self._environment.get("writer")
         if self.status != "running" or not isinstance(writer, dict):
             return ""
@@ -247,7 +247,7 @@ def _check_schema(path: Path, file: h5py.File) -> None:
 
 
 def _read_config(contents: RunFileView) -> RunConfig:
-    """The config; settings that this precgui does not know or accept are left out and told."""
+    """The config; settings that this version does not know or accept are left out and noted."""
     tree = contents.document("config")
     for _ in range(2):
         try:

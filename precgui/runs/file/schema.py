@@ -1,6 +1,6 @@
 """Schema 1 of the run file as data: texts, growing tables and their types. `docs/run-file.md` explains it.
 
-Everything is created before the first step, because nothing may be created once SWMR has begun:
+Everything is created before the first step, because HDF5 creates nothing after SWMR was switched on:
 texts are fixed-length strings with room to spare, tables are datasets that only grow.
 """
 

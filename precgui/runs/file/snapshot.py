@@ -27,11 +27,11 @@ class FileSnapshot(io.RawIOBase):
         super().__init__()
         self._file = path.open("rb", buffering=0)
         status = os.fstat(self._file.fileno())
-        self.state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)  # tells a file from its next
+        self.state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)  # differs from file to file
         self.size = self._file.seek(0, io.SEEK_END)
         self._file.seek(0)
         self._head = self._file.read(_SUPERBLOCK_BYTES)
-        self._end = self.size  # as HDF5 is told
+        self._end = self.size  # as passed to HDF5
         self.missing_bytes = 0  # by which the file is shorter than it says
         if self.is_intact():
             self._correct()

@@ -26,7 +26,7 @@ class RunWriter:
     comes LATEST_S after the oldest that waits. So a kill loses less than a second of steps, and what a flush takes
     longer than 0.1 s where the disk or the processor is overloaded. `RunStarted` is written at once: what it says of
     the number of tensors sets their room. So is `RunEnded`, with status and summary; what comes after it is ignored.
-    `on_incident` gets what the recording itself has to tell, in the thread that noticed. When the disk has less than
+    `on_incident` gets incidents of the recording itself, in any thread. When the disk has less than
     `reserve_bytes` left, or other code closes the file, recording stops with an Incident of kind `recording_stopped`:
     later events are swallowed, the file stays readable.
     Raises RunFileError when the file exists or the folder is missing, full or not writable.

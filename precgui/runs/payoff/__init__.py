@@ -1,1 +1,1 @@
-"""Why a precision did not pay off: the profile of a step kept beside a run, and the account that is read from it."""
+"""Why a precision saved little time or memory: the profile of a step stored with a run, and its waterfall."""

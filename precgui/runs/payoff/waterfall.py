@@ -22,7 +22,7 @@ from precgui.runs.verdict.paired import paired_difference
 
 UNEXPLAINED_LIMIT = 0.05
 _LEAST_ROUNDS = 3
-_QUIET = 0.9  # share of the time of a step that its thread has the CPU when nobody else wants it
+_QUIET = 0.9  # share of the time of a step that its thread has the CPU when no other process competes
 _CAUSE = 0.03  # a factor that loses less than this share is no cause
 BOUNDS = ("peak", "amdahl")  # they say what is possible, the others what is lost of it
 

@@ -38,7 +38,7 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _group(run: RunFigures, differing: Sequence[str]) -> str:
     displayed = [f"{key}={run.settings.get(key)}" for key in differing[:_MAX_FIELDS]]
     remainder = differing[_MAX_FIELDS:]
-    if remainder:  # the values are in the files; a name only has to tell groups apart
+    if remainder:  # the values are in the files; a name only has to distinguish groups
         values = tuple(repr(run.settings.get(key)) for key in remainder)
         displayed.append(f"and {len(remainder)} other settings ({_short(values)})")
     return " ".join([run.precision, *displayed])

@@ -177,7 +177,7 @@ def _tensor_values(
 
 
 def _histogram(counts: NDArray[np.uint32]) -> dict[str, Any] | None:
-    """The exponents of two as a histogram of log2 of the magnitude; zeros, NaN and Inf are told by the scalars."""
+    """The exponents of two as a histogram of log2 of the magnitude; zeros, NaN and Inf are in the scalars."""
     visited = np.flatnonzero(counts[1 : EXPONENT_BINS - 1]) + 1
     if not len(visited):
         return None

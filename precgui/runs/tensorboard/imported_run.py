@@ -53,8 +53,8 @@ class ImportedRun:
     environment: Mapping[str, Any]
     notes: list[str]
     tags: Mapping[str, str] = field(default_factory=dict)  # what the series are called there
-    guesses: str = ""  # that of the notes which says how they were told apart
-    status: Status = "imported"  # event files do not tell whether the training is over, let alone how it ended
+    guesses: str = ""  # the note on how they were distinguished
+    status: Status = "imported"  # event files do not say whether or how the training ended
     machine: Mapping[str, Any] = field(default_factory=dict)
     total_steps: int = 0
     steps_per_epoch: int = 0
@@ -93,7 +93,7 @@ class ImportedRun:
         raise KeyError(device)
 
     def events(self, kind: str | None = None) -> list[Incident]:
-        """Losses that are not finite are all that scalars tell."""
+        """Losses that are not finite; scalars hold no other event."""
         if kind not in (None, "nonfinite_loss"):
             return []
         loss, time_s = (self.column("steps", name) for name in ("loss", "time_s"))

@@ -41,7 +41,7 @@ class EventScalars:
     notes: Sequence[str]
 
     def choose(self, requested: Mapping[str, str]) -> dict[str, str]:
-        """The tag of each signal: as `requested`, else as their names tell. Raises RunFileError."""
+        """The tag of each signal: as `requested`, else by its name. Raises RunFileError."""
         try:
             return choose(self.scalars, requested)
         except RunFileError as error:
@@ -117,7 +117,7 @@ class _Reading:
         self._steps: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
         self._times: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
         self._values: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
-        self._created_s: list[float] = []  # when the files were begun
+        self._created_s: list[float] = []  # when the files were created
         self.about: dict[str, Any] = {}
         self.notes: list[str] = []
 

@@ -58,7 +58,7 @@ class Provenance:
         return reported
 
     def _is_cut(self, log2_scale: int) -> bool:
-        """Whether more has become zero on the way back through the network than the record can tell."""
+        """Whether the backward pass may have flushed more to zero than the record shows."""
         return log2_scale < 0 and self.kind in BACKWARD
 
     def _had_lost(self) -> bool:

@@ -53,7 +53,7 @@ class Names:
 
 
 class Dtypes:
-    """The dtype of each tensor of each kind, as events tell it."""
+    """The dtype of each tensor of each kind, from the events."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], str] = {}

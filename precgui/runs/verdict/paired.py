@@ -86,7 +86,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def detectable(sd: float, n: int, alpha: float, arms: int = 1) -> float:
-    """The true difference that n seeds tell from 0 with a chance of 80 %, when single differences spread by `sd`.
+    """The true difference that n seeds detect with probability 80 %; `sd` is that of a single difference.
 
     `alpha` is two-sided and shared by `arms` arms. An approximation: quantiles of t in place of those of the
     non-central t. Infinite below two seeds.
