@@ -24,7 +24,7 @@ LIMIT = 500
 
 @dataclass(frozen=True)
 class Notice:
-    """One sentence for the user. `details` is copyable (a traceback); `cause` tells two notices of one origin apart
+    """One sentence for the user. `details` is copyable (a traceback); `cause` separates equal sentences
     from two origins (default: the text); `remedies` are buttons, each a label and what it does."""
 
     severity: Severity

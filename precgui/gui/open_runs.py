@@ -35,7 +35,7 @@ class OpenRun(DrawnRun):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something to tell the user: one sentence, and details one click away."""
+    """A message to the user: one sentence, and details behind a button."""
 
     message: str
     details: str = ""
@@ -60,7 +60,7 @@ def distinct_name(title: str, created: str, taken: Collection[str]) -> str:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """The names without the words that all of them begin with: what is left tells them apart."""
+    """The names without the words that all of them begin with, so that the rest differs."""
     words = [name.split(" ") for name in names]
     if len(set(names)) < 2:
         return list(names)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from precgui.runs.run import Run
 
-RATE_STEPS = 200  # the time left is told from this many steps
+RATE_STEPS = 200  # the remaining time is shown from this many steps on
 
 
 @dataclass(frozen=True, slots=True)

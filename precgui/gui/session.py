@@ -118,7 +118,7 @@ class Session(QObject):
 
     def take_in(self, run: SavedRun | ImportedRun) -> str:
         """Show a run that has been read, and what is odd about it; returns its key."""
-        for note in run.notes if isinstance(run, SavedRun) else ():  # who imports a run tells what became of it
+        for note in run.notes if isinstance(run, SavedRun) else ():  # the caller of an import reports its result
             self.notice.emit(Problem(f"{run.path.name}: {note}", severity="warning"))
         if run.status == "running":
             self._follower.start()

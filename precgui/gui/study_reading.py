@@ -102,7 +102,7 @@ def _runner(folder: SweepFolder) -> str:
 
 
 def _share(row: MemberRow) -> float:
-    """The share of the steps that are done, as far as the file tells."""
+    """The share of the steps that are done, by the file."""
     try:
         with open_run(row.run or "") as run:
             return min(run.steps / run.total_steps, 1.0) if run.total_steps else 0.0

@@ -1,4 +1,4 @@
-"""One crosshair for all linked plots: it stands on a recorded point, and every plot tells what was recorded there."""
+"""One crosshair for all linked plots: it snaps to a recorded point, and every plot shows its value there."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def device_sentences(runs: Sequence[DrawnRun], signal: Signal) -> str:
-    """Why no device of these runs told this signal."""
+    """Why no device of these runs recorded this signal."""
     if any(opened.run.status == "running" and not opened.run.state_devices() for opened in runs):
         return "Waiting for the first value."
     if not any(opened.run.state_devices() for opened in runs):

@@ -135,7 +135,7 @@ class EventChart(Chart):
         return results
 
     def point_at(self, place: QPointF) -> None:
-        """Tell the messages of the events under the mouse."""
+        """Show the messages of the events under the mouse as a tool tip."""
         reported = self.messages_at(place)
         self._pointed = bool(reported)
         if not reported:

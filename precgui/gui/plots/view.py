@@ -13,7 +13,7 @@ _THIN_PX = 12  # a drag flatter than this zooms along one axis only
 class PlotView(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph is untyped
     """A view box whose wheel zooms along x (with Shift: along y) and whose drag zooms into a rectangle.
 
-    `moved(x, y)` tells which ranges a person has changed, `reset` that they asked for the whole picture.
+    `moved(x, y)` says which ranges the user has changed, `reset` that the zoom was reset.
     """
 
     moved = Signal(bool, bool)

@@ -31,6 +31,6 @@ def run_app(files: list[Path], *, fresh: bool = False) -> int:
 
 
 def has_display() -> bool:
-    """Whether Qt could find a screen. Only on Linux can that be told beforehand."""
+    """Whether Qt could find a screen. Only on Linux is that known beforehand."""
     names = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
     return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in names)

@@ -31,7 +31,7 @@ RUN_FILES = (
 
 
 class Files(QObject):
-    """Opens run files through the state, which tells what is wrong with one that cannot be opened."""
+    """Opens run files in the session, which reports files that cannot be opened."""
 
     def __init__(self, window: QWidget, settings: Settings, notices: Notices) -> None:
         super().__init__(window)
@@ -79,7 +79,7 @@ class Files(QObject):
         reading.launch()
 
     def _on_read(self, events: EventScalars | str) -> None:
-        """Show what was read as far as names tell what it is; ask where they do not."""
+        """Show the signals that names identify; ask for the others."""
         if isinstance(events, str):
             self._notices.post(Notice("error", events))
         elif self._session is not None and not self._session.key_of(events.path):

@@ -1,4 +1,4 @@
-"""Judges the run that is training and tells of each error once, in a banner that can stop the run."""
+"""Diagnoses the run that is training and reports each error once, in a banner that can stop the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHARE = 30  # of the time of the window, at most one part in so many
 class LiveDiagnosis(QObject):
     """Looks at the active run every few seconds, at the same rules as `precgui diagnose`.
 
-    An error is told when two judgements in a row have found it, and each rule once for a run.
+    An error is reported when two diagnoses in a row contain it, and each rule once for a run.
     """
 
     def __init__(self, session: Session, notices: Notices, parent: QObject | None = None) -> None:

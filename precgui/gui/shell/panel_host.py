@@ -53,7 +53,7 @@ class PanelHost(QStackedWidget):
         self.setCurrentWidget(self._pages[name])
 
     def waiting(self) -> list[str]:
-        """Panels that nobody has loaded or tried to load."""
+        """Panels that have not been loaded yet."""
         return [name for name in self._specs if name not in self.panels]
 
     def load(self, name: str) -> QWidget | None:

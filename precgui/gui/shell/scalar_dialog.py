@@ -1,4 +1,4 @@
-"""Which scalar of an event file is the loss, and which is what else: asked where names do not tell, or are wrong."""
+"""Asks which scalar of an event file is the loss and which are other signals, where their names do not say so."""
 
 from __future__ import annotations
 
@@ -125,6 +125,6 @@ class ScalarsDialog(QDialog):
 
 
 def _points(scalars: Scalars) -> str:
-    """How long a series is and where it ends, to tell it from its neighbours."""
+    """The length and the last value of a series, by which similar series differ."""
     count = len(scalars.step)
     return f"({count} point{'s' if count > 1 else ''}, last {scalars.value[-1]:.4g})"

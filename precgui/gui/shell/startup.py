@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 COLLECT_MS = 250
 MOST_REOPENED = 20  # runs of the last session
-IDLE_MS = 50  # between two panels that nobody asked for yet: time to paint and to answer the user
+IDLE_MS = 50  # between two panels loaded in advance: time to paint and to answer the user
 TRACE, EXIT_AFTER_PLOTS = "PRECGUI_TRACE_STARTUP", "PRECGUI_EXIT_AFTER_PLOTS"
 
 

@@ -53,7 +53,7 @@ class BarChart(QWidget):
         themes().changed.connect(self.update)
 
     def set_rows(self, rows: Sequence[BarRow]) -> None:
-        """Show these rows; the accessible description tells them in words."""
+        """Show these rows; the accessible description gives them in words."""
         self._rows = rows
         self.setAccessibleDescription("; ".join(f"{row.name} {row.value}" for row in rows))
         self.updateGeometry()

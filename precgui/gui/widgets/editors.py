@@ -175,7 +175,7 @@ class FlagEditor(QCheckBox):
 
 
 class _WheelGuard(QObject):
-    """Lets the wheel scroll the page instead of changing a value that nobody is editing."""
+    """Lets the wheel scroll the page instead of changing a value without the focus."""
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Wheel and isinstance(watched, QWidget) and not watched.hasFocus():

@@ -13,7 +13,7 @@ from precgui.gui.workers.kept_thread import KeptThread
 class Background(KeptThread):
     """Runs `work` once, after `launch`.
 
-    `answered` carries what `work` returns; connect it to a method of a QObject, so that nobody is called who is gone.
+    `answered` carries what `work` returns; connect it to a method of a QObject: a destroyed one is not called.
     """
 
     answered = Signal(object)

@@ -1,7 +1,7 @@
-"""The one door from the window to the engine: a thread that minds a child process and relays what it says.
+"""The window's only access to the engine: a thread that runs a child process and relays its events.
 
-The thread does all that may block (starting the process, reading the pipe, mending the file of a process that
-died) and leaves batches of events in `inbox`, a deque which the window empties by timer.
+All that may block is done in the thread: starting the process, reading the pipe, repairing the file of a crashed
+process. Batches of events are appended to `inbox`, a deque that the window empties by timer.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ChildThread(KeptThread):
         self._pipe.close()
 
     def _live(self, last_words: str) -> None:
-        """The life of the process, from its start to its last words."""
+        """Start the process, relay its events and wait for its end."""
         process = ChildProcess(target=child.main, args=(self._far_end, last_words), daemon=False)
         self._process = process
         try:
@@ -99,7 +99,7 @@ class ChildThread(KeptThread):
         if self.stopping and self._kill_timer is None:
             process.kill()
         with contextlib.ExitStack() as unless_relayed:
-            unless_relayed.callback(process.kill)  # nobody would mind the process after a fault in this thread
+            unless_relayed.callback(process.kill)  # no other thread would end the process after a fault in this one
             self._relay(process)
             unless_relayed.pop_all()
         process.join()
@@ -137,7 +137,7 @@ class ChildThread(KeptThread):
             self.inbox.append(batch)
 
     def _send(self, message: object) -> None:
-        with self._send_lock, contextlib.suppress(OSError):  # a process that died is told by `process_ended`
+        with self._send_lock, contextlib.suppress(OSError):  # `process_ended` reports a crashed process
             self._pipe.send(message)
 
     def _kill(self) -> None:
@@ -146,7 +146,7 @@ class ChildThread(KeptThread):
 
 
 class RunThread(ChildThread):
-    """A child process that trains; a process that dies leaves a run that is ended all the same."""
+    """A child process that trains; the run file is completed after a crash, too."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)

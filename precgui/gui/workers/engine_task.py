@@ -1,4 +1,4 @@
-"""Engine work beside the runs (asking torch, measuring rates): one child process per task, its events as signals."""
+"""Engine work other than runs (facts of torch, measured rates): one child process per task, its events as signals."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from shiboken6 import isValid
 
 PATIENCE_S = 2.0
 
-_running: dict[KeptThread, Any] = {}  # each with the object that must live as long
+_running: dict[KeptThread, Any] = {}  # each with an object that is kept as long
 _kept: list[Any] = []
 
 

@@ -1,4 +1,4 @@
-"""Work that is too long for the window: the newest wish is computed in a thread, older ones are let go."""
+"""Work that would block the window: only the latest request is computed, in a thread; older ones are cancelled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTLY_MS = 200
 
 
 class CancelledError(Exception):
-    """Nobody waits for the result any more."""
+    """The result is no longer needed."""
 
 
 class ProgressCallback:
@@ -29,7 +29,7 @@ class ProgressCallback:
         self.let_go = False
 
     def __call__(self, share: float) -> None:
-        """Raises CancelledError once the work is no longer wanted."""
+        """Raises CancelledError once the work was cancelled."""
         self.share = share
         if self.let_go:
             raise CancelledError
@@ -63,7 +63,7 @@ def _attempt(work: Work, progress: ProgressCallback) -> _Outcome:
 class LatestOnly(QObject):
     """One thread at a time. `answered` carries the result of the newest work, `failed` the sentence of its ValueError.
 
-    Neither comes for work that was replaced before it had ended. `partly` carries what the work has shown meanwhile.
+    Neither comes for work that was replaced before it had ended. `partly` carries intermediate results.
     """
 
     changed = Signal()  # busy or idle
@@ -96,7 +96,7 @@ class LatestOnly(QObject):
             self._running.let_go = True
 
     def cancel(self) -> None:
-        """Let the work go; no answer follows."""
+        """Cancel the work; no answer follows."""
         self._waiting = None
         if self._running is not None:
             self._running.let_go = True
@@ -136,7 +136,7 @@ class LatestOnly(QObject):
 
 
 class Busy(QProgressBar):
-    """A thin bar that appears when one of the works takes longer than a blink."""
+    """A thin progress bar that appears when a work takes longer than APPEAR_DELAY_MS."""
 
     def __init__(self, *works: LatestOnly, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -28,7 +28,7 @@ class BitGrid(QWidget):
     fixed rows only the cursor moves.
     """
 
-    bit_set = Signal(str, int, bool, bool)  # row, bit, on, part of a drag that has begun
+    bit_set = Signal(str, int, bool, bool)  # row, bit, on, part of a drag in progress
     stepped = Signal(str, int)
     selected = Signal(str)
 

@@ -76,7 +76,7 @@ class LineView(Plot):
             self.setXRange(begin, begin + width, padding=0)
 
     def _limit_zoom(self, low: float, high: float) -> None:
-        """As far as doubles tell pixels apart: a view at 1e-45 may be narrower than one at 1."""
+        """Limit the zoom to the resolution of doubles: a view at 1e-45 may be narrower than one at 1."""
         reach = 1.0 if self.logarithmic else max(abs(low), abs(high))
         least = max(reach * FINEST, LEAST_WIDTH)
         if self.getViewBox().state["limits"]["xRange"][0] != least:

@@ -75,7 +75,7 @@ class ExportButton(QToolButton):
         dialog.open()
 
     def save(self, path: Path, text: str) -> None:
-        """Write the text and tell how it went."""
+        """Write the text and report success or the error."""
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:

@@ -48,7 +48,7 @@ class DevicesTab(QWidget):
 
 
 def device_card(device: Device, result: Mapping[str, Any] | None = None) -> DeviceCard:
-    """Name, architecture, memory, details, what was measured; what is not told says why."""
+    """Name, architecture, memory, details, measured rates; a missing value gives its reason."""
     what = ", ".join(part for part in (device.id, device.architecture, device.capability) if part)
     counts = [f"{sum(c.support == level for c in device.formats.values())} {level}" for level in LEVELS]
     rows = [
@@ -100,7 +100,7 @@ def _fp32(value: object) -> str:
 
 
 def sensor_card(machine: Machine) -> DeviceCard:
-    """Which power sensors were looked for, found, and why there is none."""
+    """Which power sensors can be read, and why others cannot."""
     result = sum(sensor.available for sensor in machine.sensors)
     below = f"{result} found" if result else "None found: runs on this machine record no power"
     return DeviceCard("Power sensors", below, [(s.source, _sentence(s)) for s in machine.sensors])

@@ -1,4 +1,4 @@
-"""The Live tab: what the sensors read now and read in the last minutes. Polls only while it is looked at."""
+"""The Live tab: what the sensors read now and read in the last minutes. Polls only while it is visible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COUNTERS = ("energy_j", "energy_integrated_j")  # shown from where they stood w
 
 
 class DeviceStrips(QWidget):
-    """All strips of one device. What the device will never tell is one line of text, not an empty strip."""
+    """All strips of one device. Readings that it does not support are one line of text, not empty strips."""
 
     def __init__(self, device: str) -> None:
         super().__init__()

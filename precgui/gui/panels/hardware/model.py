@@ -25,13 +25,13 @@ class HardwareModel(QObject):
 
     machine_changed = Signal()
     results_changed = Signal()
-    measuring = Signal(bool)  # a measurement has begun or ended
+    measuring = Signal(bool)  # a measurement starts or ends
     idle = Signal()  # no run trains any more
     run_requested = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
     claims_requested = Signal(str)  # the claims of guides about a precision
 
     def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:
-        """`busy` tells whether a run trains now: then torch is asked later."""
+        """`busy` returns whether a run trains now: then torch is imported later."""
         super().__init__(parent)
         self._busy = busy
         self.machine: Machine | None = None

@@ -53,7 +53,7 @@ class RunsFolder(QObject):
         self._debounce.start()
 
     def refresh(self) -> None:
-        """Read the folder, in a thread; a wish that comes meanwhile is met by one more reading."""
+        """Read the folder in a thread; calls during the reading cause one more."""
         if self._scan is not None:
             self._scan_again = True
             return
@@ -84,7 +84,7 @@ class RunsFolder(QObject):
 
 
 def _read(library: Library, tell: Callable[[list[LibraryEntry], int], None]) -> list[LibraryEntry] | RunFileError:
-    """All runs. In the thread that reads, `tell` gets those read so far, and the number of files."""
+    """All runs. `tell` receives the runs read so far and the number of files, in the reading thread."""
     entries: list[LibraryEntry] = []
     try:
         for entries in library.scan():

@@ -1,4 +1,4 @@
-"""The list of open runs beside the live plots: the legend that one can act on."""
+"""The list of open runs next to the live plots: a legend with actions."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ class StudyGridView(QWidget):
         return dialog
 
     def _inspect(self, row: int, column: int) -> None:
-        """Open the file of a run that has begun."""
+        """Open the file of a started run."""
         cell = self._table.cells.get((row, column))
         if cell is not None and cell.member.run is not None:
             key = self._session.open_file(Path(cell.member.run))

@@ -36,7 +36,7 @@ def value_text(value: object) -> str:
 
 
 def command(source: str, base: RunConfig, config: RunConfig) -> str:
-    """The command line that starts `config`, told as what differs from `source`, a recipe or a TOML file."""
+    """The command line that starts `config`, as its differences from `source`, a recipe or a TOML file."""
     words = ["precgui", "run", source]
     for path, value in changes(base.model_dump(), config.model_dump()):
         words += ["--set", f"{path}={value_text(value)}"]
@@ -52,7 +52,7 @@ def set_at(tree: dict[str, Any], path: str, value: Any) -> None:
 
 
 def study_command(source: str, base: RunConfig, config: RunConfig, spec: SweepSpec) -> str:
-    """The command line that runs a study of `config`, told as what differs from `source`."""
+    """The command line that runs a study of `config`, as its differences from `source`."""
     words = ["precgui", "sweep", source, "--precisions", ",".join(spec.precisions), "--seeds", str(spec.seeds)]
     words += ["--baseline", spec.baseline]
     words += ["--timing-rounds", str(spec.timing_rounds)] if spec.timing_rounds else []

@@ -19,7 +19,7 @@ _PIECE = re.compile(f"[^{_SEPARATOR}]{{1,40}}{_SEPARATOR}*")
 
 
 class Consent(QObject):
-    """Remembers, for as long as the window lives, to which code the user has agreed."""
+    """Remembers until the window is closed to which code the user has agreed."""
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)

@@ -1,4 +1,4 @@
-"""The plan before the run: memory of the run that is set up, and of a transformer by formula, answered live."""
+"""The plan before the run: memory of the configured run, and of a transformer by formula; follows each change."""
 
 from __future__ import annotations
 

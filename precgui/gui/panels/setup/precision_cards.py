@@ -25,7 +25,7 @@ FAMILY_GROUP = "Any format"
 
 
 class ChoiceCard(QFrame):
-    """A radio button in a frame; a click anywhere in it chooses it. Pointing at it tells its sentence."""
+    """A radio button in a frame; a click anywhere in it chooses it. Its sentence is the tool tip."""
 
     def __init__(self, name: str, text: str, parent: QWidget) -> None:
         super().__init__(parent)

@@ -211,7 +211,7 @@ class StudySettings(QWidget):
         return None
 
     def estimate_for(self, config: RunConfig | None, folder: Path) -> None:
-        """Say how long the study will take and which difference it can tell; in a thread, a moment later."""
+        """Show how long the study will take and which difference it can detect; computed in a thread."""
         self.vary.show_present(config)
         spec = self.spec(config) if config is not None else None
         if spec is None:

@@ -14,7 +14,7 @@ from precgui.runs.tensors.what_if import format_names
 SCALES = (-24, 40)  # exponents of two that the slider reaches
 PICTURES = ("exponents of one", "losses of all")
 PACE_MS = 16  # between two answers while the slider is dragged: 60 a second
-IDLE_MS = 250  # without a move until the list is put in order again
+IDLE_MS = 250  # without a change until the list is sorted again
 _ANSWERS = (
     "Zeros and the largest safe scale are counted, of the elements and steps that were looked at. The share that "
     "overflows is interpolated within one octave. The signal-to-noise ratio is an estimate: mostly within 1.7 dB, less "
@@ -25,7 +25,7 @@ _ANSWERS = (
 class WhatIfBar(QWidget):
     """`asked` comes when format or scale have changed, at most once in PACE_MS; the last change is never left out.
 
-    `idle` comes when neither has changed for a while.
+    `idle` comes when neither has changed for IDLE_MS.
     """
 
     asked = Signal()

@@ -36,7 +36,7 @@ class IncrementalReader:
         return self.run.tensors().get(self.kind)
 
     def read_new(self) -> None:
-        """Take in what has come since the last look; of much, rows all over the run and those with NaN or Inf."""
+        """Read new rows. If there are too many, read an even sample plus every row with NaN or Inf."""
         record = self.record
         if record is None:
             return

@@ -141,7 +141,7 @@ class TensorsPanel(Pages):
             self._take_run()
 
     def _on_data(self, key: str) -> None:
-        """A run goes on: look again, at most once a second and only while somebody looks."""
+        """Read new rows of a running run, at most once a second and only while the panel is visible."""
         if key == self._run_key and self.isVisible() and not self._later.isActive():
             self._later.start(0 if self.is_empty else max(REFRESH_MS, round(20_000 * self._read_s)))
 
@@ -159,7 +159,7 @@ class TensorsPanel(Pages):
         self._go_to_requested()
 
     def _go_to_requested(self) -> None:
-        """Choose the kind, the tensor and the step that somebody has asked for."""
+        """Choose the kind, the tensor and the step that another panel requested."""
         place, self._session.tensor_place = self._session.tensor_place, None
         if place is None or self._key() is None:
             return

@@ -22,7 +22,7 @@ from precgui.runs.tensors.what_if import BIAS, Range
 
 _FAINTEST = 1e-6  # the share of elements that is still drawn
 _COLUMNS = 480
-_MARGIN = 3  # octaves beyond what was seen
+_MARGIN = 3  # octaves beyond the recorded ones
 _SIDE_MARGIN = 0.012  # of the width, so that marks in the first step are whole
 _MOST_TICKS = 64  # more would be a solid line
 _TICK_SHARE = 0.025  # of the height
@@ -56,7 +56,7 @@ def line_pens() -> dict[str, QPen]:
 class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     """Time from left to right, exponents of two from bottom to top, the share of the elements as colour.
 
-    `step_chosen` tells which step was clicked or gone to with the keys.
+    `step_chosen` carries the step that was clicked or reached with the keys.
     """
 
     step_chosen = Signal(float)
@@ -134,7 +134,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self._place_marks()
 
     def show_all(self) -> None:
-        """The whole picture again, after somebody has zoomed into it."""
+        """Reset the zoom."""
         self._is_zoomed = False
         if self._whole is not None:
             self.view.setRange(xRange=self._whole[0], yRange=self._whole[1], padding=0)
@@ -216,7 +216,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.step_chosen.emit(float(place.x()))
 
     def _on_mouse(self, place: QPointF) -> None:
-        """Tell the numbers under the mouse."""
+        """Show the numbers under the mouse as a tool tip."""
         inside = self.view.sceneBoundingRect().contains(place)
         point = self.view.mapSceneToView(place)
         reported = self.cell_text(point.x(), floor(point.y())) if inside else ""
@@ -226,14 +226,14 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             QToolTip.hideText()
 
     def cell_text(self, step: float, exponent: int) -> str:
-        """The numbers of a cell: the row that reaches to `step`, magnitudes from 2^exponent on."""
+        """The numbers of the cell at `step` and the octave from 2^exponent."""
         if not len(self._steps) or not 0 < exponent + BIAS < 255:
             return ""
         row = max(int(np.searchsorted(self._steps, step, "right")) - 1, 0)
         return f"Looked at in step {grouped(int(self._steps[row]))}\n{octave_text(self._counts[row], exponent)}"
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Left and right: the looks one by one; Home and Escape: the whole picture."""
+        """Left and right: the measured steps one by one; Home and Escape: the whole picture."""
         ways = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
         if event.key() in ways and len(self._steps):
             at = self.chosen.value() if self.chosen.isVisible() else float(self._steps[-1])

@@ -94,7 +94,7 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
         return bool(len(drawn) and drawn[0] - 0.5 <= exponent <= drawn[-1] and -126 <= exponent <= 127)
 
     def _on_mouse(self, place: QPointF) -> None:
-        """Tell the numbers of the bar under the mouse."""
+        """Show the numbers of the bar under the mouse as a tool tip."""
         exponent = floor(self.plotItem.vb.mapSceneToView(place).x())
         if self.plotItem.vb.sceneBoundingRect().contains(place) and self._is_drawn(exponent):
             QToolTip.showText(
