@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import is_adaptive, median, percent, power
-from precgui.runs.diagnosis.findings import Evidence, Finding, Undecided, RuledOut
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
