@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precgui.config import RunConfig, build
-from precgui.config.sections import SNAPSHOT_BESIDE_RUN
+from precgui.config.sections import SNAPSHOT_IN_RUN_FOLDER
 from precgui.events import Emit, Event, Incident, RunEnded, RunStarted, Status
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
@@ -262,7 +262,7 @@ def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: floa
 
 def _placed(config: RunConfig, path: Path) -> RunConfig:
     """The config with `auto` in `record.snapshot_to` and `qat.save_to` as the path beside the run file."""
-    if config.record.snapshot_to == SNAPSHOT_BESIDE_RUN:
+    if config.record.snapshot_to == SNAPSHOT_IN_RUN_FOLDER:
         record = config.record.model_copy(update={"snapshot_to": str(path.absolute())})
         config = config.model_copy(update={"record": record})
     if config.qat.save_to != "auto":

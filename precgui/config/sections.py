@@ -297,7 +297,7 @@ class PrecisionOptions(Section):
     )
 
 
-SNAPSHOT_BESIDE_RUN = "auto"
+SNAPSHOT_IN_RUN_FOLDER = "auto"
 _RECORDED: dict[str, JsonValue] = {"record.tensors": [True]}
 
 
@@ -340,7 +340,7 @@ class RecordConfig(Section):
     activations_every: int = _every(10, "Activations")
     activation_gradients_every: int = _every(50, "Activation gradients")
     snapshot_to: str = Field(
-        SNAPSHOT_BESIDE_RUN,
+        SNAPSHOT_IN_RUN_FOLDER,
         max_length=4096,
         title="Snapshots",
         description="Files of batch, weights and random state before the first step with NaN or Inf, for replay; "

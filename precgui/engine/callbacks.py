@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from precgui.config import RunConfig
-from precgui.config.sections import SNAPSHOT_BESIDE_RUN
+from precgui.config.sections import SNAPSHOT_IN_RUN_FOLDER
 from precgui.engine import census
 from precgui.engine.callback import Callback, CallbackList
 from precgui.engine.description import FirstPassOrder, described
@@ -182,7 +182,7 @@ def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal, total_
     telemetry = _telemetry(config, parts, journal, total_steps) if config.record.tensors else None
     if telemetry is not None:
         callbacks.append(TelemetryCallback(journal, telemetry, parts.optimizer))
-    if config.record.snapshot_to not in ("", SNAPSHOT_BESIDE_RUN):
+    if config.record.snapshot_to not in ("", SNAPSHOT_IN_RUN_FOLDER):
         place = Path(config.record.snapshot_to).expanduser().absolute()
         callbacks.append(SnapshotCallback(place, config.record.snapshot_step, journal, parts))
     if parts.average is not None:

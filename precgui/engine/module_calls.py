@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 
@@ -18,3 +19,30 @@ def follow_modules(called: Callable[..., Any], returned: Callable[..., Any]) -> 
     hooks.callback(register_module_forward_pre_hook(called).remove)
     hooks.callback(register_module_forward_hook(returned, always_call=True).remove)
     return hooks
+
+
+class ModuleStack:
+    """The names of the modules of a model whose forward pass is running, outermost first, from `follow` to `close`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._names = {module: name for name, module in model.named_modules()}
+        self._running: list[str] = []
+        self._hooks = contextlib.ExitStack()
+
+    @property
+    def innermost(self) -> str | None:
+        """The name of the innermost running module, '' for one of another model; None outside of a forward pass."""
+        return self._running[-1] if self._running else None
+
+    def follow(self) -> None:
+        self._hooks = follow_modules(self._called, self._returned)
+
+    def close(self) -> None:
+        self._hooks.close()
+
+    def _called(self, module: nn.Module, _inputs: Any) -> None:
+        self._running.append(self._names.get(module, ""))
+
+    def _returned(self, *_: Any) -> None:
+        if self._running:  # a module may have been called before `follow`
+            self._running.pop()

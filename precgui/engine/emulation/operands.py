@@ -121,7 +121,7 @@ class AmaxScale:
     @property
     def is_delayed(self) -> bool:
         """Whether the factor follows the batches before, and asking for it counts as one."""
-        return self._seen is not None
+        return self._amax_history is not None
 
     def __call__(self, tensor: Tensor, axis: int) -> Tensor:
         """The factor, shaped to multiply the tensor."""

@@ -1,10 +1,11 @@
-"""The tabs of the formats panel, each made when it is first looked at."""
+"""The tabs of the formats panel, each created when it is first shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.arithmetic import ArithmeticTab
 from precgui.gui.panels.formats.bits import BitsTab
@@ -14,7 +15,7 @@ from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
 from precgui.gui.session import Session
-from precgui.gui.widgets.loading import loading
+from precgui.gui.widgets.lazy_tabs import LazyTabs
 
 TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
     ("Bits", "one number in many formats, bit by bit", BitsTab),
@@ -33,37 +34,23 @@ class FormatsPanel(QWidget):
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.session = session
-        self.tabs = QTabWidget(self)
-        self.tabs.setDocumentMode(True)
-        self._pages: list[QVBoxLayout] = []
-        for title, tip, _ in TABS:
-            page = QWidget()
-            self._pages.append(QVBoxLayout(page))
-            self._pages[-1].setContentsMargins(0, 0, 0, 0)
-            self.tabs.setTabToolTip(self.tabs.addTab(page, title), tip)
+        self.tabs = LazyTabs([(title, tip, partial(self._create, kind)) for title, tip, kind in TABS], self)
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 8, 12, 8)
         column.addWidget(self.tabs)
-        self._tabs: dict[int, QWidget] = {}
-        self.tabs.currentChanged.connect(self._on_tab)
         self.tab(0)
         if isinstance(session, Session):
             session.number_requested.connect(self.show_number)
 
-    def _on_tab(self, index: int) -> None:
-        """Make the tab; until it is there its page says that it loads."""
-        if index not in self._tabs:
-            with loading(TABS[index][0], self._pages[index]):
-                self.tab(index)
+    def _create(self, kind: Callable[[object], QWidget]) -> QWidget:
+        tab = kind(self.session)
+        if isinstance(tab, ReferenceTab | ArithmeticTab):
+            tab.number_requested.connect(self.show_number)
+        return tab
 
     def tab(self, index: int) -> QWidget:
-        """The content of a tab, made now if it was not."""
-        if index not in self._tabs:
-            self._tabs[index] = tab = TABS[index][2](self.session)
-            if isinstance(tab, ReferenceTab | ArithmeticTab):
-                tab.number_requested.connect(self.show_number)
-            self._pages[index].addWidget(self._tabs[index])
-        return self._tabs[index]
+        """The content of a tab, created now if it was not."""
+        return self.tabs.content(index)
 
     def show_number(self, number: str, names: list[str]) -> None:
         """Show a number in these formats, in the first tab."""

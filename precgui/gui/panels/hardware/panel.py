@@ -1,23 +1,24 @@
-"""The machine: what it is, what it can do in each format, what was measured, what it reads now, what to use."""
+"""The Hardware panel: devices, formats, measured rates, live readings, advice."""
 
 from __future__ import annotations
 
 import importlib
 import json
+from functools import partial
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QShowEvent
-from PySide6.QtWidgets import QMenu, QTabWidget, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMenu, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import icon
-from precgui.gui.widgets.loading import loading
+from precgui.gui.widgets.lazy_tabs import LazyTabs
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.report import document, text
 
-# Title, tool tip, and the class, whose module is imported when the tab is first looked at.
+# Title, tool tip, and the class, whose module is imported when the tab is first shown.
 TABS = (
     ("Devices", "what is in this machine", "devices_tab:DevicesTab"),
     ("Formats", "what each device does with each format", "formats_tab:MatrixTab"),
@@ -28,7 +29,7 @@ TABS = (
 
 
 class HardwarePanel(QWidget):
-    """Tabs, each made when it is first looked at."""
+    """Tabs on the machine, each created when it is first shown."""
 
     def __init__(self, session: Session | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -39,16 +40,7 @@ class HardwarePanel(QWidget):
             session.idle.connect(self.model.idle)
             self.model.run_requested.connect(session.set_up)
             self.model.claims_requested.connect(lambda name: session.panel_requested.emit(f"compare/claims {name}"))
-        self.tabs = QTabWidget(self)
-        self.tabs.setDocumentMode(True)
-        self._pages: list[QVBoxLayout] = []
-        for title, tip, _ in TABS:
-            page = QWidget()
-            self._pages.append(QVBoxLayout(page))
-            self._pages[-1].setContentsMargins(0, 0, 0, 0)
-            self.tabs.setTabToolTip(self.tabs.addTab(page, title), tip)
-        self._tabs: dict[int, QWidget] = {}
-        self.tabs.currentChanged.connect(self._on_tab)
+        self.tabs = LazyTabs([(title, tip, partial(self._create, place)) for title, tip, place in TABS], self)
         self.copy = QToolButton(self)
         self._add_copy_menu()
         column = QVBoxLayout(self)
@@ -56,20 +48,14 @@ class HardwarePanel(QWidget):
         column.addWidget(self.tabs)
         self.tab(0)
 
-    def _on_tab(self, index: int) -> None:
-        """Make the tab; until it is there its page says that it loads."""
-        if index not in self._tabs:
-            with loading(TABS[index][0], self._pages[index]):
-                self.tab(index)
+    def _create(self, place: str) -> QWidget:
+        module, _, name = place.partition(":")
+        created: QWidget = getattr(importlib.import_module(f"precgui.gui.panels.hardware.{module}"), name)(self.model)
+        return created
 
     def tab(self, index: int) -> QWidget:
-        """The content of a tab, made now if it was not."""
-        if index not in self._tabs:
-            module, _, name = TABS[index][2].partition(":")
-            created = getattr(importlib.import_module(f"precgui.gui.panels.hardware.{module}"), name)
-            self._tabs[index] = created(self.model)
-            self._pages[index].addWidget(self._tabs[index])
-        return self._tabs[index]
+        """The content of a tab, created now if it was not."""
+        return self.tabs.content(index)
 
     def show_tab(self, title: str) -> None:
         """Show a tab by its title, in lower case; `advice/TASK/SIZE` asks for advice on these."""
