@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from torch.utils.module_tracker import ModuleTracker
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.emulation.layers import ATTENTION, current_label
-from precgui.engine.module_calls import follow_modules
+from precgui.engine.module_calls import ModuleStack
 from precgui.engine.torch_private import TorchDispatchMode, graph_task
 
 _MOST_MODULES = 300  # in the record; the rest is summed up
@@ -55,11 +54,9 @@ class Census(TorchDispatchMode):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._labels, self._fp32 = labels, fp32
-        self._names = {module: name for name, module in model.named_modules()}
-        self._running: list[str] = []  # the modules inside whose forward pass we are, outermost first
+        self._modules = ModuleStack(model, self._on_call)
         self._tracker: Any = None if outside else ModuleTracker()  # knows the backward pass, too
         self.autocast: Counter[AutocastState] = Counter()  # as seen by the modules without parts that were called
-        self._hooks = contextlib.ExitStack()
         self._stopped = False
         self._flops: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._calls: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -67,29 +64,24 @@ class Census(TorchDispatchMode):
     def __enter__(self) -> Census:
         if self._tracker is not None:
             self._tracker.__enter__()
-        self._hooks = follow_modules(self._called, self._returned)
+        self._modules.follow()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._hooks.close()
+        self._modules.close()
         if self._tracker is not None:
             self._tracker.__exit__(*error)
 
-    def _called(self, module: nn.Module, _: Any) -> None:
-        self._running.append(self._names.get(module, ""))
+    def _on_call(self, module: nn.Module) -> None:
         if next(module.children(), None) is None and graph_task() == -1:
             self.autocast[autocast_now()] += 1
-
-    def _returned(self, *_: Any) -> None:
-        if self._running:  # a module may have been called before the census was entered
-            self._running.pop()
 
     def stop(self) -> None:
         """Count nothing any more, though it may still be entered."""
         self._stopped = True
-        self._hooks.close()
+        self._modules.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -113,8 +105,8 @@ class Census(TorchDispatchMode):
         return out
 
     def _module(self) -> str:
-        if self._running:
-            return self._running[-1]
+        if (module := self._modules.innermost) is not None:
+            return module
         if self._tracker is None:
             return BACKWARD if graph_task() != -1 else ""
         return max((name.partition(".")[2] for name in self._tracker.parents), key=len, default="")

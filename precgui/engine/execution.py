@@ -24,6 +24,7 @@ from precgui.engine.torch_private import BatchNormNd, function_modes
 
 if TYPE_CHECKING:
     from precgui.config import TrainConfig
+    from precgui.engine.precisions.base import Precision
 
 _BACKENDS = {
     "math": SDPBackend.MATH,
@@ -83,6 +84,16 @@ def channels_last(inputs: Any) -> Any:
 def attention(backend: str) -> contextlib.AbstractContextManager[Any]:
     """The context in which scaled dot-product attention uses one back end; `auto` leaves the choice to torch."""
     return contextlib.nullcontext() if backend == "auto" else sdpa_kernel(_BACKENDS[backend])
+
+
+def forward(model: nn.Module, precision: Precision, config: TrainConfig, batch: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The outputs of a batch (inputs, targets), and its targets, both converted by the precision."""
+    inputs, targets = precision.convert_input(*batch)
+    if config.channels_last:
+        inputs = channels_last(inputs)
+    with precision.forward_context(), attention(config.attention):
+        outputs = model(inputs)
+    return precision.convert_output(outputs), targets
 
 
 def switch_to_blame(error: RuntimeError, config: TrainConfig) -> str:

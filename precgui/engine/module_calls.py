@@ -9,6 +9,8 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from precgui.engine.torch_private import autograd_node, node_number, sequence_number
+
 
 def follow_modules(called: Callable[..., Any], returned: Callable[..., Any]) -> contextlib.ExitStack:
     """Call `called(module, inputs)` before and `returned(module, inputs, outputs)` after each forward pass.
@@ -24,15 +26,29 @@ def follow_modules(called: Callable[..., Any], returned: Callable[..., Any]) -> 
 class ModuleStack:
     """The names of the modules of a model whose forward pass is running, outermost first, from `follow` to `close`."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, on_call: Callable[[nn.Module], None] = lambda module: None) -> None:
+        """`on_call` is called with each module before its forward pass."""
         self._names = {module: name for name, module in model.named_modules()}
+        self._on_call = on_call
         self._running: list[str] = []
+        self._module_of_node: dict[int, str] = {}  # by the sequence number of an autograd node
         self._hooks = contextlib.ExitStack()
 
     @property
     def innermost(self) -> str | None:
         """The name of the innermost running module, '' for one of another model; None outside of a forward pass."""
         return self._running[-1] if self._running else None
+
+    def of_operation(self) -> str:
+        """The module of the operation that runs now, '' where it is not known.
+
+        In a backward pass: the module whose forward pass created the autograd node.
+        """
+        if self._running:
+            self._module_of_node.setdefault(sequence_number() - 1, self._running[-1])
+            return self._running[-1]
+        node = autograd_node()
+        return "" if node is None else self._module_of_node.get(node_number(node), "")
 
     def follow(self) -> None:
         self._hooks = follow_modules(self._called, self._returned)
@@ -42,6 +58,7 @@ class ModuleStack:
 
     def _called(self, module: nn.Module, _inputs: Any) -> None:
         self._running.append(self._names.get(module, ""))
+        self._on_call(module)
 
     def _returned(self, *_: Any) -> None:
         if self._running:  # a module may have been called before `follow`

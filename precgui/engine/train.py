@@ -238,12 +238,7 @@ class _Training:
         return loss, targets
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        inputs, targets = self.precision.convert_input(*batch)
-        if self.config.train.channels_last:
-            inputs = execution.channels_last(inputs)
-        with self.precision.forward_context(), execution.attention(self.config.train.attention):
-            outputs = self.model(inputs)
-        return self.precision.convert_output(outputs), targets
+        return execution.forward(self.model, self.precision, self.config.train, batch)
 
     def _clip(self) -> Tensor:
         """The L2 norm of the unscaled gradients, before they are clipped to the configured norm."""

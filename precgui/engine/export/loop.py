@@ -97,12 +97,7 @@ class TrainingLoop:
         print(f"step {self.step}: loss {total.item()!r}")
 
     def forward(self, batch: Any) -> tuple[Any, Any]:
-        inputs, targets = self.precision.convert_input(*batch)
-        if self.config.train.channels_last:
-            inputs = execution.channels_last(inputs)
-        with self.precision.forward_context(), execution.attention(self.config.train.attention):
-            outputs = self.model(inputs)
-        return self.precision.convert_output(outputs), targets
+        return execution.forward(self.model, self.precision, self.config.train, batch)
 
     def validate(self, epoch: int) -> None:
         self.model.eval()

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import flop_registry
 
 from precgui.engine.census import Census
 from precgui.engine.profile.layer_rates import RecordedCall, recorded_call
-from precgui.engine.torch_private import autograd_node, graph_task, node_number, sequence_number, tree_leaves
+from precgui.engine.torch_private import graph_task, tree_leaves
 
 
 @dataclass(slots=True)
@@ -41,7 +41,6 @@ class OperationCounts(Census):
         super().__init__(model, labels, fp32)
         self.counts: dict[tuple[str, str], Count] = {}
         self.recorded: dict[RecordedCall, RecordedUse] = {}
-        self._module_of_node: dict[int, str] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_dispatch__(func, types, args, kwargs)
@@ -65,9 +64,4 @@ class OperationCounts(Census):
         return out
 
     def _module(self) -> str:
-        """By the autograd node, which knows the module in the backward pass, too."""
-        if self._running:
-            self._module_of_node.setdefault(sequence_number() - 1, self._running[-1])
-            return self._running[-1]
-        node = autograd_node()
-        return "" if node is None else self._module_of_node.get(node_number(node), "")
+        return self._modules.of_operation()

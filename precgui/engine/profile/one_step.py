@@ -130,13 +130,8 @@ def _begin(tracker: PhaseListener | None, phase: str) -> None:
 
 
 def _loss(parts: StepParts, batch: Batch) -> Tensor:
-    train = parts.config.train
-    inputs, targets = parts.precision.convert_input(*batch)
-    if train.channels_last:
-        inputs = execution.channels_last(inputs)
-    with parts.precision.forward_context(), execution.attention(train.attention):
-        outputs = parts.model(inputs)
-    return parts.task.loss(parts.precision.convert_output(outputs), targets)
+    outputs, targets = execution.forward(parts.model, parts.precision, parts.config.train, batch)
+    return parts.task.loss(outputs, targets)
 
 
 def _update(parts: StepParts, tracker: PhaseListener | None) -> None:

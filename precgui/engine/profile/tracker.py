@@ -6,7 +6,6 @@ Buffers inside of a kernel are not seen; the allocator's own events count those 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,12 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from precgui.engine.module_calls import follow_modules
+from precgui.engine.module_calls import ModuleStack
 from precgui.engine.torch_private import (
     TorchDispatchMode,
-    autograd_node,
-    node_number,
-    sequence_number,
     tree_leaves,
     tree_map_only,
 )
@@ -84,26 +80,18 @@ class MemoryTracker(TorchDispatchMode):
         self.trace = Trace()
         self._keep_operations = keep_operations
         self._phase = ""
-        self._names = {module: name for name, module in model.named_modules()}
-        self._running: list[str] = []
-        self._module_of_node: dict[
-            int, str
-        ] = {}  # sequence number of an autograd node: the module whose forward pass made it
-        self._hooks = contextlib.ExitStack()
+        self._modules = ModuleStack(model)
         self._numbers: Any = WeakIdKeyDictionary()  # storage: number of its block
         self._weights: set[int] = set()  # numbers of blocks that autocast may keep a copy of
 
     def __enter__(self) -> MemoryTracker:
-        self._hooks = follow_modules(
-            lambda module, _: self._running.append(self._names.get(module, "")),
-            lambda *_: (self._running.pop(), None)[1],
-        )
+        self._modules.follow()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._hooks.close()
+        self._modules.close()
         self.trace.changes = list(self.trace.changes)  # what goes from now on is not part of the trace
 
     def begin(self, phase: str) -> None:
@@ -124,7 +112,11 @@ class MemoryTracker(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         kind = "cast_cache" if self._copies_a_weight(func, args) else ""
-        module, name, before = self._module(), str(func.overloadpacket).removeprefix("aten."), len(self.trace.blocks)
+        module, name, before = (
+            self._modules.of_operation(),
+            str(func.overloadpacket).removeprefix("aten."),
+            len(self.trace.blocks),
+        )
         for value in tree_leaves(out):
             if isinstance(value, Tensor):
                 self._add(value, kind, module, name)
@@ -135,17 +127,9 @@ class MemoryTracker(TorchDispatchMode):
 
     def _copies_a_weight(self, func: Any, args: Any) -> bool:
         """Autocast copies weights in the forward pass, and is not to be seen at work from here."""
-        if func is not torch.ops.aten._to_copy.default or not self._running or self._phase != "forward":
+        if func is not torch.ops.aten._to_copy.default or self._modules.innermost is None or self._phase != "forward":
             return False
         return self._numbers.get(_storage(args[0])) in self._weights
-
-    def _module(self) -> str:
-        """The module in whose forward pass, or in the backward pass of whose operations, this is."""
-        if self._running:
-            self._module_of_node.setdefault(sequence_number() - 1, self._running[-1])
-            return self._running[-1]
-        node = autograd_node() if self._phase == "backward" else None
-        return "" if node is None else self._module_of_node.get(node_number(node), "")
 
     def _add(self, tensor: Tensor, kind: str, module: str, operation: str) -> int | None:
         storage = _storage(tensor)
@@ -159,7 +143,7 @@ class MemoryTracker(TorchDispatchMode):
         number, trace = len(self.trace.blocks), self.trace
         trace.blocks.append(
             MemoryBlock(size, kind, module, operation, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape),
-                  self._phase, self._phase == "backward" and bool(self._running))
+                  self._phase, self._phase == "backward" and self._modules.innermost is not None)
         )  # fmt: skip
         trace.changes.append((number, size))
         self._numbers[storage] = number

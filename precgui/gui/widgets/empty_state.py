@@ -22,6 +22,16 @@ def panel_head(title: str, *parts: QWidget) -> QHBoxLayout:
     return head
 
 
+def choice_bar(*parts: QWidget) -> QHBoxLayout:
+    """A row of labels and choices above a view, from the left."""
+    bar = QHBoxLayout()
+    bar.setSpacing(8)
+    for part in parts:
+        bar.addWidget(part)
+    bar.addStretch(1)
+    return bar
+
+
 def named(text: str, part: QWidget) -> QLabel:
     """A label for a part of the head, to stand before it; its key with Alt leads there."""
     label = PlainLabel(text)

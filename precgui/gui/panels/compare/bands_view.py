@@ -8,12 +8,12 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QVBoxLayout, QWidget
 
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
 from precgui.gui.theme import DASHES, themes
 from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import named
+from precgui.gui.widgets.empty_state import choice_bar, named
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.report.content import ReportContent
 from precgui.runs.study.bands import BandAxis, BandLoss, LossBand, loss_bands
@@ -92,14 +92,10 @@ class BandsView(QWidget):
             ignore_wheel(box)
             box.currentIndexChanged.connect(lambda _: self._show())
         self.each_seed.toggled.connect(lambda _: self._show())
-        bar = QHBoxLayout()
-        bar.setSpacing(8)
-        for part in (named("&Loss", self.loss), self.loss, named("&Over", self.over), self.over, self.each_seed):
-            bar.addWidget(part)
-        bar.addStretch(1)
+        parts = named("&Loss", self.loss), self.loss, named("&Over", self.over), self.over, self.each_seed
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(bar)
+        column.addLayout(choice_bar(*parts))
         column.addWidget(self.plot, 1)
         column.addWidget(self.note)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
 from precgui.gui.panels.compare.group_rows import COLUMNS, GroupFigure, figures, group_row
 from precgui.gui.panels.compare.text_table import TextTable
 from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import named
+from precgui.gui.widgets.empty_state import choice_bar, named
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.report.content import ReportContent, VerdictLine
 
@@ -32,15 +32,10 @@ class FiguresView(QWidget):
         self.notes.setProperty("kind", "muted")
         self.notes.setWordWrap(True)
         self.notes.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        bar = QHBoxLayout()
-        bar.setSpacing(8)
-        bar.addWidget(named("&Figure", self.figure))
-        bar.addWidget(self.figure)
-        bar.addStretch(1)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
-        column.addLayout(bar)
+        column.addLayout(choice_bar(named("&Figure", self.figure), self.figure))
         column.addWidget(self.table, 2)
         column.addWidget(self.verdicts, 3)
         column.addWidget(self.notes)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, Qt
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import named
+from precgui.gui.widgets.empty_state import choice_bar, named
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pareto import Domination, dominated, has_point
@@ -123,14 +123,9 @@ class TradeOffView(QWidget):
         self.note = PlainLabel(self)
         self.note.setProperty("kind", "muted")
         self.note.setWordWrap(True)
-        bar = QHBoxLayout()
-        bar.setSpacing(8)
-        bar.addWidget(named("&Cost", self.cost))
-        bar.addWidget(self.cost)
-        bar.addStretch(1)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(bar)
+        column.addLayout(choice_bar(named("&Cost", self.cost), self.cost))
         column.addWidget(self.plot, 1)
         column.addWidget(self.note)
         self.cost.currentIndexChanged.connect(lambda _: self._show())
