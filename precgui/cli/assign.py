@@ -54,7 +54,7 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Assign, verify, report and write the config. Raises UserError for what the user can mend."""
+    """Assign, verify, report and write the config. Raises UserError for faults that the user can correct."""
     from precgui.engine.assignment.search import assign, assigned_config
     from precgui.engine.errors import EngineError
     from precgui.sweeps.errors import SweepError

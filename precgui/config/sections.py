@@ -313,7 +313,7 @@ def _every(steps: int, what: str) -> Any:
 
 
 class RecordConfig(Section):
-    """Which tensors are looked at, how often, and what that may cost."""
+    """Which tensors are measured, how often, and at which cost at most."""
 
     tensors: bool = Field(
         True, title="Record tensors", description="Statistics and exponent histograms of gradients, weights and more."

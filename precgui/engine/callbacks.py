@@ -32,7 +32,7 @@ from precgui.events import Severity, StepDone
 class FirstStepCensus(Callback):
     """Which formats really ran in the first step, and the model in the order in which it ran.
 
-    The first step is not compiled, so that each operation is seen.
+    The first step is not compiled, so that each operation is counted.
     """
 
     def __init__(self, journal: Journal, parts: RunParts, fp32: str, *, compiled: bool) -> None:

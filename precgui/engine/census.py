@@ -45,8 +45,8 @@ class Census(TorchDispatchMode):
     """Counts while it is entered. `labels` names the format of modules whose operands are rounded and held in FP32.
 
     `fp32` is the format in which this device multiplies FP32 operands (see `certificate`). `outside` says that it is
-    entered in a loop of somebody else, perhaps inside the forward pass: it then hooks no tensor, so what the backward
-    pass does is put down to no module, but to BACKWARD.
+    entered in the user's own loop, perhaps inside the forward pass: then no tensor is hooked, and operations of the
+    backward pass count for BACKWARD instead of a module.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Census(TorchDispatchMode):
         self._labels, self._fp32 = labels, fp32
         self._modules = ModuleStack(model, self._on_call)
         self._tracker: Any = None if outside else ModuleTracker()  # knows the backward pass, too
-        self.autocast: Counter[AutocastState] = Counter()  # as seen by the modules without parts that were called
+        self.autocast: Counter[AutocastState] = Counter()  # at the calls of modules without children
         self._stopped = False
         self._flops: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._calls: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))

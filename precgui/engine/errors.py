@@ -1,4 +1,4 @@
-"""Errors of the engine that the user can mend, each with one sentence."""
+"""Errors of the engine that the user can correct, each with one sentence."""
 
 
 class EngineError(Exception):

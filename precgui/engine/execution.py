@@ -111,7 +111,7 @@ def switch_to_blame(error: RuntimeError, config: TrainConfig) -> str:
 
 
 def checkpoint_segments(model: nn.Module) -> list[str]:
-    """Let the model forget the activations inside its segments and compute them again backward. Returns their names.
+    """Checkpoint segments of the model: the backward pass computes their activations again. Returns their names.
 
     A segment is a block (a module with parts) in an nn.Sequential or nn.ModuleList, or, in an nn.Sequential of single
     layers, a run of about sqrt(n) of them. Raises EngineError when the model has neither.

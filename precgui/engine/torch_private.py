@@ -1,4 +1,4 @@
-"""The only door to parts of torch that are not public, each under a name of this package.
+"""The only module that uses parts of torch that are not public, each under a name of this package.
 
 Tried with torch 2.9.0, the oldest that pyproject.toml allows, and 2.15.0. `tests/engine/test_torch_private.py` uses
 every name against the installed torch, and `tests/test_layers.py` keeps them out of all other modules.

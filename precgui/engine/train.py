@@ -30,7 +30,7 @@ from precgui.events import Emit, Evaluated, RunEnded, RunStarted, StepDone
 def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
     """Train as `config` says, emitting events from RunStarted to RunEnded; ends early once `stopped()` is true.
 
-    Event times are seconds since the call. Raises EngineError for what the user can mend (a device that
+    Event times are seconds since the call. Raises EngineError for faults that the user can correct (a device that
     is not there), MemoryError when a batch does not fit, and lets errors of the model through; in all cases no RunEnded
     has been emitted. torch's process-wide switches are afterwards as they were before.
     """

@@ -1,4 +1,4 @@
-"""A tensor before and after quantisation, looked through in pieces: histograms, levels and figures of all of it."""
+"""A tensor before and after quantisation, read in pieces: histograms, levels and figures of all of it."""
 
 from __future__ import annotations
 

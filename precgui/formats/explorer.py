@@ -108,7 +108,7 @@ def nan_with(fmt: FloatFormat, payload: int, *, quiet: bool, negative: bool) -> 
 
 
 def special_values(fmt: Format) -> list[tuple[str, int]]:
-    """Values worth a look, with their codes: zeros, ones, the ends, infinity and NaN, as far as the format has them."""
+    """Special values with their codes: zeros, ones, the ends, infinity and NaN, as far as the format has them."""
     if isinstance(fmt, CodeBook):
         return [("smallest", 0), ("largest", fmt.max_ordinal)]
     if not isinstance(fmt, FloatFormat):

@@ -1,4 +1,4 @@
-"""A tensor that is read a piece at a time, so that one of any size can be looked through in little memory."""
+"""A tensor that is read a piece at a time, so that one of any size needs little memory."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ class Report:
 
     @cached_property
     def error(self) -> Fraction | None:
-        """Stored minus wanted, exact; None where either is not finite."""
+        """Stored minus requested, exact; None where either is not finite."""
         if self.requested.is_finite and self.stored.real.is_finite:
             return self.stored.real.value - self.requested.value
         return None
 
     @property
     def relative_error(self) -> Fraction | None:
-        """Error over the wanted value; None for zero."""
+        """Error over the requested value; None for zero."""
         error = self.error
         return None if error is None or self.requested.value == 0 else error / abs(self.requested.value)
 
@@ -70,7 +70,7 @@ class Report:
 
     @property
     def probability_up(self) -> Fraction | None:
-        """The chance that stochastic rounding would take the upper neighbour of the wanted value."""
+        """The chance that stochastic rounding would take the upper neighbour of the requested value."""
         if not self.requested.is_finite or (not self.format.has_zero and self.requested.value <= 0):
             return None
         return probability_up(self.requested.value, self.format)

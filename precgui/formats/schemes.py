@@ -54,7 +54,7 @@ class Prepared:
 
 
 def prepare(source: TensorReader, scheme: str, options: Options, on_progress: OnProgress) -> Prepared:
-    """Look the tensor through for what its scales need; `on_progress` is called with the share that is done.
+    """Read the tensor once for the extremes that its scales need; `on_progress` is called with the share that is done.
 
     Raises ValueError for an unknown scheme or a group that does not fit.
     """
@@ -98,7 +98,7 @@ def _integer(source: TensorReader, fmt: IntFormat, options: Options, on_progress
 def _rows(
     source: TensorReader, fmt: IntFormat, options: Options, on_progress: OnProgress, quantise: Callable[..., object]
 ) -> Prepared:
-    """One scale for each index of the first axis; rows that are longer than a piece are looked through before."""
+    """One scale for each index of the first axis; rows longer than a piece are read once before."""
     row = source.size // source.shape[0]
     bits = fmt.bits + 32 / row
     if row <= PIECE:

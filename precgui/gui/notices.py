@@ -40,7 +40,7 @@ class Notice:
 
 @dataclass
 class NoticeEntry:
-    """A notice in the list: how often it came, when last (seconds since the epoch), whether it was seen."""
+    """A notice in the list: how often it came, when last (seconds since the epoch), whether it was read."""
 
     notice: Notice
     count: int = 1

@@ -26,9 +26,9 @@ from precgui.runs.step_times import keep_step_time
 from precgui.runs.tensorboard.imported_run import ImportedRun
 
 DRAIN_MS = 33
-SHUTDOWN_MS = 5000  # a run is stopped within two seconds, and its file mended
+SHUTDOWN_MS = 5000  # a run is stopped within two seconds, and its file repaired
 MOST_STYLES = 500
-FOLLOW_MS = 1000  # between looks at a run that another process is writing
+FOLLOW_MS = 1000  # between reads of a run that another process is writing
 
 
 class Session(QObject):
@@ -128,7 +128,7 @@ class Session(QObject):
         return self.add_run(run)
 
     def _follow(self) -> None:
-        """Look again at the runs that other processes are writing."""
+        """Read the runs again that other processes are writing."""
         followed = [o for o in self.runs.values() if isinstance(o.run, SavedRun) and o.run.status == "running"]
         if not followed:
             self._follower.stop()
@@ -225,7 +225,7 @@ class Session(QObject):
         self._finish_shutdown()
 
     def stop_all(self) -> None:
-        """Stop the active run and forget the queue."""
+        """Stop the active run and clear the queue."""
         self.queue.clear()
         self.stop()
         self.queue_changed.emit()

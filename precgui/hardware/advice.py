@@ -23,7 +23,7 @@ SIZES: dict[str, str] = {
     "small": "Small: steps of a few milliseconds, launch and data time count",
     "large": "Large: matrix multiplication fills the step",
 }
-PAYS_FROM = 1.1  # measured speed-up over FP32 from which a format is worth its casts
+PAYS_FROM = 1.1  # measured speed-up over FP32 from which a format is advised in spite of its casts
 _FEEDBACK = ("rnn", "rl", "gan")
 
 

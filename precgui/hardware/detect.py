@@ -34,7 +34,7 @@ class Machine:
 
 
 def detect(torch_facts: Mapping[str, Any] | None = None) -> Machine:
-    """Look at the machine. `torch_facts` is engine.torch_facts'; without it only driver and system are asked."""
+    """Detect the machine. `torch_facts` comes from engine.torch_facts; without it only driver and system are asked."""
     facts = torch_facts or _NO_FACTS
     cpu = read_cpu(facts.get("cpu_features"))
     with nvml.session() as opened:

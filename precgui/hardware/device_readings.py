@@ -17,7 +17,7 @@ from precgui.hardware.readings import Absent, Maybe
 CPU = "CPU"
 
 # quantity: (title, unit). Instant and average power are two readings of two clocks of the driver, not one.
-PROGRAM_TICKS = 8  # slow ticks between two looks at all programs, each of which costs milliseconds
+PROGRAM_TICKS = 8  # slow ticks between two lists of all programs, each of which takes milliseconds
 QUANTITIES: dict[str, tuple[str, str]] = {
     "power_instant_w": ("Power, instant", "W"),
     "power_average_w": ("Power, average", "W"),

@@ -1,4 +1,4 @@
-"""The programs that use the processor most, from one look to the next."""
+"""The programs that use the processor most, between two readings."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ProcessLoad:
 
 
 class ProcessLoads:
-    """Compares the CPU time of every process with that at the look before."""
+    """Compares the CPU time of every process with that of the last reading."""
 
     def __init__(self) -> None:
         self._before: dict[int, float] = {}
         self._time_s = 0.0
 
     def busiest(self, count: int = 6) -> tuple[ProcessLoad, ...]:
-        """The busiest programs since the look before, the busiest first; none at the first look."""
+        """The busiest programs since the last reading, the busiest first; none at the first reading."""
         now_s = time.perf_counter()
         used: dict[int, float] = {}
         names: dict[int, str] = {}

@@ -20,7 +20,7 @@ TorchDevices = Sequence[Mapping[str, Any]]
 
 
 def nvidia_devices(opened: Maybe[nvml.NvmlSession], torch_devices: TorchDevices) -> list[Device]:
-    """Every NVIDIA GPU and MIG slice, then what torch sees beyond the driver's list."""
+    """Every NVIDIA GPU and MIG slice, then devices that only torch lists."""
     rows = [row for row in torch_devices if row["kind"] == "cuda"]
     devices: list[Device] = []
     if not isinstance(opened, Absent):

@@ -1,4 +1,4 @@
-"""The one door to NVIDIA's management library (nvidia-ml-py). Nothing raises out of here: what fails is `Absent`.
+"""The only module that uses NVIDIA's management library (nvidia-ml-py). It raises nothing: a failure is `Absent`.
 
 Calls fail one by one (a laptop has no power limit, WSL answers half of them, MIG hides utilisation), so each
 reading is asked for on its own. Handles must not cross a fork; a session belongs to the process that opened it.

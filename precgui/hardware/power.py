@@ -23,7 +23,7 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SensorReport:
-    """One sensor that was looked for. `message` is a sentence for the user; `unavailable` the fields of DeviceRead
+    """One sensor that was tried. `message` is a sentence for the user; `unavailable` the fields of DeviceRead
     that the device does not support, each with the reason."""
 
     source: str  # "NVML" or "RAPL"

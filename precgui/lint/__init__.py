@@ -1,4 +1,4 @@
-"""A look at training scripts as text: mistakes in mixed precision that the source shows. Nothing is run or imported."""
+"""Static analysis of training scripts: mistakes in mixed precision. Nothing is run or imported."""
 
 from precgui.lint.check import LINT_RULES, ScriptError, ScriptFinding, check
 

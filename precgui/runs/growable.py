@@ -46,5 +46,5 @@ class GrowableArray:
         self._rows = rows
 
     def truncate(self, rows: int) -> None:
-        """Forget the rows after the first `rows`."""
+        """Drop the rows after the first `rows`."""
         self._rows = min(rows, self._rows)

@@ -25,14 +25,14 @@ _LONGER, _LONGEST_S = 1.5, 2.0  # each pause is so much longer than the one befo
 
 
 class Library:
-    """The runs of one folder; files that have not changed since the last look are not opened again.
+    """The runs of one folder; files that have not changed since the last reading are not opened again.
 
     Of a folder with many runs an index is kept in it, so that this holds for the next session, too.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.total = 0  # files that the last look has found
+        self.total = 0  # files of the last reading
         self._known: dict[Path, tuple[Stamp, LibraryEntry]] = {}
         self._has_index = False
 

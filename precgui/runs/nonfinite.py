@@ -40,7 +40,7 @@ def first_nonfinite(run: Run) -> FirstNonFinite | None:
 
 
 def nonfinite_gradients(run: Run, step: int) -> list[str]:
-    """The parameters whose gradient was seen not finite in a step, in the order in which the backward pass made them.
+    """The parameters whose gradient was not finite in a step, in the order in which the backward pass made them.
 
     That order is the one of the first backward pass where the run recorded it, else the reverse of the model's;
     parameters of one module stay in the model's order. Empty when the gradients of the step were not measured.

@@ -82,7 +82,7 @@ def assign(
     """Train `config` in FP32, then find formats for its linear and convolutional layers.
 
     Either at most `bits` for each weight on average, or the fewest bits with which the held-out loss rises by `rise` at
-    most. Raises EngineError for what the user can mend, Stopped when `stopped()` became true.
+    most. Raises EngineError for faults that the user can correct, Stopped when `stopped()` became true.
     """
     in_fp32 = build(config.model_dump() | {"precision": "fp32"})
     parts = train_quietly(in_fp32, stopped)

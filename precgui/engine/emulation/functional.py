@@ -38,12 +38,12 @@ def rounds_everywhere(config: RunConfig) -> bool:
 class FunctionalRoundingMode(TorchFunctionMode):
     """While entered, products of two tensors take rounded operands, forward and backward.
 
-    Attention is taken apart into two products with softmax in FP32 between them. Not seen: functional convolutions,
+    Attention is taken apart into two products with softmax in FP32 between them. Not emulated: functional convolutions,
     and einsum in a block format, whose blocks would need to know the summed axis.
     """
 
     def __init__(self, products: MatmulArithmetic, *, compiled: bool = False) -> None:
-        """`compiled` says that torch.compile is at work around it; it cannot look into the rounding."""
+        """`compiled` says that torch.compile traces the model; it cannot trace the rounding."""
         super().__init__()
         self._products = products
         self._call = torch.compiler.disable(_called) if compiled else _called
@@ -176,7 +176,7 @@ _ROUNDED: dict[Callable[..., Any], _Rounded] = {
     ),
 }  # fmt: skip
 
-# torch hands this function over as a whole. As it is, but blind to modes, its parts are seen one by one.
+# torch dispatches this function as a whole; with function modes disabled its parts are dispatched one by one.
 _heads: Any = FunctionType(
     functional.multi_head_attention_forward.__code__,
     {**functional.multi_head_attention_forward.__globals__, "has_torch_function": lambda _: False},

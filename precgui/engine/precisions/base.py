@@ -38,7 +38,7 @@ class Precision:
         self.config, self.device = config, device
         self.options = config.precision_options
         self.notes: list[str] = []  # what a person must know about how this run really computes
-        self.labels: dict[str, str] = {}  # modules whose products only look like FP32, with the format that they are in
+        self.labels: dict[str, str] = {}  # modules whose FP32 operands are rounded to a format, with its name
         self.fp32_modules: dict[str, nn.Module] = {}
         self.scaling_mode = self.scaling if config.scaling.mode == "auto" else config.scaling.mode
         self._scaler = self._make_scaler(config.scaling)

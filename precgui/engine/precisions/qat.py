@@ -26,7 +26,7 @@ NOT_QUANTISED = (nn.RNNBase, nn.MultiheadAttention, ConvTransposeNd)
 
 
 class QuantizationAware(Precision):
-    """Linear and convolutional layers see rounded weights and inputs; gradients pass the rounding."""
+    """Linear and convolutional layers compute with rounded weights and inputs; gradients pass the rounding."""
 
     weight_bits: ClassVar[int]
     keeps = True

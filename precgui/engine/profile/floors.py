@@ -92,7 +92,7 @@ def _switched_ratio(size: int, device: torch.device) -> PeakRatio:
 def call_floors(fmt: str | None, device: torch.device) -> dict[str, float]:
     """Seconds that an operation takes which has next to nothing to do: by kind, and `product:FORMAT` and so on.
 
-    On an accelerator launches are seen as gaps between kernels, so nothing is counted there.
+    On an accelerator, launches show as gaps between kernels and are not counted.
     """
     if device.type != "cpu":
         return {}

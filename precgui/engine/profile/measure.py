@@ -19,7 +19,7 @@ BY_TRACKER = "measured: tensors only"
 
 
 def measured_ledger(config: RunConfig) -> Ledger:
-    """The ledger of the second step of `config`, run here. Raises EngineError for what the user can mend or
+    """The ledger of the second step of `config`, run here. Raises EngineError for faults that the user can correct or
     what the model cannot do, and MemoryError when it does not fit."""
     with restored():
         devices.pin_threads(config.threads)
@@ -43,7 +43,7 @@ def ledger_of(parts: StepParts) -> Ledger:
     result = peak(trace)
     if total is None:
         return ledger(trace, result, BY_TRACKER, ["buffers inside of kernels are not counted on this device"])
-    # what the tracker does not see lies inside of kernels
+    # the rest is allocated inside of kernels
     inside = max(0, total - result.total_bytes)
     whole = ledger(trace, StepPeak(result.total_bytes + inside, result.place, inside), method)
     if reserved > total:

@@ -51,7 +51,7 @@ class StepParts:
 
 def build_step(config: RunConfig, *, fake: bool = False) -> StepParts:
     """Model, optimizer and the batches of one step as `config` says; with `fake`, parameters and batches have shapes
-    only. Raises EngineError for what the user can mend."""
+    only. Raises EngineError for faults that the user can correct."""
     device = torch.device("cpu") if fake else devices.choose(config.device)
     precision = precisions.make(config, device)
     precision.prepare()

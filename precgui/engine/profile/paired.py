@@ -66,7 +66,7 @@ def paired(
 
     At least so many rounds, and more where they are short.
 
-    A run that is FP32 already is both sides. Raises EngineError for what the user can mend.
+    A run that is FP32 already is both sides. Raises EngineError for faults that the user can correct.
     """
     say("building the step in FP32 and in the precision of the run")
     fp32 = _side(config.model_copy(update={"precision": "fp32"}))

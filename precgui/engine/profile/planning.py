@@ -19,7 +19,7 @@ from precgui.planner.plan import MARGIN, usable_bytes
 def plan_config(config: RunConfig, size_bytes: int | None, *, alternatives: bool = True) -> dict[str, Any]:
     """The plan as plain values, with the keys of `precgui plan --json`. `size_bytes` None: this machine's own memory.
 
-    Raises EngineError for what the user can mend.
+    Raises EngineError for faults that the user can correct.
     """
     result = predicted_ledger(config)
     size, where = (size_bytes, "as given") if size_bytes is not None else machine_memory(config.device)

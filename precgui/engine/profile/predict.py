@@ -34,7 +34,7 @@ def predicted_ledger(config: RunConfig) -> Ledger:
 
     Where results depend on the numbers (detection), where kernels are chosen by what they are given (recurrent layers),
     and where operands are rounded by precgui (emulation), two real steps on a part of the batch are measured
-    and carried on in a straight line. Raises EngineError for what the user can mend.
+    and carried on in a straight line. Raises EngineError for faults that the user can correct.
     """
     with restored():
         try:

@@ -130,7 +130,7 @@ class Child:
         self._end()
 
     def attempt(self, batch: int, stopped: Callable[[], bool]) -> Attempt | None:
-        """The result of one step of that size; None when stopped. Raises EngineError for what the user can mend."""
+        """The result of one step of that size; None when stopped. Raises EngineError for faults of the user."""
         pipe, end = self._pipe or self._begin(), time.monotonic() + _LONGEST_S
         try:
             pipe.send(batch)

@@ -1,7 +1,7 @@
 """Every block of memory that the tensors of a step take and give back, with the module and the operation that made it.
 
 Works on real tensors and on fake ones, so that the same account is made before a run, from shapes alone, and in it.
-Buffers inside of a kernel are not seen; the allocator's own events count those (`engine.memory`).
+Buffers inside of a kernel are not tracked; the allocator's own events count those (`engine.memory`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class MemoryTracker(TorchDispatchMode):
         return out
 
     def _copies_a_weight(self, func: Any, args: Any) -> bool:
-        """Autocast copies weights in the forward pass, and is not to be seen at work from here."""
+        """Whether this is autocast's copy of a weight: a dispatch mode has no other sign of autocast."""
         if func is not torch.ops.aten._to_copy.default or self._modules.innermost is None or self._phase != "forward":
             return False
         return self._numbers.get(_storage(args[0])) in self._weights

@@ -15,7 +15,7 @@ _Layer = ConvNd | Integer
 
 
 def norms_behind(model: nn.Module, inputs: Any) -> dict[str, str]:
-    """The batch norm behind each convolution whose result nothing else takes, by name, as seen in one forward pass."""
+    """The batch norm behind each convolution whose result nothing else uses, by name, from one forward pass."""
     created: dict[int, str] = {}
     taken: dict[str, list[str]] = {}
     kept: list[Tensor] = []  # so that no identity is given twice

@@ -62,7 +62,7 @@ class Quantizer(nn.Module):
         begin = 2 * weight.detach().abs().mean(self.axes, keepdim=True) / highest(bits) ** 0.5
         self.scale = nn.Parameter(begin) if learned else None
         self.active, self.observing = True, True
-        self.due, self._observed = True, False  # whether the batch has not been seen; whether any has
+        self.due, self._observed = True, False  # whether this batch is still to be observed; whether any was
 
     @property
     def label(self) -> str:

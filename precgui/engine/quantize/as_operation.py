@@ -30,7 +30,7 @@ ROUNDED = torch.ops.precgui.rounded.default
 
 @contextlib.contextmanager
 def following() -> Iterator[None]:
-    """Inside, roundings are operations that a dispatch mode sees."""
+    """Inside, roundings are operations that reach dispatch modes."""
     global _followers
     _followers += 1
     try:

@@ -17,7 +17,7 @@ from precgui.formats.arrays import quantize_array
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.rounding import CastPolicy
 
-PIECE = 1 << 20  # elements; smaller arrays are not worth a thread
+PIECE = 1 << 20  # elements; smaller arrays are rounded in the calling thread
 SLOW_PIECE = 1 << 16
 Array = NDArray[Any]
 

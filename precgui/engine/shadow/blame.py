@@ -121,7 +121,7 @@ class Balance:
             shares.saturated[index] = shares.saturated.get(index, 0.0) + _of(large, error, adjoint) / shares.error
 
     def _reaches_below(self, id: int | None, dtype: torch.dtype) -> bool:
-        """Whether looking for numbers below the normal ones is worth a pass: FP32 and BF16 have them at 1e-38."""
+        """Whether subnormal numbers are searched for, which takes a pass: those of FP32 and BF16 lie at 1e-38."""
         return dtype is torch.float16 or dtype.itemsize == 1 or self._tape.magnitudes.get(id or 0, 1.0) < 1e-30
 
 

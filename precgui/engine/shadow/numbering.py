@@ -90,7 +90,7 @@ class ValueNumbering:
         self._count = 0
 
     def id_of(self, tensor: Tensor) -> int:
-        """The number of a value; one that is seen for the first time existed before the step."""
+        """The number of a value; a value without a number existed before the step and gets one."""
         memory, where = self._memory(tensor), geometry_of(tensor)
         known = memory.ids.get(where)
         if known is not None and where not in memory.stale:

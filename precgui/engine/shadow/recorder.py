@@ -1,4 +1,4 @@
-"""Records a step as it runs: a dispatch mode that sees every operation, forward and backward."""
+"""Records a step as it runs: a dispatch mode for every operation, forward and backward."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class StepRecorder(TorchDispatchMode):
     def _before(
         self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor], ids: list[int], *, copies: bool
     ) -> tuple[Any, Any]:
-        """The arguments, still as the operation gets them; what is finite among them is looked at."""
+        """The arguments, before the operation changes them, with a check whether they are finite."""
         if func.is_view:
             return args, kwargs
         for tensor, id in zip(tensors, ids, strict=True):
@@ -146,7 +146,7 @@ class StepRecorder(TorchDispatchMode):
             operation.nonfinite = "producer" if "n" not in before and after - before else "carrier"
 
     def _emit(self, function: Callable[..., Any], arguments: tuple[Any, ...], id: int, dtype: torch.dtype) -> None:
-        """Put an operation on the tape that torch did not run: memory seen through another geometry."""
+        """Put an operation on the tape that torch did not run: the same memory with another shape and stride."""
         spec = tuple(
             ValueRef(a) if i < _TENSOR_ARGUMENTS.get(function.__name__, 1) else a for i, a in enumerate(arguments)
         )

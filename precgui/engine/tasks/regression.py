@@ -1,4 +1,4 @@
-"""Ill-conditioned least squares: a regression in which the precision of a run is plain to see."""
+"""Ill-conditioned least squares: a regression whose error depends strongly on the precision."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class NonFinite:
         return len(self.index)
 
     def update(self, y: NDArray[np.float64], known: int | None = None) -> None:
-        """Take the whole series as it is now; its first `known` values (default: all seen) have not changed."""
+        """Take the whole series as it is now; its first `known` values (default: all so far) are unchanged."""
         known = min(self._scanned, len(y)) if known is None else known
         kept = self.index < known
         result = known + np.flatnonzero(~np.isfinite(y[known:]))

@@ -41,7 +41,7 @@ def device_sentences(runs: Sequence[DrawnRun], signal: Signal) -> str:
 
 
 def power_sentences(runs: Sequence[DrawnRun]) -> str:
-    """Which power sensors were looked for in these runs, and why there is none."""
+    """Which power sensors these runs tried, and why none could be read."""
     lines: list[str] = []
     for opened in runs:
         for sensor in opened.run.environment.get("power_sensors") or ():

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from precgui.gui.open_runs import DrawnRun
 
 PIXEL_RATIO = 2.0
-CSV_CHUNK = 4000  # rows written between two looks at the event loop
+CSV_CHUNK = 4000  # rows written between two turns of the event loop
 _SWATCH_PX, _GAP_PX = 26, 16
 
 

@@ -1,4 +1,4 @@
-"""The frame around a plot: which signal, how it is drawn, logarithmic or not, save; or why there is nothing to see."""
+"""The frame around a plot: which signal, how it is drawn, logarithmic or not, save; or why it is empty."""
 
 from __future__ import annotations
 

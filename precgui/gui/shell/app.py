@@ -1,4 +1,4 @@
-"""The one door to the window: checks that there is a display before any Qt library is touched."""
+"""The entry to the window: checks that there is a display before any Qt library is loaded."""
 
 from __future__ import annotations
 

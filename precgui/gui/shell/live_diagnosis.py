@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from precgui.runs.diagnosis import Finding
 
 INTERVAL_MS = 3000
-_FEWEST_STEPS = 24  # before them a search for the loss scale looks like a collapse
+_FEWEST_STEPS = 24  # before them a search for the loss scale resembles a collapse
 _SHARE = 30  # of the time of the window, at most one part in so many
 
 
 class LiveDiagnosis(QObject):
-    """Looks at the active run every few seconds, at the same rules as `precgui diagnose`.
+    """Applies the rules of `precgui diagnose` to the active run every few seconds.
 
     An error is reported when two diagnoses in a row contain it, and each rule once for a run.
     """

@@ -39,7 +39,7 @@ class PanelHost(QStackedWidget):
         return self._current
 
     def attach(self, session: Session) -> None:
-        """From now on panels can be made; the wanted one is made at once."""
+        """From now on panels can be created; the current one is created at once."""
         self._session = session
         self.show_panel(self._current)
 

@@ -83,7 +83,7 @@ def _tell(notices: Notices, settings: Settings, earlier: Path | None, *, can_log
 
 
 class Start(QObject):
-    """The second stage: state, the wanted panel, the files, then the other panels one by one, then the engine."""
+    """The second stage: state, the current panel, the files, then the other panels one by one, then the engine."""
 
     def __init__(self, window: Window, files: list[Path]) -> None:
         super().__init__()

@@ -91,7 +91,7 @@ class FieldRow(QWidget):
         self.label.setFixedHeight(max(companion, self.label.heightForWidth(width)))
 
     def update_state(self, *, fault: str, changed: bool, displayed: bool) -> None:
-        """Complain or explain; bold when changed from the recipe. The card decides what is seen."""
+        """Complain or explain; bold when changed from the recipe. The card decides which rows are visible."""
         self.relevant, self.noted = displayed, changed or bool(fault)
         self.mark.setVisible(bool(fault))
         self.reset.setVisible(changed)
@@ -115,7 +115,7 @@ class FieldRow(QWidget):
 class SectionCard(QFrame):
     """A section: its heading and its rows. Rows that few people need are folded until they are asked for.
 
-    A rare row that is changed or at fault is seen all the same. A card with nothing to show hides itself.
+    A rare row that is changed or at fault is visible all the same. A card with nothing to show hides itself.
     """
 
     def __init__(self, title: str, parent: QWidget) -> None:

@@ -1,4 +1,4 @@
-"""The word that stands where a view is being made: an empty area would look like a fault."""
+"""A label in the place of a view that is being created, where an empty area would resemble a fault."""
 
 from __future__ import annotations
 

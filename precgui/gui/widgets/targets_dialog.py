@@ -27,7 +27,7 @@ _LATE = (
 
 
 class TargetsDialog(QDialog):
-    """`chosen` carries the Targets when they are accepted. `late`: the figures of the study can be seen already."""
+    """`chosen` carries the Targets when they are accepted. `late`: the figures of the study are already displayed."""
 
     chosen = Signal(object)
 

@@ -217,7 +217,7 @@ def frozen_moments(m: Measurements) -> Answer:
 
 @np.errstate(all="ignore")
 def _moment_ratio(m: Measurements, table: RecordedRows, places: list[int]) -> Values:
-    """Mean of v at the last look over the sum of (1 - b2) b2^(T - t) g_t^2 of the recorded gradients, b2 = 0.999."""
+    """Mean of v in the last row over the sum of (1 - b2) b2^(T - t) g_t^2 of the recorded gradients, b2 = 0.999."""
     gradients = m.table("gradient")
     if gradients is None or m.config.train.clip_norm is not None or m.skipped.mean() > 0.1:
         return np.empty(0)

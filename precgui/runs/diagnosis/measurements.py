@@ -51,7 +51,7 @@ class RecordedRows:
 
     @cached_property
     def bad(self) -> NDArray[np.bool_]:
-        """Whether NaN or Inf was seen, shape (rows, tensors)."""
+        """Whether NaN or Inf was recorded, shape (rows, tensors)."""
         return np.asarray(np.nansum(self.stats[:, :, _NOT_FINITE], 2) > 0)
 
     @cached_property
@@ -162,7 +162,7 @@ class Measurements:
         return np.unique(np.concatenate((bad[:4], bad[-2:], reported[:2])))
 
     def histograms(self, kind: str, step: int) -> tuple[tuple[str, ...], Values]:
-        """Names and exponents (tensors, 256), scaled to whole tensors, of the look nearest to a step."""
+        """Names and exponents (tensors, 256), scaled to whole tensors, of the measurement nearest to a step."""
         record = self.records.get(kind)
         if record is None or not len(record):
             return (), np.empty((0, 256))

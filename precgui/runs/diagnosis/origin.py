@@ -17,7 +17,7 @@ _DATA_WORDS = ("inputs of this step hold", "targets of this step hold")
 
 @dataclass(frozen=True)
 class Origin:
-    """`place` is `input` for the first module with finite weights. `infinite` says that Inf was seen, None where no
+    """`place` is `input` for the first module with finite weights. `infinite` says that Inf was recorded, None where no
     check says; `before` is the last module whose output was finite."""
 
     step: int
@@ -29,7 +29,7 @@ class Origin:
 
 
 def forward_order(m: Measurements) -> list[str]:
-    """The modules in the order in which they ran: as recorded, else in the order in which outputs were first seen."""
+    """The modules in the order in which they ran: as recorded, else in the order of their first outputs."""
     table = m.table("activation")
     visited = [name for name in table.names if name not in WHOLE] if table is not None else []
     ran = [name for name in m.model.forward_order() if name not in WHOLE]
@@ -139,7 +139,7 @@ def _masked(m: Measurements, table: RecordedRows) -> NDArray[np.bool_]:
 
 
 def _infinite(m: Measurements, module: str, step: int) -> bool | None:
-    """Whether Inf was among the outputs of a module in this step, or the next time that it was looked at."""
+    """Whether Inf was among the outputs of a module in this step, or in its next measurement."""
     table = m.table("activation")
     if table is None or module not in table.names:
         return None
@@ -157,7 +157,7 @@ def _weights_bad_before(m: Measurements, step: int) -> bool:
 
 
 def last_amax(m: Measurements, kind: str, name: str, step: int) -> tuple[int, float] | None:
-    """The last finite largest magnitude of a tensor at or before a step, with the step of that look."""
+    """The last finite largest magnitude of a tensor at or before a step, with the step of that measurement."""
     table = m.table(kind)
     if table is None or name not in table.names:
         return None

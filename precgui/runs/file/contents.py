@@ -66,7 +66,7 @@ class RunFileView:
 
     @_locked
     def refresh(self) -> None:
-        """See what another process has written since. Raises RunFileError, and then leaves all as it was."""
+        """Read the rows that another process has written since. Raises RunFileError, and then leaves all as it was."""
         if self._path is None:
             return
         file, snapshot = safe_hdf5.open_snapshot(self._path)

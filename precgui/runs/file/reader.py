@@ -127,7 +127,7 @@ class SavedRun:
         return f"process {writer.get('pid')} on {writer.get('host')}"
 
     def refresh(self) -> bool:
-        """Look for what has been written since, to the file or to the notes beside it; True when the run went on.
+        """Read what has been written since, to the file or to the notes next to it; True when the run went on.
 
         Raises RunFileError when the file is gone; what was read stays.
         """
@@ -135,7 +135,7 @@ class SavedRun:
             self.title = read_notes(self.path).title or self._own_title
             return False
         before = self._contents.counters()
-        gone = self._is_writer_gone()  # asked first, so that rows of its last moment are seen
+        gone = self._is_writer_gone()  # asked first, so that its last rows are read
         self._contents.refresh()
         self._read_progress(gone)
         return self.status != "running" or before != self._contents.counters()

@@ -1,7 +1,7 @@
-"""Finish the file of a process that died: a closed copy with status, summary and last words takes its place.
+"""Complete the file of a crashed process: a closed copy with status, summary and last messages replaces the file.
 
 Run it in a process of its own, as `python -P -m precgui.runs.file.repair PATH --status failed --message TEXT`, with
-the details on standard input: should the dead file crash HDF5, it crashes nobody else.
+the details on standard input: should the damaged file crash HDF5, only that process ends.
 """
 
 from __future__ import annotations

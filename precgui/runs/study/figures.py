@@ -41,7 +41,7 @@ _NO_VALIDATION = ValidationCurve(np.empty(0), np.empty(0), np.empty(0), np.empty
 
 @dataclass(frozen=True)
 class RunFigures:
-    """One run as a study sees it; None stands for "not measured".
+    """The figures of one run in a study; None stands for "not measured".
 
     `settings` is the config without title, seed and precision, flat. `model_bytes` is the size of the trained model.
     `curve` is the smoothed training loss, as steps

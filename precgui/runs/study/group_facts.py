@@ -1,4 +1,4 @@
-"""The machine, libraries and settings of each group of a study, to see in which the groups differ."""
+"""The machine, libraries and settings of each group of a study, which show in which of them the groups differ."""
 
 from __future__ import annotations
 

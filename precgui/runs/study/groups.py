@@ -246,7 +246,7 @@ def _verdicts(
 
 
 def _plan_of_rounds(arms: Sequence[PairedArm], looks: Looks) -> Looks:
-    """Rounds of timing are planned as a whole and looked at once."""
+    """Rounds of timing are planned as a whole and judged once."""
     rounds = max((sum(run.kind == "timing" for run in arm.runs) for arm in arms), default=0)
     return Looks((rounds,)) if rounds >= 3 else looks
 

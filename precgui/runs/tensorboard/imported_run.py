@@ -1,4 +1,4 @@
-"""A run that another tool has logged: the scalars it kept, seen as a Run. What it did not log is NaN."""
+"""A run that another tool has logged: its scalars as a Run. Signals that were not logged are NaN."""
 
 from __future__ import annotations
 

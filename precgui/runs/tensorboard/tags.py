@@ -27,9 +27,9 @@ _MOST_NAMED = 12
 
 
 def choose(scalars: Mapping[str, Scalars], requested: Mapping[str, str]) -> dict[str, str]:
-    """The tag of each signal: as wanted, as precgui writes it, else the one whose words fit best and say least more.
+    """The tag of each signal: as requested, as precgui writes it, else the one whose words fit best and say least more.
 
-    A signal that is wanted as `""` is left out. Raises RunFileError for a signal or tag that does not exist.
+    A signal that is requested as `""` is left out. Raises RunFileError for a signal or tag that does not exist.
     """
     for signal, tag in requested.items():
         if signal not in SIGNALS:

@@ -1,4 +1,4 @@
-"""How far a what-if can be trusted: by its scale, by what the run itself had rounded, by how much was looked at."""
+"""The certainty of a what-if: by its scale, by the rounding of the run itself, by the share of sampled elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from precgui.runs.run import Run
 from precgui.runs.tensors.what_if import range_of
 
 Word = Literal["exact", "estimate", "lower bound"]
-BLOCK = 64  # neighbours that are looked at together, see docs/run-file.md
+BLOCK = 64  # neighbours that are sampled together, see docs/run-file.md
 BACKWARD = ("gradient", "activation_gradient")  # the kinds that a loss scale multiplies
 NOTHING = "–"
 _Z = 2.0  # standard deviations
@@ -76,7 +76,7 @@ class Provenance:
 
 
 def basis_of(run: Run, kind: str, *, sampled: bool) -> Provenance:
-    """`sampled` says that some rows were looked at in part."""
+    """`sampled` says that some rows hold sampled elements only."""
     skipped, scale = (run.series(name)[1] for name in ("skipped", "scale"))
     at = scale[: len(skipped)][skipped[: len(scale)] > 0]
     known = at[np.isfinite(at) & (at > 0)]
@@ -86,9 +86,9 @@ def basis_of(run: Run, kind: str, *, sampled: bool) -> Provenance:
 
 @np.errstate(all="ignore")
 def spread(share: NDArray[np.float64], sampled: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By how much shares (n,) of `count` (n,) elements may be off, two standard deviations; 0 where all were looked at.
+    """By how much shares (n,) of `count` (n,) elements may be off, two standard deviations; 0 where all were measured.
 
-    `sampled` (n, 2): how many elements were looked at in samples, and for how many they stand. Wilson's interval for
+    `sampled` (n, 2): the number of sampled elements, and the number that they stand for. Wilson's interval for
     as many trials as there were blocks: as if all elements of a block were alike, which is more than it will be.
     """
     trials = sampled[:, 0] / BLOCK

@@ -45,7 +45,7 @@ GROUPINGS: Mapping[str, Callable[[list[str], list[str]], str] | None] = {
 @dataclass(frozen=True)
 class Rows:
     """Recorded rows: `names` (tensors,), `steps` (rows,), `exponents` (rows, tensors, 256), `stats` (rows, tensors,
-    TENSOR_STATS). `stride` says that one of so many blocks was looked at, at most; counts are of the whole tensors.
+    TENSOR_STATS). `stride`: every stride-th block was sampled, at most; counts are of the whole tensors.
 
     Each may add up several that were recorded, at most `every`; see `runs.overview.Columns`, also for `sampled`. Then
     `bad_rows` of all hold NaN or Inf, first in `bad_step` (rows, tensors). `places` are those of the tensors in the
@@ -153,7 +153,7 @@ class View:
 
     @cached_property
     def sampled(self) -> NDArray[np.float64]:
-        """How many elements of each entry were looked at in samples, and for how many they stand; (entries, 2)."""
+        """The number of sampled elements of each entry, and the number that they stand for; (entries, 2)."""
         return np.array([self.rows.sampled[own].sum(0) for own in self.members])
 
     def first_bad(self) -> tuple[int, list[str]] | None:

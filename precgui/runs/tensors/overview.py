@@ -37,8 +37,8 @@ class Columns:
     `bad_step` (columns, tensors) is the first step with NaN or Inf, NaN where there is none; `bad_rows` counts the rows
     of a column with any, `rows` all of them.
 
-    A tensor of which one of k blocks was looked at counts k times in `exponents`, `zeros` and `count`, so that it
-    weighs what it weighs in the model. `sampled` (tensors, 2) says how many elements were looked at in such rows of
+    A tensor of which one of k blocks was sampled counts k times in `exponents`, `zeros` and `count`, so that it
+    weighs what it weighs in the model. `sampled` (tensors, 2) says how many elements were sampled in such rows of
     all columns, and for how many they stand.
     """
 
@@ -79,10 +79,10 @@ class Overview:
     ) -> NDArray[np.bool_]:
         """Rows of shapes (rows,), (rows, tensors, TENSOR_STATS), (rows, tensors, 256); which had anything in them.
 
-        `strides` (rows, tensors) says of how many blocks one was looked at; without it, all were.
+        `strides` (rows, tensors) says of how many blocks one was sampled; without it, all were.
         """
         tensors = min(stats.shape[1], exponents.shape[1]) if len(steps) else 0  # which differ in a damaged file only
-        known = np.ones((len(steps), tensors))  # what such a file has lost of the strides counts as looked at in full
+        known = np.ones((len(steps), tensors))  # missing strides of such a file count as 1
         if strides is not None:
             known[:, : strides.shape[1]] = strides[:, :tensors]
         parts = (known, stats, exponents)
@@ -137,7 +137,7 @@ class Overview:
     def _weighted(
         self, strides: NDArray[Any], stats: NDArray[Any], counts: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """A row with each tensor as often as it has blocks for one that was looked at."""
+        """A row with each tensor counted once for each block that one sampled block stands for."""
         sampled = strides > 1
         if not sampled.any():
             return stats, counts
@@ -203,7 +203,7 @@ def at_full_size(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Counts of samples as estimates of the whole: `stats` (..., TENSOR_STATS), `exponents` (..., 256).
 
-    NaN and Inf stay as many as were seen.
+    The counts of NaN and Inf are not scaled up.
     """
     known = min(strides.shape[-1], stats.shape[-2])  # which differ in a damaged file only
     weight = np.ones((*strides.shape[:-1], stats.shape[-2], 1))

@@ -28,7 +28,7 @@ def exponents_of(event: TensorStats) -> NDArray[np.uint32]:
 
 
 class Names:
-    """The tensor axis: every name that was seen, in the order in which it came, as far as there is room for it."""
+    """The tensor axis: every recorded name in the order of arrival, as far as there is room."""
 
     def __init__(self, room: int = 0) -> None:
         """`room` is how many names the axis takes, 0 for any number."""
@@ -159,9 +159,9 @@ class TensorHistory:
         return self._steps[self._order]
 
     def strides(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
-        """Shape (rows, tensors): 1 when all elements were looked at, k when one of k blocks, 0 when not recorded."""
+        """Shape (rows, tensors): 1 for all elements, k for one of k blocks, 0 when not recorded."""
         result = self._read("stride", start, stop).astype(np.int64, copy=False)
-        lost = len(self.names) - result.shape[1]  # of a damaged file: counts as looked at in full
+        lost = len(self.names) - result.shape[1]  # of a damaged file: counts as 1
         return np.pad(result, ((0, 0), (0, lost)), constant_values=1) if lost > 0 else result
 
     def stats(self, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.float64]:

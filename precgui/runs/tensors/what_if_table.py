@@ -25,7 +25,7 @@ class WhatIfRow:
     """One tensor (or several put together) in one format. Shares are of 1, NaN where nothing finite was recorded.
 
     `underflow` become zero though they are not, `subnormal` keep fewer digits, `overflow` do not fit. `*_spread` is two
-    standard deviations of a share that comes from samples, 0 where every element was looked at. `safe_scale_log2` is
+    standard deviations of a share that comes from samples, 0 where every element was measured. `safe_scale_log2` is
     the exponent of the largest power of two that lets nothing overflow. `largest` is the largest finite magnitude,
     `changed` the mean share of the elements that a step changed (of updates only), `nonfinite_step` the first step
     with NaN or Inf. `lost_*` is the mean share of these changes below half an ulp of the weight in a format, which

@@ -1,7 +1,7 @@
 """From differences paired by seed to one of four words: met, missed, undecided, not measurable.
 
 Several arms are judged together, because with ten arms one in forty would be called different that is not
-(Holm). All tests are made at the planned looks and nowhere else.
+(Holm). All tests are made at the planned interim looks only.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class GroupsView(Pages):
         self.refresh()
 
     def refresh(self) -> None:
-        """Have the groups judged where runs have ended since; nothing is done while the view is not seen."""
+        """Have the groups judged where runs have ended since; nothing is done while the view is hidden."""
         self._name_sources()
         self.show_content(bool(self.source_kind) or self._claims_requested)
         if not self.isVisible():
@@ -176,7 +176,7 @@ class GroupsView(Pages):
         return f"{why[:1].upper()}{why[1:]}" + ("" if why.endswith(".") else ".")
 
     def _show_page(self) -> None:
-        """Fill the page that is seen, where what it shows is not that of the present groups."""
+        """Fill the visible page if its content is not that of the present groups."""
         name, content = self.view.current, self.report_content
         if name in self._stale:
             self._stale.discard(name)

@@ -116,7 +116,7 @@ class ComparePanel(Pages):
         self.refresh()
 
     def refresh(self) -> None:
-        """Compare anew; nothing is computed while the panel is not seen."""
+        """Compare again; nothing is computed while the panel is hidden."""
         opened = self._session.runs
         pair = self._session.compared if self.isVisible() else None
         if pair is not None:

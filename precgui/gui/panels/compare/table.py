@@ -24,7 +24,7 @@ NAME_WIDTH = 180
 METRIC, DIFFERENCE = 2, 3  # columns
 FIRST = ("Precision", "Metric", "Difference", "Speed-up", "Peak memory")  # what fits into a window of 800 pixels
 TEXTS = 2  # the first columns hold words, the others numbers
-MOST_ROWS, LEAST_ROWS = 8, 2  # that are seen without scrolling
+MOST_ROWS, LEAST_ROWS = 8, 2  # visible without scrolling
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 

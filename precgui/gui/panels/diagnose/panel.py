@@ -25,7 +25,7 @@ _EMPTY = "Open a run or start one: whether it is healthy, and if not why, stands
 
 
 class DiagnosePanel(Pages):
-    """Judges the open runs one by one while it is seen; a run that goes on again every few seconds."""
+    """Diagnoses the open runs one by one while it is visible, a running one every few seconds."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("diagnose", "No runs are open", _EMPTY, "Choose runs"), parent)

@@ -43,7 +43,7 @@ def errorwords(report: Report) -> str:
 
 
 class Brush:
-    """Colours, fonts and cells of one paint; a cell is drawn once, for all bits that look like it."""
+    """Colours, fonts and cells of one paint; a cell is drawn once, for all bits drawn alike."""
 
     def __init__(self, theme: Theme, font: QFont, pixel_ratio: float) -> None:
         self.theme = theme

@@ -1,4 +1,4 @@
-"""The frame of one experiment: controls at the left, a plot at the right, and a sentence that says what is seen."""
+"""The frame of one experiment: controls at the left, a plot at the right, and a sentence that describes it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Experiment(QWidget):
         raise NotImplementedError
 
     def show_result(self, result: Any) -> str:
-        """Draw what was computed into `plot` and say in a sentence or two what is seen."""
+        """Draw what was computed into `plot` and describe it in a sentence or two."""
         raise NotImplementedError
 
 

@@ -66,13 +66,13 @@ def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def recorded_names(record: TensorHistory) -> list[str]:
-    """The tensors of this kind that were looked at, once at least."""
+    """The tensors of this kind with at least one measurement."""
     visited = np.flatnonzero((record.strides() > 0).sum(axis=0))
     return [record.names[place] for place in visited.tolist()]
 
 
 def recorded_rows(record: TensorHistory, tensor: str | None) -> NDArray[np.intp]:
-    """The rows of a record in which one tensor (or any) was looked at."""
+    """The rows of a record in which one tensor (or any) was measured."""
     strides = record.strides()
     columns = strides if tensor is None else strides[:, record.names.index(tensor), None]
     return np.flatnonzero((columns > 0).any(axis=1))

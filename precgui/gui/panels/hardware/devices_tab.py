@@ -64,7 +64,7 @@ def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Devi
 
 
 def _rate(result: Mapping[str, Any], name: str, tops: float) -> str:
-    """A rate with its unit and its spread, without which it would look surer than it is."""
+    """A rate with its unit and its spread."""
     spread = noise_of(result, name)
     noisy = ", noisy" if spread > NOISY else ""
     return f"{name} {rate_text(tops)} ± {spread:.0%}{noisy}"

@@ -24,7 +24,7 @@ COLUMNS = 3
 _LIMITS = {"power_limit_w": ("power_instant_w", "power_average_w"), "memory_total_bytes": ("memory_used_bytes",)}
 _WARNS = {word for word, _, warns in REASONS.values() if warns}
 _BY_HARDWARE = {REASONS[bit][0] for bit in (0x8, 0x40, 0x80)}  # halves the clocks or worse
-_COUNTERS = ("energy_j", "energy_integrated_j")  # shown from where they stood when they were first seen
+_COUNTERS = ("energy_j", "energy_integrated_j")  # counters, displayed relative to their first reading
 
 
 class DeviceStrips(QWidget):

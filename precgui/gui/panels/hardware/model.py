@@ -70,7 +70,7 @@ class HardwareModel(QObject):
         self.results_changed.emit()
 
     def ask_torch(self) -> None:
-        """Ask torch what it sees, once, when the panel is looked at."""
+        """Ask torch for its devices, once, when the panel is shown."""
         if not self._asked_torch:
             self._asked_torch = True
             QTimer.singleShot(ASK_TORCH_AFTER_MS, self, self._start_torch)

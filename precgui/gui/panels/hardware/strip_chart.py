@@ -23,7 +23,7 @@ HEIGHT_PX, TEXT_PX = 76, 20
 
 
 class Strip(QWidget):
-    """A line from zero to the largest value seen; `limit` draws a dashed line (a power limit, all memory)."""
+    """A line, scaled from zero to the largest value; `limit` draws a dashed line (a power limit, all memory)."""
 
     def __init__(self, title: str, unit: str, top: float | None = None) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ class OverviewTab(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the facts again; nothing is computed while the tab is not seen."""
+        """Read the facts again; nothing is computed while the tab is hidden."""
         opened = self._session.runs.get(self._key or "")
         if opened is None or not self.isVisible():
             return

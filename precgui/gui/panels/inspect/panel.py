@@ -155,7 +155,7 @@ class InspectPanel(Pages):
 
     def _enable_tabs(self) -> None:
         opened = self._session.runs.get(self.key or "")
-        if opened is None:  # the tabs are not seen; if all were greyed, another one would become the current
+        if opened is None:  # the tabs are hidden; if all were greyed, another one would become the current
             return
         for index, spec in enumerate(TABS):
             there = spec.shows(opened.run)

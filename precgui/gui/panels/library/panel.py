@@ -29,14 +29,14 @@ from precgui.runs.library import add_tag, annotate, delete, rename
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.live import LiveRun
 
-FOLLOW_MS = 2000  # between looks at runs that are being written
+FOLLOW_MS = 2000  # between reads of runs that are being written
 READING = "Reading the folder..."
 ALL_FROM_WIDTH = 900
 ON_RUNS = ("open", "inspect", "rename", "note", "integers", "library", "bin")
 
 
 class LibraryPanel(QWidget):
-    """The runs of `session.folder`; a change in the folder is seen by itself."""
+    """The runs of `session.folder`; changes of the folder appear at once."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -241,7 +241,7 @@ class LibraryPanel(QWidget):
     # What a user does with runs ----------------------------------------------------------------------------
 
     def open_selected(self) -> None:
-        """Open the chosen runs and look at them."""
+        """Open the chosen runs and show them."""
         opened = [self._session.open_file(entry.path) for entry in self.selected()]
         if any(opened):
             self._session.panel_requested.emit("live")

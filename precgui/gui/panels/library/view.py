@@ -1,4 +1,4 @@
-"""The parts of the library: the table as it looks, and the bar of buttons that turns into a question."""
+"""The parts of the library: the view of the table, and the bar of buttons that turns into a question."""
 
 from __future__ import annotations
 

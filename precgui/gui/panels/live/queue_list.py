@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QToolButton, QTreeWidget, QTreeWidget
 from precgui.gui.session import Session
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
-_ROWS = 5  # that are seen without scrolling
+_ROWS = 5  # visible without scrolling
 
 
 class QueueList(QWidget):

@@ -134,7 +134,7 @@ class StudyGridView(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Show the grid as it was read last; nothing is drawn while it is not seen."""
+        """Show the grid as it was read last; nothing is drawn while it is hidden."""
         study = self._session.study
         if not self.isVisible() or study.folder is None:
             return
@@ -222,7 +222,7 @@ class StudyGridView(QWidget):
         inspect.triggered.connect(lambda: self._inspect(self.table.currentRow(), self.table.currentColumn()))
 
     def ask_for_seeds(self) -> PlainInputDialog | None:
-        """Ask how many seeds more; the proposal leads to the next look of the plan."""
+        """Ask how many seeds more; the proposal leads to the next verdict of the plan."""
         grid = self._session.study.grid
         if grid is None:
             return None

@@ -37,7 +37,7 @@ from precgui.sweeps.estimate import SweepEstimate, estimate_sweep
 from precgui.sweeps.spec import SweepSpec, make_spec
 
 USUAL = ("fp32", "bf16-amp")  # and the precision of the form
-SEEDS = 5  # the first look at which verdicts are made
+SEEDS = 5  # the first number of seeds with verdicts
 MOST_SEEDS = 1000
 MOST_TIMING_ROUNDS = 100
 USUAL_BASELINE = "fp32, else the first"

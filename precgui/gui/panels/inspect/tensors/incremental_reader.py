@@ -13,7 +13,7 @@ from precgui.runs.tensors.overview import MOST_COLUMNS, Overview
 from precgui.runs.tensors.record import TensorHistory
 
 MOST_AT_ONCE = 24_000  # histograms read for the first picture, a fraction of a second
-_PIECE, _ROWS = 800, 16  # histograms and rows at most read between two looks at the clock, some milliseconds
+_PIECE, _ROWS = 800, 16  # histograms and rows at most read between two checks of the clock, some milliseconds
 _NOT_FINITE = {"nonfinite_loss", "nonfinite_gradient", "nonfinite_activation"}
 
 
@@ -87,7 +87,7 @@ class IncrementalReader:
         return one_row(record, rows, at)
 
     def _take(self, record: TensorHistory, places: NDArray[np.intp]) -> None:
-        """Read some rows. While the run is being written, one that comes out empty is looked at again later."""
+        """Read some rows. While the run is being written, an empty one is read again later."""
         taken = record.add_to(self._overview, places.tolist())
         self._read[places] = True
         if self.run.status == "running":

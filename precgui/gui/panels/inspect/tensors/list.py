@@ -1,4 +1,4 @@
-"""The list of tensors as it is seen: numbers, lines, sorting, filtering, copying."""
+"""The view of the list of tensors: numbers, lines, sorting, filtering, copying."""
 
 from __future__ import annotations
 

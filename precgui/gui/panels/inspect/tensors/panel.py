@@ -206,7 +206,7 @@ class TensorsPanel(Pages):
             self._show_rows()
 
     def _group(self) -> None:
-        """Put the tensors together as wanted; what was chosen in the list stays so."""
+        """Group the tensors as chosen; the selection in the list stays."""
         row = self.list.chosen()
         name = self.table.names[row] if row < len(self.table.names) else ""
         self.view = grouped(self._rows, self.bar.grouping.currentText()) if self._rows is not None else None
@@ -238,7 +238,7 @@ class TensorsPanel(Pages):
         self._draw()
 
     def _show_losses(self) -> None:
-        """The heat map, while it is the picture that is seen."""
+        """Draw the heat map, while it is visible."""
         if self._pictures.currentWidget() is self.heat_map:
             view = self.view
             key, scale = self._key(), self.bar.log2_scale
