@@ -150,7 +150,7 @@ def _timed(
     longest_s = 0.0
     for fmt in formats:
         try:
-            work = made_again(call, fmt, device)
+            work = synthetic_call(call, fmt, device)
             set_fp32_arithmetic(tf32=fmt == "tf32")
             estimate_s = once(work, device)
         except _REFUSALS as refusal:
@@ -204,7 +204,7 @@ def _result(call: RecordedCall, fmt: str, rounds: list[dict[str, float]]) -> dic
     }
 
 
-def made_again(call: RecordedCall, fmt: str, device: torch.device) -> Work:
+def synthetic_call(call: RecordedCall, fmt: str, device: torch.device) -> Work:
     """The call with normally distributed operands of the same geometry, floating-point ones in `fmt`."""
     draw = torch.Generator().manual_seed(_SEED)
 

@@ -49,7 +49,7 @@ def test_that_the_largest_calls_make_most_of_the_work(counted: OperationCounts) 
 @pytest.mark.parametrize("fmt", ["fp32", "bf16", "fp16"])
 def test_that_a_call_is_made_again_in_the_format_with_the_same_geometry(counted: OperationCounts, fmt: str) -> None:
     for call, _ in layer_rates.largest(counted.recorded)[0]:
-        out = [t for t in tree_leaves(layer_rates.made_again(call, fmt, CPU)()) if isinstance(t, torch.Tensor)]
+        out = [t for t in tree_leaves(layer_rates.synthetic_call(call, fmt, CPU)()) if isinstance(t, torch.Tensor)]
         assert {t.dtype for t in out} == {layer_rates.FLOATS[fmt]}
         assert all(t.isfinite().all() for t in out)
 
@@ -59,14 +59,14 @@ def test_that_rates_are_measured_and_refusals_named(counted: OperationCounts, mo
     monkeypatch.setattr(layer_rates, "ROUNDS", 2)
     monkeypatch.setattr(layer_rates, "_COPY_BYTES", {"cpu": 1 << 16})
     monkeypatch.setattr(layer_rates, "_SQUARE", {"cpu": 64})
-    make = layer_rates.made_again
+    make = layer_rates.synthetic_call
 
     def refusing(call: Any, fmt: str, device: torch.device) -> Any:
         if fmt == "fp16":
             raise RuntimeError("no kernel for Half\nmore")
         return make(call, fmt, device)
 
-    monkeypatch.setattr(layer_rates, "made_again", refusing)
+    monkeypatch.setattr(layer_rates, "synthetic_call", refusing)
     document = layer_rates.rates(counted.recorded, CPU)
     assert len(document["rows"]) == 2
     for row in document["rows"]:
