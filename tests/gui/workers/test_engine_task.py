@@ -61,26 +61,27 @@ def test_that_a_stopped_task_ends_without_a_complaint(qtbot):
 
 def test_that_a_panel_that_goes_takes_its_task_along(qtbot, monkeypatch):
     monkeypatch.setattr(model, "ASK_TORCH_AFTER_MS", 0)
+    before = running()
     panel = HardwarePanel(None)
     panel.show()
-    qtbot.waitUntil(lambda: bool(processes()))
-    (thread,) = processes()
+    qtbot.waitUntil(lambda: bool(processes(before)))
+    (thread,) = processes(before)
     with qtbot.waitSignal(thread.finished):
         panel.close()
         panel.deleteLater()
-    qtbot.waitUntil(lambda: not processes())
+    qtbot.waitUntil(lambda: not processes(before))
 
 
-def processes():
-    return [thread for thread in running() if isinstance(thread, ChildThread)]
+def processes(before):
+    return [thread for thread in running() if isinstance(thread, ChildThread) and thread not in before]
 
 
 def test_that_a_task_nobody_holds_says_its_end(qtbot):
-    ends = []
+    ends, before = [], running()
     EngineTask("precgui.engine.no_such_module:serve").start()
-    (thread,) = processes()
+    (thread,) = processes(before)
     thread.parent().ended.connect(ends.append)
     del thread
     gc.collect()
-    qtbot.waitUntil(lambda: len(ends) == 1, timeout=60_000)
-    qtbot.waitUntil(lambda: not processes())
+    qtbot.waitUntil(lambda: len(ends) == 1)
+    qtbot.waitUntil(lambda: not processes(before))
