@@ -217,12 +217,12 @@ def _outputs_of(model: nn.Module, visit: Callable[[str, nn.Module, Tensor], None
     """Call `visit` with the first floating-point output of every innermost module, and of those with weights."""
 
     def hook(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def look_at(module: nn.Module, inputs: Any, outputs: Any) -> None:
+        def visit_output(module: nn.Module, inputs: Any, outputs: Any) -> None:
             floats = [o for o in tree_leaves(outputs) if isinstance(o, Tensor) and o.is_floating_point()]
             if floats:
                 visit(name, module, floats[0])
 
-        return look_at
+        return visit_output
 
     with contextlib.ExitStack() as stack:
         for name, module in model.named_modules():
