@@ -14,12 +14,11 @@ _FP32_RANGE = ("fp64", "fp32", "tf32", "bf16")  # formats with eight exponent bi
 class PrecisionTraits:
     """Formats by their registry names.
 
-    storage: of weights, gradients and optimizer state. operand: of the inputs of matrix products in the forward pass.
-    gradient_operand: of the incoming gradient in the products of the backward pass. loss_scaling: the mode that
-    `scaling.mode = auto` stands for. weight_bits: of quantised weights, None where they are not quantised.
-    may_have_master_weights: whether FP32 copies of low weights can be asked for. engine_class: the class that trains
-    in it, as `module:Class` below `engine.precisions`. group, sentence: its place
-    in lists, and its description there.
+    storage: of weights, gradients and optimizer state (FP32 in bf16-sr). operand: of the inputs of products in the
+    forward pass. gradient_operand: of the incoming gradient in the products of the backward pass. loss_scaling: the
+    mode that `scaling.mode = auto` stands for. weight_bits: of quantised weights, None where they are not quantised.
+    may_have_master_weights: whether FP32 copies of low weights are available. engine_class: the class that trains
+    in it, as `module:Class` below `engine.precisions`. group, sentence: its heading and description in lists.
     """
 
     group: str
