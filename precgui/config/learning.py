@@ -76,6 +76,12 @@ class DataConfig(Section):
         description="Move images at random by up to an eighth, and mirror half of them unless they show digits.",
         json_schema_extra={"show_if": {"task": [*IMAGE_TASKS]}},
     )
+    corpus: Literal["library", "manual"] = Field(
+        "library",
+        title="Text",
+        description="Without a path. library: modules of Python's standard library; manual: its language reference.",
+        json_schema_extra={"show_if": {"task": ["text"], "data.path": [""]}},
+    )
     sequence_length: int = Field(
         128,
         ge=1,

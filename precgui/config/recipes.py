@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from precgui.config.adapters import AdapterConfig, BaseConfig
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.sections import OptimizerConfig, ScalingConfig, TrainConfig
 from precgui.config.sparsity import PruningConfig
@@ -32,6 +33,17 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
             data=DataConfig(batch_size=16),
             train=TrainConfig(epochs=4, clip_norm=1.0),
             optimizer=OptimizerConfig(name="adamw", lr=2e-3, weight_decay=0.1),
+        ),
+    ),
+    "gpt-qlora": (
+        "LoRA on a small GPT in NF4: trained on Python's library first, then adapted to its language reference.",
+        RunConfig(
+            task="text",
+            data=DataConfig(batch_size=16, corpus="manual"),
+            train=TrainConfig(epochs=3, clip_norm=1.0),
+            optimizer=OptimizerConfig(name="adamw", lr=3e-3),
+            adapter=AdapterConfig(kind="lora", merge_at_end=True),
+            base=BaseConfig(double_quant=True),
         ),
     ),
     "lstm-quick": (

@@ -87,6 +87,12 @@ class TrainConfig(Section):
         description="Compute activations again backward: less memory, slower.",
         json_schema_extra={"rare": True},
     )
+    offload_activations: bool = Field(
+        False,
+        title="Off-load activations",
+        description="Keep what the backward pass needs in the host's memory meanwhile: less on a GPU, slower.",
+        json_schema_extra={"rare": True},
+    )
     channels_last: bool = Field(
         False, title="Channels last", description="Images as NHWC in memory.", json_schema_extra={"rare": True}
     )

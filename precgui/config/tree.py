@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from precgui.config.adapters import AdapterConfig, BaseConfig
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import MODELS, TASKS, check_model, check_precision, check_task
 from precgui.config.sections import (
@@ -59,6 +60,8 @@ class RunConfig(Section):
     precision_options: PrecisionOptions = Field(default_factory=PrecisionOptions, title="Precision in detail")
     qat: QatConfig = Field(default_factory=QatConfig, title="Quantisation-aware training")
     pruning: PruningConfig = Field(default_factory=PruningConfig, title="Pruning")
+    adapter: AdapterConfig = Field(default_factory=AdapterConfig, title="Adapters")
+    base: BaseConfig = Field(default_factory=BaseConfig, title="Frozen base")
     record: RecordConfig = Field(default_factory=RecordConfig, title="Record")
 
     @field_validator("title")
@@ -87,6 +90,8 @@ class RunConfig(Section):
     def _reduction(self) -> str:
         """The part of the title that says how the model is made smaller."""
         pruning = self.pruning
+        if self.adapter.kind != "none":
+            return f" LoRA on {self.base.format}"
         if pruning.method == "none":
             return ""
         return " pruned 2:4" if pruning.method == "2:4" else f" pruned {100 * pruning.share:g} %"

@@ -91,9 +91,17 @@ def forward(model: nn.Module, precision: Precision, config: TrainConfig, batch: 
     inputs, targets = precision.convert_input(*batch)
     if config.channels_last:
         inputs = channels_last(inputs)
-    with precision.forward_context(), attention(config.attention):
+    saved = saved_tensors(config, precision.device)
+    with precision.forward_context(), attention(config.attention), saved:
         outputs = model(inputs)
     return precision.convert_output(outputs), targets
+
+
+def saved_tensors(config: TrainConfig, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """The context in which tensors that are saved for the backward pass wait in the host's memory, where asked for."""
+    if not config.offload_activations:
+        return contextlib.nullcontext()
+    return torch.autograd.graph.save_on_cpu(pin_memory=device.type == "cuda")
 
 
 def switch_to_blame(error: RuntimeError, config: TrainConfig) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch.optim import Optimizer
 from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution, precisions, tasks
 from precgui.engine import device as devices
+from precgui.engine.adapters import base_training
+from precgui.engine.adapters.adapt import add_adapters, check_adapters
 from precgui.engine.certificate import certificate
 from precgui.engine.ema import WeightAverage
 from precgui.engine.precisions import Precision
@@ -44,10 +47,10 @@ class RunParts:
         return [(f"ema.{plain_name(name)}", value) for (name, _), value in zip(self.trained(), kept, strict=False)]
 
 
-def build_run(config: RunConfig, tell: Tell) -> RunParts:
+def build_run(config: RunConfig, tell: Tell, stopped: Callable[[], bool] = lambda: False) -> RunParts:
     """Set torch's switches for this run and build its parts. `tell` receives a sentence about each long wait.
 
-    Raises EngineError for faults that the user can correct.
+    Training of a base ends with Stopped when `stopped()` becomes true. Raises EngineError for faults that the user can correct.
     """
     threads = devices.pin_threads(config.threads)
     device = devices.choose(config.device)
@@ -58,9 +61,7 @@ def build_run(config: RunConfig, tell: Tell) -> RunParts:
     torch.manual_seed(config.seed)
     task = tasks.make(config, tell)
     # Every precision starts from the same FP32 weights: built first, converted after.
-    model = task.model()
-    if config.train.rounding_twin:
-        move_by_one_ulp(model, config.seed)
+    model = start_model(config, task, device, precision, tell, stopped)
     weights_hash = _hash(model)
     model = execution.prepare_model(precision.convert(model), config.train)
     weights = precision.weights(model)
@@ -68,6 +69,23 @@ def build_run(config: RunConfig, tell: Tell) -> RunParts:
     facts |= {"metric": vars(task.metric), "data": dict(task.facts)}
     average = make_average(config, model, weights)
     return RunParts(device, task, precision, model, weights, make_optimizer(config, weights), average, facts)
+
+
+def start_model(
+    config: RunConfig, task: Task, device: torch.device, precision: Precision, tell: Tell, stopped: Callable[[], bool]
+) -> nn.Module:
+    """The model in FP32 before its first step: a run with adapters first gets its base."""
+    model = task.model()
+    with_adapters = config.adapter.kind != "none"
+    if with_adapters:
+        check_adapters(config)
+        base_training.prepare_base(model, config, tell, stopped)
+    if config.train.rounding_twin:
+        move_by_one_ulp(model, config.seed)
+    if with_adapters:
+        torch.manual_seed(config.seed)
+        precision.notes += add_adapters(model, config, device)
+    return model
 
 
 @torch.no_grad()

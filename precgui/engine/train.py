@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution
 from precgui.engine import device as devices
+from precgui.engine.adapters.ending import finish_adapters
 from precgui.engine.callbacks import build_callbacks
 from precgui.engine.early_end import EarlyEnd
 from precgui.engine.errors import EngineError, Stopped
@@ -116,7 +117,7 @@ class _Training:
         self.config, self.journal = config, journal
         self.early_end = EarlyEnd(config.train)
         self._asked_to_stop = stopped
-        self.parts = parts = build_run(config, self._tell)
+        self.parts = parts = build_run(config, self._tell, self.stopped)
         self.device, self.task, self.precision = parts.device, parts.task, parts.precision
         self.model, self.optimizer, self.average = parts.model, parts.optimizer, parts.average
         self.facts = parts.facts
@@ -258,10 +259,18 @@ class _Training:
         if self.pruner is not None:
             self.journal.facts({"pruning": self.pruner.facts()})
         with self._averaged():
+            self._finish_adapters()
             for facts, sentences in self.precision.finish(self.model, self.task, self.stopped):
                 self.journal.facts(facts)
                 for sentence in sentences:
                     self.journal.note(self.step, sentence)
+
+    def _finish_adapters(self) -> None:
+        if self.config.adapter.kind != "none":
+            facts, sentences = finish_adapters(self.config, self.parts)
+            self.journal.facts(facts)
+            for sentence in sentences:
+                self.journal.note(self.step, sentence)
 
     def _averaged(self) -> contextlib.AbstractContextManager[None]:
         """Inside, the model has the average of its weights where one is kept."""

@@ -16,6 +16,10 @@ PARTS = {
     "temporary": "Temporaries",
     "batch": "Batch",
     "fragmentation": "Reserved by the allocator and not in use",
+    "base": "Frozen base: codes of its weights",
+    "base_scales": "Frozen base: scales and tables",
+    "adapters": "Adapters",
+    "unpacked": "Unpacked copies of the frozen base",
 }
 RESIDUAL_LIMIT = 0.10  # of the measured peak: more than this unexplained is a finding
 _MOST_OWNERS = 40  # modules with their activations, and tensors alive at the peak, that a ledger keeps

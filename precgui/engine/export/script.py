@@ -52,6 +52,8 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
         raise EngineError(
             f"pruning.method = {config.pruning.method}: a script has no masks; export a run that is not pruned"
         )
+    if config.adapter.kind != "none":
+        raise EngineError("adapter.kind = lora: a script has no adapters; adapter.save_to keeps the weights of a run")
     if config.task == OWN_LOOP:
         raise EngineError(
             "this run was recorded in a training loop that is not precgui's; the script is the one that recorded it"

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from precgui.engine.adapters.packed_weight import is_unpacking
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.torch_private import (
     TorchDispatchMode,
@@ -111,7 +112,7 @@ class MemoryTracker(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        kind = "cast_cache" if self._copies_a_weight(func, args) else ""
+        kind = "unpacked" if is_unpacking() else "cast_cache" if self._copies_a_weight(func, args) else ""
         module, name, before = (
             self._modules.of_operation(),
             str(func.overloadpacket).removeprefix("aten."),

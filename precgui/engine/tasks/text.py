@@ -54,6 +54,17 @@ def corpus(path: str) -> tuple[bytes, dict[str, Any]]:
     }  # fmt: skip
 
 
+def manual() -> tuple[bytes, dict[str, Any]]:
+    """Python's language reference as `help()` shows it, and what is recorded. Raises EngineError."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise EngineError("this Python has no language reference (pydoc_data); set data.corpus = library") from None
+    text = "\n".join(topics[name] for name in sorted(topics)).encode()
+    digest = hashlib.sha256(text).hexdigest()
+    return text, {"source": "Python's language reference", "files": 1, "bytes": len(text), "sha256": digest}
+
+
 def _hidden(file: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(root).parts)
 
@@ -98,7 +109,7 @@ class Text(Ratio):
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         data, length = config.data, config.data.sequence_length
-        text, self.facts = corpus(data.path)
+        text, self.facts = manual() if data.corpus == "manual" and not data.path else corpus(data.path)
         whole = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
         cut = round(len(whole) * (1 - VALIDATION_SHARE))
         if len(whole) - cut < length + 1:

@@ -1,0 +1,122 @@
+"""Turns a model into a frozen base with adapters, and back into one model."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from precgui.engine.adapters.frozen_linear import (
+    PackedLinear,
+    StoredLinear,
+    TorchaoLinear,
+    choose_backend,
+    freeze,
+    keeps_unpacked,
+)
+from precgui.engine.adapters.lora import LoraLinear
+from precgui.engine.errors import EngineError
+from precgui.engine.precisions import fp32_modules
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+
+PRECISIONS = ("fp32", "tf32", "bf16-amp", "fp16-amp")  # that leave layers and their storage as they are
+
+
+def check_adapters(config: RunConfig) -> None:
+    """Raises EngineError for a precision or a setting that does not go with adapters."""
+    if config.precision not in PRECISIONS:
+        raise EngineError(
+            f"adapter.kind = lora goes with {', '.join(PRECISIONS)}, not with {config.precision}; base.format holds "
+            "the base in other formats"
+        )
+    if config.train.compile:
+        raise EngineError("adapter.kind = lora: the unpacking of weights is not compiled; set train.compile = false")
+
+
+def add_adapters(model: nn.Module, config: RunConfig, device: torch.device) -> list[str]:
+    """Freeze all of the model, in place, hold the target layers in the base's format and put adapters beside them.
+
+    Returns the sentences that say so. Raises EngineError for a pattern without layers or an unusable back end.
+    """
+    chosen = _targets(model, config)
+    backend = choose_backend(config.base, device)
+    weights = sum(layer.weight.numel() for layer in chosen.values())
+    keep = keeps_unpacked(config.base, weights)
+    model.requires_grad_(False)
+    for name, layer in chosen.items():
+        base = freeze(layer, config.base, backend, keep=keep)
+        _replace(model, name, LoraLinear(base, config.adapter, layer.weight.device))
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    held = f"{config.base.format}" + (" with scales in 8 bits" if config.base.double_quant else "")
+    notes = [
+        f"{trained} weights of LoRA of rank {config.adapter.rank} train beside a frozen base: {len(chosen)} layers, "
+        f"{weights} weights, held in {held}, back end {backend}"
+    ]
+    if (bits := bits_per_weight(model)) is not None:
+        kept = "kept unpacked from forward to backward" if keep else "unpacked again in the backward pass"
+        notes.append(
+            f"the base takes {bits:.3f} bits a weight; its layers are {kept}; products are in FP32 or autocast"
+        )
+    return notes
+
+
+def bits_per_weight(model: nn.Module) -> float | None:
+    """Mean bits of a packed weight, scales included; None where nothing is packed by precgui itself."""
+    packed = [module.packed for module in model.modules() if isinstance(module, PackedLinear)]
+    weights = sum(each.shape[0] * each.shape[1] for each in packed)
+    return 8 * sum(each.size_bytes for each in packed) / weights if packed else None
+
+
+def merged_model(model: nn.Module) -> nn.Module:
+    """A copy of the model in which each adapter is part of its layer, in FP32."""
+    result = copy.deepcopy(model)
+    for name, module in [*result.named_modules()]:
+        if isinstance(module, LoraLinear):
+            _replace(result, name, module.merged())
+    return result
+
+
+def parts_of_memory(model: nn.Module) -> dict[str, dict[str, Any]]:
+    """The tensors of frozen layers and adapters by part of the ledger and name."""
+    parts: dict[str, dict[str, Any]] = {"base": {}, "base_scales": {}, "adapters": {}}
+    for name, module in model.named_modules():
+        if isinstance(module, LoraLinear):
+            parts["adapters"] |= {f"{name}.lora_a": module.lora_a, f"{name}.lora_b": module.lora_b}
+        elif isinstance(module, PackedLinear):
+            packed = module.packed
+            parts["base"][name] = packed.codes
+            parts["base_scales"][name] = [packed.scales, packed.factors, packed.mean, packed.lookup]
+        elif isinstance(module, StoredLinear):
+            parts["base"][name] = module.weight
+        elif isinstance(module, TorchaoLinear):
+            weight = module.weight
+            parts["base"][name] = weight.quantized_data
+            parts["base_scales"][name] = [weight.quantized_scalers, weight.quantization_factor]
+    return parts
+
+
+def _targets(model: nn.Module, config: RunConfig) -> dict[str, nn.Linear]:
+    """The linear layers that a pattern matches, by name, also through a module around them."""
+    around = fp32_modules.find(model, config.adapter.targets, key="adapter.targets")
+    chosen = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and any(name == each or name.startswith(f"{each}.") for each in around)
+    }
+    if not chosen:
+        known = [name for name, module in model.named_modules() if type(module) is nn.Linear]
+        raise EngineError(
+            f"adapter.targets: no linear layer in {', '.join(around) or 'nothing'}; the model has "
+            f"{', '.join(known[:8]) or 'none'}"
+        )
+    return chosen
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    holder: Any = model.get_submodule(parent)
+    setattr(holder, own, module)

@@ -1,0 +1,71 @@
+"""The weights of a base: from a file, or trained in FP32 first and kept for the next run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from precgui import paths
+from precgui.config import OptimizerConfig, RecordConfig, TrainConfig
+from precgui.config.adapters import AdapterConfig
+from precgui.engine.adapters.weights_file import check_new_file, load_weights, write_weights
+from precgui.engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+    from precgui.engine.tasks import Tell
+
+_LR = 2e-3  # of AdamW, as in the recipe gpt-quick
+
+
+def prepare_base(model: nn.Module, config: RunConfig, tell: Tell, stopped: Callable[[], bool]) -> None:
+    """Fill the model with the weights of its base. Raises EngineError, and Stopped when `stopped()` becomes true."""
+    if config.adapter.save_to:
+        check_new_file(config.adapter.save_to, "adapter.save_to")
+    if config.base.weights:
+        load_weights(model, config.base.weights)
+    elif config.base.train_steps:
+        path = kept_base(config)
+        if not path.is_file():
+            _train(config, path, tell, stopped)
+        load_weights(model, str(path))
+
+
+def kept_base(config: RunConfig) -> Path:
+    """The file of a base that was trained for such a config."""
+    asked = _training(config).model_dump(mode="json", exclude={"title", "device", "threads", "record"})
+    key = json.dumps([asked, str(torch.__version__), sys.version], sort_keys=True)
+    return paths.state_dir() / "bases" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
+
+
+def _training(config: RunConfig) -> RunConfig:
+    """The run that trains the base: FP32, the usual data of the task, seed 0."""
+    data = config.data.model_copy(update={"path": "", "corpus": "library"} if config.task == "text" else {})
+    train = TrainConfig(epochs=1_000_000, max_steps=config.base.train_steps, clip_norm=1.0)
+    return config.model_copy(
+        update={
+            "title": "", "precision": "fp32", "seed": 0, "data": data, "train": train, "adapter": AdapterConfig(),
+            "base": type(config.base)(), "optimizer": OptimizerConfig(name="adamw", lr=_LR, weight_decay=0.1),
+            "record": RecordConfig(tensors=False),
+        }
+    )  # fmt: skip
+
+
+def _train(config: RunConfig, path: Path, tell: Tell, stopped: Callable[[], bool]) -> None:
+    from precgui.engine.train import train_quietly  # which builds runs, and so imports this module
+
+    steps = config.base.train_steps
+    tell(f"training the base first: {steps} steps in FP32, kept for the next run; base.weights names another one")
+    parts = train_quietly(_training(config), stopped)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_weights(dict(parts.model.named_parameters()), path)
+    except OSError as error:
+        raise EngineError(f"the trained base cannot be kept in {path.parent}: {error.strerror}") from None

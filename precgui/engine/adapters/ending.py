@@ -1,0 +1,63 @@
+"""The end of a run with adapters: merged, compared with what was trained, saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from precgui.engine.adapters.adapt import bits_per_weight, merged_model
+from precgui.engine.adapters.weights_file import write_weights
+from precgui.engine.casting import cast_floats
+from precgui.engine.qat.measure import evaluate
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+    from precgui.engine.setup import RunParts
+
+
+def finish_adapters(config: RunConfig, parts: RunParts) -> tuple[dict[str, Any], list[str]]:
+    """Facts about the adapters as built-in types, and the sentences that go with them."""
+    model = parts.model
+    was_training = model.training
+    model.eval()
+    facts: dict[str, Any] = {"base_format": config.base.format, "bits_per_weight": bits_per_weight(model)}
+    sentences: list[str] = []
+    saved = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    if config.adapter.merge_at_end:
+        merged = merged_model(model)
+        facts["merged"] = _compare(parts, merged)
+        saved = dict(merged.named_parameters())
+        sentences.append(
+            f"adapters merged into the base: validation loss {facts['merged']['loss']:.4f}, outputs differ by at most "
+            f"{facts['merged']['largest_difference']:.2g} from those of the adapted model in FP32"
+        )
+    model.train(was_training)
+    if config.adapter.save_to:
+        sentences.append(_save(saved, Path(config.adapter.save_to).expanduser()))
+    return {"adapters": facts}, sentences
+
+
+def _compare(parts: RunParts, merged: nn.Module) -> dict[str, float]:
+    """Validation loss of the merged model, and the largest difference of an output on the first batch, both in FP32."""
+    batches = list(parts.task.validation_batches())
+    loss = evaluate(merged, parts.task, batches, parts.device)["loss"]
+    inputs = cast_floats(batches[0][0], torch.float32, parts.device)
+    with torch.inference_mode():
+        adapted, own = parts.model(inputs), merged(inputs)
+    pairs = zip(_tensors(adapted), _tensors(own), strict=True)
+    return {"loss": loss, "largest_difference": max(float((a - b).abs().max()) for a, b in pairs)}
+
+
+def _tensors(outputs: Any) -> list[torch.Tensor]:
+    return [outputs] if isinstance(outputs, torch.Tensor) else [t for part in outputs for t in _tensors(part)]
+
+
+def _save(tensors: dict[str, Any], path: Path) -> str:
+    try:
+        write_weights(tensors, path)
+    except OSError as error:
+        return f"adapter.save_to: {path} could not be written: {error.strerror}"
+    return f"the weights were written to {path}"

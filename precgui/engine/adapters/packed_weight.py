@@ -1,0 +1,119 @@
+"""A frozen weight as packed codes and scales, unpacked for each product."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.adapters.codes import code_table
+from precgui.formats.blocks import quantize_blocks_array
+from precgui.formats.registry import blocks
+
+_SCALES_IN_GROUP = 256  # of scales in 8 bits, as in QLoRA (Dettmers et al. 2023)
+_INT8_LARGEST = 127
+_MX_BIAS = 127  # of e8m0
+_unpacking: list[bool] = []
+
+
+def is_unpacking() -> bool:
+    """Whether the tensors that are made now are an unpacked copy of a weight."""
+    return bool(_unpacking)
+
+
+@contextlib.contextmanager
+def as_unpacked_copy() -> Iterator[None]:
+    """Tensors that are made inside are an unpacked copy of a weight: a part of their own in the ledger."""
+    _unpacking.append(True)
+    try:
+        yield
+    finally:
+        _unpacking.pop()
+
+
+class PackedWeight(nn.Module):
+    """A matrix [outputs, inputs] in a format of the registry of at most 8 bits; blocks run along the rows as stored.
+
+    Element formats have an FP32 scale for each block, which brings its largest value to the largest of the format, or
+    (`double_quant`) 8 bits for the scale's distance from the mean. Block formats (mx, nvfp4) have scales of their own.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    lookup: Tensor
+    factors: Tensor | None
+    mean: Tensor | None
+
+    def __init__(self, weight: Tensor, name: str, block: int, *, double_quant: bool) -> None:
+        super().__init__()
+        self.name, self.shape = name, tuple(weight.shape)
+        self._own_scales = blocks().get(name)
+        self.block = self._own_scales.block if self._own_scales else block
+        self._element = self._own_scales.element if self._own_scales else name
+        self.register_buffer("factors", None)
+        self.register_buffer("mean", None)
+        table = code_table(self._element)
+        flat = weight.detach().float().flatten()
+        values = nn.functional.pad(flat, (0, -flat.numel() % self.block)).view(-1, self.block)
+        scaled, scales = self._scaled(values)
+        self.register_buffer("codes", table.pack(table.encode(scaled).flatten()))
+        self.register_buffer("lookup", table.lookup.clone(), persistent=False)
+        if double_quant and self._own_scales is None:
+            self._hold_in_8_bits(scales)
+        else:
+            self.register_buffer("scales", scales)
+
+    def _scaled(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Values divided by the scale of their block [blocks, block], and the scales as they are held."""
+        own = self._own_scales
+        if own is None:
+            scales = values.abs().amax(1) / code_table(self._element).largest
+            scales = torch.where(scales > 0, scales, 1.0)
+            return values / scales[:, None], scales
+        result = quantize_blocks_array(values.numpy(), self.name)
+        factors = torch.from_numpy(result.scales).float()
+        elements = torch.from_numpy(result.elements).float()
+        if not own.two_level:
+            return elements, (torch.log2(factors) + _MX_BIAS).round().to(torch.uint8)
+        self.mean = torch.tensor(float(result.tensor_scale))
+        local = factors / (result.tensor_scale or 1.0)  # a matrix of zeros has none
+        return elements, local.to(torch.float8_e4m3fn).view(torch.uint8)
+
+    def _hold_in_8_bits(self, scales: Tensor) -> None:
+        mean = scales.mean()
+        groups = nn.functional.pad(scales - mean, (0, -len(scales) % _SCALES_IN_GROUP)).view(-1, _SCALES_IN_GROUP)
+        factors = groups.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / _INT8_LARGEST
+        held = (groups / factors[:, None]).round().clamp(-_INT8_LARGEST, _INT8_LARGEST).to(torch.int8)
+        self.register_buffer("scales", held.flatten()[: len(scales)].clone())
+        self.factors, self.mean = factors, mean
+
+    def block_scales(self) -> Tensor:
+        """The factor of each block, in FP32."""
+        if self.factors is not None and self.mean is not None:
+            spread = self.factors.repeat_interleave(_SCALES_IN_GROUP)[: len(self.scales)]
+            return self.scales.float() * spread + self.mean
+        if self._own_scales is None:
+            return self.scales
+        if self.mean is not None:
+            return self.scales.view(torch.float8_e4m3fn).float() * self.mean
+        return torch.exp2(self.scales.float() - _MX_BIAS)
+
+    def unpack(self) -> Tensor:
+        """The matrix in FP32; a new tensor each time."""
+        with torch.no_grad(), as_unpacked_copy():
+            values = code_table(self._element).unpack(self.codes, self.lookup)
+            values = values.view(-1, self.block).mul_(self.block_scales()[:, None]).view(-1)
+            return values[: math.prod(self.shape)].view(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of codes, scales and what belongs to them; without the table of the format."""
+        held = (self.codes, self.scales, self.factors, self.mean)
+        return sum(part.numel() * part.element_size() for part in held if part is not None)
+
+    @property
+    def bits_per_weight(self) -> float:
+        return 8 * self.size_bytes / math.prod(self.shape)
