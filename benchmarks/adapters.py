@@ -73,14 +73,11 @@ def compare_times(size: str, pairs: int, steps: int) -> None:
             print(f"{name}: {bits:.3f} bits a weight, {middle:.3f} times the CPU time of FP32 [{low:.3f}, {high:.3f}]")
 
 
-def last_loss(settings: RunConfig, each: Callable[[Event], None] = lambda _: None) -> float:
-    losses: list[float] = []
-    train(
-        settings,
-        lambda event: losses.append(event.loss) if isinstance(event, Evaluated) else each(event),
-        lambda: False,
-    )
-    return losses[-1]
+def last_loss(settings: RunConfig) -> float:
+    """The last validation loss of a run."""
+    events: list[Event] = []
+    train(settings, events.append, lambda: False)
+    return [event.loss for event in events if isinstance(event, Evaluated)][-1]
 
 
 def compare_losses(formats: list[str]) -> None:

@@ -99,7 +99,7 @@ class TorchaoLinear(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self.weight = fn(self.weight)
-        return super()._apply(fn, recurse)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def forward(self, input: Tensor) -> Tensor:
         result: Tensor = self._linear(input, self.weight)
