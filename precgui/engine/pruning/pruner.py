@@ -14,6 +14,7 @@ from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.engine.pruning import masks
 from precgui.engine.pruning.inputs import InputNorms
 from precgui.engine.pruning.schedule import PruningSchedule, pruning_schedule
+from precgui.engine.pruning.sparse_kernels import has_sparse_kernels, sparse_speed
 from precgui.engine.pruning.zeros import operand
 from precgui.engine.torch_private import ConvNd
 from precgui.events import IncidentKind, ZerosCounted
@@ -132,11 +133,16 @@ class Pruner:
 
     def facts(self) -> dict[str, Any]:
         """Method, schedule and zeros of each layer, as built-in types."""
-        of_layers = {
+        of_layers: dict[str, dict[str, Any]] = {
             name: {"weights": layer.weight.numel(), "zeros_by_mask": int(layer.dropped.sum()), "share": layer.share}
             for name, layer in self.layers.items()
         }
         plan = self.schedule
+        device = self.precision.device
+        if self.method == "2:4" and has_sparse_kernels(device):
+            pruned = {name: layer.module for name, layer in self.layers.items() if layer.share}
+            for name, ratio in sparse_speed(pruned, device).items():
+                of_layers[name]["dense_over_sparse_time"] = ratio
         return {"method": self.method, "start": plan.start, "end": plan.end, "every": plan.every, "layers": of_layers}
 
 

@@ -17,6 +17,7 @@ from precgui.engine.journal import Journal
 from precgui.engine.pruning import masks
 from precgui.engine.pruning.inputs import InputNorms
 from precgui.engine.pruning.schedule import PruningSchedule, pruning_schedule
+from precgui.engine.pruning.sparse_kernels import has_sparse_kernels
 from precgui.engine.setup import RunParts
 from precgui.engine.train import _Training, train
 from precgui.events import Event, Facts, Incident, ZerosCounted
@@ -210,6 +211,12 @@ def test_that_the_record_says_what_was_pruned_and_claims_no_speed() -> None:
         if isinstance(event, Facts):
             facts |= event.values
     assert facts["pruning"]["method"] == "channels" and facts["pruning"]["layers"]
+
+
+def test_that_a_cpu_measures_no_sparse_products() -> None:
+    training = run("pruning.method=2:4")
+    assert training.pruner is not None and not has_sparse_kernels(torch.device("cpu"))
+    assert all("dense_over_sparse_time" not in layer for layer in training.pruner.facts()["layers"].values())
 
 
 def test_that_wanda_and_a_compiled_model_are_refused_together() -> None:
