@@ -50,7 +50,8 @@ class RunParts:
 def build_run(config: RunConfig, tell: Tell, stopped: Callable[[], bool] = lambda: False) -> RunParts:
     """Set torch's switches for this run and build its parts. `tell` receives a sentence about each long wait.
 
-    Training of a base ends with Stopped when `stopped()` becomes true. Raises EngineError for faults that the user can correct.
+    Training of a base ends with Stopped when `stopped()` becomes true. Raises EngineError for faults that the user can
+    correct.
     """
     threads = devices.pin_threads(config.threads)
     device = devices.choose(config.device)
