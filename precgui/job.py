@@ -19,6 +19,7 @@ from precgui.events import Emit, Event, Incident, RunEnded, RunStarted, Status
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
+from precgui.runs.anatomy import StepAnatomy, write_anatomy
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
@@ -195,8 +196,9 @@ def replayed(
 ) -> StepReplay:
     """A step of a run with FP64 beside it, from its snapshot where there is one, else trained again up to it.
 
-    `losses` are the recorded ones. Raises EngineError.
+    `losses` are the recorded ones. Writes the anatomy of the step beside the run. Raises EngineError and RunFileError.
     """
+    from precgui.engine.shadow.anatomy import anatomy
     from precgui.engine.shadow.of_run import shadow_of_run, shadow_of_snapshot
 
     snapshot = snapshot_path(run, step)
@@ -206,6 +208,8 @@ def replayed(
     for line in shadow.lines()[:_MEASURED]:
         if line.line != "(no line)":
             shadow.with_fp64(line)
+    parts = anatomy(shadow.step, repeated.scale)
+    write_anatomy(run, StepAnatomy.model_validate({"step": step, "precision": config.precision, **parts}))
     document = shadow.to_json()
     if kept:
         compared = _comparison_of_step(losses, shadow.loss, step)

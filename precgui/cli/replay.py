@@ -41,6 +41,7 @@ def add_parsers(subparsers: Any) -> None:
         metavar="P,P,...",
         help="compare each layer in up to five precisions with FP64, on this step's batch",
     )
+    parser.add_argument("--anatomy", action="store_true", help="print the moments and the casts of the step, too")
     parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that the run names")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
@@ -48,6 +49,7 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay and report; writes a side file that the window reads. Raises UserError for what cannot be replayed."""
+    from precgui.cli.replay_anatomy import anatomy_of, print_anatomy
     from precgui.cli.replay_layers import layers_report
     from precgui.config import ConfigError
     from precgui.engine.errors import EngineError
@@ -65,9 +67,13 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     if args.json:
         reported = replay.model_dump(exclude={"format_version"})
+        if args.anatomy:
+            reported["anatomy"] = anatomy_of(args.file, replay.step).model_dump(exclude={"format_version"})
         print(json.dumps({"run": str(args.file), **reported}, ensure_ascii=False, allow_nan=False))
     else:
         _print(replay, path)
+        if args.anatomy:
+            print_anatomy(args.file, replay.step)
     return 0 if replay.verdict == "healthy" else 1
 
 

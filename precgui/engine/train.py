@@ -52,20 +52,22 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
 Inspect = Callable[[Callable[[], Tensor], list[nn.Parameter]], None]
 
 
-def train_up_to(config: RunConfig, step: int, stopped: Callable[[], bool], inspect: Inspect) -> list[float]:
+def train_up_to(
+    config: RunConfig, step: int, stopped: Callable[[], bool], inspect: Inspect
+) -> tuple[list[float], float]:
     """Train to the step before `step`, then call `inspect(forward_and_backward, parameters)` in its place.
 
-    Nothing is recorded. Returns the losses of the steps before. Raises EngineError where the run has fewer steps or
-    the config cannot be trained, Stopped when `stopped()` became true before.
+    Nothing is recorded. Returns the losses of the steps before and the loss scale of this one. Raises EngineError where
+    the run has fewer steps or the config cannot be trained, Stopped when `stopped()` became true before.
     """
     losses: list[float] = []
     with backend_flags.restored():
         journal = Journal(lambda event: losses.append(event.loss) if isinstance(event, StepDone) else None)
         training = _UpTo(_unrecorded(config), journal, stopped, step, inspect)
         training.run()
-    if not training.reached:
+    if training.before is None:
         raise Stopped
-    return losses
+    return losses, training.before.scale
 
 
 def train_to_snapshot(config: RunConfig, step: int, stopped: Callable[[], bool]) -> StepSnapshot:

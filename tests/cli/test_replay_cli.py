@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from precgui.cli.main import main
+from precgui.runs.anatomy import read_anatomies
 from precgui.runs.layer_errors import read_layers
 from precgui.runs.replays import StepReplay, read_replays, replay_path
 
@@ -90,3 +91,12 @@ def test_that_other_layers_are_one_sentence(
 ) -> None:
     assert main(["replay", str(run_file), "--step", "2", "--layers", names]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_that_the_anatomy_is_printed_and_kept(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(run_file), "--step", "2", "--anatomy"]) == 0
+    out = capsys.readouterr().out
+    assert "Step: the optimizer updates the weights." in out and "autograd" in out
+    assert [(kept.step, kept.precision) for kept in read_anatomies(run_file)][:1] == [(2, "bf16-amp")]
+    assert main(["replay", str(run_file), "--step", "2", "--anatomy", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["anatomy"]["moments"]["scale"] == 1.0

@@ -16,10 +16,11 @@ from precgui.engine.train import repeat_from_snapshot, train_up_to
 
 @dataclass(frozen=True)
 class RepeatedStep:
-    """The shadow of a step, and the losses of the steps before it, to be compared with the recorded ones."""
+    """The shadow of a step, its loss scale, and the losses before it, to be compared with the recorded ones."""
 
     shadow: Shadow
     losses: list[float]
+    scale: float
 
 
 def shadow_of_run(config: RunConfig, step: int, stopped: Callable[[], bool]) -> RepeatedStep:
@@ -29,10 +30,10 @@ def shadow_of_run(config: RunConfig, step: int, stopped: Callable[[], bool]) -> 
     step that the run does not have, Stopped when `stopped()` became true.
     """
     shadows: list[Shadow] = []
-    losses = train_up_to(
+    losses, scale = train_up_to(
         config, step, stopped, lambda work, parameters: shadows.append(Shadow(record_step(work, parameters)))
     )
-    return RepeatedStep(shadows[0], losses)
+    return RepeatedStep(shadows[0], losses, scale)
 
 
 def shadow_of_snapshot(config: RunConfig, path: Path, step: int) -> RepeatedStep:
@@ -47,4 +48,4 @@ def shadow_of_snapshot(config: RunConfig, path: Path, step: int) -> RepeatedStep
     repeat_from_snapshot(
         config, snapshot, lambda work, parameters: shadows.append(Shadow(record_step(work, parameters)))
     )
-    return RepeatedStep(shadows[0], [])
+    return RepeatedStep(shadows[0], [], snapshot.scale)

@@ -43,6 +43,12 @@ TABS: tuple[TabSpec, ...] = (
     ),
     TabSpec("scaler", "Loss scale", "scaler.panel:ScalerTab", "other policies of the loss scaler over these gradients"),
     TabSpec(
+        "step",
+        "Step",
+        "step.step_tab:StepTab",
+        "operations of a replayed step with their formats, ranges and errors, and its casts",
+    ),
+    TabSpec(
         "error",
         "Error",
         "shadow.error_views:ErrorViews",

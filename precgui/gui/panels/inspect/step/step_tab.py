@@ -1,0 +1,139 @@
+"""Step: the anatomy of a replayed step: its operations on two rails, its moments and its casts."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QHBoxLayout,
+    QHeaderView,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.panels.inspect.step.rails import FormatLegend, StepRails, describe
+from precgui.gui.session import Session
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.empty_state import EmptyState, Pages, named
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.runs.anatomy import StepAnatomy, read_anatomies
+
+_EMPTY = (
+    "No step of this run was replayed yet. In a terminal, precgui replay RUN.h5 --step N makes the step again and "
+    "keeps its operations beside the run."
+)
+_HINT = "Click an operation, or use the arrow keys, to read its formats, its range and its error."
+_COLUMNS = ("Casts asked for by", "From", "To", "Of", "Count", "Bytes", "Reused")
+
+
+class StepTab(Pages):
+    """Shows the anatomies that are kept beside the run; reads them again whenever the tab is shown."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(EmptyState("inspect", "No replayed step", _EMPTY), parent)
+        self._session = session
+        self._key: str | None = None
+        self._anatomies: list[StepAnatomy] = []
+        self.step_choice = QComboBox(self)
+        self.legend = FormatLegend(self)
+        self.rails = StepRails(self)
+        self.details = PlainLabel(_HINT, self)
+        self.moments = PlainLabel(self)
+        self.casts = QTableWidget(0, len(_COLUMNS), self)
+        self._lay_out()
+        self.step_choice.currentIndexChanged.connect(self._show_step)
+        self.rails.operation_chosen.connect(self._describe)
+
+    def _lay_out(self) -> None:
+        self.step_choice.setAccessibleName("Replayed step")
+        ignore_wheel(self.step_choice)
+        self.casts.setHorizontalHeaderLabels(list(_COLUMNS))
+        self.casts.setAccessibleName("Casts of the step by who asked for them")
+        self.casts.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.casts.verticalHeader().hide()
+        self.casts.setShowGrid(False)
+        self.casts.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.casts.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        self.casts.setMinimumHeight(110)
+        for label in (self.details, self.moments):
+            label.setWordWrap(True)
+        self.moments.setProperty("kind", "muted")
+        self.moments.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+        head = QHBoxLayout()
+        head.addWidget(named("&Step", self.step_choice))
+        head.addWidget(self.step_choice)
+        head.addWidget(self.legend, 1)
+        below = QHBoxLayout()
+        below.setSpacing(16)
+        below.addWidget(self.moments, 2)
+        below.addWidget(self.casts, 3)
+        column = QVBoxLayout(self.content)
+        column.setContentsMargins(0, 8, 0, 0)
+        column.setSpacing(8)
+        column.addLayout(head)
+        column.addWidget(self.rails, 3)
+        column.addWidget(self.details)
+        column.addLayout(below, 2)
+
+    def show_run(self, key: str | None) -> None:
+        self._key = key
+        self.refresh()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the side files of the run again; the chosen step stays if it is still there."""
+        opened = self._session.runs.get(self._key or "")
+        path = opened.run.path if opened is not None else None
+        anatomies = read_anatomies(path) if path is not None else []
+        if anatomies == self._anatomies:
+            return
+        before = self.step_choice.currentData()
+        self._anatomies = anatomies
+        self.step_choice.blockSignals(True)
+        self.step_choice.clear()
+        for anatomy in anatomies:
+            self.step_choice.addItem(str(anatomy.step), anatomy.step)
+        self.step_choice.setCurrentIndex(max(0, self.step_choice.findData(before)) if anatomies else -1)
+        self.step_choice.blockSignals(False)
+        self.show_content(bool(anatomies))
+        self._show_step()
+
+    @property
+    def anatomy(self) -> StepAnatomy | None:
+        """The step that is shown."""
+        index = self.step_choice.currentIndex()
+        return self._anatomies[index] if 0 <= index < len(self._anatomies) else None
+
+    def _show_step(self) -> None:
+        anatomy = self.anatomy
+        self.rails.show_operations(anatomy.operations if anatomy is not None else ())
+        self.details.setText(_HINT)
+        self.casts.setRowCount(0)
+        if anatomy is None:
+            return
+        names = dict.fromkeys(one.format for one in anatomy.operations)
+        counts = {name: sum(one.format == name for one in anatomy.operations) for name in names}
+        texts = {name: f"{name}: {count}" for name, count in counts.items()}
+        bad = sum(not one.finite for one in anatomy.operations)
+        self.legend.show_formats(texts | ({"": f"NaN, or made Inf: {bad}"} if bad else {}))
+        self.moments.setText("\n".join(anatomy.sentences()))
+        self.casts.setRowCount(len(anatomy.casts))
+        for row, casts in enumerate(anatomy.casts):
+            size = f"{casts.bytes:,}".replace(",", " ")
+            cells = (casts.asked_by, casts.source, casts.target, casts.of, str(casts.count), size, str(casts.reused))
+            for place, text in enumerate(cells):
+                cell = QTableWidgetItem(text)
+                if place > 3:
+                    cell.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+                self.casts.setItem(row, place, cell)
+
+    def _describe(self, index: int) -> None:
+        if (anatomy := self.anatomy) is not None:
+            self.details.setText(describe(anatomy.operations[index]))
