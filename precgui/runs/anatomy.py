@@ -22,7 +22,10 @@ class _Part(BaseModel):
 
 
 class StepOperation(_Part):
-    """One operation. Magnitudes None: not finite. `finite`: no NaN, and no Inf made here. Errors are relative l2 norms: made here, and of one rounding."""
+    """One operation. Magnitudes None: not finite. `finite`: no NaN, and no Inf made here.
+
+    Errors are relative l2 norms: made here, and of one rounding.
+    """
 
     operation: _Text
     module: _Text

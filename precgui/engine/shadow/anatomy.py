@@ -50,8 +50,9 @@ def _row(tape: Tape, operation: TapeOp) -> dict[str, Any]:
         "inputs": sorted({dtype_name(dtype) for dtype in operation.input_dtypes if dtype.is_floating_point}),
         "bytes": _bytes(tape, id), "largest": _finite(tape.magnitudes.get(id)),
         "largest_input": _finite(max((tape.magnitudes.get(i, 0.0) for i in inputs), default=None)),
-        "finite": operation.nonfinite != "producer" and "n" not in tape.kinds.get(id, ""), "local_error": _finite(operation.local_error),
-        "rounding_error": _finite(operation.rounding_error), "asked_by": _asked_by(tape, operation),
+        "finite": operation.nonfinite != "producer" and "n" not in tape.kinds.get(id, ""),
+        "local_error": _finite(operation.local_error), "rounding_error": _finite(operation.rounding_error),
+        "asked_by": _asked_by(tape, operation),
     }  # fmt: skip
 
 
