@@ -90,6 +90,14 @@ def write_replay(run: Path, replay: StepReplay) -> Path:
     return path
 
 
+def read_replay(run: Path, step: int) -> StepReplay | None:
+    """The replay of a step that is kept beside a run; None without one that can be read."""
+    try:
+        return StepReplay.model_validate_json(read_text(replay_path(run, step), _LARGEST))
+    except (OSError, ValueError, ValidationError):
+        return None
+
+
 def read_replays(run: Path) -> list[StepReplay]:
     """The replays beside a run, by step; files that are none are left out."""
     results = []

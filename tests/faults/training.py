@@ -280,9 +280,10 @@ ALL = RecordConfig(budget=100, weights_every=2, optimizer_every=4, activations_e
 
 
 def train(path: Path, setting: Setting) -> Outcome:
-    """Run the loop into a run file; a file that is there already is taken as it is."""
-    if path.exists():
-        return kept(path)
+    """Run the loop into a run file; a complete one that is there already is taken as it is."""
+    if (outcome := kept(path)) is not None:
+        return outcome
+    path.unlink(missing_ok=True)
     loop = _Loop(setting)
     record = ALL if setting.record_all else RecordConfig()
     scaler = loop.scaler if loop.scaler.is_enabled() else None
@@ -306,11 +307,14 @@ def train(path: Path, setting: Setting) -> Outcome:
     return Outcome(path, initial, final)
 
 
-def kept(path: Path) -> Outcome:
-    """The outcome of a training whose file is kept."""
+def kept(path: Path) -> Outcome | None:
+    """The outcome of a training whose file is kept; None where there is none or it was cut off."""
+    if not path.exists():
+        return None
     with precgui.open_run(path) as run:
         losses = run.series("val_loss")[1].tolist()
-    return Outcome(path, losses[0], losses[-1])
+        complete = run.status == "completed" and len(losses) >= 2
+    return Outcome(path, losses[0], losses[-1]) if complete else None
 
 
 def _told(setting: Setting) -> str:

@@ -21,6 +21,14 @@ def foreign_parameters(m: Measurements) -> Answer:
         return RuledOut(
             "foreign-parameters", f"because {len(table.names) - len(foreign)} tensors of the optimizer are the model's"
         )
+    fall = _fall(m)
+    updates = m.table("update")
+    if fall > 0.1 and updates is not None and (np.nan_to_num(updates.stat("changed")) > 0).any():
+        return RuledOut(
+            "foreign-parameters",
+            f"because the loss fell by {percent(fall)} while the optimizer changed tensors of its own: the loop copies "
+            "them, as with FP32 master weights",
+        )
     proof = Evidence(
         "tensors of the optimizer that are parameters of the model = 0", {"tensors": len(foreign)},
         f"None of the {len(foreign)} tensors of the optimizer is a parameter of the model.",
@@ -34,6 +42,16 @@ def foreign_parameters(m: Measurements) -> Answer:
             "torch.optim documentation",
         )
     ]  # fmt: skip
+
+
+def _fall(m: Measurements) -> float:
+    """The share by which the median loss of the last quarter lies below that of the first twentieth; 0 without it."""
+    known = m.loss[m.finite_loss]
+    if len(known) < 8:
+        return 0.0
+    first = float(np.median(known[: max(len(known) // 20, 2)]))
+    last = float(np.median(known[-(len(known) // 4) :]))
+    return 1 - last / first if first > 0 else 0.0
 
 
 def weights_unchanged(m: Measurements) -> Answer:

@@ -96,7 +96,7 @@ def _of_rate(m: Measurements, place: int) -> Cause | None:
          "norm_last": grown.last_norm, "update_ratio": largest},
         text, "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
-    return _too_high_rate(m, proof, 0.9)
+    return _too_high_rate(m, place, proof, 0.9)
 
 
 def _of_first_update(m: Measurements, place: int) -> Cause | None:
@@ -116,10 +116,10 @@ def _of_first_update(m: Measurements, place: int) -> Cause | None:
         f"The update of step {step} was {ratio:.3g} times as large as the weights before it (L2 norms).",
         "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
-    return _too_high_rate(m, proof, 0.8)
+    return _too_high_rate(m, place, proof, 0.8)
 
 
-def _too_high_rate(m: Measurements, proof: Evidence, confidence: float) -> Cause:
+def _too_high_rate(m: Measurements, place: int, proof: Evidence, confidence: float) -> Cause:
     rate = base_rate(m)
     rate = rate if np.isfinite(rate) else 0.0
     # The rate is wrong in any format; NaN where FP32 would have held the numbers is still the doing of the format.
@@ -128,7 +128,7 @@ def _too_high_rate(m: Measurements, proof: Evidence, confidence: float) -> Cause
         "divergence", "the training diverged first: the learning rate is too high", None if narrow else False,
         f"Lower the learning rate to a tenth ({rate / 10:.3g}) and warm it up.", (proof,), "",
         {"optimizer.lr": rate / 10} if rate > 0 else {},
-        needs="the same run in fp32, or a replay of the step: whether FP32 would have stayed finite" if narrow else "",
+        needs=f"{replay(m, int(m.steps[place]))}, or the same run in fp32 does" if narrow else "",
         confidence=confidence, certainty="estimate",
     )  # fmt: skip
 

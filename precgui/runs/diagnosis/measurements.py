@@ -24,6 +24,7 @@ MOST_ROWS = 40  # of each kind that are read, spread over the run
 POINTS = 120  # of a series that proves something
 _NOT_FINITE = [TENSOR_STATS.index(name) for name in ("nan", "pos_inf", "neg_inf")]
 _COUNTS = ("zeros", "count")
+_HALVES = {"fp16", "bf16"}
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,13 @@ class RecordedRows:
     def formats(self) -> list[str]:
         """The number format of each tensor: by its digits (see `number_formats`), else its recorded dtype.
 
-        Digits come first, since a format that is emulated is held in FP32.
+        Digits come first, since a format that is emulated is held in FP32. A recorded FP16 or BF16 is what it says:
+        small numbers of FP16 have no more digits than those of BF16.
         """
         digits = formats_of(self.stat("amax"), self.stat("amin_nonzero"))
         dtypes = self.dtypes or ("",) * len(digits)
         return [
-            own if own not in ("", "fp32") or dtype in ("", "fp32") else dtype
+            own if (own not in ("", "fp32") or dtype in ("", "fp32")) and {own, dtype} != _HALVES else dtype
             for own, dtype in zip(digits, dtypes, strict=True)
         ]
 

@@ -54,9 +54,16 @@ def of_loss(m: Measurements, place: int) -> Origin:
     module = visited.module if visited is not None and visited.module else named
     if not module:
         return visited or Origin(step, "unknown")
-    first = is_first(m, module)
+    first = is_first(m, module) and not _computes_by_itself(m, module)
     before = visited.before if visited is not None else ""
     return Origin(step, "input" if first else "forward", module, _infinite(m, module, step), before)
+
+
+def _computes_by_itself(m: Measurements, module: str) -> bool:
+    """Whether a module is of a class that is not torch's and has no parameter: its own operations may be at fault."""
+    kind = m.model.module_types.get(module, "")
+    owners = {name.rpartition(".")[0] for name in m.model.by_name}
+    return bool(kind) and not kind.startswith("torch.nn.") and module not in owners
 
 
 def is_first(m: Measurements, module: str) -> bool:

@@ -1,11 +1,11 @@
-"""Trends: headroom that shrinks, a scale that is raised too often or set anew."""
+"""Trends: headroom that shrinks, a rate that vanishes, a scale that is raised too often or set anew."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from precgui.runs.diagnosis import origin
-from precgui.runs.diagnosis.analysis import FP16_LARGEST, percent, power
+from precgui.runs.diagnosis.analysis import FP16_LARGEST, median, percent, power
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -14,6 +14,7 @@ _FEWEST_ROWS = 10
 _FIT = 0.9  # share of the variance that a straight line explains
 _NEAR = 4.0  # octaves from the end of the range
 _PROBED = 0.25  # of the steps
+_VANISHED, _WASTED = 1e-3, 0.5  # of the largest rate; of the steps
 _AFTER = 40  # steps after a scale was set anew
 
 
@@ -112,7 +113,42 @@ def scaler_set_anew(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def rate_vanished(m: Measurements) -> Answer:
+    """The rate has fallen to nothing long before the end, as when a schedule of epochs is stepped in each batch."""
+    rates = m.lr[np.isfinite(m.lr)]
+    if len(rates) < 40 or len(rates) < m.n or not rates.max() > 0:
+        return None
+    peak = int(np.argmax(rates))
+    tiny = rates < _VANISHED * rates.max()
+    tiny[:peak] = False
+    share = float(tiny.mean())
+    alive = np.isfinite(m.grad_norm) & (m.grad_norm > 0) & tiny
+    if share < _WASTED or not alive.any():
+        return RuledOut(
+            "rate-vanished",
+            f"because the rate is below a thousandth of its largest value, {rates.max():.3g}, in only {percent(share)} "
+            "of the steps",
+        )
+    first = int(np.argmax(tiny))
+    proof = Evidence(
+        "steps after the peak with lr < 0.001 max(lr) > 50 %",
+        {"lr_max": float(rates.max()), "lr_last": float(rates[-1]), "share": share, "step": int(m.steps[first])},
+        f"From step {m.steps[first]} of {m.n} on the rate is below a thousandth of {rates.max():.3g}; it ends at "
+        f"{rates[-1]:.3g}, with a gradient norm of {median(m.grad_norm[alive]):.3g}.",
+        "lr", m.series_of(np.log10(np.maximum(m.lr, 1e-300))),
+    )  # fmt: skip
+    return [
+        Finding(
+            "rate-vanished", "warning", f"The rate is next to nothing in {percent(share)} of the steps",
+            int(m.steps[first]), int(m.steps[-1]), (proof,),
+            "Step the scheduler as often as it was made for (once an epoch, perhaps), or give it the number of steps.",
+            False, 0.8, "torch.optim.lr_scheduler documentation",
+        )
+    ]  # fmt: skip
+
+
 RULES = (
+    Rule("rate-vanished", "C", "Is the rate large enough until the end?", rate_vanished),
     Rule("shrinking-headroom", "A", "Will outputs overflow before the end?", shrinking_headroom),
     Rule("scale-probing", "A", "Is the scale raised too often?", scale_probing),
     Rule("scaler-set-anew", "D", "Does the scale go on where it was?", scaler_set_anew),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from precgui.events import (
     TensorStats,
 )
 from precgui.runs.diagnosis import RULES, as_json, diagnose, examine
-from precgui.runs.diagnosis.measurements import MOST_ROWS, Measurements, thinned
+from precgui.runs.diagnosis.measurements import MOST_ROWS, Measurements, RecordedRows, thinned
 from precgui.runs.diagnosis.nan_aware import largest, least, middle
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.live import LiveRun
@@ -319,3 +320,15 @@ def test_that_the_rate_to_try_is_a_tenth_of_the_one_that_was_set_and_an_estimate
 def test_that_each_rule_has_a_name_of_its_own() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     assert {rule.group for rule in RULES} == {"A", "B", "C", "D", "E"}
+
+
+def test_that_small_numbers_of_fp16_are_not_taken_for_bf16() -> None:
+    """Below 2^-14 numbers of FP16 have no more digits than those of BF16: the recorded dtype decides."""
+    stats = np.full((3, 1, len(TENSOR_STATS)), np.nan)
+    stats[:, 0, TENSOR_STATS.index("amax")] = np.array([0.08837890625] * 3)
+    stats[:, 0, TENSOR_STATS.index("amin_nonzero")] = np.array([132, 136, 171]) * 2.0**-24
+    steps = np.arange(3)
+    table = RecordedRows("weight", ("w",), steps, stats, np.ones((3, 1), np.int64))
+    assert table.formats == ["bf16"]
+    assert replace(table, dtypes=("fp16",)).formats == ["fp16"]
+    assert replace(table, dtypes=("fp32",)).formats == ["bf16"]  # emulated

@@ -29,8 +29,10 @@ class FindingCard(QFrame):
     edited = Signal(object)
     measured = Signal(object)
 
-    def __init__(self, finding: Finding, *, trainable: bool, where: str = "", parent: QWidget | None = None) -> None:
-        """`where` says in which of the compared runs it is found."""
+    def __init__(
+        self, finding: Finding, *, trainable: bool, where: str = "", measured: str = "", parent: QWidget | None = None
+    ) -> None:
+        """`where` says in which of the compared runs it is found, `measured` what a replay of its step has given."""
         super().__init__(parent)
         self.finding = finding
         self.setProperty("kind", "card")
@@ -40,6 +42,8 @@ class FindingCard(QFrame):
         self.fix_button = QPushButton("Try the fix", self)
         self.edit_button = QPushButton("Open in Run", self)
         self.measure_button = QPushButton("Measure it", self)
+        self.result = _wrapped(measured, "", self)
+        self.result.setVisible(bool(measured))
         self._lay_out(trainable=trainable)
         self.show_button.clicked.connect(lambda: self.place_requested.emit(self.finding))
         self.fix_button.clicked.connect(lambda: self.tried.emit(self.finding))
@@ -69,6 +73,7 @@ class FindingCard(QFrame):
         column.addWidget(_wrapped(f"Fix: {finding.fix}", "", self))
         if finding.needs:
             column.addWidget(_wrapped(f"To be surer: {finding.needs}.", "muted", self))
+        column.addWidget(self.result)
         column.addLayout(self._buttons(trainable))
 
     def _buttons(self, trainable: bool) -> QHBoxLayout:

@@ -12,8 +12,14 @@ from precgui.gui.open_runs import Problem
 from precgui.gui.session import Session
 from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.workers.engine_task import EngineTask
+from precgui.runs.replays import read_replay
 from precgui.runs.run import Run
 
+_BLAMED = {
+    True: "precision is to blame",
+    False: "precision is not to blame",
+    None: "whether precision is to blame cannot be told",
+}
 MEASURE, STOP = "Measure it", "Stop measuring"
 
 
@@ -38,6 +44,16 @@ class StepMeasurement(QObject):
         if run.config.task == OWN_LOOP or is_own_task(run.config.task):
             return "The run trained code of its own, which no run file starts; call precgui.shadow in its loop."
         return ""
+
+    def result(self, key: str, step: int | None) -> str:
+        """The sentence of the replay that is kept beside the run for a step; empty without one."""
+        opened = self._session.runs.get(key)
+        if opened is None or opened.run.path is None or step is None:
+            return ""
+        replay = read_replay(opened.run.path, step)
+        if replay is None:
+            return ""
+        return f"Measured in FP64, step {step}: {_BLAMED[replay.precision_is_to_blame]}. {replay.message}"
 
     def mark(self, button: QPushButton, key: str, step: int | None) -> None:
         """Name a button for a finding on a step by what it does now."""

@@ -15,6 +15,7 @@ from precgui.gui.panels.diagnose.measurement import StepMeasurement
 from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.verdicts import VerdictTable
 from precgui.gui.session import Session
+from precgui.gui.theme import themes
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.diagnosis import Diagnosis, Finding, examine
@@ -85,6 +86,7 @@ class DiagnosePanel(Pages):
         self._next.timeout.connect(self._judge_one)
         self._later.timeout.connect(self._next.start)
         self.verdicts.itemSelectionChanged.connect(self._show_cards)
+        themes().changed.connect(self._recolour)
         self._measurement.changed.connect(self._show_cards)
         self.fold.toggled.connect(self.ruled_out.setVisible)
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
@@ -101,6 +103,10 @@ class DiagnosePanel(Pages):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._take_runs()
+
+    def _recolour(self) -> None:
+        """Give the verdicts the colours of the theme."""
+        self.verdicts.show_runs(list(self._session.runs.values()), self.diagnoses)
 
     def _take_runs(self) -> None:
         runs = self._session.runs
@@ -137,6 +143,7 @@ class DiagnosePanel(Pages):
         """The findings of the chosen run; of two runs what one has and the other has not comes first."""
         for card in self.cards:
             self._column.removeWidget(card)
+            card.hide()
             card.deleteLater()
         keys = [key for key in self.verdicts.chosen() if key in self.diagnoses][:2]
         self.cards = [self._card(key, finding, where) for key, finding, where in self._finding_rows(keys)]
@@ -169,7 +176,8 @@ class DiagnosePanel(Pages):
     def _card(self, key: str, finding: Finding, where: str) -> FindingCard:
         run = self._session.runs[key].run
         trainable = run.config.task != OWN_LOOP
-        card = FindingCard(finding, trainable=trainable, where=where, parent=self)
+        measured = self._measurement.result(key, finding.replay_step)
+        card = FindingCard(finding, trainable=trainable, where=where, measured=measured, parent=self)
         card.place_requested.connect(lambda finding: self.show_place(key, finding))
         card.tried.connect(lambda finding: self._try_fix(key, finding, at_once=not is_own_task(run.config.task)))
         card.edited.connect(lambda finding: self._try_fix(key, finding, at_once=False))

@@ -1,0 +1,49 @@
+"""Mistakes that people have published are named, and unusual healthy loops left alone (those that are quick)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from precgui.config import RecordConfig
+from tests.faults.odd_loops import ALL, judged
+from tests.faults.published_faults import Open
+from tests.faults.published_mistakes import FAULTS
+from tests.faults.unusual_loops import UNUSUAL
+
+NAMED = (
+    "cleared_between_backward_and_step", "only_vectors_are_divided_by_the_scale", "scheduler_of_epochs_in_each_batch",
+    "epsilon_of_a_norm_in_fp16", "head_replaced_after_the_optimizer", "frozen_encoder_in_half_precision",
+)  # fmt: skip
+QUICK = (
+    "master_weights_by_hand",
+    "layers_unfrozen_one_after_another",
+    "rate_from_zero_to_zero",
+    "missing_values_as_nan",
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_that_a_published_mistake_is_named(name: str, tmp_path: Path) -> None:
+    fault = FAULTS[name]
+
+    def loop(opened: Open) -> None:
+        fault.train(opened, True)
+
+    problems = judged(loop, tmp_path / "run.h5", ALL).problems
+    named = [each for each in problems if each.rule in fault.rules]
+    assert named
+    assert all(each.precision_is_to_blame in (None, fault.blame) or fault.blame is None for each in named)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_that_an_unusual_healthy_loop_is_left_alone(name: str, tmp_path: Path) -> None:
+    diagnosis = judged(UNUSUAL[name], tmp_path / "run.h5", RecordConfig())
+    assert [(each.rule, each.title) for each in diagnosis.problems] == []
