@@ -148,7 +148,7 @@ def choose_backend(base: BaseConfig, device: torch.device) -> str:
     """The back end that runs. Raises EngineError for one that is not installed or does not have the format."""
     there = {name: importlib.util.find_spec(name) is not None for name in ("bitsandbytes", "torchao")}
     if base.backend == "auto":
-        others = [name for name, found in there.items() if found]
+        others = [name for name, is_there in there.items() if is_there]
         return others[0] if device.type == "cuda" and base.format == "nf4" and others else "own"
     if base.backend == "own":
         return "own"
