@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from rich.table import Table
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
-from precgui.cli.terminal import say
+from precgui.cli.terminal import say, say_notes
 from precgui.events import Metric
 from precgui.runs.caveats import marked
 
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from precgui.runs.file.json_text import dump
 
-        grouped = groups_of(args.runs, comparison.baseline, args.targets, tags)
+        grouped = groups_of(args.runs, comparison.baseline, args.targets, tags, with_notes=False)
         document = {**grouped.document(), **asdict(comparison)}
         verdicts = grouped.verdicts_of_runs(comparison.baseline)
         document["runs"] = [{**row, "verdicts": verdicts[row["run"]]} for row in document["runs"]]
@@ -104,11 +103,12 @@ def _compared(paths: list[Path], baseline: str | None, tags: dict[str, str]) -> 
             for path in paths:
                 runs.append(open_run_or_events(path, tags))
                 stack.callback(runs[-1].close)
-                for note in runs[-1].notes:
-                    say(f"precgui: {path}: {note}", file=sys.stderr)
-            return compare(runs, baseline)
+            result = compare(runs, baseline)
         except (RunFileError, UnknownBaseline) as error:
             raise UserError(str(error)) from None
+        for path, opened in zip(paths, runs, strict=True):
+            say_notes(path, opened.notes)
+    return result
 
 
 def _tags(given: list[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
-from precgui.cli.terminal import say
+from precgui.cli.terminal import say, say_notes
 from precgui.runs.errors import RunFileError
 
 if TYPE_CHECKING:
@@ -106,8 +106,10 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
     return JudgedRuns(study, runs, command, spec.title or path.resolve().name, requested)
 
 
-def groups_of(paths: Sequence[Path], baseline: str, targets: Path | None, tags: Mapping[str, str]) -> JudgedRuns:
-    """Runs that belong to no sweep, in groups. Raises UserError."""
+def groups_of(
+    paths: Sequence[Path], baseline: str, targets: Path | None, tags: Mapping[str, str], *, with_notes: bool = True
+) -> JudgedRuns:
+    """Runs that belong to no sweep, in groups; notes on the files go to stderr. Raises UserError."""
     from precgui.runs.open import open_run_or_events
     from precgui.runs.study.groups import make_study
     from precgui.runs.study.loose import loose_figures
@@ -119,6 +121,8 @@ def groups_of(paths: Sequence[Path], baseline: str, targets: Path | None, tags: 
                 opened.append(open_run_or_events(path, tags))
                 stack.callback(opened[-1].close)
             runs = loose_figures(opened)
+            for path, run in zip(paths, opened, strict=True):
+                say_notes(path, run.notes if with_notes else ())
         except RunFileError as error:
             raise UserError(str(error)) from None
     named = {run.name: run.group for run in runs} | {str(run.path): run.group for run in runs}

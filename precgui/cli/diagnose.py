@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from rich.markup import escape
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
-from precgui.cli.terminal import say
+from precgui.cli.terminal import say_notes
 
 if TYPE_CHECKING:
     from precgui.runs.diagnosis import Diagnosis, Finding
@@ -63,9 +62,9 @@ def _diagnosis(path: Path) -> Diagnosis:
 
     try:
         with open_run_or_events(path) as opened:
-            for note in opened.notes:
-                say(f"precgui: {path}: {note}", file=sys.stderr)
-            return examine(opened)
+            result = examine(opened)
+            say_notes(path, opened.notes)
+            return result
     except RunFileError as error:
         raise UserError(str(error)) from None
 

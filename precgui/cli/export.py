@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui.cli.parser import UserError
-from precgui.cli.terminal import say
+from precgui.cli.terminal import say, say_notes
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -38,8 +38,10 @@ def run(args: argparse.Namespace) -> int:
         with open_run(args.file) as saved:
             if args.json:
                 print(json.dumps(about(saved), ensure_ascii=False, allow_nan=False))
+                say_notes(args.file, saved.notes)
                 return 0
             written = _written(saved, args)
+            say_notes(args.file, saved.notes)
     except RunFileError as error:
         raise UserError(str(error)) from None
     for path in written:

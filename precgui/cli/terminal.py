@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TextIO
 
 # C0 but tab and line end, DEL, C1, and what turns the direction of writing: a terminal would act on these.
@@ -19,6 +21,12 @@ def harmless(text: str) -> str:
 def say(*values: object, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
     """Print as `print` does, with nothing that a terminal would act on."""
     print(harmless(" ".join(map(str, values))), file=file or sys.stdout, end=end, flush=flush)
+
+
+def say_notes(path: Path, notes: Iterable[str]) -> None:
+    """Print to stderr what of a run file is odd or could not be read; call it when all has been read."""
+    for note in notes:
+        say(f"precgui: {path}: {note}", file=sys.stderr)
 
 
 def with_streams() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Callable
 from math import isfinite, isnan, log2
 from pathlib import Path
@@ -19,7 +18,7 @@ from rich.table import Table
 from precgui.cli import whatif_scaler
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
-from precgui.cli.terminal import say
+from precgui.cli.terminal import say_notes
 from precgui.events import TENSOR_KINDS
 
 if TYPE_CHECKING:
@@ -87,14 +86,13 @@ def _foretold(
 
     try:
         with open_run(args.file) as saved:
-            for note in saved.notes:
-                say(f"precgui: {args.file}: {note}", file=sys.stderr)
             recorded = list(saved.tensors())
             if args.tensors and recorded and args.tensors not in recorded:
                 raise UserError(f"{args.file} has no {args.tensors}: choose from {', '.join(recorded)}.")
             kinds = [args.tensors] if args.tensors else recorded
             results = [what_if_table(saved, kind, formats, log2_scale, _GROUPINGS[args.grouping]) for kind in kinds]
             about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
+            say_notes(args.file, saved.notes)
     except RunFileError as error:
         raise UserError(str(error)) from None
     reported = [kind for kind in results if kind is not None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
-from precgui.cli.terminal import say
+from precgui.cli.terminal import say_notes
 
 if TYPE_CHECKING:
     from precgui.runs.scaler_simulation import GradientSequence, Simulation
@@ -72,10 +71,9 @@ def _gradients(args: argparse.Namespace) -> tuple[dict[str, Any], GradientSequen
         return {"run": None, "title": _SYNTHETIC, "precision": None}, synthetic_gradients()
     try:
         with open_run(args.file) as saved:
-            for note in saved.notes:
-                say(f"precgui: {args.file}: {note}", file=sys.stderr)
             gradients = recorded_gradients(saved)
             about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
+            say_notes(args.file, saved.notes)
     except RunFileError as error:
         raise UserError(str(error)) from None
     if gradients is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -68,7 +69,7 @@ def _sentence(error: Any) -> str:
         "less_than_equal": f"{displayed} is too large, the most is {ctx.get('le')}",
         "less_than": f"{displayed} is too large, it must be below {ctx.get('lt')}",
         "string_pattern_mismatch": f"{displayed} is not a device; use auto, cpu, cuda, cuda:N, mps or xpu",
-        "string_too_long": f"{len(str(error['input']))} characters are too many, the most is {ctx.get('max_length')}",
+        "string_too_long": f"{_length(error['input'])} characters are too many, the most is {ctx.get('max_length')}",
         "finite_number": f"{displayed} is not a finite number",
         "value_error": str(ctx.get("error")),
     }
@@ -76,8 +77,15 @@ def _sentence(error: Any) -> str:
 
 
 def _short(value: object, limit: int = 60) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer as long as the one that a hexadecimal number can be
+        return "a number of too many digits"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, str) else 0
 
 
 def load(source: str | Path, settings: Iterable[str] = ()) -> RunConfig:
@@ -106,8 +114,10 @@ def _toml_tree(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         names = ", ".join(RECIPES)
         raise ConfigError({"": f"{path} is neither a file nor a recipe; the recipes are {names}"}) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError({"": f"{path} cannot be read: {error}"}) from None
+    except OSError as error:
+        raise ConfigError({"": f"{path} cannot be read: {error.strerror}; choose a TOML file"}) from None
+    except UnicodeDecodeError:
+        raise ConfigError({"": f"{path} cannot be read: it is no text in UTF-8; save it as one"}) from None
     except ValueError as error:
         raise ConfigError({"": f"{path} is not valid TOML: {error}"}) from None
 
@@ -122,16 +132,24 @@ def parse_toml(text: str) -> dict[str, Any]:
     if _LONG_KEY.search(text):
         raise ValueError(f"a key has more than {MOST_KEY_PARTS} parts")
     try:
-        return tomllib.loads(text)
+        table = tomllib.loads(text)
+        repr(table)  # a hexadecimal number can be longer than what Python writes as a decimal one
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # of int() and repr(), which name a setting of Python
+        raise ValueError(f"a number has more than {sys.get_int_max_str_digits()} digits") from None
+    return table
 
 
 def _apply(tree: dict[str, Any], setting: str) -> None:
     path, equals, text = setting.partition("=")
     if not equals or not path.strip():
-        raise ConfigError({"": f"--set {setting!r} has no value; write key=value, e.g. optimizer.lr=0.01"})
+        raise ConfigError({"": f"--set {_short(setting)} has no value; write key=value, e.g. optimizer.lr=0.01"})
     *parents, last = path.strip().split(".")
+    if len(parents) >= MOST_KEY_PARTS:
+        raise ConfigError({"": f"--set {_short(setting)}: a key has more than {MOST_KEY_PARTS} parts"})
     for parent in parents:
         child = tree.setdefault(parent, {})
         if not isinstance(child, dict):

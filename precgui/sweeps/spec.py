@@ -150,8 +150,10 @@ def read_spec(path: Path) -> SweepSpec:
     """The spec of a `sweep.toml`. Raises SweepError."""
     try:
         return check_spec(read_toml(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SweepError(f"{path} cannot be read: {error}") from None
+    except OSError as error:
+        raise SweepError(f"{path} cannot be read: {error.strerror}; choose the folder of a sweep") from None
+    except UnicodeDecodeError:
+        raise SweepError(f"{path} cannot be read: it is no text in UTF-8; save it as one") from None
     except SweepError as error:
         raise SweepError(f"{path}: {error}") from None
     except ValueError as error:
@@ -207,6 +209,8 @@ def _values(text: str) -> Iterator[Any]:
             yield parse_toml(f"v = {part.strip()}")["v"]
         except tomllib.TOMLDecodeError:
             yield part.strip()
+        except ValueError as error:  # a number of too many digits, or lists in lists without end
+            raise SweepError(f"{part.strip()[:40]}...: {error}") from None
 
 
 def _put(tree: dict[str, Any], path: str, value: Any) -> None:

@@ -130,6 +130,26 @@ def test_that_a_closed_output_is_no_fault() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare",), ("compare", "--json"), ("compare", "--markdown", "NEW"), ("export", "--csv", "NEW"),
+        ("diagnose",),
+    ],
+)  # fmt: skip
+def test_that_a_column_that_cannot_be_read_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    import h5py
+
+    path = write(tmp_path / "a.h5", "a")
+    with h5py.File(path, "r+") as file:
+        del file["steps/grad_norm"], file["steps/loss"], file["steps/scale"]
+    name, *options = (word.replace("NEW", str(tmp_path / "new")) for word in command)
+    main([name, str(path), *options])
+    assert capsys.readouterr().err.count("/steps/loss is missing") == 1
+
+
 def test_that_json_of_a_comparison_is_json_whatever_the_times_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,19 +75,37 @@ def test_that_every_key_is_explained() -> None:
     assert all(description for _, description, _ in table)
 
 
-@pytest.mark.parametrize("text", ["seed=" + "9" * 5000, "title=" + "[" * 20_000, "title=" + "{a=" * 20_000])
-def test_that_a_setting_that_no_parser_can_take_is_one_sentence(text: str) -> None:
-    with pytest.raises(config.ConfigError) as told:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("seed=" + "9" * 5000, "a number has more than 4300 digits"),
+        ("seed=0x" + "f" * 6000, "a number has more than 4300 digits"),
+        ("precision_options.keep_fp32=[0x" + "f" * 6000 + "]", "a number has more than 4300 digits"),
+        ("title=" + "[" * 20_000, "it is nested too deeply"),
+        ("title=" + "{a=" * 20_000, "it is nested too deeply"),
+        (".".join(["a"] * 20_000) + "=1", "a key has more than 100 parts"),
+        ("a" * 20_000, "has no value"),
+    ],
+)
+def test_that_a_setting_that_no_parser_can_take_is_one_sentence(text: str, why: str) -> None:
+    with pytest.raises(config.ConfigError, match=why) as refused:
         config.load("digits-quick", [text])
-    assert "\n" not in str(told.value)
-    assert len(str(told.value)) < 500
+    assert "\n" not in str(refused.value)
+    assert "sys." not in str(refused.value), "a setting of Python is no cure for a user"
+    assert len(str(refused.value)) < 500
 
 
 @pytest.mark.parametrize("text", ["seed = " + "9" * 5000, "a = " + "[" * 20_000, ".".join(["a"] * 20_000) + " = 1"])
 def test_that_a_toml_file_that_no_parser_can_take_is_one_sentence(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(text)
-    with pytest.raises(config.ConfigError, match="is not valid TOML"):
+    with pytest.raises(config.ConfigError, match="is not valid TOML") as refused:
         config.load(tmp_path / "x.toml")
+    assert "sys." not in str(refused.value)
+
+
+def test_that_a_number_too_long_to_be_written_is_one_sentence() -> None:
+    with pytest.raises(config.ConfigError, match="seed: a number of too many digits is too large"):
+        config.build({"seed": 16**6000})
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")

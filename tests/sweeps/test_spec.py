@@ -77,3 +77,5 @@ def test_that_values_to_vary_are_read_as_toml_where_they_are_some() -> None:
     assert parse_vary("train.compile=true,false") == ("train.compile", [True, False])
     with pytest.raises(SweepError, match="has no values"):
         parse_vary("optimizer.lr")
+    with pytest.raises(SweepError, match="a number has more than 4300 digits"):
+        parse_vary(f"seed=1,{'9' * 5000}")

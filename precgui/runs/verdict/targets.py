@@ -51,8 +51,10 @@ def load_targets(path: Path) -> Targets:
     """The targets of a TOML file; `false` in place of a number switches a target off. Raises TargetError."""
     try:
         return make_targets(read_toml(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise TargetError(f"{path} cannot be read: {error}") from None
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read: {error.strerror}; choose a TOML file") from None
+    except UnicodeDecodeError:
+        raise TargetError(f"{path} cannot be read: it is no text in UTF-8; save it as one") from None
     except TargetError as error:
         raise TargetError(f"{path}: {error}") from None
     except ValueError as error:
