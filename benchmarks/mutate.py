@@ -1,6 +1,6 @@
 """Mutated files of each kind through everything that reads them: what is neither read nor refused with a sentence?
 
-python benchmarks/mutate.py --kind run --files 4000        run, events, npy, pt, safetensors, toml
+python benchmarks/mutate.py --kind run --files 4000        run, events, npy, pt, safetensors, toml, profile
 Prints how many were read, how many refused, and each uncaught exception with its place.
 """
 
@@ -39,14 +39,26 @@ from precgui.events import (
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
 from precgui.runs.compare import compare
 from precgui.runs.csv_export import about, export_csv
+from precgui.runs.diagnosis import examine
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
+from precgui.runs.library import read_entry
 from precgui.runs.open import open_run_or_events
+from precgui.runs.page import page
+from precgui.runs.payoff.profile_file import check, read_profile
+from precgui.runs.payoff.waterfall import rows, verdict
+from precgui.runs.recorded_gradients import recorded_gradients
+from precgui.runs.replays import read_replays
+from precgui.runs.report.html import html_report
+from precgui.runs.report.loose import loose_report
+from precgui.runs.report.markdown import markdown_report
+from precgui.runs.scaler_simulation import policy_of, simulate
 from precgui.runs.signals import SIGNALS
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.export import export_events
+from precgui.runs.tensors.what_if_table import what_if_table
 
 REFUSED = (RunFileError, TensorFileError, config.ConfigError)
 
@@ -72,11 +84,22 @@ def read_run(path: Path, out: Path) -> None:
         for name in SIGNALS:
             run.series(name), run.series(name, "time_s")
         run.events(), summarise(run), run.model(), json_text.dump(about(run))
-        for record in run.tensors().values():
+        for kind, record in run.tensors().items():
             record.stats(), record.exponents(), record.strides()
-        json_text.dump(asdict(compare([run], None)))
+            what_if_table(run, kind, ["fp16", "e4m3fn"], 3, "by tensor")
+        if (gradients := recorded_gradients(run)) is not None:
+            simulate(gradients, policy_of("initial=2^16"), "fp16")
+        examine(run), page(run), json_text.dump(asdict(compare([run], None)))
         export_csv(run, out / "csv")
         export_events(run, out / "events")
+    report = loose_report([path, path.parent / "seed" / path.name])
+    html_report(report), markdown_report(report), read_entry(path), read_replays(path)
+
+
+def read_profile_file(path: Path, _: Path) -> None:
+    document = read_profile(path)
+    account = check(document)
+    verdict(account, str(document["precision"])), account.closing, rows(account)
 
 
 def read_events(path: Path, _: Path) -> None:
@@ -117,6 +140,21 @@ def write_safetensors(path: Path) -> None:
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(20))
 
 
+def write_profile(path: Path) -> None:
+    side = {"step_s": 4.5, "data_s": 1.0, "products_s": 2.5, "others_s": 2.0, "casts_s": 0.0, "gaps_s": 0.0,
+            "kinds": {"product": 2.5, "element-wise": 2.0}, "calls": 9, "profiled_s": 4.5}  # fmt: skip
+    operation = {"operation": "mm", "kind": "product", "module": "head", "phase": "forward", "format": "bf16",
+                 "executed": "bf16", "shapes": [[2, 3], [3, 4]], "calls": 1, "seconds": 0.5, "flops": 10**9,
+                 "bytes": 9, "tensor_cores": None}  # fmt: skip
+    path.write_text(json.dumps({
+        "schema": 1, "title": "seed", "precision": "bf16-amp", "fp32": side, "run": side, "rounds": [1.1, 1.2, 1.1],
+        "peak": {"format": "bf16", "ratio": 4.0, "size": 1024, "note": ""}, "notes": ["on a CPU"],
+        "settings": {"batch_size": 8, "workers": 0, "compile": False, "channels_last": False},
+        "device": {"type": "cpu", "name": "CPU", "threads": 1}, "layers": [], "padding": [],
+        "operations": [operation], "memory": {},
+    }))  # fmt: skip
+
+
 def write_toml(path: Path) -> None:
     path.write_text(config.to_toml(config.RECIPES["digits-quick"][1]))
 
@@ -127,6 +165,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], None], Callable[[Path, Path], None]
     "npy": ("x.npy", write_npy, read_tensor),
     "pt": ("x.pt", write_pt, read_tensor),
     "safetensors": ("x.safetensors", write_safetensors, read_tensor),
+    "profile": ("x.h5.profile.json", write_profile, read_profile_file),
     "toml": ("x.toml", write_toml, read_config),
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from precgui.regular_files import read_text
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.user_notes import replace_file
@@ -33,15 +34,13 @@ def write_profile(path: Path, document: Mapping[str, Any]) -> None:
 def read_profile(path: Path) -> dict[str, Any]:
     """A profile that was written before. Raises RunFileError with a sentence for what is none."""
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ValueError(f"it has more than {_LARGEST >> 20} MB")
-        document = json_text.load(path.read_text(encoding="utf-8"))
+        document = json_text.load(read_text(path, _LARGEST))
         check(document)
     except FileNotFoundError:
         raise RunFileError(f"{path} is not there; make it with precgui profile.") from None
     except OSError as error:
-        raise RunFileError(f"{path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunFileError(f"{path} cannot be read: {error.strerror}; make it anew with precgui profile.") from None
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise RunFileError(
             f"{path} is not a profile of precgui ({error}); make it anew with precgui profile."
         ) from None
@@ -65,7 +64,10 @@ def operation_text(row: Mapping[str, Any]) -> str:
 
 
 def check(document: Mapping[str, Any]) -> Waterfall:
-    """The account of a document. Raises ValueError, KeyError, TypeError or AttributeError where it is no profile."""
+    """The account of a document.
+
+    Raises ValueError, LookupError, TypeError, AttributeError or ArithmeticError where it is no profile.
+    """
     if document["schema"] != SCHEMA:
         raise ValueError(f"its schema is {document['schema']!r}, this precgui reads {SCHEMA}")
     for side in (document["fp32"], document["run"]):

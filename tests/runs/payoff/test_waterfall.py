@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import math
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,7 @@ def test_that_a_profile_beside_a_run_is_read_again(tmp_path: Path) -> None:
         (json.dumps(profile(*IDEAL) | {"fp32": {"step_s": 1}}), "is not a profile"),
         (json.dumps(profile(*IDEAL, operations=[{"kind": "product"}])), "is not a profile"),
         ("[" * 100_000, "is not a profile"),
+        (json.dumps(profile(*IDEAL, rounds=[10**400] * 3)), "is not a profile"),
     ],
 )
 def test_that_what_is_no_profile_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
@@ -158,6 +160,16 @@ def test_that_what_is_no_profile_is_one_sentence(tmp_path: Path, content: str, s
     path.write_text(content, encoding="utf-8")
     with pytest.raises(RunFileError, match=sentence):
         read_profile(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")
+def test_that_a_pipe_or_a_file_without_end_is_no_profile(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.h5.profile.json")
+    (tmp_path / "endless.h5.profile.json").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        assert profile_of(tmp_path / f"{name}.h5") is None
+        with pytest.raises(RunFileError, match="not a regular file"):
+            read_profile(tmp_path / f"{name}.h5.profile.json")
 
 
 def test_that_a_missing_profile_is_told_with_the_cure(tmp_path: Path) -> None:
