@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from precgui.cli.terminal import harmless
+from precgui.harmless_text import harmless
 
 
 class HarmlessConsole(Console):

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-# C0 but tab and line end, DEL, C1, and what turns the direction of writing: a terminal would act on these.
-_ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def harmless(text: str) -> str:
-    """The text with characters that a terminal would act on written as their codes, such as \\x1b."""
-    return _ACTING.sub(lambda result: ascii(result[0])[1:-1], text)
+from precgui.harmless_text import harmless
 
 
 def say(*values: object, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:

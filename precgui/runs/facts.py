@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from precgui.config import RunConfig
 from precgui.events import Metric
+from precgui.harmless_text import one_line
 from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, marked, run_notes
 from precgui.runs.metric import value_text
 from precgui.runs.run import Run
@@ -268,7 +269,7 @@ def plain_text(value: object) -> str:
         return f"{value:.6g}"
     if isinstance(value, list):
         return ", ".join(plain_text(each) for each in value[:50]) or "–"
-    return " ".join(str(value).split())[:_LONGEST] or "–"
+    return one_line(str(value), _LONGEST) or "–"
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui.config import RunConfig
+from precgui.harmless_text import one_line
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.file.user_notes import Notes, notes_path, read_notes, write_notes
@@ -87,7 +88,7 @@ def read_entry(path: Path) -> LibraryEntry:
         with open_run(path) as run:
             return _entry(path, run)
     except RunFileError as error:
-        return LibraryEntry(path, path.stem, note=read_notes(path).note, error=str(error))
+        return LibraryEntry(path, one_line(path.stem), note=read_notes(path).note, error=str(error))
 
 
 def rename(path: Path, title: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from precgui.events import Metric
+from precgui.harmless_text import one_line
 
 ACCURACY = Metric("accuracy", "Accuracy", "share of the samples whose class is found")
 _LONGEST = 80  # characters of a text from a file
@@ -24,7 +25,7 @@ def metric_of(environment: Mapping[str, Any]) -> Metric:
     }
     if not {"name", "title", "about"} <= known.keys():
         return ACCURACY
-    known |= {name: _one_line(value) for name, value in known.items() if isinstance(value, str)}
+    known |= {name: one_line(value, _LONGEST) for name, value in known.items() if isinstance(value, str)}
     return Metric(**known)
 
 
@@ -76,7 +77,3 @@ def in_text(title: str) -> str:
 
 def way_text(metric: Metric) -> str:
     return "higher is better" if metric.higher_is_better else "lower is better"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST]

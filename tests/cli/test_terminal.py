@@ -15,9 +15,9 @@ import pytest
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.main import main
-from precgui.cli.terminal import harmless
 from precgui.config import build
 from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
+from precgui.harmless_text import harmless
 from precgui.runs.csv_cells import cell, write_table
 from precgui.runs.file.writer import RunWriter
 

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.harmless_text import harmless
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text, safe_hdf5
 from precgui.runs.file.recent_views import recent_views
@@ -270,7 +271,8 @@ _PACKED = {
 
 
 def decoded(name: bytes) -> str:
-    return bytes(name).decode(errors="replace")
+    """A text of a table or attribute, fit to be shown."""
+    return harmless(bytes(name).decode(errors="replace"))
 
 
 def _checked(values: NDArray[Any], spec: Column) -> NDArray[Any]:

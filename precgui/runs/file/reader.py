@@ -11,6 +11,7 @@ import numpy as np
 
 from precgui.config import ConfigError, RunConfig, build
 from precgui.events import Incident, IncidentKind, Severity, Status
+from precgui.harmless_text import harmless, one_line
 from precgui.runs import signals
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import process, safe_hdf5
@@ -23,6 +24,7 @@ from precgui.runs.recorded_precision import with_recorded_precision
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory, tensor_records
 
+_MOST_MESSAGE = 4000
 ENDED = ("completed", "stopped", "failed")
 BROKEN_OFF = "The process that wrote this run ended without saying so; its last second may be missing."
 
@@ -60,9 +62,9 @@ class SavedRun:
         self._columns: dict[tuple[str, str], GrowableArray] = {}
         self._events: list[Incident] = []
         self.run_id = contents.attribute("run_id")
-        self.created = contents.attribute("created")
+        self.created = one_line(contents.attribute("created"))
         self.config = _read_config(contents)
-        self._own_title = contents.attribute("title") or self.config.display_title
+        self._own_title = one_line(contents.attribute("title") or self.config.display_title)
         self._machine = contents.document("machine")
         self._environment = contents.document("environment")
         self._odd = contents.notes  # on what is read once; the contents forget their notes when refreshed
@@ -88,7 +90,7 @@ class SavedRun:
     @property
     def device(self) -> str:
         """The device that the run used; empty before its start."""
-        return str(self._started.get("device") or "")
+        return one_line(str(self._started.get("device") or ""))
 
     @property
     def total_steps(self) -> int:
@@ -106,12 +108,12 @@ class SavedRun:
     @property
     def message(self) -> str:
         """The last words of a run that has ended."""
-        return str(self._end.get("message") or "")
+        return one_line(str(self._end.get("message") or ""), _MOST_MESSAGE)
 
     @property
     def details(self) -> str:
         """The traceback of a failure, or the last words of a process."""
-        return str(self._end.get("details") or "")
+        return harmless(str(self._end.get("details") or ""))
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -234,7 +236,7 @@ class SavedRun:
         """The whole message, which lies in `texts` when the row has no room for it."""
         start, length = int(row["text_start"]), int(row["text_length"])
         if length > 0 and start >= 0 and start + length <= self._contents.rows("texts"):
-            return self._contents.read("texts", "", start, start + length).tobytes().decode(errors="replace")
+            return harmless(self._contents.read("texts", "", start, start + length).tobytes().decode(errors="replace"))
         return decoded(row["message"])
 
 

@@ -9,11 +9,13 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from precgui.harmless_text import harmless, one_line
 from precgui.regular_files import read_text
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 
 _LARGEST = 1 << 20
+_MOST_NOTE = 10_000  # characters that are read of a note
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ def read_notes(run: Path) -> Notes:
     except (OSError, ValueError):
         return Notes()
     title, note = document.get("title"), document.get("note")
-    return Notes(title if isinstance(title, str) else "", note if isinstance(note, str) else "")
+    return Notes(
+        one_line(title) if isinstance(title, str) else "", harmless(note[:_MOST_NOTE]) if isinstance(note, str) else ""
+    )
 
 
 def write_notes(run: Path, notes: Notes) -> None:

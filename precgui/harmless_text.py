@@ -1,0 +1,21 @@
+"""Texts from files of others, fit to be shown: what acts on a terminal or turns the writing is shown as its code."""
+
+from __future__ import annotations
+
+import re
+
+# C0 but tab and line end, DEL, C1, halves of surrogate pairs, and what turns the direction of writing: a terminal acts
+# on some of these, and by the others "exe.png" can stand for a file that is called "gnp.exe".
+_ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+MOST_TITLE = 200  # characters, as many as a title in a config has at most
+
+
+def harmless(text: str) -> str:
+    """The text with such characters written as their codes, such as \\x1b; tabs and line ends stay."""
+    return _ACTING.sub(lambda result: ascii(result[0])[1:-1], text)
+
+
+def one_line(text: str, most: int = MOST_TITLE) -> str:
+    """The text on one line of at most `most` characters, harmless; a longer one ends in "…"."""
+    line = harmless(" ".join(text[: 8 * most].split(None)))
+    return line if len(line) <= most and len(text) <= 8 * most else f"{line[: most - 1]}…"
