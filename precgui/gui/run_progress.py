@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from precgui.runs.facts import seconds_text
+from precgui.runs.live import LiveRun
 from precgui.runs.run import Run
 
 RATE_STEPS = 200  # the remaining time is shown from this many steps on
+SILENT_S, SILENT_STEPS = 10.0, 20.0  # seconds, and times that of a step, without a step before it is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +36,9 @@ def progress_of(run: Run, *, stopping: bool) -> RunProgress:
         return RunProgress(int(steps[-1]), run.total_steps, None, "finishing")
     recent = min(len(steps) - 1, RATE_STEPS)
     rate = (times[-1] - times[-1 - recent]) / recent if recent else None
+    silent_s = run.silent_s if isinstance(run, LiveRun) else 0.0
+    if rate is not None and silent_s > max(SILENT_S, SILENT_STEPS * rate):
+        text = f"no step for {seconds_text(round(silent_s))}, where one took {seconds_text(rate)}"
+        return RunProgress(int(steps[-1]), run.total_steps, None, text)
     left = None if rate is None else rate * (run.total_steps - int(steps[-1]))
     return RunProgress(int(steps[-1]), run.total_steps, left, "training")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -147,6 +148,7 @@ class LiveRun:
         self.environment = environment
         self.started: RunStarted | None = None
         self.ended: RunEnded | None = None
+        self._came_at_s = time.monotonic()
         self._tables: dict[str, dict[str, GrowableArray]] = {
             "steps": {name: GrowableArray() for name in STEP_COLUMNS},
             "evaluation": {name: GrowableArray() for name in EVALUATION_COLUMNS},
@@ -172,6 +174,11 @@ class LiveRun:
         self._tensors.clear()
         self._incidents.clear()
         return True
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last step or validation came."""
+        return time.monotonic() - self._came_at_s
 
     @property
     def steps_in_memory(self) -> int:
@@ -210,6 +217,8 @@ class LiveRun:
         of: defaultdict[type, list[Any]] = defaultdict(list)
         for event in events:
             of[type(event)].append(event)
+        if of[StepDone] or of[Evaluated]:
+            self._came_at_s = time.monotonic()
         for started in of[RunStarted]:
             self._start(started)
         for facts in of[Facts]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
+from precgui.events import RunStarted, StepDone
 from precgui.formats.registry import MAIN
 from precgui.gui.format_colours import format_colour
 from precgui.gui.notices import Notices
@@ -15,6 +18,7 @@ from precgui.gui.run_progress import progress_of
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
+from precgui.runs.live import LiveRun
 from tests.gui.conftest import close_window, write_run
 from tests.gui.plotted import training_run
 
@@ -108,3 +112,19 @@ def test_that_a_run_that_is_over_is_not_called_training() -> None:
     assert progress_of(run, stopping=False).text == "training"
     run.status = "completed"
     assert progress_of(run, stopping=False).text == "completed"
+
+
+def test_that_a_training_that_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("precgui.runs.live.time.monotonic", lambda: clock[0])
+    run = LiveRun(RunConfig(), run_id="a", created="", machine={}, environment={}, path=None)
+    run.extend([RunStarted(0.0, 1000, 100, "cpu")])
+    run.extend([StepDone(n, 0.5 * n, 1.0, 1.0, False, 0.1, 1.0, 0.5, 0.0, 64, math.nan) for n in range(1, 11)])
+    clock[0] += 9
+    assert progress_of(run, stopping=False).text == "training"
+    clock[0] += 26
+    silent = progress_of(run, stopping=False)
+    assert silent.text == "no step for 35 s, where one took 500 ms"
+    assert silent.seconds_left is None
+    run.extend([StepDone(11, 40.0, 1.0, 1.0, False, 0.1, 1.0, 0.5, 0.0, 64, math.nan)])
+    assert progress_of(run, stopping=False).text == "training"
