@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,12 @@ from precgui.runs.timing import timing_of
 RunKind = Literal["run", "twin", "timing"]
 CURVE_POINTS = 240
 _SETTINGS_LEFT_OUT = ("title", "seed", "precision")
+
+_LARGEST_FIGURE = 1e100
+_MEASURED = (
+    "metric_value", "val_loss", "train_loss", "step_s", "cpu_s", "data_share", "memory_bytes", "joules_per_sample",
+    "tensor_use", "time_s", "skipped_steps", "pressure", "model_bytes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
     nonfinite = bool(run.events("nonfinite_loss"))
     loss = final["val_loss"] if final["val_loss"] is not None else final["train_loss"]
     timing = timing_of(run)
-    return RunFigures(
+    result = RunFigures(
         name=name, path=run.path, group=group or config.precision, precision=config.precision, seed=config.seed,
         kind=kind, order=order, status=run.status, came_through=run.status == "completed" and loss is not None
         and not nonfinite, metric=metric_of(environment), metric_value=final["val_accuracy"],
@@ -114,6 +120,13 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
         emulated=timing.emulated, pressure=timing.pressure, machine=dict(run.machine),
         model_bytes=_model_bytes(run), curve=_curve(run), validation=_validation(run),
     )  # fmt: skip
+    unknown: dict[str, Any] = {name: None for name in _MEASURED if not _is_number(getattr(result, name))}
+    return replace(result, **unknown)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a figure can be compared; a damaged file holds NaN, Inf, texts, and numbers whose squares overflow."""
+    return isinstance(value, int | float) and abs(value) < _LARGEST_FIGURE
 
 
 def _model_bytes(run: Run) -> float | None:

@@ -64,6 +64,7 @@ def differences(arm: PairedArm, value: Value, *, worse_is_positive: int = 1) -> 
     if arm.failed:
         return Sample(why=f"{arm.failed} of {len(arm.ended)} runs failed: a mean of the others would flatter the arm")
     known = [worse_is_positive * (a - b) for a, b in pairs if a is not None and b is not None]
+    known = [difference for difference in known if math.isfinite(difference)]  # of two huge numbers it is not
     return Sample(tuple(known), "" if known else NOT_MEASURED)
 
 

@@ -205,13 +205,18 @@ def at_full_size(
 
     The counts of NaN and Inf are not scaled up.
     """
-    known = min(strides.shape[-1], stats.shape[-2])  # which differ in a damaged file only
-    weight = np.ones((*strides.shape[:-1], stats.shape[-2], 1))
-    weight[..., :known, 0] = np.maximum(strides[..., :known], 1.0)
     whole = stats.astype(np.float64)
     with np.errstate(all="ignore"):  # wild numbers of a damaged file
-        whole[..., _GROWING] *= weight
-        return whole, exponents * weight
+        whole[..., _GROWING] *= _weights(strides, stats.shape[-2])
+        return whole, exponents * _weights(strides, exponents.shape[-2])
+
+
+def _weights(strides: NDArray[Any], tensors: int) -> NDArray[np.float64]:
+    """Shape (..., tensors, 1); in a damaged file there may be more or fewer tensors than strides."""
+    known = min(strides.shape[-1], tensors)
+    weights = np.ones((*strides.shape[:-1], tensors, 1))
+    weights[..., :known, 0] = np.maximum(strides[..., :known], 1.0)
+    return weights
 
 
 _JOINS: dict[str, Join] = {"most": np.fmax, "least": np.fmin, "step": np.minimum}  # all else are sums

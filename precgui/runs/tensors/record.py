@@ -160,13 +160,17 @@ class TensorHistory:
 
     def strides(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
         """Shape (rows, tensors): 1 for all elements, k for one of k blocks, 0 when not recorded."""
-        result = self._read("stride", start, stop).astype(np.int64, copy=False)
-        lost = len(self.names) - result.shape[1]  # of a damaged file: counts as 1
-        return np.pad(result, ((0, 0), (0, lost)), constant_values=1) if lost > 0 else result
+        return self._for_all(self._read("stride", start, stop).astype(np.int64, copy=False), 1)
 
     def stats(self, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.float64]:
         """Statistics of rows start..stop, or of each `every`-th of them, shape (rows, tensors, TENSOR_STATS)."""
-        return self._read("stats", start, stop, every).astype(np.float64)
+        return self._for_all(self._read("stats", start, stop, every).astype(np.float64), 0)
+
+    def _for_all(self, rows: NDArray[Any], absent: int) -> NDArray[Any]:
+        """The rows with a place for each name: a damaged file may have lost some."""
+        lost = len(self.names) - rows.shape[1]
+        width = [(0, 0), (0, lost), *[(0, 0)] * (rows.ndim - 2)]
+        return np.pad(rows, width, constant_values=absent) if lost > 0 else rows
 
     def stat(self, name: str, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.float64]:
         """One of TENSOR_STATS, shape (rows, tensors). Raises ValueError for another name."""
@@ -174,7 +178,7 @@ class TensorHistory:
 
     def exponents(self, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.uint32]:
         """Histograms of the 256 biased FP32 exponents, shape (rows, tensors, 256); bin 255 counts Inf and NaN."""
-        return self._read("exponents", start, stop, every).astype(np.uint32, copy=False)
+        return self._for_all(self._read("exponents", start, stop, every).astype(np.uint32, copy=False), 0)
 
     @cached_property
     def _steps(self) -> NDArray[np.int64]:
