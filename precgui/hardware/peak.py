@@ -48,7 +48,8 @@ def _peak(
         ops = Absent("its maker limits this card below the rate of its architecture")
     if isinstance(ops, Absent) or isinstance(sms, Absent) or isinstance(clock_mhz, Absent):
         if on_sheet is not None and sheet is not None:
-            return Peak(on_sheet, f"datasheet of {sheet.name}", on_sheet)
+            origin = f" ({sheet.source})" if sheet.source else ""
+            return Peak(on_sheet, f"datasheet of {sheet.name}{origin}", on_sheet)
         missing = next(part for part in (ops, sms, clock_mhz) if isinstance(part, Absent))
         return Absent(f"peak unknown: {missing.reason}")
     tops = sms * clock_mhz * ops * 1e-6

@@ -317,3 +317,10 @@ def test_that_a_card_with_other_sms_or_memory_does_not_borrow_the_sheet(sms, mem
 def test_that_disputed_figures_of_cards_say_where_they_come_from(name):
     source = next(card.source for card in tables.cards() if card.name == name)
     assert "not confirmed" in source or "computed" in source or "datasheet" in source
+
+
+def test_that_a_peak_that_no_sheet_confirms_says_so() -> None:
+    card = next(device for device in datasheet_devices() if device.name == "H20")
+    peak = card.formats["bf16"].peak
+    assert not isinstance(peak, Absent)
+    assert "not confirmed by a sheet of the maker" in peak.formula
