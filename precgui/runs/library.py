@@ -22,6 +22,7 @@ from precgui.runs.outcome import outcome
 
 _SUFFIX = ".h5"
 _FIRST, _PAUSE_S = 16, 0.25  # files opened before the first rows are reported; seconds to the next ones
+_FIRST_KNOWN = 100  # files of the index before the first rows are reported
 _LONGER, _LONGEST_S = 1.5, 2.0  # each pause is so much longer than the one before: a part costs as much as all its rows
 
 
@@ -51,6 +52,8 @@ class Library:
             earlier = known.get(path)
             if earlier is not None and earlier[0] == stamp and earlier[1].status != "running":
                 self._known[path] = earlier
+                if not opened and len(self._known) == _FIRST_KNOWN:
+                    yield self._sorted()
                 continue
             self._known[path] = stamp, read_entry(path)
             opened += 1

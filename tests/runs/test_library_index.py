@@ -60,6 +60,16 @@ def test_that_the_next_session_opens_no_file_that_has_not_changed(
     ]
 
 
+def test_that_the_first_rows_of_an_index_come_before_all_files_are_looked_at(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Library(folder).entries()
+    monkeypatch.setattr(library_module, "_FIRST_KNOWN", 10)
+    names = opened(monkeypatch)
+    assert [len(entries) for entries in Library(folder).scan()] == [10, 40]
+    assert not names
+
+
 def test_that_a_small_folder_gets_no_index(write: Callable[..., Path], tmp_path: Path) -> None:
     write()
     Library(tmp_path).entries()
