@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 from weakref import WeakSet
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QPalette
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QTabWidget, QWidget
 from shiboken6 import isValid
 
+from precgui.gui.widgets.when_visible import is_covered
 from precgui.paths import resources
 
 Mode = Literal["system", "light", "dark"]
@@ -82,6 +84,24 @@ DARK = Theme(
 DASHES: tuple[tuple[float, ...], ...] = ((), (6.0, 3.0), (2.0, 2.0), (8.0, 3.0, 2.0, 3.0))
 
 
+class _Follower(QObject):
+    """Waits for changes of the theme on behalf of a part of the window, and goes with it."""
+
+    due = Signal()
+
+    def __init__(self, part: QObject, themes: Themes) -> None:
+        super().__init__(part)
+        self._themes = themes
+        themes.changed.connect(self._on_changed)
+
+    def _on_changed(self) -> None:
+        part = self.parent()
+        if isinstance(part, QWidget) and is_covered(part):
+            self._themes.serve_later(self)
+        else:
+            self.due.emit()
+
+
 class Themes(QObject):
     """The theme of the application: follows the system, or is pinned. `changed` comes after it has been applied."""
 
@@ -93,7 +113,7 @@ class Themes(QObject):
         self._mode: Mode = "system"
         self._theme = LIGHT
         self._dressed: WeakSet[QWidget] = WeakSet()
-        self._undressed: list[QWidget] = []  # hidden ones that still have the sheet of the theme before
+        self._waiting: list[QWidget | _Follower] = []  # hidden ones that still have the theme before
         app.styleHints().colorSchemeChanged.connect(self._apply)
         self._app.setPalette(palette(self._theme))
         self._apply()
@@ -115,6 +135,13 @@ class Themes(QObject):
         self._app.styleHints().setColorScheme(schemes.get(mode, Qt.ColorScheme.Unknown))
         self._apply()
 
+    def follow(self, part: QObject, act: Callable[[], object]) -> None:
+        """Call `act` after each change: at once for a part in view, for a hidden one at a later turn of the event loop.
+
+        All that a change costs would be one gap of the event loop if the hidden parts took part in it at once.
+        """
+        _Follower(part, self).due.connect(act)
+
     def dress(self, part: QWidget) -> None:
         """Give a widget and all in it, menus and tool tips too, the shapes of the theme, now and after each change.
 
@@ -126,14 +153,28 @@ class Themes(QObject):
         if part.styleSheet() != sheet:
             part.setStyleSheet(sheet)
 
-    def _dress_next(self) -> None:
-        """Dress one hidden part; the next has its turn after whatever waits in the event loop."""
-        while self._undressed:
-            if isValid(part := self._undressed.pop()):
-                self.dress(part)
+    def dress_tabs(self, tabs: QTabWidget) -> None:
+        """Dress a panel of tabs page by page, so that each costs a turn of the event loop of its own."""
+        self.dress(tabs.tabBar())
+        for index in range(tabs.count()):
+            self.dress(cast(QWidget, tabs.widget(index)))
+
+    def serve_later(self, part: QWidget | _Follower) -> None:
+        """Bring a hidden part up to date when it is its turn."""
+        if part not in self._waiting:
+            self._waiting.append(part)
+
+    def _serve_next(self) -> None:
+        """Bring one hidden part up to date; the next has its turn after all that waits in the event loop."""
+        while self._waiting:
+            if isValid(part := self._waiting.pop(0)):
+                if isinstance(part, _Follower):
+                    part.due.emit()
+                else:
+                    self.dress(part)
                 break
-        if self._undressed:
-            QTimer.singleShot(0, self, self._dress_next)
+        if self._waiting:
+            QTimer.singleShot(0, self, self._serve_next)
 
     def _chosen_theme(self) -> Theme:
         if self._mode != "system":
@@ -147,12 +188,13 @@ class Themes(QObject):
         self._theme = requested
         self._app.setPalette(palette(requested))
         parts = [part for part in self._dressed if isValid(part)]
-        self._undressed = [part for part in parts if not part.isVisible()]
         for part in parts:
             if part.isVisible():
                 self.dress(part)
+            else:
+                self.serve_later(part)
         self.changed.emit()
-        QTimer.singleShot(0, self, self._dress_next)
+        QTimer.singleShot(0, self, self._serve_next)
 
 
 def themes() -> Themes:

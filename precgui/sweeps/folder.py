@@ -24,9 +24,10 @@ from precgui.sweeps.plan import (
 )
 from precgui.sweeps.spec import Arm, SweepSpec, read_spec, spec_toml
 from precgui.sweeps.state import MemberState, given_up_arms, read_state
+from precgui.sweeps.target_changes import record_change
 
 SPEC, PLAN, MEMBERS, DISCARDED = "sweep.toml", "plan.json", "members", "discarded"
-TARGETS = "targets.toml"
+TARGETS, TARGET_CHANGES = "targets.toml", "targets-changes.jsonl"
 PAUSE = "pause"
 MOST_PLAN_BYTES = 64 << 20
 
@@ -63,8 +64,15 @@ def read_targets(path: Path) -> Targets:
 
 
 def write_targets(path: Path, targets: Targets) -> None:
-    """Let the sweep in a folder be judged by other targets from now on. Raises SweepError."""
+    """Let the sweep in a folder be judged by other targets from now on, and record a change that came after results.
+
+    Raises SweepError.
+    """
+    before = read_targets(path)
+    ended = sum(state.status in ("completed", "failed") for state in SweepFolder(path).states())
     try:
+        if ended and targets != before:
+            record_change(path / TARGET_CHANGES, before, targets, ended)
         _write(path / TARGETS, targets_toml(targets))
     except OSError as error:
         raise SweepError(f"{path / TARGETS} cannot be written: {error.strerror}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from precgui.runs.errors import RunFileError
@@ -13,9 +13,10 @@ from precgui.runs.study.groups import Study, make_study
 from precgui.runs.verdict.looks import Looks
 from precgui.runs.verdict.targets import Targets
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.folder import SweepFolder, read_targets
+from precgui.sweeps.folder import TARGET_CHANGES, SweepFolder, read_targets
 from precgui.sweeps.plan import Kind, Member
 from precgui.sweeps.state import ENDED
+from precgui.sweeps.target_changes import change_notes
 
 _KINDS: dict[Kind, RunKind] = {"run": "run", "twin": "twin", "timing": "timing"}
 
@@ -53,7 +54,7 @@ class SweepReader:
                 f"no run of {self.folder.path} has ended yet; precgui sweep {self.folder.path} goes on with it"
             )
         try:
-            return make_study(
+            study = make_study(
                 sorted(figures, key=lambda run: (self._place(run.group), run.order)),
                 baseline=baseline,
                 targets=read_targets(self.folder.path) if targets is None else targets,
@@ -62,6 +63,7 @@ class SweepReader:
             )
         except ValueError as error:
             raise SweepError(str(error)) from None
+        return replace(study, notes=[*study.notes, *change_notes(self.folder.path / TARGET_CHANGES)])
 
     def _place(self, group: str) -> int:
         return [arm.name for arm in self.folder.spec.arms()].index(group)

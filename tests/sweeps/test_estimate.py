@@ -10,8 +10,9 @@ from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 from precgui.sweeps.earlier import EarlierRuns
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.estimate import START_S, TYPICAL_SD, estimate_sweep
-from precgui.sweeps.folder import TARGETS, SweepFolder, create_sweep, read_targets, write_targets
+from precgui.sweeps.folder import TARGET_CHANGES, TARGETS, SweepFolder, create_sweep, read_targets, write_targets
 from precgui.sweeps.study import SweepReader
+from precgui.sweeps.target_changes import change_notes
 from tests.sweeps.sample_sweep import small_spec, small_sweep, write_member
 
 
@@ -84,7 +85,22 @@ def test_that_the_targets_of_a_sweep_are_kept_in_its_folder(tmp_path: Path) -> N
     assert group.verdicts["speedup"].margin == pytest.approx(1.1)
     assert "memory_saved" not in group.verdicts
     write_targets(folder.path, DEFAULT_TARGETS)
-    assert SweepReader(folder).study().groups[1].verdicts["speedup"].margin == pytest.approx(2.0)
+    study = SweepReader(folder).study()
+    assert study.groups[1].verdicts["speedup"].margin == pytest.approx(2.0)
+    (note,) = [note for note in study.notes if note.startswith("The targets were changed after ")]
+    assert "speedup from 1.1 to 2.0" in note and "memory_saved from none" in note
+
+
+def test_that_targets_chosen_before_any_result_leave_no_note(tmp_path: Path) -> None:
+    folder = small_sweep(tmp_path)
+    write_targets(folder.path, Targets(speedup=1.1))
+    assert change_notes(folder.path / TARGET_CHANGES) == []
+
+
+def test_that_broken_lines_about_changed_targets_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / TARGET_CHANGES
+    path.write_text('nonsense\n[]\n{"targets": 3}\n{"targets": {"a": [1]}, "ended_runs": 1}\n', encoding="utf-8")
+    assert change_notes(path) == []
 
 
 def test_that_targets_changed_by_hand_to_nonsense_are_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QGraphicsSimpleTextItem
 
 from precgui.gui.open_runs import short_names
 from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, axis_name
+from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import Scale, place_text
 from precgui.gui.plots.signals import Signal as PlotSignal
 from precgui.gui.plots.view import PlotView
@@ -86,7 +87,10 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     def __init__(self, signal: PlotSignal) -> None:
         self.view = PlotView()
         self.value_axis, self.run_axis = ValueAxis("left", signal.scale), ValueAxis("bottom", "step")
-        super().__init__(viewBox=self.view, axisItems={"left": self.value_axis, "bottom": self.run_axis})
+        super().__init__(
+            viewBox=self.view, axisItems={"left": self.value_axis, "bottom": self.run_axis}, enableMenu=False
+        )
+        own_menu(self)
         self.signal = signal
         self.scale: Scale = signal.scale
         self.over: Axis = "step"

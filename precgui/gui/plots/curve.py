@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PySide6.QtGui import QColor, QPen
 
 from precgui.gui.plots.marks import paint, scatter
-from precgui.gui.plots.pyramid import Pyramid
+from precgui.gui.plots.pyramid import Drawn, Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
 from precgui.gui.plots.smoothing import trailing_mean
 from precgui.runs.growable import GrowableArray
@@ -70,6 +70,7 @@ class Curve:
     def _restart(self, scale: Scale, over: Axis) -> None:
         self._scale, self._over, self._complete = scale, over, False
         self.pyramid, self.nonfinite, self._drawn = Pyramid(), NonFinite(), GrowableArray()
+        self._last: tuple[tuple[float, float, int], Drawn] | None = None  # range, width, and what was drawn for it
         self.means, self._mean_pyramid, self._drawn_means = GrowableArray(), Pyramid(), GrowableArray()
 
     def smooth(self, points: int) -> None:
@@ -126,6 +127,7 @@ class Curve:
         self.x, self.y = x, y
         if known == before == len(x):
             return False
+        self._last = None
         self.pyramid.update(x, self._to_plot(y, known), known)
         self.nonfinite.update(y, known)
         self._update_means(known)
@@ -145,9 +147,22 @@ class Curve:
         self._drawn.append(to_plot(y[known:], self._factor, self._scale))
         return self._drawn.view
 
+    def query(self, x0: float, x1: float, pixels: int) -> Drawn:
+        """Points of the line between x0 and x1: means where it is smoothed, else what was recorded."""
+        if self.points > 1:
+            return self._mean_pyramid.query(x0, x1, pixels)
+        return self._recorded(x0, x1, pixels)
+
+    def _recorded(self, x0: float, x1: float, pixels: int) -> Drawn:
+        """The points of the pyramid; the value range of a picture and its lines need the same ones."""
+        place = (x0, x1, pixels)
+        if self._last is None or self._last[0] != place:
+            self._last = place, self.pyramid.query(x0, x1, pixels)
+        return self._last[1]
+
     def draw(self, x0: float, x1: float, pixels: int) -> bool:
         """Draw what lies between x0 and x1. True when every recorded point of it is drawn."""
-        drawn = self.pyramid.query(x0, x1, pixels)
+        drawn = self._recorded(x0, x1, pixels)
         self.line.setData(drawn.x, drawn.y, connect="finite", antialias=drawn.exact)
         if self.points > 1:
             means = self._mean_pyramid.query(x0, x1, pixels)
@@ -157,8 +172,19 @@ class Curve:
             self.dots.setData(drawn.x[few], drawn.y[few])
         return drawn.exact
 
-    def bounds(self, x0: float, x1: float) -> tuple[float, float] | None:
-        return self.pyramid.bounds(x0, x1)
+    def bounds(self, x0: float, x1: float, pixels: int) -> tuple[float, float] | None:
+        """The smallest and largest finite value between x0 and x1; None when there is none."""
+        drawn = self._recorded(x0, x1, pixels)
+        first, last = np.searchsorted(drawn.x, (x0, x1))
+        last += last < len(drawn.x) and drawn.x[last] == x1
+        inside = drawn.y[first:last]
+        low = float(np.fmin.reduce(inside)) if len(inside) else np.nan
+        return None if np.isnan(low) else (low, float(np.fmax.reduce(inside)))
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the items of the curve draw nothing at present."""
+        return self.line.xData is None or not len(self.line.xData)
 
     def nearest(self, x: float) -> int | None:
         """The index of the recorded point nearest to x; None without points."""

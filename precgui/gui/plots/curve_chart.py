@@ -7,12 +7,13 @@ from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyqtgraph as pg
 from numpy.typing import NDArray
 
 from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of, dash_of
-from precgui.gui.plots.curve import Curve
-from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, scatter, symbol_of
+from precgui.gui.plots.curve import OPAQUE_PX, Curve
+from precgui.gui.plots.dense_lines import DENSE_FROM, DenseLines
+from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, symbol_of
+from precgui.gui.plots.run_curves import DOTTED, RunCurves, legend, place_names
 from precgui.gui.plots.signals import Signal, devices_of, signal_text, suited
 from precgui.gui.theme import themes
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
@@ -54,43 +55,12 @@ def power_sentences(runs: Sequence[DrawnRun]) -> str:
     return "\n".join(["No power was measured. These sensors were looked for:", *lines])
 
 
-if TYPE_CHECKING:
-    from precgui.gui.open_runs import DrawnRun
-
 MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks
 _LEAST_OCTAVES = 2.0
 _ROOM_FOR_NAME = 0.8  # of the height, above which the name of a line stands below it
-_END_PX = 7
 _LOSSES = ("loss", LOSS_MEAN, LOSS_GAP)
-_DOTTED = {"val_loss": "validation", "val_accuracy": "validation", "zeros_by_rounding": "zeros by rounding"}
 _LARGEST = 1e300  # the range of an axis must not overflow
-
-
-class _RunCurves:
-    """All that a chart draws of one run."""
-
-    def __init__(self, opened: DrawnRun, curves: list[Curve], track: Track | None, *, named: bool, ended: bool) -> None:
-        self.opened, self.curves, self.track = opened, curves, track
-        self.style: tuple[object, ...] = ()  # in which all was drawn last
-        self.end = scatter(_END_PX) if ended else None
-        self.edge, self.skips = scatter(), scatter()
-        self.names = [pg.TextItem(curve.label, anchor=(1, 1)) for curve in curves] if named else []
-        self._name_items()
-
-    def _name_items(self) -> None:
-        """Object names such as `line loss of KEY` and `edge of KEY`, by which an item of the plot is found."""
-        named = {"edge": self.edge, "skips": self.skips} | ({} if self.end is None else {"end": self.end})
-        for curve in self.curves:
-            named |= {f"line {curve.name}": curve.line, f"mean {curve.name}": curve.mean_line}
-            named |= {} if curve.dots is None else {f"dots {curve.name}": curve.dots}
-        named |= {f"name {item.toPlainText() or place}": item for place, item in enumerate(self.names)}
-        for name, item in named.items():
-            item.setObjectName(f"{name} of {self.opened.key}")
-
-    def items(self) -> list[pg.GraphicsObject]:
-        ends = [] if self.end is None else [self.end]
-        return [*(item for curve in self.curves for item in curve.items()), *ends, self.edge, self.skips, *self.names]
 
 
 class CurveChart(Chart):
@@ -98,8 +68,11 @@ class CurveChart(Chart):
 
     def __init__(self, signal: Signal) -> None:
         super().__init__(signal)
-        self._drawn: dict[str, _RunCurves] = {}
+        self._drawn: dict[str, RunCurves] = {}
         self._points = 1  # that a line is the mean of
+        self._dense = DenseLines()
+        self._dense.setObjectName("dense lines")
+        self.plotItem.addItem(self._dense, ignoreBounds=True)
 
     def set_smoothing(self, points: int) -> None:
         self._points = points if self.signal.noisy else 1
@@ -142,18 +115,18 @@ class CurveChart(Chart):
             known.opened = opened  # a copy of it may have another colour
             return
         self._forget(opened.key)
-        curves = [Curve(opened.run, name, label, self.signal.factor, dotted=name in _DOTTED) for name, label in names]
+        curves = [Curve(opened.run, name, label, self.signal.factor, dotted=name in DOTTED) for name, label in names]
         self._smooth(curves)
         track = Track(opened.run) if self.signal.key == "scale" else None
         named = devices_of(self.signal, opened.run) is not None and len(curves) > 1
-        created = self._drawn[opened.key] = _RunCurves(opened, curves, track, named=named, ended=self.signal.ended)
-        for item in created.items():
-            self.plotItem.addItem(item, ignoreBounds=True)
+        created = self._drawn[opened.key] = RunCurves(opened, curves, track, named=named, ended=self.signal.ended)
+        created.put_lines(self.plotItem, dense=False)
+        for name in created.names:
+            created.put(self.plotItem, name, there=True)
 
     def _forget(self, key: str) -> None:
         if (known := self._drawn.pop(key, None)) is not None:
-            for item in known.items():
-                self.plotItem.removeItem(item)
+            known.forget(self.plotItem)
 
     def _series(self, run: SignalSource) -> list[tuple[str, str]]:
         """(name for SignalSource.series, label) of each line of a run."""
@@ -197,7 +170,7 @@ class CurveChart(Chart):
                 fresh |= part.track.pull()
         return fresh
 
-    def _part(self, opened: DrawnRun) -> _RunCurves:
+    def _part(self, opened: DrawnRun) -> RunCurves:
         """The curves of a run, one for each device that has reported by now."""
         known = self._drawn[opened.key]
         if opened.run.status == "running" and devices_of(self.signal, opened.run) is not None:
@@ -210,22 +183,47 @@ class CurveChart(Chart):
         x0, x1 = self.x_range()
         parts = self._visible()
         if self.auto_y:
-            self._fit([curve for part in parts for curve in part.curves], x0, x1)
-        exact = True
-        for part in parts:
-            for curve in part.curves:
-                exact &= curve.draw(x0, x1, self.width_px())
+            self._fit([curve for part in parts for curve in part.curves if len(curve.x)], x0, x1)
+        exact = self._draw_lines(parts, x0, x1)
         self._draw_marks(parts, x0, x1)
         drawn = "every point" if exact else "min and max of each pixel"
-        smoothed = f"smoothed: mean of the last {self._points} points; faint: " if self._points > 1 else ""
-        self.note = smoothed + drawn + _legend(parts)
+        faint = "; faint: " if not self._is_dense(parts) else ", "
+        smoothed = f"smoothed: mean of the last {self._points} points{faint}" if self._points > 1 else ""
+        self.note = smoothed + drawn + legend(parts)
 
-    def _visible(self) -> list[_RunCurves]:
+    @staticmethod
+    def _is_dense(parts: Sequence[RunCurves]) -> bool:
+        return sum(curve.dots is None for part in parts for curve in part.curves) >= DENSE_FROM
+
+    def _draw_lines(self, parts: Sequence[RunCurves], x0: float, x1: float) -> bool:
+        """Draw each line, or all lines of usual width as one picture. True when every recorded point is drawn."""
+        dense, exact = self._is_dense(parts), True
+        lines: list[tuple[str, tuple[float, ...], NDArray[np.float64], NDArray[np.float64]]] = []
+        for part in parts:
+            merge = dense and part.opened.line_px <= OPAQUE_PX
+            for curve in part.curves:
+                if not len(curve.x) and curve.is_blank:
+                    continue
+                if merge and curve.dots is None:
+                    drawn = curve.query(x0, x1, self.width_px())
+                    lines.append((colour_of(part.opened), dash_of(part.opened), drawn.x, drawn.y))
+                    exact = False
+                else:
+                    exact &= curve.draw(x0, x1, self.width_px())
+            part.put_lines(self.plotItem, dense=merge)
+        if lines:
+            bottom, top = self.view.viewRange()[1]
+            self._dense.show_lines(lines, (x0, x1), (bottom, top), (self.width_px(), int(self.view.height())))
+        else:
+            self._dense.clear()
+        return exact
+
+    def _visible(self) -> list[RunCurves]:
         return [self._drawn[opened.key] for opened in self.visible_runs()]
 
     def _fit(self, curves: Sequence[Curve], x0: float, x1: float) -> None:
         """Show all finite values in view; keep the range while they fill it well, so that the picture is calm."""
-        results = [bounds for curve in curves if (bounds := curve.bounds(x0, x1)) is not None]
+        results = [bounds for curve in curves if (bounds := curve.bounds(x0, x1, self.width_px())) is not None]
         if not results:
             return
         low = max(min(b[0] for b in results), -_LARGEST)
@@ -246,24 +244,28 @@ class CurveChart(Chart):
             return 0.3
         return 0.1 * max(abs(low), abs(high)) if low == high and low != 0 else 1e-9 * max(abs(low), abs(high)) or 1.0
 
-    def _draw_marks(self, parts: Sequence[_RunCurves], x0: float, x1: float) -> None:
+    def _draw_marks(self, parts: Sequence[RunCurves], x0: float, x1: float) -> None:
         bottom, top = self.view.viewRange()[1]
         pixel = (top - bottom) / max(self.view.height(), 1.0)
         for place, part in enumerate(parts):
-            _place_names(part, x1, bottom + _ROOM_FOR_NAME * (top - bottom))
-            _mark_end(part)
+            place_names(part, x1, bottom + _ROOM_FOR_NAME * (top - bottom))
+            part.draw_end(self.plotItem)
             edge_y = top - pixel * (SYMBOL_PX * (0.5 + place) + 2)
             x, y, symbols = self._edge_marks(part, x0, x1, edge_y)
-            part.edge.setData(x, y, symbol=symbols)
+            if len(x) or part.edge in part.inside:
+                part.edge.setData(x, y, symbol=symbols)
+            part.put(self.plotItem, part.edge, there=len(x) > 0)
             if part.track is not None:
-                part.skips.setData(*self._skips(part, x0, x1), symbol="d")
+                skips = self._skips(part, x0, x1)
+                part.skips.setData(*skips, symbol="d")
+                part.put(self.plotItem, part.skips, there=len(skips[0]) > 0)
 
     def _edge_marks(
-        self, part: _RunCurves, x0: float, x1: float, y: float
+        self, part: RunCurves, x0: float, x1: float, y: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
         places, symbols = [np.empty(0)], []
         for curve in part.curves:
-            if self._unmeasured(curve):
+            if not len(curve.nonfinite) or self._unmeasured(curve):
                 continue
             bad, x = curve.nonfinite, curve.x[curve.nonfinite.index]
             chosen = one_per_pixel(x, x0, x1, self.width_px())
@@ -272,7 +274,7 @@ class CurveChart(Chart):
         x = np.concatenate(places)
         return x, np.full(len(x), y), symbols
 
-    def _skips(self, part: _RunCurves, x0: float, x1: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _skips(self, part: RunCurves, x0: float, x1: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Skipped steps, at the loss scale that they were skipped with."""
         track, pyramid = part.track, part.curves[0].pyramid
         assert track is not None
@@ -348,30 +350,3 @@ class CurveChart(Chart):
                 triples = zip(steps.tolist(), times.tolist(), values.tolist(), strict=True)
                 for step, time_s, value in triples:
                     yield CsvRow(part.opened.name, curve.name, step, time_s, value)
-
-
-def _mark_end(part: _RunCurves) -> None:
-    """A dot on the last finite point of a run that is over."""
-    if part.end is not None:
-        pyramid = part.curves[0].pyramid
-        over = part.opened.run.status != "running"
-        last = np.flatnonzero(np.isfinite(pyramid.y))[-1:] if over else np.empty(0, np.intp)
-        part.end.setData(pyramid.x[last], pyramid.y[last])
-
-
-def _place_names(part: _RunCurves, x1: float, highest: float) -> None:
-    """The names of the devices, each on the last point in view of its line, or below one that is above `highest`."""
-    for name, curve in zip(part.names, part.curves, strict=False):
-        last = int(np.searchsorted(curve.pyramid.x, x1, "right")) - 1
-        there = last >= 0 and bool(np.isfinite(curve.pyramid.y[last]))
-        name.setText(curve.label if there else "")
-        if there:
-            name.setAnchor((1, 0 if curve.pyramid.y[last] > highest else 1))
-            name.setPos(curve.pyramid.x[last], curve.pyramid.y[last])
-
-
-def _legend(parts: Sequence[_RunCurves]) -> str:
-    """The meaning of the dots: a second series has the colour and dash of the run's own curve."""
-    drawn = [curve.name for part in parts for curve in part.curves[1:] if len(curve.y)]
-    meant = dict.fromkeys(_DOTTED[name] for name in drawn if name in _DOTTED)
-    return f"; dots: {', '.join(meant)}" if meant else ""

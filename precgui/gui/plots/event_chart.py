@@ -52,6 +52,17 @@ class _RunMarks:
         self.rows = [scatter() for _ in LANES]
         for lane, item in zip(LANES, self.rows, strict=True):
             item.setObjectName(f"{lane.title} of {opened.key}")
+        self._style: tuple[bool, str] | None = None  # in which the marks were drawn last
+
+    def restyle(self) -> None:
+        """Take visibility and colour of the run, where they have changed."""
+        style = (self.opened.visible, colour_of(self.opened))
+        if style == self._style:
+            return
+        self._style = style
+        for item in self.rows:
+            item.setVisible(self.opened.visible)
+            paint(item, style[1])
 
 
 class EventChart(Chart):
@@ -81,14 +92,17 @@ class EventChart(Chart):
                 created = self._marks[opened.key] = _RunMarks(opened)
                 for item in created.rows:
                     self.plotItem.addItem(item, ignoreBounds=True)
-        self.restyle()
+            else:
+                self._marks[opened.key].opened = opened
+        self._restyle_runs()
 
     def restyle(self) -> None:
         super().restyle()
+        self._restyle_runs()
+
+    def _restyle_runs(self) -> None:
         for marks in self._marks.values():
-            for item in marks.rows:
-                item.setVisible(marks.opened.visible)
-                paint(item, colour_of(marks.opened))
+            marks.restyle()
 
     def pull(self) -> bool:
         fresh = [marks.track.pull() for marks in self._marks.values()]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtCore import Signal as QtSignal
-from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
 
 from precgui.gui.plots.chart import Chart
@@ -17,6 +17,7 @@ from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.plots.signals import DEFAULT_SIGNALS, SIGNALS, Signal
 from precgui.gui.theme import themes
+from precgui.gui.widgets.when_visible import is_covered
 from precgui.runs.signals import Axis
 
 _ZOOM, _PAN = 1.25, 0.1
@@ -109,7 +110,7 @@ class LinkedPlots(QScrollArea):
         self._arrange()
         for frame in self.frames:
             self._connect_frame(frame)
-        themes().changed.connect(self._restyle)
+        themes().follow(self, self._restyle)
 
     def _arrange(self) -> None:
         self.setWidgetResizable(True)
@@ -185,12 +186,18 @@ class LinkedPlots(QScrollArea):
     def _mark(self, frame: PlotFrame) -> None:
         if frame not in self._stale:
             self._stale.append(frame)
-        if not self._timer.isActive():
+        if not self._timer.isActive() and not is_covered(self):
+            self._timer.start()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Draw now all that has become stale while the plots were hidden."""
+        super().showEvent(event)
+        if self._stale:
             self._timer.start()
 
     def _tick(self) -> None:
         self.crosshair.show_pointed()
-        if not self._stale:
+        if not self._stale or is_covered(self):
             self._timer.stop()
             return
         now = time.perf_counter()

@@ -10,6 +10,7 @@ import numpy as np
 import pyqtgraph as pg
 
 from precgui.gui.format_colours import format_colour
+from precgui.gui.plots.menus import own_menu
 from precgui.gui.theme import themes
 
 FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "e4m3fn", "int8")
@@ -64,11 +65,13 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def __init__(self) -> None:
         super().__init__(enableMenu=False)
+        own_menu(self)
         self._data: RooflineData | None = None
         self._roofs = {fmt: _Roof(fmt) for fmt in FORMATS}
         self._decades = (0, 0)
         self.setMouseEnabled(x=False, y=False)
         self.hideButtons()
+        self.plotItem.setContentsMargins(2, 2, 2, 2)  # the frame of the focus
         self.getViewBox().disableAutoRange()
         for side, text in (("bottom", "operations per byte"), ("left", "10¹² operations a second")):
             self.getAxis(side).setLogMode(True)
@@ -80,7 +83,7 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.setXRange(math.log10(_LEAST), math.log10(_MOST), padding=0.02)
         self.setMinimumHeight(180)
         self.setAccessibleName("Roofline")
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
         self._draw()
 

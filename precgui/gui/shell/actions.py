@@ -81,7 +81,7 @@ class Actions(QObject):
             self._menu(title)
         for spec in self.specs.values():
             self._add(spec)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
 
     def _menu(self, path: str) -> QMenu:

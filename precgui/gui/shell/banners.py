@@ -62,7 +62,7 @@ class Banner(QFrame):
         self._timer = QTimer(self, singleShot=True, interval=INFO_TIMEOUT_MS)
         self._timer.timeout.connect(self.closed)
         self._lay_out(show_details)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
         self.update_entry(entry)
 

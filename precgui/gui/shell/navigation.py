@@ -48,7 +48,7 @@ class Navigation(QFrame):
             layout.addWidget(button)
         layout.addStretch(1)
         layout.addWidget(self._fold)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self.set_narrow(False)
 
     def _button(self, spec: PanelSpec, key: int) -> QToolButton:

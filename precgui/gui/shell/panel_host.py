@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QTabWidget, QVBoxLayout, QWidget
 
 from precgui.gui.shell.navigation import PanelSpec
 from precgui.gui.theme import themes
@@ -45,7 +45,7 @@ class PanelHost(QStackedWidget):
 
     def show_panel(self, name: str) -> None:
         self._current = name
-        themes().dress(self._pages[name])
+        _dress(self._pages[name])
         self.setCurrentWidget(self._pages[name])
         if name not in self.panels:
             self._pages[name].repaint()  # the word that it loads, before what takes a while
@@ -79,12 +79,21 @@ class PanelHost(QStackedWidget):
         blank = self._pages[name]
         displayed = self.currentWidget() is blank
         self.insertWidget(self.indexOf(blank), panel)
-        themes().dress(panel)
+        _dress(panel)
         self._pages[name] = self.panels[name] = panel
         if displayed:
             self.setCurrentWidget(panel)
         self.removeWidget(blank)
         blank.deleteLater()
+
+
+def _dress(panel: QWidget) -> None:
+    """Give a panel the shapes of the theme, one of tabs page by page."""
+    tabs = panel.findChild(QTabWidget, options=Qt.FindChildOption.FindDirectChildrenOnly)
+    if tabs is None or len(panel.findChildren(QWidget, options=Qt.FindChildOption.FindDirectChildrenOnly)) > 1:
+        themes().dress(panel)
+    else:
+        themes().dress_tabs(tabs)
 
 
 def _missing(title: str, error: Exception) -> QWidget:

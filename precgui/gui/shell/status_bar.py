@@ -67,7 +67,7 @@ class StatusLine(QStatusBar):
             self.addPermanentWidget(part)
         self._timer = QTimer(self, interval=REFRESH_MS)
         self._timer.timeout.connect(self.refresh)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self.show_unread(0)
         self._show(None)
 

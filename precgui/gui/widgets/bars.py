@@ -50,7 +50,7 @@ class BarChart(QWidget):
         self._logarithmic = logarithmic
         self._rows: Sequence[BarRow] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        themes().changed.connect(self.update)
+        themes().follow(self, self.update)
 
     def set_rows(self, rows: Sequence[BarRow]) -> None:
         """Show these rows; the accessible description gives them in words."""

@@ -27,7 +27,7 @@ class CaveatLabel(QFrame):
         line.setSpacing(8)
         line.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
         line.addWidget(self.text, 1)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
         self.hide()
 

@@ -66,7 +66,7 @@ class EmptyState(QWidget):
             layout.addWidget(part, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(3)
         self.set_text(text)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
 
     def set_text(self, text: str) -> None:

@@ -90,7 +90,7 @@ class Form(QWidget, Generic[M]):
         self._arrange(1)
         for editor in self.editors.values():
             editor.edited.connect(self._on_edited)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
         self._check()
 

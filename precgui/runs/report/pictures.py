@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.study.bands import loss_bands
+from precgui.runs.study.colour_places import colour_places
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import GroupMetric, Study
 from precgui.runs.study.pareto import dominated
@@ -58,10 +59,11 @@ def pareto_picture(study: Study, cost: str, cost_title: str, factor: float, unit
     x = PictureScale(*_bounds([c for _, _, c in points], factor), LEFT - 100, WIDTH - 150)
     y = PictureScale(*_bounds([m for _, m, _ in points], share), _PLOT_HEIGHT - _BOTTOM, _TOP)
     parts, labels = [], _LabelPlaces()
-    for place, (group, metric, figure) in enumerate(points):
+    places = colour_places((group.group for group in study.groups), COLOURS)
+    for group, metric, figure in points:
         beaten = {"no": "", "perhaps": ", perhaps dominated", "surely": ", surely dominated"}[worse[group.group]]
         name, ends = _short(group.group) + beaten, (_ends(x, figure, factor), _ends(y, metric, share))
-        parts.append(_cross(place, name, *ends, labels.free(name, ends[0][0] + 8, ends[1][0] - 6)))
+        parts.append(_cross(places[group.group], name, *ends, labels.free(name, ends[0][0] + 8, ends[1][0] - 6)))
     parts += [*_ticks(x, _PLOT_HEIGHT - _BOTTOM, unit), *_side_ticks(y, LEFT - 100), _base_line(_PLOT_HEIGHT - _BOTTOM)]
     return _svg(_PLOT_HEIGHT, f"{study.metric.get('title')} against {cost_title}", parts)
 
@@ -109,8 +111,9 @@ def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
     x = PictureScale(0.0, max(float(band.x[-1]) for band in bands), LEFT - 100, WIDTH - 150)
     y = PictureScale(math.log10(least), math.log10(largest), _PLOT_HEIGHT - _BOTTOM, _TOP)
     parts = []
+    places = colour_places((group.group for group in study.groups), COLOURS)
     for place, band in enumerate(bands):
-        colour, group = f"c{place % COLOURS}", band.group
+        colour, group = f"c{places[band.group] % COLOURS}", band.group
         outline = [*_points(x, y, band.x, band.high), *reversed(_points(x, y, band.x, band.low))]
         parts.append(f'<polygon class="{colour} band" points="{" ".join(outline)}"/>')
         parts.append(f'<polyline class="{colour}" points="{" ".join(_points(x, y, band.x, band.mean))}"/>')

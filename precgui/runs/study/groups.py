@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,11 @@ class TwinFloor:
 
 @dataclass(frozen=True)
 class Study:
-    """Groups in the order of the plan, the baselines among them; `notes` say how times were taken, and such."""
+    """Groups in the order of the plan, the baselines among them; `notes` say how times were taken, and such.
+
+    `paired` holds the single values of each group and figure, by seed, or by round where times were taken in rounds;
+    `grain` is the smallest step of the metric.
+    """
 
     groups: list[Group]
     twin: TwinFloor
@@ -88,6 +92,8 @@ class Study:
     metric: Mapping[str, Any]
     notes: list[str]
     answer: str = ""
+    paired: Mapping[str, Mapping[str, Mapping[int, float]]] = field(default_factory=dict)
+    grain: float = 0.0
 
 
 _METRICS: tuple[tuple[str, Value], ...] = (
@@ -157,7 +163,9 @@ def make_study(
     metrics = _metrics(arms, {arm.name for arm in judged}, floor)
     groups = [_group(arm, own[arm.name], metrics[arm.name], verdicts.get(arm.name, {}), runs) for arm in arms]
     metric = vars(runs[0].metric)
-    return Study(groups, floor, looks.seeds, metric, [note] if note else [])
+    notes = [note] if note else []
+    grain = max((run.grain for run in runs), default=0.0)
+    return Study(groups, floor, looks.seeds, metric, notes, paired=_paired(arms), grain=grain)
 
 
 def pair_verdicts(run: RunFigures, baseline: RunFigures, targets: Targets = DEFAULT_TARGETS) -> dict[str, Verdict]:
@@ -262,6 +270,25 @@ def _against_twin(verdict: Verdict, floor: TwinFloor) -> Verdict:
 
 def _negative(sample: Sample) -> Sample:
     return Sample(tuple(-value for value in sample.values), sample.why)
+
+
+def _paired(arms: Sequence[PairedArm]) -> dict[str, dict[str, dict[int, float]]]:
+    """Of each group and figure the value of each seed, of times that of each round of timing where there are some."""
+    figures = (("metric", _METRICS[0][1]), *_COSTS, ("model_bytes", lambda run: run.model_bytes))
+    with_rounds = all(any(run.kind == "timing" for run in arm.runs) for arm in arms)
+    results: dict[str, dict[str, dict[int, float]]] = {}
+    for arm in arms:
+        of_seeds = {run.seed: run for run in arm.of_seeds if run.came_through}
+        rounds = {run.order: run for run in arm.runs if run.kind == "timing"}
+        results[arm.name] = {
+            name: {
+                key: result
+                for key, run in (rounds if with_rounds and name in _TIMES else of_seeds).items()
+                if (result := value(run)) is not None
+            }
+            for name, value in figures
+        }
+    return results
 
 
 def _metrics(arms: Sequence[PairedArm], judged: set[str], floor: TwinFloor) -> dict[str, dict[str, GroupMetric]]:

@@ -12,8 +12,17 @@ def test_that_a_group_that_is_worse_in_both_is_surely_dominated() -> None:
     assert dominated(make_study(runs), "memory_bytes") == {"fp32": "no", "int2-qat": "surely", "bf16-amp": "no"}
 
 
-def test_that_overlapping_intervals_leave_it_at_perhaps() -> None:
-    near = [value - 0.001 for value in HIGH]
+def test_that_pairs_that_all_differ_are_surely_dominated_though_intervals_overlap() -> None:
+    lower = [value - change for value, change in zip(HIGH, (0.009, 0.010, 0.011, 0.010, 0.009), strict=True)]
+    runs = [*arm("fp32", HIGH), *arm("bf16-amp", lower, memory_bytes=2000.0)]
+    study = make_study(runs)
+    own, best = (next(g for g in study.groups if g.group == name).metrics["metric"] for name in ("bf16-amp", "fp32"))
+    assert own.ci95 is not None and best.ci95 is not None and own.ci95[1] > best.ci95[0]
+    assert dominated(study, "memory_bytes")["bf16-amp"] == "surely"
+
+
+def test_that_differences_below_the_grain_or_of_both_signs_leave_it_at_perhaps() -> None:
+    near = [value - change for value, change in zip(HIGH, (0.02, -0.01, 0.02, -0.01, 0.01), strict=True)]
     runs = [*arm("fp32", HIGH), *arm("bf16-amp", near, memory_bytes=2000.0)]
     assert dominated(make_study(runs), "memory_bytes") == {"fp32": "no", "bf16-amp": "perhaps"}
 

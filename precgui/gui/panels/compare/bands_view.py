@@ -17,6 +17,7 @@ from precgui.gui.widgets.empty_state import choice_bar, named
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.report.content import ReportContent
 from precgui.runs.study.bands import BandAxis, BandLoss, LossBand, loss_bands
+from precgui.runs.study.colour_places import colour_places
 
 _LOSSES: dict[BandLoss, str] = {"training": "Training loss", "validation": "Validation loss"}
 _AXES: dict[BandAxis, str] = {
@@ -111,7 +112,7 @@ class BandsView(QWidget):
         title = self.over.currentText()
         why = f"No group has a curve over this: {title.partition(' (')[0].lower()} was not measured."
         self.plot.show_bands(
-            bands, {name: place for place, name in enumerate(groups)}, (title, self.loss.currentText()), why
+            bands, colour_places(groups, len(themes().theme.runs)), (title, self.loss.currentText()), why
         )
         missing = [name for name in groups if name not in {band.group for band in bands}] if bands else []
         parts = ["Lines are means over the seeds, bands reach from the least to the largest run."]

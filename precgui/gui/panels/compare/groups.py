@@ -20,6 +20,7 @@ from precgui.gui.widgets.empty_state import EmptyState, Pages
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.widgets.segmented import SegmentedChoice
 from precgui.gui.widgets.targets_dialog import TargetsDialog
+from precgui.gui.widgets.when_visible import is_covered
 from precgui.runs.report.content import ReportContent
 from precgui.runs.study.claims import untested_claims
 from precgui.runs.verdict.targets import Targets
@@ -96,7 +97,7 @@ class GroupsView(Pages):
         self.targets_button.clicked.connect(lambda _: self.ask_for_targets())
         self.folder_button.clicked.connect(self.ask_for_folder)
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("setup/study"))
-        themes().changed.connect(self._fill)
+        themes().follow(self, self._fill)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -136,6 +137,8 @@ class GroupsView(Pages):
 
     def refresh(self) -> None:
         """Have the groups judged where runs have ended since; nothing is done while the view is hidden."""
+        if is_covered(self):
+            return
         self._name_sources()
         self.show_content(bool(self.source_kind) or self._claims_requested)
         if not self.isVisible():

@@ -19,6 +19,7 @@ from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.widgets.segmented import SegmentedChoice
+from precgui.gui.widgets.when_visible import is_covered
 from precgui.runs.compare import compare
 from precgui.runs.differences import differing, facts_of, machine_sentence
 
@@ -90,7 +91,7 @@ class ComparePanel(Pages):
         session.data_arrived.connect(self._on_data)
         self.curves.all_runs.clicked.connect(self.table.clearSelection)
         self.curves.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
-        themes().changed.connect(self.refresh)
+        themes().follow(self, self.refresh)
 
     def _on_data(self) -> None:
         if self.isVisible():
@@ -117,6 +118,8 @@ class ComparePanel(Pages):
 
     def refresh(self) -> None:
         """Compare again; nothing is computed while the panel is hidden."""
+        if is_covered(self):
+            return
         opened = self._session.runs
         pair = self._session.compared if self.isVisible() else None
         if pair is not None:

@@ -8,6 +8,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import Scale
 from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import PlainLabel
@@ -23,6 +24,7 @@ class StudyPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     ) -> None:
         self._bottom, self._left = ValueAxis("bottom", "linear"), ValueAxis("left", y_scale)
         super().__init__(parent, axisItems={"bottom": self._bottom, "left": self._left}, enableMenu=False)
+        own_menu(self)
         self.setAccessibleName(about)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.setMinimumHeight(160)
@@ -36,7 +38,7 @@ class StudyPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.empty.setWordWrap(True)
         self.empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.scene().sigMouseClicked.connect(lambda event: self.show_all() if event.double() else None)
-        themes().changed.connect(self.redraw)
+        themes().follow(self, self.redraw)
 
     def redraw(self) -> None:
         """Draw everything anew, in the present colours."""

@@ -11,6 +11,7 @@ from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import choice_bar, named
 from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.runs.study.colour_places import colour_places
 from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pareto import Domination, dominated, has_point
 
@@ -29,8 +30,9 @@ _WORDS = {
     "surely": "surely dominated",
 }
 _ABOUT = (
-    "A group is dominated when another one has a better metric at a lower cost: surely, where the 95 % intervals lie "
-    "apart in both (open ring); perhaps, by the means alone (pale dot)."
+    "A group is dominated when another one has a better metric at a lower cost: surely, where the 95 % intervals of "
+    "the differences paired by seed hold no zero in both (open ring); perhaps, by the means alone (pale dot). Crosses "
+    "are the intervals of each group by itself, which may overlap where the pairs differ."
 )
 
 
@@ -60,9 +62,10 @@ class TradeOffPlot(StudyPlot):
         share = 100.0 if study.metric.get("unit") == "%" else 1.0
         unit = study.metric.get("unit")
         self.name_axes(title, f"{study.metric.get('title')}{f' ({unit})' if unit else ''}")
-        for place, group in enumerate(study.groups):
+        places = colour_places((group.group for group in study.groups), len(themes().theme.runs))
+        for group in study.groups:
             if has_point(group, key):
-                self._add(group, place, (factor, share))
+                self._add(group, places[group.group], (factor, share))
         return ""
 
     def _add(self, group: Group, place: int, factors: tuple[float, float]) -> None:

@@ -49,7 +49,7 @@ class FindingCard(QFrame):
         self.fix_button.clicked.connect(lambda: self.tried.emit(self.finding))
         self.edit_button.clicked.connect(lambda: self.edited.emit(self.finding))
         self.measure_button.clicked.connect(lambda: self.measured.emit(self.finding))
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
 
     def _lay_out(self, *, trainable: bool) -> None:

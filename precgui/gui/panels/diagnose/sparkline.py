@@ -24,7 +24,7 @@ class Sparkline(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setToolTip(plain_tip(summary(evidence)))
         self.setAccessibleName(summary(evidence))
-        themes().changed.connect(self.update)
+        themes().follow(self, self.update)
 
     def sizeHint(self) -> QSize:
         return QSize(160, _HEIGHT)

@@ -44,7 +44,7 @@ class BitGrid(QWidget):
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setAccessibleName("Bits")
-        themes().changed.connect(self.update)
+        themes().follow(self, self.update)
 
     # What is shown
 

@@ -58,7 +58,7 @@ class Experiment(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(self._split)
-        themes().changed.connect(self.change)
+        themes().follow(self, self.change)
 
     def slider(self, label: str, low: int, high: int, value: int, words: Callable[[int], str]) -> QSlider:
         """A slider whose label says its value; `words` turns the number into text."""

@@ -71,7 +71,7 @@ class LineTab(QWidget):
         column.addLayout(self._make_second_row(session))
         column.addWidget(Busy(self.source.work, self.sorting, self.counting))
         self._make_plots(column)
-        themes().changed.connect(self._later.start)
+        themes().follow(self, self._later.start)
         self._typed(self.edit.text())
         self.show_all()
 

@@ -6,6 +6,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
+from precgui.gui.plots.menus import own_menu
 from precgui.gui.theme import themes
 
 
@@ -14,6 +15,7 @@ class Plot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def __init__(self, bottom: str = "", left: str = "") -> None:
         super().__init__(enableMenu=False)
+        own_menu(self)
         item = self.getPlotItem()
         item.hideButtons()
         item.setContentsMargins(0, 0, 2, 2)  # the frame of the focus
@@ -22,7 +24,7 @@ class Plot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         for side in ("bottom", "left"):
             item.getAxis(side).enableAutoSIPrefix(False)
         self.recolour()
-        themes().changed.connect(self.recolour)
+        themes().follow(self, self.recolour)
 
     def recolour(self) -> None:
         theme = themes().theme

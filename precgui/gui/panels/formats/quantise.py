@@ -67,7 +67,7 @@ class QuantiseTab(QWidget):
         column.setContentsMargins(4, 6, 4, 4)
         column.addWidget(Busy(self.source.file.work, self.work))
         column.addWidget(self._split, 1)
-        themes().changed.connect(self.plots.draw)
+        themes().follow(self, self.plots.draw)
         self.refresh()
 
     # Making

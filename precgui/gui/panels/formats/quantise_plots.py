@@ -27,7 +27,9 @@ class QuantisePlots(QSplitter):
         self.histogram.setAccessibleName("Histogram before and after")
         self.elements = Plot(bottom="element", left="value")
         self.elements.setAccessibleName("Elements before and after")
-        self._legends = [plot.addLegend(offset=(-12, 12)) for plot in (self.histogram, self.elements)]
+        self._legends = [plot.addLegend(offset=(-12, 4), colCount=2) for plot in (self.histogram, self.elements)]
+        for plot, rows in ((self.histogram, 1), (self.elements, 2)):
+            plot.getPlotItem().vb.sigResized.connect(lambda _, plot=plot, rows=rows: _leave_room(plot, rows))
         self.first = QSpinBox()
         self.first.setSingleStep(ELEMENTS_PER_VIEW)
         self.first.setAccessibleName("First element that is shown")
@@ -78,7 +80,7 @@ class QuantisePlots(QSplitter):
                 displayed.edges, displayed.after, stepMode="center", pen=pen(theme.accent, 2), name="after"
             )
             item.addItem(line)
-        item.enableAutoRange()
+        _leave_room(self.histogram, rows=1)
 
     def _draw_elements(self) -> None:
         item, theme = self.elements.getPlotItem(), themes().theme
@@ -104,4 +106,13 @@ class QuantisePlots(QSplitter):
         ):
             marks = {"size": 6 if symbol == "o" else 8, "symbol": symbol, "pen": None, "brush": brush(colour, 0.9)}
             item.addItem(pg.ScatterPlotItem(place[mask], values[mask], name=name, **marks))
-        item.enableAutoRange()
+        _leave_room(self.elements, rows=2)
+
+
+def _leave_room(plot: Plot, rows: int) -> None:
+    """Show all values, with room above them for the rows of the legend."""
+    view = plot.getPlotItem().vb
+    view.autoRange()
+    low, high = view.viewRange()[1]
+    share = min(0.6, (rows + 0.5) * plot.fontMetrics().height() * 1.4 / max(plot.height() - 40, 100))
+    plot.setYRange(low, low + (high - low) / (1 - share), padding=0)

@@ -9,7 +9,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, Qt, QTimer
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats import text
 from precgui.formats.arrays import Floats
@@ -42,9 +42,10 @@ class RangesTab(QWidget):
         self._names: list[str] = list(START)
         self.menu = FormatMenu(START, self)
         self.menu.changed.connect(self._choose)
-        hint = PlainLabel("Solid: normal values. Light: subnormal values, with fewer and fewer digits.")
+        hint = self._hint = PlainLabel("Solid: normal values. Light: subnormal values, with fewer and fewer digits.")
         hint.setProperty("kind", "muted")
         hint.setObjectName("hint")
+        hint.setWordWrap(True)
         self._tensor: tuple[str, NDArray[np.int_], Floats] | None = None
         self.sorting = LatestOnly(self)
         self.sorting.answered.connect(self._show_tensor)
@@ -53,12 +54,10 @@ class RangesTab(QWidget):
         self.runs.loaded.connect(self._take_recorded)
         for fault in (self.source.failed, self.runs.failed, self.sorting.failed):
             fault.connect(hint.setText)
-        hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self._hint = hint
         row = QHBoxLayout()
         row.addWidget(self.source)
         row.addWidget(self.runs)
-        row.addWidget(hint, 1)
+        row.addStretch(1)
         row.addWidget(self.menu)
         self.bars = Plot(bottom="magnitude, as a power of ten")
         self.bars.setMouseEnabled(x=True, y=False)
@@ -67,15 +66,16 @@ class RangesTab(QWidget):
         self.dots.setAccessibleName("Digits against decades")
         split = QSplitter(Qt.Orientation.Horizontal)
         split.setChildrenCollapsible(False)
-        split.addWidget(self.bars)
-        split.addWidget(self.dots)
+        for plot in (self.bars, self.dots):
+            split.addWidget(plot)
         split.setSizes([640, 440])
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 12, 4, 4)
         column.addLayout(row)
+        column.addWidget(hint)
         column.addWidget(Busy(self.source.work, self.sorting))
         column.addWidget(split, 1)
-        themes().changed.connect(self._draw)
+        themes().follow(self, self._draw)
         self._draw()
 
     def resizeEvent(self, event: QEvent) -> None:
@@ -146,7 +146,8 @@ class RangesTab(QWidget):
         item = self.dots.getPlotItem()
         item.clear()
         places: dict[tuple[float, float], list[str]] = {}
-        self.dots.setXRange(-0.4, 3.1, padding=0)
+        room = _dot_px(get("fp64")) / max(self.dots.width() - AXES_PX, 100)  # half a dot at each end
+        self.dots.setXRange(-0.4 - 1.8 * room, 2.8 + 3.6 * room, padding=0)
         self.dots.setYRange(*DIGITS, padding=0)
         pixel = (DIGITS[1] - DIGITS[0]) / max(self.dots.height() - AXES_PX, 100)
         for fmt in formats:

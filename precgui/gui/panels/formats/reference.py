@@ -41,7 +41,7 @@ class LayoutBar(QWidget):
         super().__init__(parent)
         self._fields: list[tuple[str, int]] = []
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        themes().changed.connect(self.update)
+        themes().follow(self, self.update)
 
     def show_format(self, row: Row) -> None:
         fmt = get(row.element) if isinstance(row, BlockFormat) else row

@@ -57,7 +57,7 @@ class Bars(QWidget):
         self._bars: list[Bar] = []
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setAccessibleName("Measured rates by format")
-        themes().changed.connect(self.update)
+        themes().follow(self, self.update)
 
     def show_bars(self, bars: list[Bar]) -> None:
         self._bars = bars

@@ -53,7 +53,7 @@ class ExportButton(QToolButton):
         self.setToolTip("Copy or save the result that is shown")
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setMenu(menu)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
 
     def _recolour(self) -> None:
         self.setIcon(icon("save"))

@@ -64,7 +64,7 @@ class TreeView(QWidget):
         self.setAccessibleName("Decision tree")
         self.setMinimumSize((self._size * SMALLEST_SCALE).toSize())
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        themes().changed.connect(self.update)
+        themes().follow(self, self.update)
 
     def show_tree(self, tree: Tree, start: str) -> None:
         """Draw another tree; its path comes with `show_path`."""

@@ -146,7 +146,7 @@ class MatrixTab(QWidget):
         self._lay_out()
         self.table.selectionModel().currentChanged.connect(self._explain)
         model.machine_changed.connect(self._refresh)
-        themes().changed.connect(self.matrix.recolour)
+        themes().follow(self, self.matrix.recolour)
         self._refresh()
 
     def _set_up_table(self) -> None:
@@ -172,6 +172,8 @@ class MatrixTab(QWidget):
         generations.clicked.connect(self.add_generations)
         clear.clicked.connect(self.clear)
         self.choose.setFixedWidth(220)
+        self.choose.setMaxVisibleItems(14)
+        self.choose.setStyleSheet("QComboBox { combobox-popup: 0; }")  # a list that scrolls, not a menu of the screen
         top = QHBoxLayout()
         top.addWidget(label("Figures: theoretical dense peak, T = 10¹² operations a second", "muted"), 1)
         for widget in (self.choose, generations, clear):

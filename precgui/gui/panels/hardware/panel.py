@@ -75,7 +75,7 @@ class HardwarePanel(QWidget):
         self.copy.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.copy.setMenu(menu)
         self.tabs.setCornerWidget(self.copy)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
 
     def _recolour(self) -> None:

@@ -32,7 +32,7 @@ class FactTree(QTreeWidget):
         self.header().setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         self.header().resizeSection(0, NAME_PX)
         QShortcut(QKeySequence.StandardKey.Copy, self, self.copy, context=Qt.ShortcutContext.WidgetShortcut)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
 
     def show_groups(self, groups: Sequence[FactGroup]) -> None:
         """Show these groups; where only values have changed, nothing moves."""

@@ -18,6 +18,7 @@ from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.loading import loading_label
 from precgui.gui.widgets.plain_text import plain_tip
+from precgui.gui.widgets.when_visible import WhenVisible
 
 _EMPTY = "Open a run or start one: its settings, results, environment, tensors and notes stand here."
 
@@ -36,10 +37,11 @@ class InspectPanel(Pages):
         self.export_button = QToolButton(self)
         self.exports = Exports(session, self)
         self.tabs = QTabWidget(self)
+        self._runs = WhenVisible(self, self._take_runs)
         self._tab_pages: list[QVBoxLayout] = []
         self._lay_out()
         self._connect()
-        self._take_runs()
+        self._on_runs()
 
     def _lay_out(self) -> None:
         self.run_choice.setAccessibleName("Run")
@@ -70,7 +72,7 @@ class InspectPanel(Pages):
     def _connect(self) -> None:
         session = self._session
         for signal in (session.run_added, session.run_removed, session.run_changed):
-            signal.connect(self._take_runs)
+            signal.connect(self._on_runs)
         session.inspect_changed.connect(self._follow_session)
         session.data_arrived.connect(self._on_data)
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
@@ -78,7 +80,7 @@ class InspectPanel(Pages):
         self.again_button.clicked.connect(self.run_again)
         self.tabs.currentChanged.connect(self._on_tab)
         self.exports.menu.aboutToShow.connect(lambda: self.exports.fill(session.runs.get(self.key or "")))
-        themes().changed.connect(self._take_runs)
+        themes().follow(self, self._take_runs)
 
     @property
     def key(self) -> str | None:
@@ -122,11 +124,15 @@ class InspectPanel(Pages):
             self._run_of_tab[index] = self.key
             cast(RunView, widget).show_run(self.key)
 
+    def _on_runs(self) -> None:
+        """A run that is no longer open gives way to the newest."""
+        if self.key not in self._session.runs:
+            self._session.inspected = (next(reversed(self._session.runs), None), self._session.inspected[1])
+        self._runs.request()
+
     def _take_runs(self) -> None:
-        """Offer the open runs; a run that is no longer open gives way to the newest."""
+        """Offer the open runs."""
         runs = self._session.runs
-        if self.key not in runs:
-            self._session.inspected = (next(reversed(runs), None), self._session.inspected[1])
         self._fill_choice()
         self.show_content(bool(runs))
         self._follow_session()

@@ -23,6 +23,7 @@ from precgui.gui.theme import themes
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.icons import icon
 from precgui.gui.widgets.plain_text import PlainInputDialog, PlainLabel, plain_tip
+from precgui.gui.widgets.when_visible import WhenVisible
 from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import add_tag, annotate, delete, rename
@@ -126,7 +127,8 @@ class LibraryPanel(QWidget):
         self.bar.agreed.connect(self._delete_doomed)
         self.choose.clicked.connect(self.ask_for_folder)
         self.pages.empty.button.clicked.connect(lambda: self._session.panel_requested.emit("setup"))
-        self._folder.changed.connect(self.refresh)
+        self._changed = WhenVisible(self, self.refresh)
+        self._folder.changed.connect(self._changed.request)
         self._follow.timeout.connect(self._follow_running)
         self._folder.read.connect(self._show)
         self._folder.read_so_far.connect(self._show_part)
@@ -134,7 +136,7 @@ class LibraryPanel(QWidget):
         self._session.folder_changed.connect(self._use_folder)
         self._session.run_added.connect(lambda _: self._folder.announce_soon())
         self._integers.failed.connect(lambda text: self._session.notice.emit(Problem(text, severity="warning")))
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -152,7 +154,7 @@ class LibraryPanel(QWidget):
         self._folder.use(self._session.folder)
         self.folder.setText(_from_home(self._session.folder))
         self.folder.setToolTip(plain_tip(str(self._session.folder)))
-        self.refresh()
+        self._changed.request()
 
     def refresh(self) -> None:
         """Read the folder again, but not while a name is being edited in the table."""

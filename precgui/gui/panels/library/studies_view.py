@@ -50,7 +50,7 @@ class StudiesView(QTreeWidget):
         self.itemExpanded.connect(lambda _: self._fit())
         self.itemCollapsed.connect(lambda _: self._fit())
         session.study.grid_read.connect(self.refresh)
-        themes().changed.connect(self._fill)
+        themes().follow(self, self._fill)
         self.hide()
 
     def refresh(self) -> None:

@@ -25,9 +25,11 @@ from precgui.gui.widgets.caveat import CaveatLabel
 from precgui.gui.widgets.empty_state import EmptyState, Pages
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.widgets.segmented import SegmentedChoice
+from precgui.gui.widgets.when_visible import WhenVisible
 from precgui.runs.caveats import arithmetic_of
 
-_CAVEATS = 2  # that are written out
+_CAVEATS = 2  # that are written out, in low windows one
+_LOW_PX = 640
 _FIRST_STEPS = 50
 RUNS, STUDY = "Runs", "Study"
 _NARROW_PX = 760  # below this the list of runs lies under the plots
@@ -57,10 +59,9 @@ class LivePanel(Pages):
         self.study = StudyGridView(session, self)
         self.add_page(self.study)
         self._splitter = QSplitter(self)
+        self._runs = WhenVisible(self, self._take_runs)
         self._arrange()
         self._connect()
-        for key in session.runs:
-            self.run_list.add(key)
         self._take_runs()
 
     def _button(self, text: str, tip: str, checkable: bool = False) -> QPushButton:
@@ -114,8 +115,8 @@ class LivePanel(Pages):
     def _connect(self) -> None:
         session = self._session
         session.run_added.connect(self._on_added)
-        session.run_removed.connect(self._on_removed)
-        session.run_changed.connect(self._on_changed)
+        session.run_removed.connect(self._runs.request)
+        session.run_changed.connect(self._runs.request)
         session.data_arrived.connect(self._on_data)
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("setup"))
         session.queue_changed.connect(self._show_stop)
@@ -144,18 +145,9 @@ class LivePanel(Pages):
         self.view.choose(STUDY if tab == "study" and self._session.study.folder is not None else RUNS)
 
     def _on_added(self, key: str) -> None:
-        self.run_list.add(key)
-        self._take_runs()
+        self._runs.request()
         self.plots.follow()
         self.view.choose(RUNS)
-
-    def _on_removed(self, key: str) -> None:
-        self.run_list.remove(key)
-        self._take_runs()
-
-    def _on_changed(self, key: str) -> None:
-        self.run_list.update_run(key)
-        self._take_runs()
 
     def _on_data(self, key: str) -> None:
         if self.isVisible():
@@ -172,14 +164,16 @@ class LivePanel(Pages):
         """Which of the shown runs do not compute as the format does on hardware that has it."""
         displayed = [opened for opened in self._session.runs.values() if opened.visible]
         reported = [f"{opened.name}: {caveat}" for opened in displayed if (caveat := arithmetic_of(opened.run).caveat)]
-        remainder = len(reported) - _CAVEATS
+        most = _CAVEATS if self.height() >= _LOW_PX else 1
+        remainder = len(reported) - most
         more = (
             ["1 more run is emulated or slow."] if remainder == 1 else [f"{remainder} more runs are emulated or slow."]
         )
         more = more if remainder > 0 else []
-        self.caveat.set_text("\n".join([*reported[:_CAVEATS], *more]))
+        self.caveat.set_text("\n".join([*reported[:most], *more]))
 
     def _take_runs(self) -> None:
+        self.run_list.take_runs()
         self._show_stop()
         self._tell_caveats()
         self.plots.set_runs(list(self._session.runs.values()))
@@ -194,6 +188,8 @@ class LivePanel(Pages):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        if (event.size().height() >= _LOW_PX) != (event.oldSize().height() >= _LOW_PX):
+            self._tell_caveats()
         narrow = event.size().width() < _NARROW_PX
         requested = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
         if self._splitter.orientation() != requested:

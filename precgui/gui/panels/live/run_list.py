@@ -125,9 +125,19 @@ class RunList(QWidget):
         self._timer.timeout.connect(self._refresh_values)
         for key, slot in (("F2", self.rename), ("Del", self._close)):
             QShortcut(QKeySequence(key), self.tree, slot, context=Qt.ShortcutContext.WidgetShortcut)
-        themes().changed.connect(self._repaint)
+        themes().follow(self, self._repaint)
 
     # Runs
+
+    def take_runs(self) -> None:
+        """Show the runs that are open, in the state in which they are."""
+        for key in [key for key in self._items if key not in self._session.runs]:
+            self.remove(key)
+        for key in self._session.runs:
+            if key in self._items:
+                self.update_run(key)
+            else:
+                self.add(key)
 
     def add(self, key: str) -> None:
         item = QTreeWidgetItem()
@@ -161,7 +171,7 @@ class RunList(QWidget):
             self._timer.start()
 
     def _refresh_values(self) -> None:
-        for key in self._items:
+        for key in self._items.keys() & self._session.runs.keys():
             self._refresh_value(key)
 
     def _refresh_value(self, key: str) -> None:
@@ -182,7 +192,7 @@ class RunList(QWidget):
             self.jump_button.setEnabled(len(bad) > 0)
 
     def _repaint(self) -> None:
-        for key in self._items:
+        for key in self._items.keys() & self._session.runs.keys():
             self.update_run(key)
 
     # Acts

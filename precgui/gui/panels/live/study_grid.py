@@ -127,7 +127,7 @@ class StudyGridView(QWidget):
         self.table.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.table.customContextMenuRequested.connect(lambda at: self.run_menu.popup(self.table.mapToGlobal(at)))
         self.table.cellDoubleClicked.connect(self._inspect)
-        themes().changed.connect(self.refresh)
+        themes().follow(self, self.refresh)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -62,7 +62,7 @@ class OutlookText(QFrame):
         grid.addWidget(self.link, 1, 2, Qt.AlignmentFlag.AlignTop)
         grid.addWidget(self.time_text, 2, 1, 1, 2)
         grid.setColumnStretch(1, 1)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
 
     def ask(self) -> None:

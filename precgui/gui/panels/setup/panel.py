@@ -53,6 +53,7 @@ from precgui.gui.widgets.form import Form
 from precgui.gui.widgets.icons import icon
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.widgets.segmented import SegmentedChoice
+from precgui.gui.widgets.when_visible import WhenVisible
 
 ONE_RUN, STUDY = "One run", "Study"
 TOML_FILES = "Configurations (*.toml);;All files (*)"
@@ -79,6 +80,7 @@ class SetupPanel(QWidget):
         self.kind = SegmentedChoice((ONE_RUN, STUDY), "One run or a study", self)
         self.study = StudySettings(session.folder, self)
         self.consent = Consent(self)
+        self._state = WhenVisible(self, self._refresh)
         self.message = PlainLabel(self)
         self.message.setWordWrap(True)
         self.message.setTextFormat(Qt.TextFormat.PlainText)
@@ -104,14 +106,15 @@ class SetupPanel(QWidget):
         self.form.changed.connect(self._refresh)
         self.kind.chosen.connect(lambda _: self._choose_kind())
         self.study.changed.connect(self._refresh)
+        self.study.claims_button.clicked.connect(lambda: session.panel_requested.emit("compare/claims"))
         self.outlook.known.connect(self._mark_precisions)
         self.outlook.advice_requested.connect(session.panel_requested)
         self.outlook.precision_requested.connect(lambda name: self.precision.set(name))
         self.start_button.clicked.connect(self.start)
-        session.queue_changed.connect(self._refresh)
-        session.run_changed.connect(lambda _: self._refresh())
+        for signal in (session.queue_changed, session.run_changed):
+            signal.connect(self._state.request)
         session.settings_requested.connect(self.use_settings)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
 
     # Layout ------------------------------------------------------------------------------------------------
 

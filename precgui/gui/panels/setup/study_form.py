@@ -70,6 +70,7 @@ class StudySettings(QWidget):
         self.vary = VaryFields(self)
         self.targets: Targets = DEFAULT_TARGETS
         self.targets_button = QPushButton("Targets...", self)
+        self.claims_button = QPushButton("Claims of guides", self)
         self.path = QLineEdit(self)
         self.choose_button = QPushButton("Choose...", self)
         self.estimate = PlainLabel(self)
@@ -85,7 +86,8 @@ class StudySettings(QWidget):
         self.begin("study", folder)
         self.hide()
 
-    def _lay_out(self) -> None:
+    def _describe(self) -> None:
+        """Ranges, names and hints of the parts."""
         for spin, most, value, reported in (
             (self.seeds, MOST_SEEDS, SEEDS, "Number of seeds"),
             (self.timing_rounds, MOST_TIMING_ROUNDS, 0, "Rounds of timing"),
@@ -99,9 +101,13 @@ class StudySettings(QWidget):
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.timing_rounds.setToolTip(plain_tip(_TIMING))
         self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
+        self.claims_button.setToolTip("Statements of guides about these precisions, which a study tests here")
         self.more.setPlaceholderText("more, such as emulated:e5m2, emulated:e3m4")
         self.more.setAccessibleName("More precisions, separated by commas")
         self.path.setAccessibleName("Folder of the study")
+
+    def _lay_out(self) -> None:
+        self._describe()
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
@@ -109,7 +115,12 @@ class StudySettings(QWidget):
         column.addLayout(
             _line(
                 (named("&Seeds", self.seeds), self.seeds, named("&Baseline", self.baseline), self.baseline),
-                (named("&Timing rounds", self.timing_rounds), self.timing_rounds, self.targets_button),
+                (
+                    named("&Timing rounds", self.timing_rounds),
+                    self.timing_rounds,
+                    self.targets_button,
+                    self.claims_button,
+                ),
             )
         )
         column.addWidget(self.vary)

@@ -76,7 +76,7 @@ def test_that_a_fix_goes_into_run(panel: InspectPanel, session: Session, run: Pa
     assert (changed.data.workers, changed.precision) == (2, "bf16-amp")
 
 
-def test_that_the_swatches_of_the_ledger_follow_the_theme(panel: InspectPanel, run: Path) -> None:
+def test_that_the_swatches_of_the_ledger_follow_the_theme(panel: InspectPanel, run: Path, qtbot: QtBot) -> None:
     tab = memory_tab(panel)
 
     def swatch() -> object:
@@ -85,7 +85,7 @@ def test_that_the_swatches_of_the_ledger_follow_the_theme(panel: InspectPanel, r
     themes().set_mode("light")
     light = swatch()
     themes().set_mode("dark")
-    assert swatch() != light
+    qtbot.waitUntil(lambda: swatch() != light)  # a hidden tab has its turn later
     themes().set_mode("system")
 
 

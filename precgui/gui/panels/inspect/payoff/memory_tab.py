@@ -11,6 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
 from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
+from precgui.gui.plots.menus import own_menu
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment, part_colour
@@ -37,7 +38,7 @@ class MemoryTab(QWidget):
         self._content = QSplitter(Qt.Orientation.Vertical, self)
         self._lay_out()
         self.bar.changed.connect(self._show)
-        themes().changed.connect(self._show)
+        themes().follow(self, self._show)
 
     def _lay_out(self) -> None:
         upper = QWidget(self)
@@ -110,6 +111,7 @@ class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent, enableMenu=False)
+        own_menu(self)
         self._curve = pg.PlotCurveItem()
         self._marks: list[Any] = []
         self._ledger: Ledger | None = None
@@ -119,7 +121,7 @@ class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.getAxis("bottom").setLabel("blocks taken and given back in a step")
         self.getAxis("left").setLabel("memory", units="B")
         self.setAccessibleName("Memory over a step")
-        themes().changed.connect(self._draw)
+        themes().follow(self, self._draw)
 
     def show_ledger(self, ledger: Ledger) -> None:
         """Draw the line of a ledger; where it has none, nothing."""

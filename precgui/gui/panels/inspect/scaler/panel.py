@@ -90,7 +90,7 @@ class ScalerTab(QWidget):
         for row in self.rows:
             row.changed.connect(self._soon)
             row.use_requested.connect(lambda row=row: self._use(row))
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
         self._recolour()
 
     @property

@@ -9,9 +9,10 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
 from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import DASHES, themes
 from precgui.runs.scaler_simulation import MOST_POLICIES, Simulation
@@ -20,6 +21,7 @@ Values = NDArray[np.float64]
 TITLES = ("Loss scale", "Skipped steps", "To zero (%)")
 _MOST_POINTS = 3000
 _MARGIN = 0.07
+_AXIS_PX = 34  # of the x axis below the last plot, with its name
 
 
 class SimulationPlots(QWidget):
@@ -35,7 +37,14 @@ class SimulationPlots(QWidget):
         self._marks: list[Any] = []
         self._steps: NDArray[np.int64] = np.empty(0, np.int64)
         self._injected: tuple[int, ...] = ()
-        column = QVBoxLayout(self)
+        body, area, whole = QWidget(), QScrollArea(self), QVBoxLayout(self)
+        area.setWidget(body)
+        area.setWidgetResizable(True)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.addWidget(area)
+        column = QVBoxLayout(body)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         for plot in self.plots:
@@ -45,7 +54,7 @@ class SimulationPlots(QWidget):
         for plot in self.plots[:-1]:
             plot.getAxis("bottom").setStyle(showValues=False)
         self.plots[-1].getAxis("bottom").setLabel("Step")
-        themes().changed.connect(self.restyle)
+        themes().follow(self, self.restyle)
         self.restyle()
 
     def _plot(self, title: str, place: int) -> Any:
@@ -53,12 +62,13 @@ class SimulationPlots(QWidget):
         view = PlotView()
         axes = {"left": left, "bottom": ValueAxis("bottom", "step")}
         plot = pg.PlotWidget(viewBox=view, axisItems=axes, enableMenu=False)
-        plot.setMinimumHeight(76)
+        own_menu(plot)
+        plot.setMinimumHeight(6 * self.fontMetrics().height() + _AXIS_PX * (place == len(TITLES) - 1))
         plot.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         plot.hideButtons()
         plot.setAccessibleName(title)
         plot.setTitle(None)
-        plot.plotItem.setContentsMargins(0, 4, 12, 0)
+        plot.plotItem.setContentsMargins(2, 4, 12, 2)  # the frame of the focus
         left.setWidth(84)
         left.setLabel(title)
         for axis in (left, plot.getAxis("bottom")):

@@ -49,7 +49,7 @@ class ErrorTab(Pages):
         self._lay_out()
         self.step_choice.currentIndexChanged.connect(self._show_step)
         self.tree.itemChanged.connect(lambda: self._say_left())
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._recolour)
 
     def _lay_out(self) -> None:
         self.step_choice.setAccessibleName("Replayed step")

@@ -57,7 +57,7 @@ class LayerView(Pages):
         self._lay_out()
         self.step_choice.currentIndexChanged.connect(self._fill)
         self.metric_choice.currentIndexChanged.connect(self._fill)
-        themes().changed.connect(self._fill)
+        themes().follow(self, self._fill)
 
     def _lay_out(self) -> None:
         for choice, name in ((self.step_choice, "Compared step"), (self.metric_choice, "Measure of the distance")):

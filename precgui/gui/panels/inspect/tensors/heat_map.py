@@ -54,7 +54,7 @@ class HeatMap(QAbstractScrollArea):
         self.setAccessibleDescription(_ABOUT)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setMouseTracking(True)
-        themes().changed.connect(self._redraw)
+        themes().follow(self, self._redraw)
 
     def show_shares(self, shares: LostShares | None) -> None:
         """Show these; the chosen cell stays where it is."""

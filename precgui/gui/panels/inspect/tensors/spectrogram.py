@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QGraphicsSimpleTextItem, QToolTip
 
 from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis
 from precgui.gui.plots.marks import NAN, PLUS_INF, paint, scatter
+from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import grouped, power_label
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import themes
@@ -65,12 +66,13 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.view = PlotView()
         axes = {"left": ValueAxis("left", "log2"), "bottom": ValueAxis("bottom", "step")}
         super().__init__(viewBox=self.view, axisItems=axes, enableMenu=False)
+        own_menu(self)
         self.setAccessibleName("Exponents over the steps")
         self.setAccessibleDescription(_ABOUT)
         self.setMinimumHeight(200)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.plotItem.hideButtons()
-        self.plotItem.setContentsMargins(0, 6, 24, 0)
+        self.plotItem.setContentsMargins(2, 6, 24, 2)  # the frame of the focus
         self.image = pg.ImageItem(axisOrder="col-major")
         self.image.setZValue(-2)
         self.addItem(self.image)
@@ -96,7 +98,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.scene().sigMouseMoved.connect(self._on_mouse)
         self.view.moved.connect(self._on_moved)
         self.view.reset.connect(self.show_all)
-        themes().changed.connect(self.recolour)
+        themes().follow(self, self.recolour)
         self.recolour()
 
     def _line(self) -> Any:

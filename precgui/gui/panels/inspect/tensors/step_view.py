@@ -16,6 +16,7 @@ from precgui.events import TENSOR_STATS
 from precgui.gui.panels.inspect.tensors.spectrogram import LIMIT_LABELS, limits, line_pens, octave_text
 from precgui.gui.panels.inspect.tensors.summary_text import short
 from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import grouped
 from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
@@ -33,6 +34,7 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
         super().__init__(
             axisItems={"bottom": ValueAxis("bottom", "linear"), "left": ValueAxis("left", "linear")}, enableMenu=False
         )
+        own_menu(self)
         self.setAccessibleName("Exponents in one step")
         self.setMinimumHeight(120)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
@@ -48,7 +50,7 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # what a click does is in the menu beside it, too
         self.scene().sigMouseClicked.connect(self._on_click)
         self.scene().sigMouseMoved.connect(self._on_mouse)
-        themes().changed.connect(self.recolour)
+        themes().follow(self, self.recolour)
         self.recolour()
 
     def show_range(self, spans: Range, log2_scale: int) -> None:

@@ -1,0 +1,75 @@
+"""Many lines in one picture: what is covered is what the lines themselves cover, and every run stays readable."""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtCore import QEvent
+from PySide6.QtWidgets import QApplication, QMenu
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.plots.curve_chart import CurveChart
+from precgui.gui.plots.dense_lines import DENSE_FROM, column_extents, dash_gaps, merged
+from precgui.gui.plots.linked import LinkedPlots
+from tests.gui.plotted import Show, items, opened, training_run
+
+
+def test_that_extents_of_a_column_hold_its_points_and_the_line_through_its_borders() -> None:
+    low, high = column_extents(np.array([0.0, 1.0, 1.5, 4.0]), np.array([0.0, 2.0, -1.0, 4.0]), np.arange(0.0, 6.0))
+    assert np.allclose(low[:4], [0.0, -1.0, 0.0, 2.0])
+    assert np.allclose(high[:4], [2.0, 2.0, 2.0, 4.0])
+    assert np.isnan(low[4]) == np.isnan(high[4])
+
+
+def test_that_nan_interrupts_a_line() -> None:
+    low, _ = column_extents(np.arange(5.0), np.array([1.0, 1.0, np.nan, 1.0, 1.0]), np.arange(0.0, 5.0, 0.5))
+    assert np.isnan(low[3]) and np.isnan(low[4]) and np.isfinite(low[0]) and np.isfinite(low[7])
+
+
+def test_that_overlapping_parts_are_merged_and_distant_ones_are_not() -> None:
+    low = np.array([[0.0, 0.0], [1.0, 5.0], [np.nan, 5.5]])
+    high = np.array([[2.0, 1.0], [3.0, 6.0], [np.nan, 7.0]])
+    column, bottom, top = merged(low, high, gap=0.5)
+    parts = list(zip(column.tolist(), bottom.tolist(), top.tolist(), strict=True))
+    assert parts == [(0, 0.0, 3.0), (1, 0.0, 1.0), (1, 5.0, 7.0)]
+
+
+def test_that_the_merged_parts_cover_what_each_line_covers() -> None:
+    draw = np.random.default_rng(3)
+    low = draw.normal(size=(40, 30))
+    high = low + draw.exponential(0.1, size=low.shape)
+    low[draw.random(low.shape) < 0.2] = np.nan
+    column, bottom, top = merged(low, high, gap=0.0)
+    for row, place in np.argwhere(np.isfinite(low)):
+        own = column == place
+        assert ((bottom[own] <= low[row, place]) & (high[row, place] <= top[own])).any()
+
+
+def test_that_dashes_leave_their_gaps() -> None:
+    assert dash_gaps((2.0, 2.0), 8).tolist() == [2, 3, 6, 7]
+    assert not len(dash_gaps((), 8))
+
+
+def test_that_many_runs_are_one_picture_and_the_cursor_still_names_each(qtbot: QtBot, show: Show) -> None:
+    runs = [opened(training_run(f"run{n}", 200, seed=n), n) for n in range(DENSE_FROM)]
+    plots: LinkedPlots = show(*runs)
+    chart = plots.frames[0].chart
+    assert isinstance(chart, CurveChart)
+    assert not items(chart, "line loss", "run3")
+    assert "min and max of each pixel" in chart.note
+    readings = chart.readings(100.0)
+    assert [line.name for line in readings] == [each.name for each in runs]
+    plots.set_runs(runs[:3])
+    plots.draw_pending()
+    assert len(items(chart, "line loss", "run2")) == 1
+
+
+def test_that_menus_of_plots_go_with_the_plots(qtbot: QtBot) -> None:
+    before = sum(isinstance(widget, QMenu) for widget in QApplication.topLevelWidgets())
+    plots = LinkedPlots(["loss", "scale"])
+    charts = [frame.chart for frame in plots.frames]  # alive in Python, as in a cycle that was not collected yet
+    plots.show()
+    assert not any(menu.isVisible() for chart in charts for menu in chart.findChildren(QMenu))
+    plots.close()
+    plots.deleteLater()
+    QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    assert sum(isinstance(widget, QMenu) for widget in QApplication.topLevelWidgets()) == before
