@@ -132,6 +132,29 @@ class StepDone:
     cpu_s: float = math.nan
 
 
+@dataclass(frozen=True, slots=True)
+class RankStep:
+    """One process (rank) of a run on several of them, in one step; NaN is what was not measured.
+
+    `step_s` is its time until the ranks met at the end of the step, `wait_s` the part in which backward only waited for
+    gradients of others. `memory_bytes` is the peak of its device's allocator, on the CPU the memory of the process.
+    `sent_bytes` are the bytes of gradients that it sent, by the algorithm of the collective, `interface_bytes` what
+    all processes of the host sent through the interface since the step before.
+    `gradient_error` is the L2 norm of the reduced gradient minus its FP32 sum, over that of the sum.
+    """
+
+    step: int
+    time_s: float
+    rank: int
+    step_s: float
+    wait_s: float
+    cpu_s: float
+    memory_bytes: float
+    sent_bytes: float
+    interface_bytes: float
+    gradient_error: float
+
+
 NO_METRIC = "none"  # the name of the metric of a task that gives no score
 
 
@@ -262,7 +285,7 @@ class RunEnded:
 
 
 Event = (
-    RunStarted | Facts | ModelDescribed | StepDone | Evaluated
+    RunStarted | Facts | ModelDescribed | StepDone | RankStep | Evaluated
     | PowerRead | DeviceRead | HostRead | ZerosCounted | Incident | TensorStats | RunEnded
 )  # fmt: skip
 Emit = Callable[[Event], None]

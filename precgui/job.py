@@ -103,12 +103,11 @@ class Job:
 
         from precgui.engine.errors import EngineError
         from precgui.engine.tasks import place_in_task
-        from precgui.engine.train import train
 
         try:
-            train(_placed(self.config, self.path), self._emit, self._stop.is_set)
+            _training_of(self.config)(_placed(self.config, self.path), self._emit, self._stop.is_set)
         except EngineError as error:
-            self._fail(str(error))
+            self._fail(str(error), error.details)
         except KeyboardInterrupt:
             self._end("stopped", f"interrupted inside step {self._step + 1}")
         except (torch.OutOfMemoryError, MemoryError) as error:
@@ -262,6 +261,29 @@ def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: floa
         f"the repeated steps are not those of the recorded run (losses differ by up to {gap:.2g}): other hardware or "
         "kernels; all of this holds for the repeated step"
     )
+
+
+def follow(config: RunConfig, stopped: Callable[[], bool]) -> str:
+    """Train as a rank that keeps no record, of several that torchrun has started. Returns why it failed, or ''."""
+    from precgui.engine.errors import EngineError
+    from precgui.engine.parallel.start import train_rank
+
+    try:
+        train_rank(config, lambda event: None, stopped)
+    except (EngineError, MemoryError) as error:
+        return str(error)
+    return ""
+
+
+def _training_of(config: RunConfig) -> Callable[[RunConfig, Emit, Callable[[], bool]], None]:
+    """The function that trains: in this process, or in those of its ranks."""
+    if config.parallel.strategy == "none":
+        from precgui.engine.train import train
+
+        return train
+    from precgui.engine.parallel.start import train_on_ranks
+
+    return train_on_ranks
 
 
 def _placed(config: RunConfig, path: Path) -> RunConfig:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from multiprocessing.context import SpawnProcess
 
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -20,18 +22,30 @@ class ChildProcess(SpawnProcess):
     """
 
     def start(self) -> None:
-        with _environment_lock:
-            before = os.environ.get(_SAFE_PATH)
-            os.environ[_SAFE_PATH] = before or _SAFE_PATH_MARK
-            try:
-                super().start()
-            finally:
-                if before is None:
-                    del os.environ[_SAFE_PATH]
-                else:
-                    os.environ[_SAFE_PATH] = before
+        with safe_path():
+            super().start()
 
     def run(self) -> None:
-        if os.environ.get(_SAFE_PATH) == _SAFE_PATH_MARK:
-            del os.environ[_SAFE_PATH]
+        forget_safe_path()
         super().run()
+
+
+@contextlib.contextmanager
+def safe_path() -> Iterator[None]:
+    """Inside, processes that `multiprocessing` starts are safe whatever class they have; one caller at a time."""
+    with _environment_lock:
+        before = os.environ.get(_SAFE_PATH)
+        os.environ[_SAFE_PATH] = before or _SAFE_PATH_MARK
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_SAFE_PATH]
+            else:
+                os.environ[_SAFE_PATH] = before
+
+
+def forget_safe_path() -> None:
+    """In a process that was started so: programs that it starts see the environment of the user."""
+    if os.environ.get(_SAFE_PATH) == _SAFE_PATH_MARK:
+        del os.environ[_SAFE_PATH]

@@ -7,6 +7,7 @@ import json
 import math
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -71,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         requested = config.load(args.config, args.settings)
     except config.ConfigError as error:
         raise UserError(str(error)) from None
+    if _is_follower(requested):
+        return _follow(requested)
     from precgui.job import Job  # the run file's and the sensors' libraries, once the config is known to be good
     from precgui.runs.errors import RunFileError
     from precgui.runs.library import new_run_path
@@ -97,6 +100,34 @@ def run(args: argparse.Namespace) -> int:
     if ended.details:
         say(ended.details, file=sys.stderr)
     return 1 if status == "failed" else 0
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _is_follower(requested: config.RunConfig) -> bool:
+    """Whether another process of the same torchrun keeps the record. Raises UserError where each would train alone."""
+    from precgui.engine.parallel.allocation import allocated_rank, allocated_ranks, in_allocation
+
+    if in_allocation() and requested.parallel.strategy == "none":
+        raise UserError(
+            f"this is one of {allocated_ranks()} processes, but parallel.strategy is none; add --set "
+            "parallel.strategy=ddp"
+        )
+    return allocated_rank() > 0
+
+
+def _follow(requested: config.RunConfig) -> int:
+    """Train as a rank other than the first, which keeps the record. Returns the exit code."""
+    from precgui.job import follow
+
+    stop = threading.Event()
+    with _stop_on_signals(stop.set, _interrupt):
+        fault = follow(requested, stop.is_set)
+    if fault:
+        say(f"precgui: failed: {fault}", file=sys.stderr)
+    return int(bool(fault))
 
 
 def _report(path: Path, precision: str) -> dict[str, Any]:

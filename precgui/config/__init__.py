@@ -2,6 +2,7 @@
 
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import EMULATED, MODELS, OWN_LOOP, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task
+from precgui.config.parallel import ParallelConfig
 from precgui.config.reading import ConfigError, build, change, key_table, load, table_paths, table_text, to_toml
 from precgui.config.recipes import DEFAULT_RECIPE, RECIPES
 from precgui.config.sections import (
@@ -26,6 +27,7 @@ __all__ = [
     "DataConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "ParallelConfig",
     "PrecisionOptions",
     "QatConfig",
     "RecordConfig",

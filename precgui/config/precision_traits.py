@@ -19,6 +19,8 @@ class PrecisionTraits:
     mode that `scaling.mode = auto` stands for. weight_bits: of quantised weights, None where they are not quantised.
     may_have_master_weights: whether FP32 copies of low weights are available. engine_class: the class that trains
     in it, as `module:Class` below `engine.precisions`. group, sentence: its heading and description in lists.
+    not_replicated, not_sharded: why it cannot run on several processes that have the whole model each (DDP) or a part
+    of it each (FSDP2); empty where it can.
     """
 
     group: str
@@ -31,6 +33,8 @@ class PrecisionTraits:
     autocast: bool = False
     weight_bits: int | None = None
     may_have_master_weights: bool = False
+    not_replicated: str = ""
+    not_sharded: str = ""
 
     @property
     def is_stored_low(self) -> bool:

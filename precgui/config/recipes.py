@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from precgui.config.adapters import AdapterConfig, BaseConfig
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
+from precgui.config.parallel import ParallelConfig
 from precgui.config.sections import OptimizerConfig, ScalingConfig, TrainConfig
 from precgui.config.sparsity import PruningConfig
 from precgui.config.tree import RunConfig
@@ -44,6 +45,16 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
             optimizer=OptimizerConfig(name="adamw", lr=3e-3),
             adapter=AdapterConfig(kind="lora", merge_at_end=True),
             base=BaseConfig(double_quant=True),
+        ),
+    ),
+    "gpt-two-ranks": (
+        "The same on two processes that send their gradients as INT8 in blocks.",
+        RunConfig(
+            task="text",
+            data=DataConfig(batch_size=16),
+            train=TrainConfig(epochs=4, clip_norm=1.0),
+            optimizer=OptimizerConfig(name="adamw", lr=2e-3, weight_decay=0.1),
+            parallel=ParallelConfig(strategy="ddp", ranks=2, gradient_format="int8"),
         ),
     ),
     "lstm-quick": (

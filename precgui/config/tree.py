@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from precgui.config.adapters import AdapterConfig, BaseConfig
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import MODELS, TASKS, check_model, check_precision, check_task
+from precgui.config.parallel import ParallelConfig, check_parallel
 from precgui.config.sections import (
     OptimizerConfig,
     PrecisionOptions,
@@ -63,6 +64,7 @@ class RunConfig(Section):
     adapter: AdapterConfig = Field(default_factory=AdapterConfig, title="Adapters")
     base: BaseConfig = Field(default_factory=BaseConfig, title="Frozen base")
     record: RecordConfig = Field(default_factory=RecordConfig, title="Record")
+    parallel: ParallelConfig = Field(default_factory=ParallelConfig, title="Several processes")
 
     @field_validator("title")
     @classmethod
@@ -75,6 +77,12 @@ class RunConfig(Section):
         if "task" in known.data:
             check_model(model.name, known.data["task"])
         return model
+
+    @field_validator("parallel")
+    @classmethod
+    def _parallel_with_the_rest(cls, parallel: ParallelConfig, known: ValidationInfo) -> ParallelConfig:
+        check_parallel(parallel, known.data)
+        return parallel
 
     @property
     def model_name(self) -> str:

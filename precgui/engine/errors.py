@@ -2,7 +2,11 @@
 
 
 class EngineError(Exception):
-    """The run cannot start or go on; the message names the thing and the cure."""
+    """The run cannot start or go on; the message names the thing and the cure, `details` hold a traceback if any."""
+
+    def __init__(self, message: str = "", details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class Stopped(Exception):

@@ -86,7 +86,9 @@ def attention(backend: str) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if backend == "auto" else sdpa_kernel(_BACKENDS[backend])
 
 
-def forward(model: nn.Module, precision: Precision, config: TrainConfig, batch: tuple[Any, Any]) -> tuple[Any, Any]:
+def forward(
+    model: Callable[[Any], Any], precision: Precision, config: TrainConfig, batch: tuple[Any, Any]
+) -> tuple[Any, Any]:
     """The outputs of a batch (inputs, targets), and its targets, both converted by the precision."""
     inputs, targets = precision.convert_input(*batch)
     if config.channels_last:

@@ -10,10 +10,10 @@ from precgui.events import Emit, Facts, Incident, IncidentKind, Severity
 
 
 class Journal:
-    """Hands events on; times are seconds since it was made."""
+    """Hands events on; times are seconds since it was made, or since `start_s` of `time.perf_counter`."""
 
-    def __init__(self, emit: Emit) -> None:
-        self._start = time.perf_counter()
+    def __init__(self, emit: Emit, start_s: float | None = None) -> None:
+        self._start = time.perf_counter() if start_s is None else start_s
         self.emit = emit
 
     def now(self) -> float:

@@ -47,11 +47,16 @@ class RunParts:
         return [(f"ema.{plain_name(name)}", value) for (name, _), value in zip(self.trained(), kept, strict=False)]
 
 
-def build_run(config: RunConfig, tell: Tell, stopped: Callable[[], bool] = lambda: False) -> RunParts:
+def build_run(
+    config: RunConfig,
+    tell: Tell,
+    stopped: Callable[[], bool] = lambda: False,
+    shard: Callable[[nn.Module], None] | None = None,
+) -> RunParts:
     """Set torch's switches for this run and build its parts. `tell` receives a sentence about each long wait.
 
-    Training of a base ends with Stopped when `stopped()` becomes true. Raises EngineError for faults that the user can
-    correct.
+    Training of a base ends with Stopped when `stopped()` becomes true. `shard` may exchange the parameters of the
+    converted model, before the optimizer takes them. Raises EngineError for faults that the user can correct.
     """
     threads = devices.pin_threads(config.threads)
     device = devices.choose(config.device)
@@ -65,6 +70,8 @@ def build_run(config: RunConfig, tell: Tell, stopped: Callable[[], bool] = lambd
     model = start_model(config, task, device, precision, tell, stopped)
     weights_hash = _hash(model)
     model = execution.prepare_model(precision.convert(model), config.train)
+    if shard is not None:
+        shard(model)
     weights = precision.weights(model)
     facts = _facts(device, threads, model, weights_hash, precision)
     facts |= {"metric": vars(task.metric), "data": dict(task.facts)}

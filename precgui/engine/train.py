@@ -7,6 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
     journal = Journal(emit)
     with backend_flags.restored():
         try:
-            _Training(config, journal, stopped).run()
+            Training(config, journal, stopped).run()
         except Stopped:
             journal.emit(RunEnded(journal.now(), "stopped", "stopped before the first step"))
         except RuntimeError as error:
@@ -100,7 +101,7 @@ def train_quietly(config: RunConfig, stopped: Callable[[], bool]) -> RunParts:
     Raises EngineError where the config cannot be trained, Stopped when `stopped()` became true before the end.
     """
     with backend_flags.restored():
-        training = _Training(_unrecorded(config), Journal(lambda event: None), stopped)
+        training = Training(_unrecorded(config), Journal(lambda event: None), stopped)
         training.run()
     if training.stopped():
         raise Stopped
@@ -112,16 +113,17 @@ def _unrecorded(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"record": record})
 
 
-class _Training:
+class Training:
     """The loop and its state."""
 
     def __init__(self, config: RunConfig, journal: Journal, stopped: Callable[[], bool]) -> None:
         self.config, self.journal = config, journal
         self.early_end = EarlyEnd(config.train)
         self._asked_to_stop = stopped
-        self.parts = parts = build_run(config, self._tell, self.stopped)
+        self.parts = parts = self._build()
         self.device, self.task, self.precision = parts.device, parts.task, parts.precision
         self.model, self.optimizer, self.average = parts.model, parts.optimizer, parts.average
+        self.network: Callable[[Any], Any] = parts.model  # in training: the model, or a replica that reduces gradients
         self.facts = parts.facts
         self.step = 0
         self.steps_per_epoch = math.ceil(self.task.steps_per_epoch / config.train.accumulation)
@@ -130,6 +132,9 @@ class _Training:
             self.total_steps = min(self.total_steps, config.train.max_steps)
         self.pruner = make_pruner(config, parts, self.total_steps)
         self.callbacks = build_callbacks(config, parts, journal, self.total_steps)
+
+    def _build(self) -> RunParts:
+        return build_run(self.config, self._tell, self.stopped)
 
     def stopped(self) -> bool:
         """Whether the run should end: it was stopped, or reached a limit of its config."""
@@ -203,17 +208,25 @@ class _Training:
         if self.pruner is not None:
             self.pruner.after_update(self.step)
         self.callbacks.after_update(skipped=skipped)
-        loss_value, norm_value = torch.stack((loss, norm.to(loss.dtype))).tolist()  # the one synchronisation
+        loss_value, norm_value = self._numbers(loss, norm, time.perf_counter() - begin)
         done = StepDone(
             step=self.step, time_s=self.journal.now(), loss=loss_value, scale=scale, skipped=skipped, lr=lr,
             grad_norm=norm_value, step_s=time.perf_counter() - begin, data_s=data_s, samples=samples,
             memory_bytes=devices.peak_memory_bytes(self.device), cpu_s=time.process_time() - cpu_begin,
             backward_passes=len(batches), optimizer_steps=int(not skipped),
         )  # fmt: skip
-        self.journal.emit(done)
-        self.callbacks.end_step(done)
+        self._step_done(done)
         self._count_zeros()
         self.early_end.after(done)
+
+    def _step_done(self, done: StepDone) -> None:
+        self.journal.emit(done)
+        self.callbacks.end_step(done)
+
+    def _numbers(self, loss: Tensor, norm: Tensor, step_s: float) -> tuple[float, float]:
+        """Loss and norm of the gradients as numbers: the one synchronisation of the step."""
+        loss_value, norm_value = torch.stack((loss, norm.to(loss.dtype))).tolist()
+        return loss_value, norm_value
 
     def _count_zeros(self) -> None:
         if self.pruner is not None and self.pruner.counts_at(self.step):
@@ -241,7 +254,8 @@ class _Training:
         return loss, targets
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return execution.forward(self.model, self.precision, self.config.train, batch)
+        network = self.network if self.model.training else self.model
+        return execution.forward(network, self.precision, self.config.train, batch)
 
     def _clip(self) -> Tensor:
         """The L2 norm of the unscaled gradients, before they are clipped to the configured norm."""
@@ -297,7 +311,7 @@ class _Training:
         return lr
 
 
-class _UpTo(_Training):
+class _UpTo(Training):
     """Training whose last step is made by a caller."""
 
     def __init__(

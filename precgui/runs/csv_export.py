@@ -18,7 +18,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.json_text import plain
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES
-from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, STATE_SIGNALS
+from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, RANK_SIGNALS, STATE_SIGNALS
 from precgui.runs.tensors.record import TensorHistory
 
 _WHOLE = {"step", "epoch", "skipped", "samples"}
@@ -26,7 +26,7 @@ _ROWS_AT_ONCE = 64
 
 
 def export_csv(run: SavedRun, folder: Path) -> list[Path]:
-    """Write steps, evaluation, power, devices, host, zeros, events, tensors as CSV, texts as JSON; returns the files.
+    """Write steps, evaluation, power, devices, host, ranks, zeros, events and tensors as CSV, texts as JSON.
 
     Floats are written with as many digits as it takes to read the same value back, FP32 where that is how they are
     kept. Raises RunFileError when the folder cannot be written or holds one of the files already.
@@ -39,6 +39,7 @@ def export_csv(run: SavedRun, folder: Path) -> list[Path]:
             _readings(run.state_devices(), run.state_column, STATE_SIGNALS, folder / "devices.csv"),
             _host(run, folder / "host.csv"),
             *([_table(run, "zeros", folder / "zeros.csv")] if len(run.column("zeros", "step")) else []),
+            *([_ranks(run, folder / "ranks.csv")] if len(run.column("ranks", "step")) else []),
             _events(run, folder / "events.csv"),
             *(path for record in run.tensors().values() for path in _tensors(record, folder)),
             _about(run, folder / "run.json"),
@@ -87,6 +88,12 @@ def _readings(
 def _host(run: SavedRun, path: Path) -> Path:
     names = ("time_s", *HOST_SIGNALS)
     columns = (_texts(name, run.column("host", name)) for name in names)
+    return _write(path, names, zip(*columns, strict=False))
+
+
+def _ranks(run: SavedRun, path: Path) -> Path:
+    names = ("step", "time_s", "rank", *RANK_SIGNALS)
+    columns = (_texts(name, run.column("ranks", name)) for name in names)
     return _write(path, names, zip(*columns, strict=False))
 
 

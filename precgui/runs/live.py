@@ -24,6 +24,7 @@ from precgui.events import (
     Incident,
     ModelDescribed,
     PowerRead,
+    RankStep,
     RunEnded,
     RunStarted,
     Status,
@@ -36,12 +37,14 @@ from precgui.runs.file.columns import (
     EVALUATION_COLUMNS,
     HOST_COLUMNS,
     POWER_COLUMNS,
+    RANK_COLUMNS,
     STATE_COLUMNS,
     STEP_COLUMNS,
     ZERO_COLUMNS,
     evaluation_matrix,
     host_matrix,
     power_matrix,
+    rank_matrix,
     state_matrix,
     step_matrix,
     zero_matrix,
@@ -154,6 +157,7 @@ class LiveRun:
             "evaluation": {name: GrowableArray() for name in EVALUATION_COLUMNS},
             "host": {name: GrowableArray() for name in HOST_COLUMNS},
             "zeros": {name: GrowableArray() for name in ZERO_COLUMNS},
+            "ranks": {name: GrowableArray() for name in RANK_COLUMNS},
         }
         self._power: dict[str, dict[str, GrowableArray]] = {}
         self._state: dict[str, dict[str, GrowableArray]] = {}
@@ -238,6 +242,8 @@ class LiveRun:
             _append(self._tables["host"], HOST_COLUMNS, host_matrix(hosts))
         if zeros := of[ZerosCounted]:
             _append(self._tables["zeros"], ZERO_COLUMNS, zero_matrix(zeros))
+        if ranks := of[RankStep]:
+            _append(self._tables["ranks"], RANK_COLUMNS, rank_matrix(ranks))
         self._incidents += of[Incident]
         for kind, table in self._tensors.items():
             table.extend([event for event in of[TensorStats] if event.kind == kind])

@@ -23,6 +23,10 @@ STEP_SIGNALS = (
 EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
 HOST_SIGNALS = ("load", "cpu_pressure", "preemptions")  # the fields of `events.HostRead`
 ZERO_SIGNALS = ("zeros_by_mask", "zeros_by_rounding")  # fields of `events.ZerosCounted`; of pruned runs only
+# Of each process of a run on several; the fields of `events.RankStep`. `NAME` is that of the first, `NAME:2` of rank 2.
+RANK_SIGNALS = (
+    "rank_step_s", "rank_wait_s", "rank_cpu_s", "rank_memory_bytes", "sent_bytes", "interface_bytes", "gradient_error",
+)  # fmt: skip
 POWER_SIGNALS = ("power_w", "energy_j")
 # What the devices did, read twice a second; the fields of `events.DeviceRead`.
 STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
@@ -31,6 +35,7 @@ DERIVED_SIGNALS = ("samples_per_s", "clock_held")
 SIGNALS = (
     *STEP_SIGNALS, *EVALUATION_SIGNALS, *POWER_SIGNALS, *STATE_SIGNALS, *DERIVED_SIGNALS, *HOST_SIGNALS,
     *ZERO_SIGNALS,
+    *RANK_SIGNALS,
 )  # fmt: skip
 
 
@@ -54,6 +59,8 @@ def series(source: SeriesSource, name: str, over: Axis = "step") -> Series:
     if signal == "clock_held":
         x, bits = series(source, name.replace(signal, "clock_reasons", 1), over)
         return x, _held(bits)
+    if signal in RANK_SIGNALS:
+        return _of_rank(source, signal, device, over)
     if device or signal not in SIGNALS:
         raise KeyError(name)
     if signal in HOST_SIGNALS:
@@ -79,6 +86,17 @@ def _readings(
     device = device or devices[0]
     time_s, values = column(device, "time_s"), column(device, signal)
     return (time_s if over == "time_s" else _step_at(source, time_s)), values
+
+
+def _of_rank(source: SeriesSource, signal: str, rank: str, over: Axis) -> Series:
+    """The series of one process, the first where none is named. Raises KeyError for a name that is no number."""
+    if rank and not rank.isdecimal():
+        raise KeyError(f"{signal}:{rank}")
+    ranks, x = source.column("ranks", "rank"), source.column("ranks", over)
+    values = source.column("ranks", signal)
+    rows = min(len(ranks), len(x), len(values))  # a damaged column may be shorter
+    own = ranks[:rows] == float(rank or 0)
+    return x[:rows][own], values[:rows][own]
 
 
 def _held(bits: Values) -> Values:

@@ -48,6 +48,10 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
     """The text of the script, with imports from precgui. Raises EngineError for a run that has no script."""
     if config.train.rounding_twin:
         raise EngineError("a rounding twin has no script of its own: export the run that it is the twin of")
+    if config.parallel.strategy != "none":
+        raise EngineError(
+            f"parallel.strategy = {config.parallel.strategy}: a script has one process; export a run of one process"
+        )
     if config.pruning.method != "none":
         raise EngineError(
             f"pruning.method = {config.pruning.method}: a script has no masks; export a run that is not pruned"

@@ -43,6 +43,7 @@ class Signal:
 
 
 EVENTS = "events"
+_ONE_PROCESS = "These runs were trained by one process each, or have no step yet."
 METRIC = "val_accuracy"  # whatever the tasks of the runs measure
 SIGNALS: dict[str, Signal] = {
     signal.key: signal
@@ -73,6 +74,12 @@ SIGNALS: dict[str, Signal] = {
         Signal("sm_use", "SMs busy", "Busy (%)", ("sm_use",), unit="%", factor=100.0),
         Signal("dram_use", "Memory bandwidth used", "Used (%)", ("dram_use",), unit="%", factor=100.0),
         Signal("utilisation", "Utilisation of devices", "Utilisation (%)", ("utilisation",), unit="%", factor=100.0),
+        Signal("sent", "Gradients sent in a step", "Sent (MB)", ("sent_bytes",), unit="MB", factor=1e-6, noisy=False,
+               absent=_ONE_PROCESS),
+        Signal("gradient_error", "Error of the reduced gradient", "Relative L2", ("gradient_error",), scale="log10",
+               absent=_ONE_PROCESS),
+        Signal("rank_wait", "Waiting for other ranks", "Waiting (ms)", ("rank_wait_s",), unit="ms", factor=1e3,
+               absent=_ONE_PROCESS),
         Signal("clock", "SM clock", "SM clock (MHz)", ("clock_mhz",), unit="MHz"),
         Signal("clock_held", "Clock held back", "1 = held", ("clock_held",), noisy=False),
         Signal("temperature", "Temperature", "Temperature (°C)", ("temperature_c",), unit="°C"),

@@ -8,7 +8,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import DeviceRead, Evaluated, HostRead, Incident, PowerRead, StepDone, ZerosCounted
+from precgui.events import DeviceRead, Evaluated, HostRead, Incident, PowerRead, RankStep, StepDone, ZerosCounted
 from precgui.runs.file import json_text
 from precgui.runs.file.schema import EVENT_ROW, TABLES
 from precgui.runs.file.table_file import Columns
@@ -20,6 +20,7 @@ POWER_COLUMNS = ("time_s", *POWER_SIGNALS)
 STATE_COLUMNS = ("time_s", *STATE_SIGNALS)
 HOST_COLUMNS = ("time_s", *HOST_SIGNALS)
 ZERO_COLUMNS = tuple(TABLES["zeros"].columns)
+RANK_COLUMNS = tuple(TABLES["ranks"].columns)
 
 _step_row = attrgetter(*STEP_COLUMNS)
 _evaluation_row = attrgetter(*EVALUATION_COLUMNS)
@@ -27,6 +28,11 @@ _power_row = attrgetter(*POWER_COLUMNS)
 _state_row = attrgetter(*STATE_COLUMNS)
 _host_row = attrgetter(*HOST_COLUMNS)
 _zero_row = attrgetter(*ZERO_COLUMNS)
+
+_rank_row = attrgetter(
+    "step", "time_s", "rank", "step_s", "wait_s", "cpu_s", "memory_bytes", "sent_bytes", "interface_bytes",
+    "gradient_error",
+)  # fmt: skip
 
 _LONGEST_TEXT = 1 << 16
 
@@ -60,6 +66,15 @@ def host_matrix(readings: Sequence[HostRead]) -> NDArray[np.float64]:
 def zero_matrix(counts: Sequence[ZerosCounted]) -> NDArray[np.float64]:
     """One row per column of ZERO_COLUMNS, shape (columns, counts)."""
     return np.array([_zero_row(count) for count in counts], np.float64).reshape(-1, len(ZERO_COLUMNS)).T
+
+
+def rank_matrix(steps: Sequence[RankStep]) -> NDArray[np.float64]:
+    """One row per column of RANK_COLUMNS, shape (columns, steps x ranks)."""
+    return np.array([_rank_row(step) for step in steps], np.float64).reshape(-1, len(RANK_COLUMNS)).T
+
+
+def rank_columns(steps: Sequence[RankStep]) -> Columns:
+    return _typed("ranks", RANK_COLUMNS, rank_matrix(steps))
 
 
 def step_columns(steps: Sequence[StepDone]) -> Columns:

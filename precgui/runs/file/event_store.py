@@ -24,6 +24,7 @@ from precgui.events import (
     Incident,
     ModelDescribed,
     PowerRead,
+    RankStep,
     RunEnded,
     RunStarted,
     StepDone,
@@ -210,6 +211,8 @@ class EventStore:
             batch["host"] = columns.host_columns(hosts)
         if zeros := [event for event in events if isinstance(event, ZerosCounted)]:
             batch["zeros"] = columns.zero_columns(zeros)
+        if ranks := [event for event in events if isinstance(event, RankStep)]:
+            batch["ranks"] = columns.rank_columns(ranks)
         return batch | self._events(incidents) | self._tensors(events)
 
     def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS
-from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
+from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, RANK_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
 
 SCHEMA = 1
 
@@ -161,6 +161,11 @@ TABLES: dict[str, Table] = {
     "host": Table({name: Column(_F8) for name in ("time_s", *HOST_SIGNALS)}, 256, late=True),
     "zeros": Table(  # of pruned runs only
         {"step": Column(_I8), "time_s": Column(_F8), "by_mask": Column(_F8), "by_rounding": Column(_F8)}, 64, late=True
+    ),
+    "ranks": Table(  # a row for each process of a run on several, in each step
+        {"step": Column(_I8), "time_s": Column(_F8), "rank": Column(np.dtype("<i4"))}
+        | {name: Column(_F8) for name in RANK_SIGNALS},
+        late=True,
     ),
     "events": _one(EVENT_ROW, 64),
     "texts": _one(_U1, 4096),  # messages too long for their row

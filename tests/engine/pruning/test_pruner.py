@@ -19,13 +19,13 @@ from precgui.engine.pruning.inputs import InputNorms
 from precgui.engine.pruning.schedule import PruningSchedule, pruning_schedule
 from precgui.engine.pruning.sparse_kernels import has_sparse_kernels
 from precgui.engine.setup import RunParts
-from precgui.engine.train import _Training, train
+from precgui.engine.train import Training, train
 from precgui.events import Event, Facts, Incident, ZerosCounted
 
 MLP = ("model.name=mlp", "device=cpu", "threads=1", "record.tensors=false", "train.max_steps=12", "data.batch_size=32")
 
 
-class _Watched(_Training):
+class _Watched(Training):
     """Training that keeps the zeros of each layer after each step."""
 
     def __init__(self, settings: RunConfig) -> None:
@@ -85,7 +85,7 @@ def test_that_pruning_goes_with_every_storage_of_weights(precision: tuple[str, .
 
 def test_that_names_and_parameters_are_those_of_the_dense_run() -> None:
     pruned = run("pruning.method=wanda")
-    dense = _Training(config.load("digits-quick", list(MLP)), Journal(lambda _: None), lambda: False)
+    dense = Training(config.load("digits-quick", list(MLP)), Journal(lambda _: None), lambda: False)
     assert list(pruned.model.state_dict()) == list(dense.model.state_dict())
 
 

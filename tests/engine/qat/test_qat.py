@@ -166,15 +166,15 @@ def test_that_batch_norm_can_be_frozen(record: Record, monkeypatch: pytest.Monke
     from precgui.engine import train
 
     counted: list[int] = []
-    original = train._Training._evaluate
+    original = train.Training._evaluate
 
-    def spy(self: train._Training, epoch: int) -> None:
+    def spy(self: train.Training, epoch: int) -> None:
         norms = [m for m in self.model.modules() if isinstance(m, nn.BatchNorm2d)]
         assert norms[0].num_batches_tracked is not None
         counted.append(int(norms[0].num_batches_tracked))
         original(self, epoch)
 
-    monkeypatch.setattr(train._Training, "_evaluate", spy)
+    monkeypatch.setattr(train.Training, "_evaluate", spy)
     record(*QUIET, "precision=int8-qat", "train.epochs=3", "qat.freeze_bn_after_epoch=1", "qat.measure=false")
     assert counted == [23, 23, 23]
 

@@ -1,0 +1,171 @@
+"""Gradients of two or four processes in each format: bytes, error, loss, CPU time; and ranks killed at random times.
+
+    python benchmarks/parallel.py formats --ranks 2 --steps 200
+    python benchmarks/parallel.py kills --count 50
+
+`formats` trains `gpt-quick` (466 432 parameters, 16 sequences of 64 bytes, one thread a rank) over gloo on the loopback
+interface, one format after another in the same processes. It has no network of a given rate: bytes are those that the
+hook counts and, beside them, those of the interface for one rank. Loss is the validation loss after the last step.
+`kills` starts runs of two ranks, kills one of the two at random after a random time, and looks for processes that are
+left, for runs that hang, and for files that cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from precgui.config import RunConfig, build, load
+from precgui.events import Evaluated, Event, RankStep
+
+FORMATS = {
+    "fp32": [], "fp16": [], "bf16": [], "int8": [], "e4m3fn": [], "e5m2": [], "int4": [], "e2m1": [], "nf4": [],
+    "int4 with error feedback": ["parallel.gradient_format=int4", "parallel.error_feedback=true"],
+    "powersgd:8": [], "powersgd:1": [],
+}  # fmt: skip
+PLAIN = ["device=cpu", "threads=1", "record.tensors=false", "parallel.strategy=ddp", "data.sequence_length=64"]
+LONGEST_S = 180.0  # of a run whose rank was killed, on a busy machine
+
+
+def config_of(name: str, steps: int) -> RunConfig:
+    own = FORMATS[name] or [f"parallel.gradient_format={name}"]
+    run = [f"data.epoch_steps={steps}", "train.epochs=1", "parallel.error_every=10", "parallel.time_limit_s=300"]
+    return load("gpt-quick", [*PLAIN, *run, *own])
+
+
+def rank_main(runs: Path, results: Path) -> None:
+    """A rank of `formats`: one run after another."""
+    from precgui.engine.parallel.start import train_rank
+
+    port, rows = int(os.environ["MASTER_PORT"]), []
+    for place, tree in enumerate(json.loads(runs.read_text())):
+        os.environ["MASTER_PORT"] = str(port + place)
+        events: list[Event] = []
+        train_rank(build(tree), events.append, lambda: False)
+        steps = [event for event in events if isinstance(event, RankStep) and event.rank == 0]
+        losses = [event.loss for event in events if isinstance(event, Evaluated)]
+        rows.append(
+            {"loss": losses, "steps": [[s.sent_bytes, s.interface_bytes, s.gradient_error, s.cpu_s] for s in steps]}
+        )
+        if os.environ["RANK"] == "0":
+            results.write_text(json.dumps(rows))
+
+
+def formats(ranks: int, steps: int, names: list[str]) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="precgui-parallel-"))
+    (folder / "runs.json").write_text(json.dumps([config_of(name, steps).model_dump() for name in names]))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    variables = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, __file__, "rank", str(folder / "runs.json"), str(folder / "results.json")]
+    started = [
+        subprocess.Popen(command, env={**os.environ, **variables, "GLOO_SOCKET_IFNAME": "lo", "RANK": str(rank)})
+        for rank in range(ranks)
+    ]
+    for process in started:
+        process.wait()
+    rows = json.loads((folder / "results.json").read_text())
+    print(f"{ranks} ranks, {steps} steps; MB a rank and step; CPU ms a step of rank 0, median")
+    print("| gradients as | MB sent (hook) | MB (interface / ranks) | of FP32 | error | validation loss | CPU ms |")
+    print("|---|---|---|---|---|---|---|")
+    whole = rows[0]["steps"][-1][0] if names[0] == "fp32" else float("nan")
+    for name, row in zip(names, rows, strict=True):
+        print(table_row(name, row, ranks, whole))
+
+
+def table_row(name: str, row: dict[str, Any], ranks: int, whole: float) -> str:
+    sent, through, errors, cpu = (list(column) for column in zip(*row["steps"], strict=True))
+    measured = [error for error in errors[20:] if error == error]
+    through = [value for value in through[20:] if value == value]
+    error = statistics.median(measured) if measured else float("nan")
+    interface = statistics.median(through) / ranks / 1e6 if through else float("nan")
+    last = sent[-1]
+    return (
+        f"| {name} | {last / 1e6:.3f} | {interface:.3f} | {last / whole:.3f} | {error:.2g} | {row['loss'][-1]:.4f} | "
+        f"{statistics.median(cpu) * 1e3:.0f} |"
+    )
+
+
+def one_kill(number: int, seed: int, folder: Path) -> str:
+    """One run of two ranks with one of them killed; '' or what went wrong."""
+    from precgui.job import Job
+    from precgui.runs.file.reader import open_run
+
+    draw = random.Random(seed * 1000 + number)
+    path = folder / f"{number}.h5"
+    settings = ["train.epochs=1000", "data.epoch_steps=1000", "parallel.gradient_format=int8"]
+    job = Job(load("gpt-quick", [*PLAIN, *settings]), path)
+    killed: list[int] = []
+    pids: set[int] = set()
+    threading.Thread(target=_kill_one, args=(draw, killed, pids), daemon=True).start()
+    begin = time.monotonic()
+    ended = job.run()
+    left = [pid for pid in pids if psutil.pid_exists(pid)]
+    with open_run(path) as saved:
+        readable = saved.status == "failed" and len(saved.series("loss")[1]) == saved.steps
+        steps = saved.steps
+    took_s = time.monotonic() - begin
+    print(f"{number}: {ended.status} after {steps} steps, {took_s:.0f} s: {ended.message}", flush=True)
+    faults = [*(["processes left"] if left else []), *([] if readable else ["file"])]
+    return ", ".join(
+        [*faults, *(["hung"] if took_s > LONGEST_S else []), *([] if ended.status == "failed" else ["status"])]
+    )
+
+
+def _kill_one(draw: random.Random, killed: list[int], pids: set[int]) -> None:
+    """Kill one rank, from its first moment on or some seconds later."""
+    while True:
+        children = psutil.Process().children()
+        own = [c.pid for c in children if any("spawn_main" in word for word in c.cmdline())]
+        if len(own) == 2:
+            break
+        time.sleep(0.02)
+    pids.update(own)
+    time.sleep(draw.uniform(0, 30))
+    killed.append(draw.choice(own))
+    psutil.Process(killed[0]).kill()
+
+
+def kills(count: int, seed: int) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="precgui-kills-"))
+    faults = {number: fault for number in range(count) if (fault := one_kill(number, seed, folder))}
+    print(f"{count} kills: {len(faults)} with a fault {faults or ''}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    table = commands.add_parser("formats")
+    table.add_argument("--ranks", type=int, default=2)
+    table.add_argument("--steps", type=int, default=200)
+    table.add_argument("--formats", default=",".join(FORMATS))
+    killing = commands.add_parser("kills")
+    killing.add_argument("--count", type=int, default=50)
+    killing.add_argument("--seed", type=int, default=0)
+    inner = commands.add_parser("rank")
+    inner.add_argument("runs", type=Path)
+    inner.add_argument("results", type=Path)
+    args = parser.parse_args()
+    if args.command == "formats":
+        formats(args.ranks, args.steps, args.formats.split(","))
+    elif args.command == "kills":
+        kills(args.count, args.seed)
+    else:
+        rank_main(args.runs, args.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""The section of a config that spreads one run over several processes, and what does not go with it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue
+
+from precgui.config.names import check_format
+from precgui.config.precision_traits import traits
+from precgui.config.sections import Section
+
+ALLREDUCED = ("fp32", "fp16", "bf16")  # summed by the collective itself
+POWERSGD = re.compile(r"powersgd:([1-9]\d{0,3})")
+_DDP: dict[str, JsonValue] = {"parallel.strategy": ["ddp"]}
+_FSDP: dict[str, JsonValue] = {"parallel.strategy": ["fsdp"]}
+_ANY: dict[str, JsonValue] = {"parallel.strategy": ["ddp", "fsdp"]}
+_NOT_SPLIT = {
+    "gan": "its two networks learn in turns inside one backward pass",
+    "cartpole": "its next batch is played by the model while it learns",
+    "detection": "its loss is a mean over boxes, not over samples",
+}
+
+
+def check_gradient_format(name: str) -> str:
+    """The format as it is kept. Raises ValueError, one sentence, for what gradients cannot be sent in."""
+    from precgui.formats.registry import blocks, get
+
+    kept = name.strip().lower()
+    if kept == "auto" or POWERSGD.fullmatch(kept):
+        return kept
+    if kept.startswith("powersgd"):
+        raise ValueError(f"{name!r} has no rank; write powersgd:R with R from 1 to 9999, such as powersgd:4")
+    kept = check_format(kept)
+    if kept in blocks():
+        raise ValueError(
+            f"{kept} has blocks of its own; choose the format of its elements, {blocks()[kept].element}, whose values "
+            "share a scale in blocks of parallel.block"
+        )
+    bits = get(kept).bits
+    if bits > 8 and kept not in ALLREDUCED:
+        raise ValueError(
+            f"{kept} has {bits} bits; gradients are sent as auto, {', '.join(ALLREDUCED)}, powersgd:R or a format of "
+            "8 bits or fewer"
+        )
+    return kept
+
+
+GradientFormat = Annotated[str, AfterValidator(check_gradient_format)]
+
+
+class ParallelConfig(Section):
+    """One run on several processes, called ranks: replicas of the model (DDP), or shards of it (FSDP2)."""
+
+    strategy: Literal["none", "ddp", "fsdp"] = Field(
+        "none",
+        title="Strategy",
+        description="none: one process; ddp: each rank has the whole model; fsdp: each rank keeps a part of it.",
+    )
+    ranks: int = Field(
+        2,
+        ge=1,
+        le=1024,
+        title="Ranks",
+        description="Processes of this machine that share each batch; under torchrun, its own number counts.",
+        json_schema_extra={"show_if": _ANY},
+    )
+    gradient_format: GradientFormat = Field(
+        "auto",
+        title="Gradients are sent as",
+        description="auto: as they are stored; fp32, fp16, bf16, powersgd:R, or a format of 8 bits or fewer.",
+        json_schema_extra={
+            "show_if": _DDP,
+            "suggestions": ["auto", *ALLREDUCED, "int8", "e4m3fn", "e5m2", "int4", "powersgd:4"],
+        },
+    )
+    block: int = Field(
+        1024,
+        ge=16,
+        le=1 << 20,
+        title="Block",
+        description="Values that share an FP32 scale in formats of 8 bits or fewer.",
+        json_schema_extra={"rare": True, "show_if": _DDP, "unit": "values"},
+    )
+    error_feedback: bool = Field(
+        False,
+        title="Error feedback",
+        description="Add the rounding error of one step to the gradients of the next; PowerSGD always does.",
+        json_schema_extra={"show_if": _DDP},
+    )
+    error_every: int = Field(
+        10,
+        ge=0,
+        le=10**9,
+        title="Measure the error every",
+        description="Compare the reduced gradient with its FP32 sum, which is sent in addition; 0: never.",
+        json_schema_extra={"rare": True, "show_if": _DDP, "unit": "steps"},
+    )
+    bucket_mb: float | None = Field(
+        None,
+        gt=0,
+        le=1 << 20,
+        title="Bucket",
+        description="Gradients that are sent together; empty: 25 MB, or all of them where PowerSGD needs that.",
+        json_schema_extra={"rare": True, "show_if": _DDP, "unit": "MiB"},
+    )
+    param_dtype: Literal["auto", "bf16", "fp16"] = Field(
+        "auto",
+        title="Gathered parameters",
+        description="Format in which shards are gathered and products computed; auto: as they are stored.",
+        json_schema_extra={"show_if": _FSDP},
+    )
+    reduce_dtype: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto",
+        title="Reduced gradients",
+        description="Format in which gradients are summed; auto: that of the gathered parameters.",
+        json_schema_extra={"show_if": _FSDP},
+    )
+    offload: bool = Field(
+        False,
+        title="Off-load to the CPU",
+        description="Keep shards, gradients and optimizer state in main memory; parameters visit the device.",
+        json_schema_extra={"show_if": _FSDP},
+    )
+    oversubscribe: bool = Field(
+        False,
+        title="More ranks than cores",
+        description="Allow it; the numbers hold, times say nothing.",
+        json_schema_extra={"rare": True, "show_if": _ANY},
+    )
+    time_limit_s: float = Field(
+        60.0,
+        ge=2,
+        le=86400,
+        title="Time limit",
+        description="A rank that does not answer for so long ends the run.",
+        json_schema_extra={"rare": True, "show_if": _ANY, "unit": "s"},
+    )
+
+
+def check_parallel(parallel: ParallelConfig, known: dict[str, Any]) -> None:
+    """Raises ValueError, one sentence, where settings do not go together; `known` holds the other fields by name."""
+    if parallel.strategy == "none":
+        return
+    if parallel.strategy == "fsdp":
+        raise ValueError("strategy fsdp does not train to the end yet; choose ddp")
+    for sentence in _faults(parallel, known):
+        raise ValueError(sentence)
+
+
+def _faults(parallel: ParallelConfig, known: dict[str, Any]) -> list[str]:
+    name, strategy = known.get("precision", "fp32"), parallel.strategy
+    row, result = traits(name), []
+    reason = row.not_replicated if strategy == "ddp" else row.not_sharded or row.not_replicated
+    if reason:
+        result.append(f"precision {name} does not work with strategy {strategy}: {reason}; choose another precision")
+    if known.get("task") in _NOT_SPLIT:
+        result.append(f"task {known['task']} cannot be shared by ranks: {_NOT_SPLIT[known['task']]}; set strategy none")
+    if "train" in known:
+        result += _training_faults(strategy, known)
+    if parallel.error_feedback and not _is_coded(parallel.gradient_format):
+        result.append(
+            f"error_feedback belongs to formats of 8 bits or fewer, not to {parallel.gradient_format}; set it to false"
+        )
+    if row.storage != "fp32" and POWERSGD.fullmatch(parallel.gradient_format):
+        result.append(f"powersgd needs FP32 gradients, but {name} stores them in {row.storage}; choose {row.storage}")
+    return result
+
+
+def _training_faults(strategy: str, known: dict[str, Any]) -> list[str]:
+    train, result = known["train"], []
+    if train.compile:
+        result.append("train.compile has not been tried on several ranks; set it to false")
+    pruning = known.get("pruning")
+    if pruning is not None and pruning.method != "none":
+        result.append("pruning has not been tried on several ranks; set pruning.method = none")
+    adapter = known.get("adapter")
+    if adapter is not None and adapter.kind != "none":
+        result.append("adapters have not been tried on several ranks; set adapter.kind = none")
+    if strategy == "fsdp" and train.ema_decay is not None:
+        result.append("train.ema_decay averages whole weights, of which an fsdp rank has a part; leave it empty")
+    options = known.get("precision_options")
+    if strategy == "fsdp" and options is not None and (options.keep_fp32 or options.master_weights):
+        result.append("keep_fp32 and master_weights need whole weights, of which an fsdp rank has a part; choose ddp")
+    return result
+
+
+def _is_coded(name: str) -> bool:
+    return name not in ("auto", *ALLREDUCED) and not POWERSGD.fullmatch(name)

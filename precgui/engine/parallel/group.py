@@ -1,0 +1,104 @@
+"""The process group of a run: joining it, the slice of a batch, and the few numbers that ranks exchange at a step."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from precgui.engine.errors import EngineError
+from precgui.engine.torch_private import process_group_store, tree_map
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+    from precgui.engine.tasks import Batch
+
+MORE_TIME_S = 5.0  # a collective waits longer than the launcher, which knows who does not answer
+BUILD_LIMIT_S = 3600.0  # for a download by the first rank
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """One process of `world`. Numbers go over gloo on the CPU whatever the device."""
+
+    rank: int
+    world: int
+    local_rank: int
+
+    def exchange(self, numbers: Sequence[float]) -> list[list[float]]:
+        """The numbers of every rank, in the order of ranks. Collective."""
+        own = torch.tensor(numbers, dtype=torch.float64)
+        rows = [torch.empty_like(own) for _ in range(self.world)]
+        dist.all_gather(rows, own)
+        return [row.tolist() for row in rows]
+
+    def leave_text(self, key: str, text: Any) -> None:
+        """Keep built-in types for another rank, as JSON in the store of the group."""
+        process_group_store("precgui").set(f"{key}/{self.rank}", json.dumps(text))
+
+    def text_of(self, key: str, rank: int) -> Any:
+        """The text that a rank has left before the last exchange."""
+        return json.loads(process_group_store("precgui").get(f"{key}/{rank}"))
+
+    @contextmanager
+    def first_before_others(self) -> Iterator[None]:
+        """Inside, the first rank is alone until it has left: for downloads."""
+        store = process_group_store("precgui")
+        if self.rank:
+            store.wait(["built"], timedelta(seconds=BUILD_LIMIT_S))
+        yield
+        if not self.rank:
+            store.set("built", "1")
+
+
+@contextmanager
+def joined(config: RunConfig) -> Iterator[RankGroup]:
+    """The group that the environment describes, left at the end. Raises EngineError where it does not come about."""
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    cuda = config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available())
+    if cuda and not dist.is_nccl_available():
+        raise EngineError("this torch has no NCCL, which ranks on GPUs need; set device = cpu or install a CUDA build")
+    try:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            timeout=timedelta(seconds=config.parallel.time_limit_s + MORE_TIME_S),
+            device_id=torch.device("cuda", local_rank) if cuda else None,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise EngineError(
+            f"rank {rank} of {world} found no way to the others ({str(error).splitlines()[0]}); look whether "
+            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} can be reached"
+        ) from error
+    try:
+        yield RankGroup(rank, world, local_rank)
+    finally:
+        dist.destroy_process_group()
+
+
+def slice_of(batch: Batch, rank: int, world: int) -> tuple[Batch, float]:
+    """The part of a batch for one rank, and its share of the samples; neighbours differ by one sample at most.
+
+    Every tensor whose first dimension is the number of samples is cut. A rank without a sample gets one with share 0.
+    """
+    inputs, targets = batch
+    samples = len(targets)
+    start, stop = rank * samples // world, (rank + 1) * samples // world
+    share = (stop - start) / samples
+    if start == stop:
+        start = min(start, samples - 1)
+        stop = start + 1
+
+    def cut(value: Any) -> Any:
+        is_cut = isinstance(value, Tensor) and value.dim() > 0 and len(value) == samples
+        return value[start:stop] if is_cut else value
+
+    return (tree_map(cut, inputs), cut(targets)), share

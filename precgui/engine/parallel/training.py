@@ -1,0 +1,224 @@
+"""The training loop of one rank: the same steps as alone, each on a slice of the batch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from precgui.config import RunConfig
+from precgui.config.names import DOWNLOADED
+from precgui.config.parallel import POWERSGD
+from precgui.engine import device as devices
+from precgui.engine.errors import EngineError
+from precgui.engine.journal import Journal
+from precgui.engine.parallel.group import RankGroup, slice_of
+from precgui.engine.parallel.hooks import GradientTraffic, make_hook
+from precgui.engine.parallel.interface import bytes_sent, interface_name
+from precgui.engine.setup import RunParts
+from precgui.engine.tasks import Batch
+from precgui.engine.torch_private import BatchNormNd
+from precgui.engine.train import Training
+from precgui.events import Emit, Event, Incident, RankStep, StepDone
+
+DEFAULT_BUCKET_MB = 25.0  # of DDP
+_MIB = 2.0**20
+_MOST_TEXTS = 20  # of a rank in a step
+_UNUSED = "Expected to have finished reduction in the prior iteration"
+
+
+class RankTraining(Training):
+    """Replicas (DDP): each rank has the whole model and reduces its gradients with all others.
+
+    Rank r takes its slice of each batch; its loss counts by its share of the samples, so that the mean of the reduced
+    gradients is that of the whole batch. After backward the ranks exchange a few numbers: parts of the loss, times,
+    who wants to stop. So all of them take the same decisions, and the first rank emits the events of the run.
+    """
+
+    def __init__(
+        self, config: RunConfig, group: RankGroup, emit: Emit, asked_to_stop: Callable[[], bool], start_s: float | None
+    ) -> None:
+        self.group, self._asked = group, asked_to_stop
+        self._agreed_to_stop = False
+        self._pending: list[Incident] = []  # of this rank, for the first one
+        self._own_loss = math.nan
+        self.traffic = GradientTraffic()
+        journal = Journal(emit if group.rank == 0 else self._keep, start_s)
+        super().__init__(_of_rank(config, group), journal, lambda: self._agreed_to_stop)
+        torch.manual_seed(config.seed + group.rank)  # dropout differs between slices
+        self.network = self._trained_network()
+        self._interface = interface_name()
+        self._interface_bytes = bytes_sent(self._interface)
+        self._tell_of_batch_norm()
+
+    def _build(self) -> RunParts:
+        if self.config.task in DOWNLOADED and self.config.data.download:
+            with self.group.first_before_others():
+                return self._build_parts()
+        return self._build_parts()
+
+    def _build_parts(self) -> RunParts:
+        return super()._build()
+
+    def _trained_network(self) -> Callable[[Any], Any]:
+        """The function that a training step calls with its inputs."""
+        self._replica = self._replicated()
+        return self._replica.forward  # its call would give modules other names
+
+    def _replicated(self) -> DistributedDataParallel:
+        """The model, wrapped so that backward reduces the gradients. Raises EngineError."""
+        parallel, trained = self.config.parallel, [p for p in self.model.parameters() if p.requires_grad]
+        size_mb = sum(p.nbytes for p in trained) / _MIB
+        bucket_mb = parallel.bucket_mb or DEFAULT_BUCKET_MB
+        if POWERSGD.fullmatch(parallel.gradient_format) and self.device.type == "cpu" and size_mb > bucket_mb:
+            if parallel.bucket_mb is not None:
+                raise EngineError(
+                    f"parallel.gradient_format = {parallel.gradient_format} works on gloo with one bucket only, but "
+                    f"the gradients are {size_mb:.1f} MiB; leave parallel.bucket_mb empty or set it to "
+                    f"{math.ceil(size_mb)}"
+                )
+            bucket_mb = math.ceil(size_mb)
+        replica = DistributedDataParallel(
+            self.model,
+            device_ids=None if self.device.type == "cpu" else [self.device],
+            bucket_cap_mb=bucket_mb,
+        )
+        hook = make_hook(parallel, self.traffic, lambda: self.precision.scale)
+        replica.register_comm_hook(None, lambda _, bucket: hook(bucket))  # DDP takes no annotations that are texts
+        return replica
+
+    def _step(self, batches: list[Batch], data_s: float) -> None:
+        every = self.config.parallel.error_every
+        self.traffic.begin(measured=bool(every) and (self.step - 1) % every == 0)
+        self._cpu_begin = time.process_time()
+        super()._step(batches, data_s)
+
+    def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
+        """Gradients of the mean loss over all samples of all ranks; returns the part of this rank."""
+        losses = []
+        for place, batch in enumerate(batches):
+            part, share = slice_of(batch, self.group.rank, self.group.world)
+            with self._reducing(last=place == len(batches) - 1):
+                loss = self._loss(part)[0] * (share * len(batch[1]) / samples)
+                self.precision.backward(loss * self.group.world)
+            losses.append(loss.detach())
+        if self.device.type == "cpu":
+            self.traffic.backward_ended()
+        return torch.stack(losses).sum()
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        try:
+            return super()._loss(batch)
+        except RuntimeError as error:
+            if _UNUSED in str(error):
+                raise EngineError(
+                    "some parameters of the model got no gradient in the last step, for which DDP waits; freeze them "
+                    "or set parallel.strategy = none"
+                ) from error
+            raise
+
+    def _reducing(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Gradients are reduced once a step, with the last of its batches."""
+        return contextlib.nullcontext() if last else self._replica.no_sync()
+
+    def _numbers(self, loss: Tensor, norm: Tensor, step_s: float) -> tuple[float, float]:
+        self._own_loss, norm_value = super()._numbers(loss, norm, step_s)
+        return self._exchanged(self._own_loss, step_s), norm_value
+
+    def _exchanged(self, loss: float, step_s: float) -> float:
+        """Exchange the numbers of the step; returns the loss of the whole batch."""
+        traffic, sent = self.traffic, bytes_sent(self._interface)
+        through_interface = math.nan if traffic.measured else sent - self._interface_bytes
+        self._interface_bytes = sent
+        cpu_s = time.process_time() - self._cpu_begin
+        mine = (step_s, traffic.wait_s, cpu_s, self._memory_bytes(), traffic.sent_bytes, through_interface)
+        texts = self._left_texts()
+        rows = self.group.exchange([loss, float(self._asked()), float(texts), *mine, traffic.error])
+        self._agreed_to_stop = any(row[1] for row in rows)
+        if self.group.rank == 0:
+            now = self.journal.now()
+            for rank, row in enumerate(rows):
+                self.journal.emit(RankStep(self.step, now, rank, *row[3:]))
+                if row[2]:
+                    self._emit_texts_of(rank, self.step)
+        return math.fsum(row[0] for row in rows) if all(math.isfinite(row[0]) for row in rows) else _sum(rows)
+
+    def _memory_bytes(self) -> float:
+        """Peak of the allocator, on the CPU the memory of the process (resident set)."""
+        if self.device.type == "cuda":
+            return devices.peak_memory_bytes(self.device)
+        return float(psutil.Process().memory_info().rss)
+
+    def _step_done(self, done: StepDone) -> None:
+        self.journal.emit(done)
+        self.callbacks.end_step(done if self.group.rank == 0 else replace(done, loss=self._own_loss))
+
+    def _keep(self, event: Event) -> None:
+        """Keep what the first rank cannot know: NaN and Inf in the slice of this one."""
+        own = isinstance(event, Incident) and event.kind in ("nonfinite_loss", "nonfinite_activation")
+        if own and isinstance(event, Incident) and len(self._pending) < _MOST_TEXTS:
+            self._pending.append(event)
+
+    def _left_texts(self) -> bool:
+        if not self._pending:
+            return False
+        texts = [(e.step, e.kind, e.severity, e.message, e.module) for e in self._pending]
+        self.group.leave_text(f"incidents/{self.step}", texts)
+        self._pending.clear()
+        return True
+
+    def _emit_texts_of(self, rank: int, step: int) -> None:
+        for of_step, kind, severity, message, module in self.group.text_of(f"incidents/{step}", rank):
+            self.journal.incident(of_step, kind, severity, f"rank {rank}: {message}", module)
+
+    def _evaluate(self, epoch: int) -> None:
+        """Every rank evaluates the whole set, so that none waits for another; the first one's result counts."""
+        super()._evaluate(epoch)
+
+    def _finish(self) -> None:
+        if self.group.rank == 0:
+            super()._finish()
+
+    def run(self) -> None:
+        super().run()
+        sys.stdout.flush()
+
+    def _begin(self) -> None:
+        super()._begin()
+        parallel, world = self.config.parallel, self.group.world
+        how = "each with the whole model" if parallel.strategy == "ddp" else "each with a part of the model"
+        self.journal.note(0, f"{world} processes share each batch, {how}; the other settings are those of one process")
+
+    def _tell_of_batch_norm(self) -> None:
+        if any(isinstance(module, BatchNormNd) for module in self.model.modules()) and self.group.world > 1:
+            self.precision.notes.append(
+                "batch norm sees the slice of each rank instead of the whole batch, so the losses are not those of one "
+                "process"
+            )
+
+
+def _of_rank(config: RunConfig, group: RankGroup) -> RunConfig:
+    """The config with the device and the threads of one rank; tensors are recorded by the first one."""
+    changed: dict[str, object] = {}
+    if config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available()):
+        changed["device"] = f"cuda:{group.local_rank}"
+    if config.threads is None:
+        local = min(group.world, config.parallel.ranks)
+        changed["threads"] = max(1, devices.physical_cores() // max(local, 1))
+    if group.rank:
+        changed["record"] = config.record.model_copy(update={"tensors": False})
+    return config.model_copy(update=changed)
+
+
+def _sum(rows: list[list[float]]) -> float:
+    """The sum of the losses where some are NaN or Inf."""
+    return float(sum(row[0] for row in rows))

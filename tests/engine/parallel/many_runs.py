@@ -1,0 +1,70 @@
+"""A rank that trains one run after another: `python many_runs.py RUNS.json RESULTS.json`, with torchrun's variables.
+
+Importing torch takes longer than the runs, so tests share the processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def main(runs: Path, results: Path) -> None:
+    from precgui.config import build
+    from precgui.engine.parallel.start import train_rank
+
+    told: list[dict[str, Any]] = []
+    port = int(os.environ["MASTER_PORT"])
+    for place, tree in enumerate(json.loads(runs.read_text())):
+        os.environ["MASTER_PORT"] = str(port + place)  # each run has a store of its own
+        events: list[Any] = []
+        error = ""
+        try:
+            train_rank(build(tree), events.append, lambda: False)
+        except Exception as raised:  # noqa: BLE001 - told by the test
+            error = f"{type(raised).__name__}: {raised}"
+        told.append({"error": error, "events": [[type(e).__name__, _plain(e)] for e in events]})
+        if os.environ["RANK"] == "0":
+            results.write_text(json.dumps(told))
+        elif error:
+            sys.stderr.write(f"rank {os.environ['RANK']}: {error}\n")
+
+
+def _plain(event: Any) -> dict[str, Any]:
+    names = [name for name in event.__slots__ if name not in ("stats", "exponents", "modules", "parameters")]
+    return {name: getattr(event, name) for name in names}
+
+
+def run_all(runs: Sequence[Mapping[str, Any]], ranks: int, folder: Path, port: int) -> list[dict[str, Any]]:
+    """The results of the first rank: of each run its error, and its events by name."""
+    (folder / "runs.json").write_text(json.dumps(runs))
+    results = folder / "results.json"
+    environment = {
+        **os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }  # fmt: skip
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, str(folder / "runs.json"), str(results)],
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        for process in started:
+            process.wait(300)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    loaded: list[dict[str, Any]] = json.loads(results.read_text())
+    return loaded
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,91 @@
+"""Ranks that precgui starts itself: a run file, a killed rank, Stop; no process is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from precgui.config import load
+from precgui.events import Event, RankStep, StepDone
+from precgui.job import Job
+from precgui.runs.file.reader import open_run
+
+ENDLESS = [
+    "device=cpu", "threads=1", "train.epochs=1000", "data.sequence_length=16", "data.epoch_steps=1000",
+    "record.tensors=false", "parallel.strategy=ddp", "parallel.gradient_format=e5m2",
+]  # fmt: skip
+
+
+def ranks_of_this_process() -> list[psutil.Process]:
+    return [
+        child for child in psutil.Process().children()
+        if any("spawn_main" in word for word in child.cmdline())
+    ]  # fmt: skip
+
+
+class _Acting:
+    """Calls `act` in another thread after step 5, once."""
+
+    def __init__(self) -> None:
+        self.acted_s = 0.0
+        self.pids: list[int] = []
+        self.act = lambda: None
+
+    def emit(self, event: Event) -> None:
+        if isinstance(event, StepDone) and event.step == 5:
+            self.pids = [child.pid for child in ranks_of_this_process()]
+            self.acted_s = time.monotonic()
+            threading.Thread(target=self.act).start()
+
+
+def test_that_a_killed_rank_ends_the_run_with_its_name(tmp_path: Path) -> None:
+    acting = _Acting()
+    job = Job(load("gpt-quick", ENDLESS), tmp_path / "run.h5", [acting.emit])
+    acting.act = lambda: os.kill(acting.pids[1], signal.SIGKILL)
+    ended = job.run()
+    assert ended.status == "failed"
+    assert ended.message == f"rank 1 (process {acting.pids[1]}) was killed or crashed"
+    assert not any(psutil.pid_exists(pid) for pid in acting.pids)
+    with open_run(tmp_path / "run.h5") as saved:
+        assert saved.status == "failed" and saved.steps >= 5
+        assert len(saved.series("rank_step_s:1")[1]) >= 5
+        assert saved.series("sent_bytes")[1][0] > 0
+
+
+def test_that_stop_ends_all_ranks_within_two_seconds(tmp_path: Path) -> None:
+    acting = _Acting()
+    job = Job(load("gpt-quick", ENDLESS), tmp_path / "run.h5", [acting.emit])
+    acting.act = job.stop
+    ended = job.run()
+    assert ended.status == "stopped"
+    assert not any(psutil.pid_exists(pid) for pid in acting.pids)
+    assert len(acting.pids) == 2
+    with open_run(tmp_path / "run.h5") as saved:
+        assert saved.status == "stopped"
+
+
+def test_that_more_ranks_than_cores_are_refused(tmp_path: Path) -> None:
+    ended = Job(load("gpt-quick", [*ENDLESS, "parallel.ranks=1000"]), tmp_path / "run.h5").run()
+    assert ended.status == "failed"
+    assert "set parallel.ranks = " in ended.message and "or parallel.oversubscribe = true" in ended.message
+
+
+@pytest.mark.parametrize("event", [RankStep(3, 0.5, 1, 0.1, 0.02, 0.09, 1e8, 1e6, 2e6, 0.01)])
+def test_that_a_step_of_a_rank_is_kept(tmp_path: Path, event: RankStep) -> None:
+    from tests.runs.synthetic import live_run, open_writer
+
+    writer = open_writer(tmp_path / "run.h5")
+    writer(event)
+    writer.close()
+    live = live_run([event])
+    with open_run(tmp_path / "run.h5") as saved:
+        for run in (saved, live):
+            assert run.series("sent_bytes:1") == ([3.0], [1e6])
+            assert run.series("gradient_error:1", "time_s") == ([0.5], [0.01])
+            assert len(run.series("sent_bytes")[1]) == 0

@@ -1,0 +1,104 @@
+"""Two processes train as one: losses, bytes, formats. All runs share one pair of processes."""
+
+from __future__ import annotations
+
+import math
+import socket
+from typing import Any
+
+import pytest
+
+from precgui.config import RunConfig, build, load
+from precgui.engine.train import train
+from precgui.events import Event, StepDone
+from tests.engine.parallel.many_runs import run_all
+
+STEPS = 4
+BASE = [
+    "device=cpu", "threads=1", f"train.max_steps={STEPS}", "data.sequence_length=16", "data.epoch_steps=4",
+    "record.tensors=false", "parallel.strategy=ddp", "parallel.error_every=1",
+]  # fmt: skip
+RUNS = {
+    "fp32": [],
+    "uneven": ["data.batch_size=5", "train.accumulation=2"],
+    "fp16": ["parallel.gradient_format=fp16", "parallel.error_every=0"],
+    "bf16": ["parallel.gradient_format=bf16"],
+    "int8": ["parallel.gradient_format=int8"],
+    "int4": ["parallel.gradient_format=int4", "parallel.error_feedback=true"],
+    "scaled": ["parallel.gradient_format=e4m3fn", "precision=fp16-amp", "scaling.initial_scale=1e12"],
+    "powersgd": ["parallel.gradient_format=powersgd:2", "parallel.bucket_mb=0.5"],
+}
+PARAMETERS = 464384
+
+
+def config_of(name: str) -> RunConfig:
+    return load("gpt-quick", [*BASE, *RUNS[name]])
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    told = run_all([config_of(name).model_dump() for name in RUNS], 2, tmp_path_factory.mktemp("ranks"), port)
+    return dict(zip(RUNS, told, strict=True))
+
+
+def field(result: dict[str, Any], kind: str, name: str) -> list[float]:
+    return [event[name] for known, event in result["events"] if known == kind]
+
+
+@pytest.mark.parametrize("name", ["fp32", "uneven"])
+def test_that_two_processes_have_the_losses_of_one(results: dict[str, dict[str, Any]], name: str) -> None:
+    losses: list[float] = []
+
+    def keep(event: Event) -> None:
+        if isinstance(event, StepDone):
+            losses.append(event.loss)
+
+    alone = build({**config_of(name).model_dump(), "parallel": {}})
+    train(alone, keep, lambda: False)
+    assert results[name]["error"] == ""
+    assert field(results[name], "StepDone", "loss") == pytest.approx(losses, rel=1e-6)
+    assert len(losses) == STEPS
+
+
+@pytest.mark.parametrize(("name", "bits", "least", "most"), [("bf16", 16, 1e-4, 5e-3), ("int8", 8, 1e-3, 0.03)])
+def test_that_fewer_bits_send_fewer_bytes_with_the_error_of_the_format(
+    results: dict[str, dict[str, Any]], name: str, bits: int, least: float, most: float
+) -> None:
+    sent = field(results[name], "RankStep", "sent_bytes")
+    assert sent == pytest.approx([PARAMETERS * bits / 8] * len(sent), rel=0.02)
+    errors = [e for e in field(results[name], "RankStep", "gradient_error") if not math.isnan(e)]
+    assert len(errors) == 2 * STEPS
+    assert all(least < error < most for error in errors)
+
+
+def test_that_the_interface_sent_what_the_hook_counted(results: dict[str, dict[str, Any]]) -> None:
+    assert field(results["fp32"], "RankStep", "sent_bytes") == [PARAMETERS * 4.0] * (2 * STEPS)
+    assert field(results["fp32"], "RankStep", "gradient_error") == [0.0] * (2 * STEPS)
+    through = field(results["fp16"], "RankStep", "interface_bytes")
+    if math.isnan(through[0]):
+        pytest.skip("this system does not tell what its interfaces have sent")
+    assert sum(through) / 2 >= 0.9 * sum(field(results["fp16"], "RankStep", "sent_bytes"))  # others use it, too
+
+
+def test_that_every_rank_gives_its_times_and_memory(results: dict[str, dict[str, Any]]) -> None:
+    rows = [event for kind, event in results["fp32"]["events"] if kind == "RankStep"]
+    assert [row["rank"] for row in rows] == [0, 1] * STEPS
+    assert all(row["step_s"] > row["wait_s"] >= 0 and row["memory_bytes"] > 1e7 for row in rows)
+
+
+def test_that_a_scale_that_overflows_skips_the_step_on_both(results: dict[str, dict[str, Any]]) -> None:
+    assert results["scaled"]["error"] == ""
+    assert field(results["scaled"], "StepDone", "skipped")[0] is True
+    assert field(results["scaled"], "StepDone", "scale")[1] < 1e12
+    assert all(math.isfinite(loss) for loss in field(results["scaled"], "StepDone", "loss"))
+
+
+def test_that_error_feedback_trains(results: dict[str, dict[str, Any]]) -> None:
+    losses = field(results["int4"], "StepDone", "loss")
+    assert losses[-1] < losses[0]
+
+
+def test_that_powersgd_in_several_buckets_on_gloo_is_refused(results: dict[str, dict[str, Any]]) -> None:
+    assert "works on gloo with one bucket only" in results["powersgd"]["error"]
