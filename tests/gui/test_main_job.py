@@ -93,6 +93,7 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(
     two = list(session.runs)[1]
     second = session.runs[two].run
     qtbot.waitUntil(lambda: second.status == "completed")
+    panel(window, "live", LivePanel)
     assert_drawn(live, two, *second.series("loss"))
     assert_drawn(live, one, steps, losses)
     close_window(qtbot, window)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
+from PySide6.QtCore import QAbstractItemModel, QAbstractListModel, QModelIndex, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtGui import Qt as GuiQt
 from PySide6.QtWidgets import QGraphicsTextItem, QGraphicsView, QLabel, QWidget
@@ -110,14 +110,15 @@ def suspicious_tips(parent: QWidget) -> Iterator[str]:
         if "<img" in child.toolTip():
             yield child.toolTip()
     for model in parent.findChildren(QAbstractItemModel):
+        columns = 1 if isinstance(model, QAbstractListModel) else model.columnCount()
         for row in range(min(model.rowCount(), 50)):
-            for column in range(model.columnCount()):
+            for column in range(columns):
                 tip = model.index(row, column).data(Qt.ItemDataRole.ToolTipRole)
                 if "<img" in str(tip):
                     yield str(tip)
-        for section in range(model.columnCount()):
+        for section in range(columns):
             for direction in Qt.Orientation:
-                if section < (model.columnCount() if direction == Qt.Orientation.Horizontal else model.rowCount()):
+                if section < (columns if direction == Qt.Orientation.Horizontal else model.rowCount()):
                     yield from _rich(str(model.headerData(section, direction, Qt.ItemDataRole.ToolTipRole)))
     for view in parent.findChildren(QGraphicsView):
         for item in view.scene().items() if view.scene() is not None else ():

@@ -121,8 +121,8 @@ class StepRails(QWidget):
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             index = self.operation_at(QPointF(event.pos()))
-            text = plain_tip(describe(self._operations[index])) if index >= 0 else ""
-            QToolTip.showText(event.globalPos(), text, self)
+            text = describe(self._operations[index]) if index >= 0 else ""
+            QToolTip.showText(event.globalPos(), plain_tip(text), self)
             return True
         return super().event(event)
 
