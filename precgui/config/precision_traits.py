@@ -52,6 +52,12 @@ class PrecisionTraits:
         return self.operand in ("tf32", "bf16")
 
 
+# Reasons against shards (FSDP2), each of which ended runs that were tried without the refusal; of emulated formats, those
+# with a kernel on the CPU, such as e4m3fn.
+_SHARES_MEMORY = "its kernels that round share the memory of gathered weights, which FSDP2 then cannot free"
+_WHOLE_AT_END = "its integer model is built from whole weights at the end, of which a rank has a part"
+_WHOLE_UPDATES = "its updates are rounded on whole weights, of which a rank has a part"
+
 _FULL, _16_BITS, _8_BITS, _QUANTISED = "Full", "16 bits", "8 bits and fewer", "Quantised"
 TRAITS: dict[str, PrecisionTraits] = {
     "fp64": PrecisionTraits(
@@ -64,7 +70,7 @@ TRAITS: dict[str, PrecisionTraits] = {
     ),
     "tf32": PrecisionTraits(
         _FULL, "FP32 storage, TF32 multiplication (10-bit mantissa); emulated where the hardware has none.",
-        "tf32:TF32", "fp32", "tf32", "tf32",
+        "tf32:TF32", "fp32", "tf32", "tf32", not_sharded=_SHARES_MEMORY,
     ),
     "bf16-amp": PrecisionTraits(
         _16_BITS, "Autocast to BF16: FP32 weights, BF16 arithmetic, no loss scaling needed.",
@@ -84,7 +90,7 @@ TRAITS: dict[str, PrecisionTraits] = {
     ),
     "bf16-sr": PrecisionTraits(
         _16_BITS, "BF16 weights whose updates are rounded stochastically, so that small ones are not lost.",
-        "stochastic:BF16Stochastic", "bf16", "bf16", "bf16",
+        "stochastic:BF16Stochastic", "bf16", "bf16", "bf16", not_sharded=_WHOLE_UPDATES,
     ),
     "fp8": PrecisionTraits(
         _8_BITS, "E4M3 forward, E5M2 gradients, scaled; native on Ada, Hopper and Blackwell, emulated elsewhere.",
@@ -92,35 +98,35 @@ TRAITS: dict[str, PrecisionTraits] = {
     ),
     "mxfp8": PrecisionTraits(
         _8_BITS, "MX blocks of 32 values in E4M3 that share a power-of-two scale; emulated.",
-        "low:MXFP8", "fp32", "mxfp8_e4m3", "mxfp8_e4m3",
+        "low:MXFP8", "fp32", "mxfp8_e4m3", "mxfp8_e4m3", not_sharded=_SHARES_MEMORY,
     ),
     "mxfp6": PrecisionTraits(
         _8_BITS, "MX blocks of 32 values in E2M3 that share a power-of-two scale; emulated.",
-        "low:MXFP6", "fp32", "mxfp6_e2m3", "mxfp6_e2m3",
+        "low:MXFP6", "fp32", "mxfp6_e2m3", "mxfp6_e2m3", not_sharded=_SHARES_MEMORY,
     ),
     "mxfp4": PrecisionTraits(
         _8_BITS, "MX blocks of 32 values in E2M1 that share a power-of-two scale; emulated.",
-        "low:MXFP4", "fp32", "mxfp4", "mxfp4",
+        "low:MXFP4", "fp32", "mxfp4", "mxfp4", not_sharded=_SHARES_MEMORY,
     ),
     "nvfp4": PrecisionTraits(
         _8_BITS, "Blocks of 16 values in E2M1 with an E4M3 scale and a scale for the tensor; emulated.",
-        "low:NVFP4", "fp32", "nvfp4", "nvfp4",
+        "low:NVFP4", "fp32", "nvfp4", "nvfp4", not_sharded=_SHARES_MEMORY,
     ),
     "int8-qat": PrecisionTraits(
         _QUANTISED, "Weights and activations learn to live on 8-bit integers; the result runs on integer kernels.",
-        "qat:Int8", "fp32", "int8", "fp32", weight_bits=8,
+        "qat:Int8", "fp32", "int8", "fp32", weight_bits=8, not_sharded=_WHOLE_AT_END,
     ),
     "int4-qat": PrecisionTraits(
         _QUANTISED, "Weights on 16 values, activations in 8 bits; straight-through gradients.",
-        "qat:Int4", "fp32", "int4", "fp32", weight_bits=4,
+        "qat:Int4", "fp32", "int4", "fp32", weight_bits=4, not_sharded=_WHOLE_AT_END,
     ),
     "int2-qat": PrecisionTraits(
         _QUANTISED, "Ternary weights, -s, 0 and s, one s for each channel; straight-through gradients.",
-        "qat:Int2", "fp32", "int2", "fp32", weight_bits=2,
+        "qat:Int2", "fp32", "int2", "fp32", weight_bits=2, not_sharded=_WHOLE_AT_END,
     ),
     "int1-qat": PrecisionTraits(
         _QUANTISED, "Binary weights, -s and s, one s for each channel; straight-through gradients.",
-        "qat:Int1", "fp32", "int1", "fp32", weight_bits=1,
+        "qat:Int1", "fp32", "int1", "fp32", weight_bits=1, not_sharded=_WHOLE_AT_END,
     ),
 }  # fmt: skip
 
@@ -129,5 +135,7 @@ def traits(precision: str) -> PrecisionTraits:
     """The row of a precision, `emulated:FORMAT` included. Raises KeyError for a name that is none."""
     if precision.startswith(EMULATED):
         fmt = precision.removeprefix(EMULATED)
-        return PrecisionTraits(_8_BITS, EMULATED_SENTENCE, "low:AnyFormat", "fp32", fmt, fmt)
+        return PrecisionTraits(
+            _8_BITS, EMULATED_SENTENCE, "low:AnyFormat", "fp32", fmt, fmt, not_sharded=_SHARES_MEMORY
+        )
     return TRAITS[precision]

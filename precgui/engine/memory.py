@@ -19,7 +19,7 @@ from torch import Tensor
 from precgui.engine.callback import Callback
 from precgui.engine.journal import Journal
 from precgui.engine.tasks import Batch
-from precgui.engine.torch_private import memory_profiler
+from precgui.engine.torch_private import is_traceable_wrapper_subclass, memory_profiler
 
 MEASURED_BY = "allocated by tensors (profiler)"
 
@@ -129,7 +129,9 @@ def sizes_bytes(parts: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _storages(value: Any) -> Iterator[Any]:
-    if isinstance(value, Tensor):
+    if is_traceable_wrapper_subclass(value):  # such as a shard: its own storage is a placeholder
+        yield from _storages([getattr(value, name) for name in value.__tensor_flatten__()[0]])
+    elif isinstance(value, Tensor):
         yield value.untyped_storage()
     elif isinstance(value, Mapping | Iterable) and not isinstance(value, str):
         for part in value.values() if isinstance(value, Mapping) else value:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from precgui import config
+from precgui.config.precision_traits import TRAITS
+
+SHARDED = {"fp64", "fp32", "bf16-amp", "fp16-amp", "bf16-pure", "fp16-pure", "fp8"}  # each trained on two ranks
+PRECISIONS = [*TRAITS, "emulated:e4m3fn", "emulated:int4"]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +32,8 @@ def test_that_a_gradient_format_is_kept_under_its_name(name: str, kept: str) -> 
         (["precision=bf16-pure", "parallel.gradient_format=powersgd:2"], "powersgd needs FP32 gradients"),
         (["train.compile=true"], "train.compile has not been tried on several ranks"),
         (["task=gan", "model.name=auto"], "task gan cannot be shared by ranks"),
-        (["parallel.strategy=fsdp"], "strategy fsdp does not train to the end yet; choose ddp"),
+        (["parallel.strategy=fsdp", "precision_options.keep_fp32=head"], "precision_options have not been tried with"),
+        (["parallel.strategy=fsdp", "train.ema_decay=0.9"], "train.ema_decay averages whole weights"),
         (["parallel.ranks=0"], "parallel.ranks: 0 is too small"),
     ],
 )
@@ -41,3 +46,19 @@ def test_that_what_does_not_work_is_refused_in_a_sentence(settings: list[str], s
 def test_that_without_a_strategy_nothing_is_refused() -> None:
     chosen = config.load("gpt-quick", ["train.compile=true", "parallel.error_feedback=true"])
     assert chosen.parallel.strategy == "none"
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_that_every_precision_trains_on_replicas(precision: str) -> None:
+    chosen = config.load("gpt-quick", ["parallel.strategy=ddp", f"precision={precision}"])
+    assert chosen.precision == precision
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_that_every_precision_trains_on_shards_or_is_refused_by_name(precision: str) -> None:
+    settings = ["parallel.strategy=fsdp", f"precision={precision}"]
+    if precision in SHARDED:
+        assert config.load("gpt-quick", settings).parallel.strategy == "fsdp"
+        return
+    with pytest.raises(config.ConfigError, match=f"precision {precision} does not work with strategy fsdp: its "):
+        config.load("gpt-quick", settings)

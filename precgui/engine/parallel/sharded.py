@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -18,6 +19,7 @@ from precgui.engine import device as devices
 from precgui.engine.parallel.group import RankGroup
 from precgui.engine.parallel.training import RankTraining
 from precgui.engine.setup import RunParts, build_run
+from precgui.engine.tasks import Batch
 from precgui.engine.update import single_norms, total_norm
 from precgui.events import Emit
 
@@ -27,13 +29,13 @@ _DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": 
 class ShardedTraining(RankTraining):
     """Each rank keeps a part of every parameter, its gradient and its optimizer state, and gathers a block to use it.
 
-    The first rank records no tensors, of which it has a part.
+    No rank records tensors or keeps snapshots, since each has a part of them.
     """
 
     def __init__(
         self, config: RunConfig, group: RankGroup, emit: Emit, asked_to_stop: Callable[[], bool], start_s: float | None
     ) -> None:
-        record = config.record.model_copy(update={"tensors": False})
+        record = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
         super().__init__(config.model_copy(update={"record": record}), group, emit, asked_to_stop, start_s)
 
     def _build_parts(self) -> RunParts:
@@ -41,8 +43,13 @@ class ShardedTraining(RankTraining):
         return build_run(self.config, self._tell, self.stopped, lambda model: shard(model, mesh, self.config.parallel))
 
     def _trained_network(self) -> Callable[[Any], Any]:
-        self.precision.notes.append("tensors are not recorded: each rank has a part of them")
+        self.precision.notes.append("tensors are not recorded and no snapshot is kept: each rank has a part of them")
         return self.model
+
+    def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
+        loss = super()._accumulate(batches, samples)
+        self.traffic.unknown()
+        return loss
 
     @contextlib.contextmanager
     def _reducing(self, *, last: bool) -> Iterator[None]:
@@ -52,7 +59,7 @@ class ShardedTraining(RankTraining):
 
     def _clip(self) -> Tensor:
         weights = [w for group in self.optimizer.param_groups for w in group["params"] if w.grad is not None]
-        norms = [_whole(norm) for norm in single_norms([w.grad for w in weights])]
+        norms = _whole_norms(weights)
         norm = total_norm(norms)
         self.callbacks.norms(weights, norms)
         if self.config.train.clip_norm is not None:
@@ -81,5 +88,9 @@ def shard(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig) -> None:
     fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=offload)
 
 
-def _whole(norm: Tensor) -> Tensor:
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+def _whole_norms(weights: list[nn.Parameter]) -> list[Tensor]:
+    """The L2 norm of each gradient, from those of its parts on all ranks: one collective for all of them."""
+    parts = [w.grad.to_local() for w in weights if isinstance(w.grad, DTensor)]
+    squares = torch.stack([norm.double().square() for norm in single_norms(parts)])
+    dist.all_reduce(squares)
+    return list(squares.sqrt().float().unbind())

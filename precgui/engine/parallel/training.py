@@ -207,7 +207,7 @@ class RankTraining(Training):
 
 
 def _of_rank(config: RunConfig, group: RankGroup) -> RunConfig:
-    """The config with the device and the threads of one rank; tensors are recorded by the first one."""
+    """The config with the device and the threads of one rank; the first one records tensors and keeps snapshots."""
     changed: dict[str, object] = {}
     if config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available()):
         changed["device"] = f"cuda:{group.local_rank}"
@@ -215,7 +215,7 @@ def _of_rank(config: RunConfig, group: RankGroup) -> RunConfig:
         local = min(group.world, config.parallel.ranks)
         changed["threads"] = max(1, devices.physical_cores() // max(local, 1))
     if group.rank:
-        changed["record"] = config.record.model_copy(update={"tensors": False})
+        changed["record"] = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
     return config.model_copy(update=changed)
 
 
