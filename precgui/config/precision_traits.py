@@ -52,8 +52,8 @@ class PrecisionTraits:
         return self.operand in ("tf32", "bf16")
 
 
-# Reasons against shards (FSDP2), each of which ended runs that were tried without the refusal; of emulated formats, those
-# with a kernel on the CPU, such as e4m3fn.
+# Reasons against shards (FSDP2), each of which ended runs that were tried without the refusal; of emulated formats,
+# those with a kernel on the CPU, such as e4m3fn.
 _SHARES_MEMORY = "its kernels that round share the memory of gathered weights, which FSDP2 then cannot free"
 _WHOLE_AT_END = "its integer model is built from whole weights at the end, of which a rank has a part"
 _WHOLE_UPDATES = "its updates are rounded on whole weights, of which a rank has a part"
