@@ -63,6 +63,7 @@ class _Launch:
         self._far = [far for _, far in pairs]
         self._children_before = {child.pid for child in psutil.Process().children()}
         self._agent_error: BaseException | None = None
+        self._first_lost: int | None = None  # the rank that torchrun saw fail; it then ended the others
         self._stop_s: float | None = None
         self._failed_s: float | None = None
         self._ended: RunEnded | None = None
@@ -93,8 +94,8 @@ class _Launch:
             )  # fmt: skip
             try:
                 elastic_launch(parallel, ranks.main)(self._far, self._config.model_dump(), self._start_s)
-            except ChildFailedError:
-                pass  # the pipes have told of it
+            except ChildFailedError as error:  # the pipes have told of it, except of ranks that had not begun
+                self._first_lost = error.get_first_failure()[0]
             except Exception as error:  # noqa: BLE001 - of a library, in a thread: raised by `_conclude`
                 self._agent_error = error
 
@@ -195,7 +196,7 @@ class _Launch:
 
     def _raise(self, words: dict[int, str]) -> None:
         failures = self._failures()
-        for rank in (r for r in failures if r.was_killed):
+        for rank in sorted((r for r in failures if r.was_killed), key=lambda r: r.number != self._first_lost):
             if rank.pid is None:
                 raise EngineError(f"rank {rank.number} ended before it had begun", words[rank.number])
             raise EngineError(f"rank {rank.number} (process {rank.pid}) was killed or crashed", words[rank.number])

@@ -58,6 +58,17 @@ def test_that_a_killed_rank_ends_the_run_with_its_name(tmp_path: Path) -> None:
         assert saved.series("sent_bytes")[1][0] > 0
 
 
+def test_that_a_rank_killed_before_it_begins_is_named(tmp_path: Path) -> None:
+    def kill_second() -> None:
+        while len(started := ranks_of_this_process()) < 2:
+            time.sleep(0.02)
+        max(started, key=lambda child: child.pid).kill()  # they are started in their order
+
+    threading.Thread(target=kill_second, daemon=True).start()
+    ended = Job(load("gpt-quick", ENDLESS), tmp_path / "run.h5").run()
+    assert (ended.status, ended.message) == ("failed", "rank 1 ended before it had begun")
+
+
 def test_that_stop_ends_all_ranks_within_two_seconds(tmp_path: Path) -> None:
     acting = _Acting()
     job = Job(load("gpt-quick", ENDLESS), tmp_path / "run.h5", [acting.emit])
