@@ -80,7 +80,7 @@ class RunConfig(Section):
 
     @field_validator("parallel")
     @classmethod
-    def _parallel_with_the_rest(cls, parallel: ParallelConfig, known: ValidationInfo) -> ParallelConfig:
+    def _parallel_with_the_others(cls, parallel: ParallelConfig, known: ValidationInfo) -> ParallelConfig:
         check_parallel(parallel, known.data)
         return parallel
 
