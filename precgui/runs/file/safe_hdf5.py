@@ -140,9 +140,30 @@ def _chunk_bytes(item: h5py.Dataset) -> int:
     return int(math.prod(item.chunks)) * int(item.dtype.itemsize)
 
 
+_small_chunks: weakref.WeakKeyDictionary[h5py.Dataset, int] = weakref.WeakKeyDictionary()  # rows known to be of them
+
+
+def _is_of_small_chunks(item: h5py.Dataset) -> bool:
+    """Whether no chunk is larger than what it should hold, as one pass over the index tells it.
+
+    To ask for a single chunk takes HDF5 a walk through the index each time. False where a part of it is damaged.
+    """
+    if _small_chunks.get(item) == item.shape[0]:
+        return True
+    sizes: list[int] = []
+    try:
+        item.id.chunk_iter(lambda chunk: sizes.append(chunk.size))
+    except FAULTS:
+        return False
+    if max(sizes, default=0) > _chunk_bytes(item) + _PACKED_MARGIN:
+        return False
+    _small_chunks[item] = item.shape[0]
+    return True
+
+
 def _has_huge_chunk(item: h5py.Dataset, row: int) -> bool:
     """Whether a compressed chunk of the row is larger than what it should hold: it would inflate without a limit."""
-    if not item.compression:
+    if not item.compression or _is_of_small_chunks(item):
         return False
     most = _chunk_bytes(item) + _PACKED_MARGIN
     firsts = range(0, item.shape[1], item.chunks[1]) if len(item.shape) > 1 else [0]
@@ -186,7 +207,7 @@ def rows(item: h5py.Dataset, start: int, stop: int, stored: Callable[[], int] | 
     """
     _check_size(item, stop - start, stored)
     try:
-        if any(_has_huge_chunk(item, row) for row in range(start, stop) if item.compression):
+        if item.compression and any(_has_huge_chunk(item, row) for row in range(start, stop)):
             raise Torn("is damaged")
         return np.asarray(item[start:stop])
     except FAULTS:
