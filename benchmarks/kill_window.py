@@ -107,7 +107,7 @@ def same_again(app: QApplication, session: Session, events: list[Event], number:
         for event in events:
             writer(event)
     run = LiveRun(first.config, run_id=run_id, created="", machine={}, environment={}, path=path)
-    key = session._add(run)
+    key = session.add_run(run)
     for start in range(0, len(events), 20):
         run.extend(events[start : start + 20])
         session.data_arrived.emit(key)
