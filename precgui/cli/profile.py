@@ -163,7 +163,7 @@ def _print_memory(console: Console, memory: dict[str, Any]) -> None:
     titles = {"fp32": "FP32, predicted", "predicted": "Predicted", "measured": "Measured"}
     table = Table("Memory at the peak", *(titles[name] for name in columns), box=None, header_style="bold")
     for part, title in PARTS.items():
-        sizes = [ledger["parts"][f"{part}_bytes"] for ledger in columns.values()]
+        sizes = [ledger["parts"].get(f"{part}_bytes", 0) for ledger in columns.values()]
         if any(sizes):
             table.add_row(title, *(mib(size) for size in sizes))
     table.add_row("[bold]Peak", *(f"[bold]{mib(ledger['total_bytes'])}" for ledger in columns.values()))

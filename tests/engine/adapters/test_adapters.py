@@ -23,7 +23,7 @@ from precgui.engine.adapters.weights_file import load_weights, write_weights
 from precgui.engine.errors import EngineError
 from precgui.engine.journal import Journal
 from precgui.engine.profile.predict import predicted_ledger
-from precgui.engine.train import _Training
+from precgui.engine.train import Training
 from precgui.events import Event, Facts, Incident
 from precgui.formats.arrays import decode_table
 from precgui.formats.blocks import code_book_blocks, quantize_blocks_array
@@ -36,9 +36,9 @@ TINY = (
 )  # fmt: skip
 
 
-def training(*settings: str) -> tuple[_Training, list[Event]]:
+def training(*settings: str) -> tuple[Training, list[Event]]:
     events: list[Event] = []
-    run = _Training(config.load("gpt-qlora", [*TINY, *settings]), Journal(events.append), lambda: False)
+    run = Training(config.load("gpt-qlora", [*TINY, *settings]), Journal(events.append), lambda: False)
     return run, events
 
 
