@@ -26,7 +26,10 @@ def parameters_left_out(m: Measurements) -> Answer:
         return Undecided("parameters-left-out", f"the model ({m.model.unavailable})") if m.own_loop else None
     if not any(each.updated for each in known):
         return None  # see foreign_parameters
-    out = [each.name for each in known if each.requires_grad and not each.updated and each.backward_order >= 0]
+    idle = [each.name for each in known if each.requires_grad and not each.updated]
+    if idle and not any(each.backward_order >= 0 for each in known):
+        return Undecided("parameters-left-out", "the order of the first backward pass (torch.compile was in use)")
+    out = [each.name for each in known if each.name in idle and each.backward_order >= 0]
     if not out:
         return RuledOut(
             "parameters-left-out", f"because an optimizer updates each of {len(known)} parameters that learns"

@@ -332,3 +332,17 @@ def test_that_small_numbers_of_fp16_are_not_taken_for_bf16() -> None:
     assert table.formats == ["bf16"]
     assert replace(table, dtypes=("fp16",)).formats == ["fp16"]
     assert replace(table, dtypes=("fp32",)).formats == ["bf16"]  # emulated
+
+
+@pytest.mark.parametrize(("order", "undecided"), [(-1, True), (0, False)])
+def test_that_parameters_left_out_need_the_order_of_the_first_backward_pass(order: int, undecided: bool) -> None:
+    def parameter(name: str, updated: bool) -> ParameterInfo:
+        return ParameterInfo(name, "parameter", "fp32", (4, 4), True, updated, backward_order=order)
+
+    described = ModelDescribed(0.0, (), (parameter("body.weight", True), parameter("head.weight", False)))
+    result = examine(run_of([described, *steps(FALLING)]))
+    needs = {each.rule: each.needs for each in result.undecided}
+    assert ("parameters-left-out" in needs) is undecided
+    assert ("parameters-left-out" in {each.rule for each in result.findings}) is not undecided
+    if undecided:
+        assert "torch.compile" in needs["parameters-left-out"]
