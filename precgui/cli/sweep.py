@@ -52,6 +52,9 @@ def add_parsers(subparsers: Any) -> None:
     old.add_argument("--skip", action="append", default=[], metavar="RUN", help="leave a waiting run out")
     old.add_argument("--take", action="append", default=[], metavar="RUN", help="take a run in again that was left out")
     old.add_argument("--first", metavar="RUN", help="run this one next")
+    old.add_argument(
+        "--take-over", action="store_true", help="let the process that runs it end its present run, and go on"
+    )
     old.add_argument("--pause", action="store_true", help="ask the process that runs it to begin no further run")
     parser.add_argument("--slurm", action="store_true", help="submit a job for each block (needs precgui[slurm])")
     parser.add_argument(
@@ -83,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             _change(folder, args)
             if args.plan or args.pause:
                 return _show(folder, args.json)
-        return _submit(folder, args) if args.slurm else _run(folder, args.json)
+        return _submit(folder, args) if args.slurm else _run(folder, args.json, args.take_over)
     except SweepError as error:
         raise UserError(str(error)) from None
 
@@ -91,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 def _new_spec(args: argparse.Namespace) -> SweepSpec:
     from precgui.sweeps.spec import make_spec, parse_vary
 
-    for option in ("add_seeds", "skip", "take", "first", "pause"):
+    for option in ("add_seeds", "skip", "take", "first", "take_over", "pause"):
         if getattr(args, option):
             raise UserError(f"--{option.replace('_', '-')} is for the folder of a sweep, and {args.source} is none")
     if not args.precisions:
@@ -138,11 +141,11 @@ def _change(folder: SweepFolder, args: argparse.Namespace) -> None:
         folder.unpause()
 
 
-def _run(folder: SweepFolder, as_json: bool) -> int:
+def _run(folder: SweepFolder, as_json: bool, take_over: bool) -> int:
     from precgui.cli.sweep_progress import SweepProgress, run_or_watch
 
     with SweepProgress(folder, quiet=as_json) as progress:
-        run_or_watch(folder, progress)
+        run_or_watch(folder, progress, take_over=take_over)
     code = _show(folder, as_json)
     return code or int(_all_failed(folder))
 

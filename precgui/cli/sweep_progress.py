@@ -72,16 +72,20 @@ class SweepProgress:
         self._console.print(f"[{colour}]{escape(text)}[/]", highlight=False)
 
 
-def run_or_watch(folder: SweepFolder, progress: SweepProgress) -> None:
-    """Run what is left; while another process does so, wait, and take over when it has gone."""
+def run_or_watch(folder: SweepFolder, progress: SweepProgress, *, take_over: bool = False) -> None:
+    """Run what is left; while another process does so, wait, and go on when it has gone.
+
+    `take_over`: ask it to leave the runs after its present one to this process.
+    """
     stop, abort = threading.Event(), threading.Event()
     with _two_signals(stop, abort, progress):
         reported = False
         while not stop.is_set():
             try:
-                run_sweep(folder, progress.show, stop.is_set, abort.is_set)
+                run_sweep(folder, progress.show, stop.is_set, abort.is_set, take_over=take_over)
                 return
             except SweepBusy as busy:
+                take_over = False  # another one has asked; from now on wait
                 if not reported:
                     progress.say(f"{busy}; waiting for it, and going on where it stops")
                     reported = True

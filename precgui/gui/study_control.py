@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from precgui.sweeps.spec import SweepSpec
 
 FOLLOW_MS = 1000
+IDLE_MS = 4000  # nobody runs it, as far as is known; another process may begin to
 TASK = "precgui.sweeps.runner:serve"
 
 
@@ -43,6 +44,7 @@ class StudyControl(QObject):
         self.grid: StudyGrid | None = None
         self.groups: Any = None  # ReportContent
         self.why_no_groups = ""
+        self.why_it_waits = ""  # of what this window runs; empty while a run trains
         self._reading: StudyReading | None = None
         self._task: EngineTask | None = None
         self._busy = False
@@ -90,12 +92,15 @@ class StudyControl(QObject):
         self.go_on()
         return self.is_running
 
-    def go_on(self) -> None:
-        """Run what is left, in a child process; a pause ends."""
+    def go_on(self, take_over: bool = False) -> None:
+        """Run what is left, in a child process; a pause ends.
+
+        `take_over`: the process that runs it now ends its present run and leaves the others to this window.
+        """
         if self.folder is None or not self._set_paused(False):
             return
         if self._task is None:
-            self._task = EngineTask(TASK, {"folder": str(self.folder)})
+            self._task = EngineTask(TASK, {"folder": str(self.folder), "take_over": take_over})
             self._task.said.connect(self._hear)
             self._task.ended.connect(self._on_ended)
             self._task.start()
@@ -194,8 +199,7 @@ class StudyControl(QObject):
                 self._tell(f"The study cannot be read: {grid}.", severity="error")
             else:
                 self.grid = grid
-                if not (self.is_running or grid.is_run_somewhere):
-                    self._timer.stop()
+                self._timer.setInterval(FOLLOW_MS if self.is_running or grid.is_run_somewhere else IDLE_MS)
                 self.grid_read.emit()
         self._read_next()
 
@@ -216,12 +220,13 @@ class StudyControl(QObject):
     def _hear(self, event: object) -> None:
         from precgui.sweeps.events import SweepWaits
 
-        if isinstance(event, SweepWaits):
-            self._tell(f"The study waits: {event.why}.", severity="info")
+        self.why_it_waits = event.why if isinstance(event, SweepWaits) else ""
+        if self.why_it_waits:
+            self._tell(f"The study waits: {self.why_it_waits}.", severity="info")
         self.read_grid()
 
     def _on_ended(self, fault: str) -> None:
-        self._task = None
+        self._task, self.why_it_waits = None, ""
         if fault:
             self._tell("The process that ran the study ended; Go on in Live continues it.", fault, "error")
         self.changed.emit()

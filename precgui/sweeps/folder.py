@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,8 +24,8 @@ from precgui.sweeps.plan import (
     plan_json,
 )
 from precgui.sweeps.spec import Arm, SweepSpec, read_spec, spec_toml
-from precgui.sweeps.state import MemberState, given_up_arms, read_state
-from precgui.sweeps.target_changes import record_change
+from precgui.sweeps.state import ENDED, MemberState, given_up_arms, read_state
+from precgui.sweeps.target_changes import record_change, record_edit, record_planned
 
 SPEC, PLAN, MEMBERS, DISCARDED = "sweep.toml", "plan.json", "members", "discarded"
 TARGETS, TARGET_CHANGES = "targets.toml", "targets-changes.jsonl"
@@ -47,6 +48,7 @@ def create_sweep(path: Path, spec: SweepSpec, targets: Targets = DEFAULT_TARGETS
         _write(path / PLAN, plan_json(make_plan(spec)))
         if targets != DEFAULT_TARGETS:
             _write(path / TARGETS, targets_toml(targets))
+        record_planned(path / TARGET_CHANGES, targets)
         _write(path / SPEC, spec_toml(spec))  # last: a folder with it is complete
     except OSError as error:
         raise SweepError(f"{path} cannot be written: {error.strerror}; choose another place") from None
@@ -68,11 +70,11 @@ def write_targets(path: Path, targets: Targets) -> None:
 
     Raises SweepError.
     """
-    before = read_targets(path)
-    ended = sum(state.status in ("completed", "failed") for state in SweepFolder(path).states())
+    before, folder = read_targets(path), SweepFolder(path)
+    folder.note_edited_targets()
     try:
-        if ended and targets != before:
-            record_change(path / TARGET_CHANGES, before, targets, ended)
+        if targets != before:
+            record_change(path / TARGET_CHANGES, before, targets, folder.ended_runs())
         _write(path / TARGETS, targets_toml(targets))
     except OSError as error:
         raise SweepError(f"{path / TARGETS} cannot be written: {error.strerror}") from None
@@ -81,7 +83,8 @@ def write_targets(path: Path, targets: Targets) -> None:
 class SweepFolder:
     """The spec of a sweep, its plan, and the state of its runs. Any number of processes may have it open.
 
-    `runner` is the lock of the one process that runs members; the operating system releases it when the process ends.
+    `runner` is the lock of the one process that runs members, `successor` that of the one process that asks to run them
+    next; the operating system releases a lock when its process ends.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,6 +96,7 @@ class SweepFolder:
         self._arms = {arm.name: arm for arm in self.spec.arms()}
         self._known: dict[Path, tuple[tuple[int, int, int], MemberState]] = {}
         self.runner = FileLock(self.path / "runner.lock")
+        self.successor = FileLock(self.path / "successor.lock")
         self._plan_lock = FileLock(self.path / "plan.lock")
         self.plan = self._read_plan()
         for member in self.plan.members:
@@ -131,14 +135,15 @@ class SweepFolder:
 
     def states(self) -> list[MemberState]:
         """The state of every member in the order of the plan; files that have not changed are not opened again."""
-        results = [self._state(member) for member in self.plan.members]
+        results = [self.state_of(member) for member in self.plan.members]
         given_up = given_up_arms(results, self.spec.stop_arm_after_failures)
         return [
             replace(state, status="given up") if state.status == "waiting" and state.member.arm in given_up else state
             for state in results
         ]
 
-    def _state(self, member: Member) -> MemberState:
+    def state_of(self, member: Member) -> MemberState:
+        """The state of one member; its file is not opened again where it has not changed."""
         path = self.path_of(member)
         try:
             stat = path.stat()
@@ -149,6 +154,15 @@ class SweepFolder:
         if known is None or known[0] != stamp or known[1].status in ("running", "waiting") or known[1].member != member:
             known = self._known[path] = stamp, read_state(member, path)
         return known[1]
+
+    def ended_runs(self) -> int:
+        """How many runs have ended, with or without success."""
+        return sum(state.status in ENDED for state in self.states())
+
+    def note_edited_targets(self) -> None:
+        """Record that `targets.toml` was edited by hand, with the number of runs that have ended by now."""
+        with contextlib.suppress(SweepError):  # who reads the targets says what is wrong with them
+            record_edit(self.path / TARGET_CHANGES, read_targets(self.path), self.ended_runs())
 
     def discard(self, member: Member) -> None:
         """Put the file of a run that was cut off aside, so that the run can begin anew."""

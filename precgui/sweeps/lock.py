@@ -38,6 +38,11 @@ class FileLock:
         os.write(descriptor, owner)
         return True
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._descriptor is not None
+
     def release(self) -> None:
         """Give the lock back. Idempotent."""
         if self._descriptor is not None:

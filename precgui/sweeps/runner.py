@@ -40,26 +40,32 @@ def run_sweep(
     aborted: Callable[[], bool] = lambda: False,
     *,
     block: int | None = None,
+    take_over: bool = False,
 ) -> None:
     """Run what is left, of one block or of all. Returns when nothing is, when it is paused, or when asked to.
 
     `stopped`: begin no further run. `aborted`: end the present one, too; it runs again from its start next time. Blocks
-    may run in several processes at once, each on a machine of its own. Raises SweepBusy when another process does it,
-    SweepError when the folder cannot be used.
+    may run in several processes at once, each on a machine of its own. `take_over`: the process that runs members now
+    ends its present one and leaves the others to this one. Raises SweepBusy when another process runs them, or takes
+    them over, SweepError when the folder cannot be used.
     """
     lock = folder.runner if block is None else folder.lock_of_block(block)
-    if not _acquired(lock):
+    if not _acquired(lock) and not take_over:
         raise SweepBusy(lock.owner() or {})
+    if not lock.is_held and not _taken_over(folder, emit, lambda: stopped() or aborted()):
+        return
     try:
         while not (stopped() or aborted()):
+            if block is None and (successor := folder.successor.owner()) is not None:
+                raise SweepBusy(successor)
             folder.reload()
+            folder.note_edited_targets()  # with each run, so that the record says how many had ended
             if folder.paused:
                 emit(SweepWaits("somebody paused the sweep"))
                 return
             states = [state for state in folder.states() if block is None or state.member.block == block]
             if any(state.status == "running" for state in states):  # its runner was killed, it was not
-                emit(SweepWaits("a run that was begun before still trains"))
-                _wait_for_it(folder, block, lambda: stopped() or aborted())
+                _wait_for_it(folder, block, emit, lambda: stopped() or aborted())
                 continue
             member = next_member(states)
             if member is None:
@@ -77,6 +83,26 @@ def _acquired(lock: FileLock) -> bool:
     return False
 
 
+def _taken_over(folder: SweepFolder, emit: EmitSweep, stopped: Callable[[], bool]) -> bool:
+    """Ask the process that runs the members for them, and wait for its lock; whether it was acquired before a stop.
+
+    The lock of the successor is the request: the system releases it if this process is killed. Raises SweepBusy when
+    another process has asked already.
+    """
+    if not _acquired(folder.successor):
+        raise SweepBusy(folder.successor.owner() or {})
+    try:
+        if (owner := folder.runner.owner()) is not None:
+            emit(SweepWaits(f"process {owner.get('pid')} on {owner.get('host')} ends its present run first"))
+        while not stopped():
+            if folder.runner.acquire():
+                return True
+            time.sleep(POLL_S)
+        return False
+    finally:
+        folder.successor.release()
+
+
 def next_member(states: list[MemberState]) -> Member | None:
     """The first of the plan that has not run to its end and is not left out."""
     return next((state.member for state in states if state.status in ("waiting", "cut off")), None)
@@ -89,6 +115,9 @@ def _run_member(folder: SweepFolder, member: Member, emit: EmitSweep, aborted: C
     emit(MemberBegan(member.name, str(path)))
     begin = time.monotonic()
     ended = run_in_process(config, path, lambda event: emit(MemberEvent(member.name, event)), aborted)
+    if path.exists() and folder.state_of(member).status == "running":  # begun by a runner that was killed
+        emit(SweepWaits(f"{member.name} is trained by another process already"))
+        return
     emit(MemberEnded(member.name, ended.status, ended.message, time.monotonic() - begin))
     if not path.exists():
         raise SweepError(f"{member.name} left no file: {ended.message or 'the process could not be started'}")
@@ -96,7 +125,9 @@ def _run_member(folder: SweepFolder, member: Member, emit: EmitSweep, aborted: C
         keep_step_time(run)
 
 
-def _wait_for_it(folder: SweepFolder, block: int | None, stopped: Callable[[], bool]) -> None:
+def _wait_for_it(folder: SweepFolder, block: int | None, emit: EmitSweep, stopped: Callable[[], bool]) -> None:
+    emit(SweepWaits("a run that was begun before still trains"))
+
     def is_running(state: MemberState) -> bool:
         return state.status == "running" and (block is None or state.member.block == block)
 
@@ -104,7 +135,7 @@ def _wait_for_it(folder: SweepFolder, block: int | None, stopped: Callable[[], b
         time.sleep(POLL_S)
 
 
-def serve(emit: EmitSweep, control: StopToken, *, folder: str) -> None:
+def serve(emit: EmitSweep, control: StopToken, *, folder: str, take_over: bool = False) -> None:
     """A sweep as the task of a child process of the window (see `precgui.child`); Stop ends the present run, too.
 
     The events of its runs are not passed on: the window reads their files.
@@ -115,6 +146,6 @@ def serve(emit: EmitSweep, control: StopToken, *, folder: str) -> None:
             emit(event)
 
     try:
-        run_sweep(SweepFolder(Path(folder)), relay, aborted=control.stopped)
+        run_sweep(SweepFolder(Path(folder)), relay, aborted=control.stopped, take_over=take_over)
     except SweepError as error:
         emit(SweepWaits(str(error)))

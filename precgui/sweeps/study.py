@@ -63,7 +63,12 @@ class SweepReader:
             )
         except ValueError as error:
             raise SweepError(str(error)) from None
-        return replace(study, notes=[*study.notes, *change_notes(self.folder.path / TARGET_CHANGES)])
+        own = read_targets(self.folder.path)
+        self.folder.note_edited_targets()
+        notes = change_notes(self.folder.path / TARGET_CHANGES, own, self.folder.ended_runs())
+        if targets is not None and targets != own:
+            notes.append("The verdicts are by other targets than those of the study, which its targets.toml holds.")
+        return replace(study, notes=[*study.notes, *notes])
 
     def _place(self, group: str) -> int:
         return [arm.name for arm in self.folder.spec.arms()].index(group)

@@ -94,13 +94,51 @@ def test_that_the_targets_of_a_sweep_are_kept_in_its_folder(tmp_path: Path) -> N
 def test_that_targets_chosen_before_any_result_leave_no_note(tmp_path: Path) -> None:
     folder = small_sweep(tmp_path)
     write_targets(folder.path, Targets(speedup=1.1))
-    assert change_notes(folder.path / TARGET_CHANGES) == []
+    assert change_notes(folder.path / TARGET_CHANGES, read_targets(folder.path), 0) == []
+
+
+def test_that_targets_edited_by_hand_after_results_are_told_with_the_time_of_the_edit(tmp_path: Path) -> None:
+    folder = small_sweep(tmp_path, seeds=3)
+    path = folder.path / TARGETS
+    path.write_text("speedup = 1.5\n", encoding="utf-8")  # before any run has ended: a plan, no change
+    folder.note_edited_targets()
+    for member in folder.plan.members:
+        write_member(folder, member, step_s=0.01 if member.precision == "fp32" else 0.008)
+    assert not [note for note in SweepReader(folder).study().notes if note.startswith("The targets")]
+    path.write_text("speedup = 1.1\n", encoding="utf-8")
+    for _ in range(2):  # told once, however often it is read
+        study = SweepReader(SweepFolder(folder.path)).study()
+        (note,) = [note for note in study.notes if note.startswith("The targets were changed by hand")]
+    assert f"after {folder.ended_runs()} runs had ended" in note
+    assert "speedup from 1.5 to 1.1" in note
+    write_targets(folder.path, DEFAULT_TARGETS)
+    notes = SweepReader(folder).study(targets=Targets(speedup=3.0)).notes
+    assert sum(note.startswith("The targets were changed") for note in notes) == 2
+    assert notes[-1].startswith("The verdicts are by other targets than those of the study")
+
+
+def test_that_a_folder_that_cannot_be_written_still_tells_of_edited_targets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small_sweep(tmp_path, seeds=3)
+    for member in folder.plan.members:
+        write_member(folder, member)
+    (folder.path / TARGETS).write_text("speedup = 1.1\n", encoding="utf-8")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr("precgui.sweeps.target_changes._append", refuse)
+    assert any("changed by hand" in note for note in SweepReader(folder).study().notes)
 
 
 def test_that_broken_lines_about_changed_targets_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / TARGET_CHANGES
     path.write_text('nonsense\n[]\n{"targets": 3}\n{"targets": {"a": [1]}, "ended_runs": 1}\n', encoding="utf-8")
-    assert change_notes(path) == []
+    assert change_notes(path, DEFAULT_TARGETS, 3) == []
+    path.write_bytes(b"\xff\xfe")
+    (note,) = change_notes(path, DEFAULT_TARGETS, 3)
+    assert "cannot be read" in note
 
 
 def test_that_targets_changed_by_hand_to_nonsense_are_named(tmp_path: Path) -> None:

@@ -5,19 +5,24 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from precgui.child import StopToken
+from precgui.config import RunConfig
+from precgui.events import RunEnded
 from precgui.runs.file.reader import open_run
+from precgui.runs.file.writer import RunWriter
 from precgui.runs.step_times import step_time
 from precgui.sweeps.events import MemberBegan, MemberEnded, SweepEvent, SweepWaits
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import sweep_document
 from precgui.sweeps.runner import SweepBusy, run_sweep, serve
-from tests.sweeps.sample_sweep import small_sweep
+from tests.sweeps.sample_sweep import small_sweep, write_member
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,6 +97,93 @@ def test_that_the_task_of_the_window_says_why_it_cannot_run(tmp_path: Path) -> N
     assert all(isinstance(event, SweepWaits) for event in events)
     assert "is being run by process" in str(events[0])
     assert len(events) == 2
+
+
+class WrittenRuns:
+    """In the place of `run_in_process`: writes the file of a member; `proceed` lets each run end."""
+
+    def __init__(self, folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.ran, self.proceed = folder, [], threading.Semaphore(0)
+        monkeypatch.setattr("precgui.sweeps.runner.run_in_process", self)
+
+    def __call__(self, config: object, path: Path, emit: object, stopped: object) -> RunEnded:
+        self.proceed.acquire()
+        self.ran.append((path.stem, threading.current_thread().name))
+        write_member(self.folder, self.folder.plan.member(path.stem))
+        return RunEnded(0.7, "completed")
+
+
+def test_that_a_second_process_takes_the_runs_over_after_the_present_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small_sweep(tmp_path, twins=0)
+    runs, asked, busy = WrittenRuns(folder, monkeypatch), threading.Event(), []
+
+    def first() -> None:
+        try:
+            run_sweep(SweepFolder(folder.path), lambda event: None)
+        except SweepBusy as error:
+            busy.append(str(error))
+
+    def second(event: SweepEvent) -> None:
+        if isinstance(event, SweepWaits):
+            asked.set()
+
+    one = threading.Thread(target=first, name="first")
+    one.start()
+    runs.proceed.release()
+    _wait_until(lambda: len(runs.ran) == 1)
+    other = threading.Thread(target=lambda: run_sweep(SweepFolder(folder.path), second, take_over=True), name="second")
+    other.start()
+    assert asked.wait(10)
+    with pytest.raises(SweepBusy):
+        run_sweep(SweepFolder(folder.path), lambda event: None, take_over=True)  # one successor at a time
+    for _ in folder.plan.members:
+        runs.proceed.release()
+    one.join(20)
+    other.join(20)
+    assert len(busy) == 1 and "is being run by process" in busy[0]
+    assert [name for name, _ in runs.ran] == [member.name for member in folder.plan.members]
+    threads = [thread for _, thread in runs.ran]
+    assert threads == sorted(threads)  # never back to the first
+    assert threads.count("first") <= 2
+    assert {state.status for state in folder.states()} == {"completed"}
+
+
+def test_that_a_successor_that_stops_waiting_leaves_the_runs_where_they_are(tmp_path: Path) -> None:
+    folder = small_sweep(tmp_path)
+    other = SweepFolder(folder.path)
+    assert other.runner.acquire()
+    run_sweep(folder, lambda event: None, lambda: True, take_over=True)
+    assert folder.successor.owner() is None
+    assert other.runner.owner() is not None
+    other.runner.release()
+    assert sweep_document(folder).done == 0
+
+
+def test_that_a_run_of_a_killed_runner_is_not_reported_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run of the killed runner made its file after this one had begun to start it, too."""
+    folder = small_sweep(tmp_path, seeds=1, precisions=("fp32",))
+    events: list[SweepEvent] = []
+
+    def refused(config: RunConfig, path: Path, emit: object, stopped: object) -> RunEnded:
+        self_writing.append(RunWriter(path, config, run_id="other", created="", machine={}, environment={}))
+        return RunEnded(0.0, "failed", f"{path} exists")
+
+    self_writing: list[RunWriter] = []
+    monkeypatch.setattr("precgui.sweeps.runner.run_in_process", refused)
+    run_sweep(folder, events.append, lambda: len(events) > 2)
+    self_writing[0].close()
+    assert not any(isinstance(event, MemberEnded) for event in events)
+    assert "is trained by another process already" in str(events[1])
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _weights(path: Path) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PySide6.QtGui import QColor, QPen
 
 from precgui.gui.plots.marks import paint, scatter
-from precgui.gui.plots.pyramid import Drawn, Pyramid
+from precgui.gui.plots.pyramid import RAW_POINTS_PER_PIXEL, Drawn, Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
 from precgui.gui.plots.smoothing import trailing_mean
 from precgui.runs.growable import GrowableArray
@@ -60,6 +60,7 @@ class Curve:
         self.line = pg.PlotCurveItem(connect="finite", antialias=True)
         self.mean_line = pg.PlotCurveItem(connect="finite", antialias=True)
         self.points = 1  # that are averaged
+        self.raw_per_pixel = RAW_POINTS_PER_PIXEL  # with more points in view the extremes of blocks are drawn
         self._visible = True
         self.dots = scatter(DOT_PX) if dotted else None
         self.x: NDArray[np.float64] = _EMPTY
@@ -70,7 +71,7 @@ class Curve:
     def _restart(self, scale: Scale, over: Axis) -> None:
         self._scale, self._over, self._complete = scale, over, False
         self.pyramid, self.nonfinite, self._drawn = Pyramid(), NonFinite(), GrowableArray()
-        self._last: tuple[tuple[float, float, int], Drawn] | None = None  # range, width, and what was drawn for it
+        self._last: tuple[tuple[float, float, int, int], Drawn] | None = None  # range, width, and what was drawn for it
         self.means, self._mean_pyramid, self._drawn_means = GrowableArray(), Pyramid(), GrowableArray()
 
     def smooth(self, points: int) -> None:
@@ -150,14 +151,14 @@ class Curve:
     def query(self, x0: float, x1: float, pixels: int) -> Drawn:
         """Points of the line between x0 and x1: means where it is smoothed, else what was recorded."""
         if self.points > 1:
-            return self._mean_pyramid.query(x0, x1, pixels)
+            return self._mean_pyramid.query(x0, x1, pixels, self.raw_per_pixel)
         return self._recorded(x0, x1, pixels)
 
     def _recorded(self, x0: float, x1: float, pixels: int) -> Drawn:
         """The points of the pyramid; the value range of a picture and its lines need the same ones."""
-        place = (x0, x1, pixels)
+        place = (x0, x1, pixels, self.raw_per_pixel)
         if self._last is None or self._last[0] != place:
-            self._last = place, self.pyramid.query(x0, x1, pixels)
+            self._last = place, self.pyramid.query(*place)
         return self._last[1]
 
     def draw(self, x0: float, x1: float, pixels: int) -> bool:
@@ -175,11 +176,13 @@ class Curve:
     def bounds(self, x0: float, x1: float, pixels: int) -> tuple[float, float] | None:
         """The smallest and largest finite value between x0 and x1; None when there is none."""
         drawn = self._recorded(x0, x1, pixels)
-        first, last = np.searchsorted(drawn.x, (x0, x1))
-        last += last < len(drawn.x) and drawn.x[last] == x1
-        inside = drawn.y[first:last]
-        low = float(np.fmin.reduce(inside)) if len(inside) else np.nan
-        return None if np.isnan(low) else (low, float(np.fmax.reduce(inside)))
+        inside = drawn.y[drawn.inside]
+        if not len(inside):
+            return None
+        low, high = float(inside.min()), float(inside.max())
+        if low != low:  # NaN, which `fmin` leaves out at several times the cost
+            low, high = float(np.fmin.reduce(inside)), float(np.fmax.reduce(inside))
+        return None if low != low else (low, high)
 
     @property
     def is_blank(self) -> bool:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of, dash_of
 from precgui.gui.plots.curve import OPAQUE_PX, Curve
-from precgui.gui.plots.dense_lines import DENSE_FROM, DenseLines
+from precgui.gui.plots.dense_lines import DENSE_FROM, DENSE_RAW_PER_PIXEL, DenseLine, DenseLines
 from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, symbol_of
+from precgui.gui.plots.pyramid import RAW_POINTS_PER_PIXEL
 from precgui.gui.plots.run_curves import DOTTED, RunCurves, legend, place_names
 from precgui.gui.plots.signals import Signal, devices_of, signal_text, suited
 from precgui.gui.theme import themes
@@ -182,12 +183,14 @@ class CurveChart(Chart):
     def draw(self) -> None:
         x0, x1 = self.x_range()
         parts = self._visible()
+        dense = self._is_dense(parts)
+        self._set_detail(parts, dense)
         if self.auto_y:
             self._fit([curve for part in parts for curve in part.curves if len(curve.x)], x0, x1)
-        exact = self._draw_lines(parts, x0, x1)
+        exact = self._draw_lines(parts, x0, x1, dense)
         self._draw_marks(parts, x0, x1)
         drawn = "every point" if exact else "min and max of each pixel"
-        faint = "; faint: " if not self._is_dense(parts) else ", "
+        faint = ", " if dense else "; faint: "
         smoothed = f"smoothed: mean of the last {self._points} points{faint}" if self._points > 1 else ""
         self.note = smoothed + drawn + legend(parts)
 
@@ -195,25 +198,33 @@ class CurveChart(Chart):
     def _is_dense(parts: Sequence[RunCurves]) -> bool:
         return sum(curve.dots is None for part in parts for curve in part.curves) >= DENSE_FROM
 
-    def _draw_lines(self, parts: Sequence[RunCurves], x0: float, x1: float) -> bool:
+    @staticmethod
+    def _set_detail(parts: Sequence[RunCurves], dense: bool) -> None:
+        """Lines of one picture are drawn from more points, which cost little there."""
+        detail = DENSE_RAW_PER_PIXEL if dense else RAW_POINTS_PER_PIXEL
+        for part in parts:
+            for curve in part.curves:
+                curve.raw_per_pixel = detail
+
+    def _draw_lines(self, parts: Sequence[RunCurves], x0: float, x1: float, dense: bool) -> bool:
         """Draw each line, or all lines of usual width as one picture. True when every recorded point is drawn."""
-        dense, exact = self._is_dense(parts), True
-        lines: list[tuple[str, tuple[float, ...], NDArray[np.float64], NDArray[np.float64]]] = []
+        exact, width_px = True, self.width_px()
+        lines: list[DenseLine] = []
         for part in parts:
             merge = dense and part.opened.line_px <= OPAQUE_PX
             for curve in part.curves:
                 if not len(curve.x) and curve.is_blank:
                     continue
                 if merge and curve.dots is None:
-                    drawn = curve.query(x0, x1, self.width_px())
-                    lines.append((colour_of(part.opened), dash_of(part.opened), drawn.x, drawn.y))
+                    drawn = curve.query(x0, x1, width_px)
+                    lines.append(DenseLine(colour_of(part.opened), dash_of(part.opened), drawn.x, drawn.y))
                     exact = False
                 else:
-                    exact &= curve.draw(x0, x1, self.width_px())
+                    exact &= curve.draw(x0, x1, width_px)
             part.put_lines(self.plotItem, dense=merge)
         if lines:
             bottom, top = self.view.viewRange()[1]
-            self._dense.show_lines(lines, (x0, x1), (bottom, top), (self.width_px(), int(self.view.height())))
+            self._dense.show_lines(lines, (x0, x1), (bottom, top), (width_px, int(self.view.height())))
         else:
             self._dense.clear()
         return exact
@@ -223,7 +234,8 @@ class CurveChart(Chart):
 
     def _fit(self, curves: Sequence[Curve], x0: float, x1: float) -> None:
         """Show all finite values in view; keep the range while they fill it well, so that the picture is calm."""
-        results = [bounds for curve in curves if (bounds := curve.bounds(x0, x1, self.width_px())) is not None]
+        width_px = self.width_px()
+        results = [bounds for curve in curves if (bounds := curve.bounds(x0, x1, width_px)) is not None]
         if not results:
             return
         low = max(min(b[0] for b in results), -_LARGEST)
@@ -250,11 +262,11 @@ class CurveChart(Chart):
         for place, part in enumerate(parts):
             place_names(part, x1, bottom + _ROOM_FOR_NAME * (top - bottom))
             part.draw_end(self.plotItem)
-            edge_y = top - pixel * (SYMBOL_PX * (0.5 + place) + 2)
-            x, y, symbols = self._edge_marks(part, x0, x1, edge_y)
-            if len(x) or part.edge in part.inside:
+            if part.edge in part.inside or any(len(curve.nonfinite) for curve in part.curves):
+                edge_y = top - pixel * (SYMBOL_PX * (0.5 + place) + 2)
+                x, y, symbols = self._edge_marks(part, x0, x1, edge_y)
                 part.edge.setData(x, y, symbol=symbols)
-            part.put(self.plotItem, part.edge, there=len(x) > 0)
+                part.put(self.plotItem, part.edge, there=len(x) > 0)
             if part.track is not None:
                 skips = self._skips(part, x0, x1)
                 part.skips.setData(*skips, symbol="d")

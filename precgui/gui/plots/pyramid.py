@@ -24,11 +24,15 @@ Indices = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Points to draw: `x` ascending, `y` with NaN where the line breaks. `exact`: every recorded point is there."""
+    """Points to draw: `x` ascending, `y` with NaN where the line breaks. `exact`: every recorded point is there.
+
+    `inside`: those within the queried range, without the neighbours on both sides.
+    """
 
     x: Floats
     y: Floats
     exact: bool
+    inside: slice
 
 
 class _GrowingIndices:
@@ -93,6 +97,7 @@ class Pyramid:
         self.x: Floats = np.empty(0)
         self.y: Floats = np.empty(0)
         self._levels: list[_Level] = []
+        self._finite_to = 0  # the number of first points that all are finite
         self.update(x, y)
 
     def __len__(self) -> int:
@@ -109,6 +114,10 @@ class Pyramid:
             raise ValueError(f"x and y must be two equally long lists, not of shapes {x.shape} and {y.shape}")
         known = min(len(self), len(x)) if known is None else known
         self.x, self.y = x, y
+        self._finite_to = min(self._finite_to, known)
+        if self._finite_to == known:
+            gaps = np.flatnonzero(~np.isfinite(y[known:]))
+            self._finite_to = known + int(gaps[0]) if len(gaps) else len(y)
         for power, level in enumerate(self._levels):
             level.truncate(known // (FIRST_BLOCK << power))
         self._complete_blocks()
@@ -152,32 +161,25 @@ class Pyramid:
             np.where(gap[0] == _NONE, gap[1], gap[0]),
         )
 
-    def query(self, x0: float, x1: float, pixels: int) -> Drawn:
+    def query(self, x0: float, x1: float, pixels: int, raw_per_pixel: int = RAW_POINTS_PER_PIXEL) -> Drawn:
         """Points to draw for x0 <= x <= x1 on a plot that is `pixels` wide.
 
-        All points, and one neighbour on each side, when there are few; else the smallest, the largest and the first
-        non-finite value of at least `pixels` equal blocks. Non-finite values come back as NaN.
+        All points, and one neighbour on each side, when there are up to `raw_per_pixel` for each pixel; else the
+        smallest, the largest and the first non-finite value of at least `pixels` equal blocks. Non-finite values come
+        back as NaN.
         """
-        first = int(np.searchsorted(self.x, x0, "left"))
-        last = int(np.searchsorted(self.x, x1, "right"))
-        size = self._block_size(last - first, max(pixels, 1))
+        first, last = int(self.x.searchsorted(x0, "left")), int(self.x.searchsorted(x1, "right"))
         before, after = max(first - 1, 0), min(last + 1, len(self))
-        if size < FIRST_BLOCK:
-            return self._drawn(_span(before, after), exact=True)
+        pixels = max(pixels, 1)
+        if last - first <= raw_per_pixel * pixels:
+            y = self.y[before:after]
+            y = y if after <= self._finite_to else _without_infinities(y.copy())
+            return Drawn(self.x[before:after], y, True, slice(first - before, last - before))
+        size = max(FIRST_BLOCK, 1 << (((last - first) // pixels).bit_length() - 1))
         inside = [part for part in self._cover(first, last, size) if len(part)]
-        edges = [_span(before, first), _span(last, after)]
-        return self._drawn(np.concatenate([edges[0], *inside, edges[1]]), exact=False)
-
-    def _block_size(self, count: int, pixels: int) -> int:
-        """The largest power of two that still gives a block to every pixel; 1 when all points may be drawn."""
-        if count <= RAW_POINTS_PER_PIXEL * pixels:
-            return 1
-        return int(max(FIRST_BLOCK, 1 << ((count // pixels).bit_length() - 1)))
-
-    def _drawn(self, index: Indices, exact: bool) -> Drawn:
-        y = self.y[index]
-        y[~np.isfinite(y)] = np.nan
-        return Drawn(self.x[index], y, exact)
+        index = np.concatenate([_span(before, first), *inside, _span(last, after)])
+        y = _without_infinities(self.y[index])
+        return Drawn(self.x[index], y, False, slice(first - before, len(index) - (after - last)))
 
     def _cover(self, first: int, last: int, size: int) -> Iterator[Indices]:
         """Points for first <= i < last: blocks of `size`, and towards both ends ever smaller ones, then raw points."""
@@ -205,6 +207,12 @@ class Pyramid:
             return None
         y = inside.y[within]
         return float(y.min()), float(y.max())
+
+
+def _without_infinities(y: Floats) -> Floats:
+    """The same array with NaN in place of what is not finite."""
+    y[~np.isfinite(y)] = np.nan
+    return y
 
 
 def _span(start: int, stop: int) -> Indices:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from numpy.typing import NDArray
 from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
@@ -13,35 +15,59 @@ from precgui.gui.plots.linked import LinkedPlots
 from tests.gui.plotted import Show, items, opened, training_run
 
 
+def column(*values: float) -> NDArray[np.float64]:
+    """One line, of shape (points, 1)."""
+    return np.array(values)[:, None]
+
+
 def test_that_extents_of_a_column_hold_its_points_and_the_line_through_its_borders() -> None:
-    low, high = column_extents(np.array([0.0, 1.0, 1.5, 4.0]), np.array([0.0, 2.0, -1.0, 4.0]), np.arange(0.0, 6.0))
-    assert np.allclose(low[:4], [0.0, -1.0, 0.0, 2.0])
-    assert np.allclose(high[:4], [2.0, 2.0, 2.0, 4.0])
-    assert np.isnan(low[4]) == np.isnan(high[4])
+    low, high = column_extents(np.array([0.0, 1.0, 1.5, 4.0]), column(0.0, 2.0, -1.0, 4.0), np.arange(0.0, 6.0))
+    assert np.allclose(low[:4, 0], [0.0, -1.0, 0.0, 2.0])
+    assert np.allclose(high[:4, 0], [2.0, 2.0, 2.0, 4.0])
+    assert np.isnan(low[4, 0]) == np.isnan(high[4, 0])
 
 
 def test_that_nan_interrupts_a_line() -> None:
-    low, _ = column_extents(np.arange(5.0), np.array([1.0, 1.0, np.nan, 1.0, 1.0]), np.arange(0.0, 5.0, 0.5))
-    assert np.isnan(low[3]) and np.isnan(low[4]) and np.isfinite(low[0]) and np.isfinite(low[7])
+    low, _ = column_extents(np.arange(5.0), column(1.0, 1.0, np.nan, 1.0, 1.0), np.arange(0.0, 5.0, 0.5))
+    assert np.isnan(low[3, 0]) and np.isnan(low[4, 0]) and np.isfinite(low[0, 0]) and np.isfinite(low[7, 0])
+
+
+@pytest.mark.parametrize("points", [1, 2, 30, 400, 5000])
+def test_that_lines_of_one_matrix_have_the_extents_of_each_alone(points: int) -> None:
+    """By np.interp and the points of each column, for few and for many points in a column, with gaps."""
+    draw = np.random.default_rng(points)
+    x = np.sort(draw.uniform(-2.0, 12.0, points))
+    y = draw.normal(size=(points, 3))
+    y[draw.random(y.shape) < 0.05] = np.nan
+    borders = np.linspace(0.0, 10.0, 61)
+    low, high = column_extents(x, y, borders)
+    for line in range(3):
+        crossed = np.interp(borders, x, y[:, line], left=np.nan, right=np.nan)
+        for place in range(60):
+            inside = y[(x >= borders[place]) & (x < borders[place + 1]), line]
+            held = np.concatenate([crossed[place : place + 2], inside])
+            held = held[np.isfinite(held)]
+            expected = (held.min(), held.max()) if len(held) else (np.nan, np.nan)
+            assert np.allclose((low[place, line], high[place, line]), expected, equal_nan=True)
 
 
 def test_that_overlapping_parts_are_merged_and_distant_ones_are_not() -> None:
-    low = np.array([[0.0, 0.0], [1.0, 5.0], [np.nan, 5.5]])
-    high = np.array([[2.0, 1.0], [3.0, 6.0], [np.nan, 7.0]])
-    column, bottom, top = merged(low, high, gap=0.5)
-    parts = list(zip(column.tolist(), bottom.tolist(), top.tolist(), strict=True))
+    low = np.array([[0.0, 1.0, np.nan], [0.0, 5.0, 5.5]])
+    high = np.array([[2.0, 3.0, np.nan], [1.0, 6.0, 7.0]])
+    place, bottom, top = merged(low, high, gap=0.5)
+    parts = list(zip(place.tolist(), bottom.tolist(), top.tolist(), strict=True))
     assert parts == [(0, 0.0, 3.0), (1, 0.0, 1.0), (1, 5.0, 7.0)]
 
 
 def test_that_the_merged_parts_cover_what_each_line_covers() -> None:
     draw = np.random.default_rng(3)
-    low = draw.normal(size=(40, 30))
+    low = draw.normal(size=(30, 40))
     high = low + draw.exponential(0.1, size=low.shape)
     low[draw.random(low.shape) < 0.2] = np.nan
-    column, bottom, top = merged(low, high, gap=0.0)
-    for row, place in np.argwhere(np.isfinite(low)):
-        own = column == place
-        assert ((bottom[own] <= low[row, place]) & (high[row, place] <= top[own])).any()
+    places, bottom, top = merged(low, high, gap=0.0)
+    for place, line in np.argwhere(np.isfinite(low)):
+        own = places == place
+        assert ((bottom[own] <= low[place, line]) & (high[place, line] <= top[own])).any()
 
 
 def test_that_dashes_leave_their_gaps() -> None:

@@ -66,6 +66,9 @@ class StudyGridView(QWidget):
         self.pause_button = self._button("Pause", "Let the present run end and begin no further one")
         self.stop_button = self._button("Stop study", "End the present run now; it runs again when the study goes on")
         self.go_on_button = self._button("Go on", "Run what is left")
+        self.take_button = self._button(
+            "Take over", "Let the present run end in the other process, and run what is left from this window"
+        )
         self.seeds_button = self._button("Add seeds...", "Plan more seeds, after all that is planned")
         self.run_button = self._button("This run", "Leave the chosen run out, or change when it runs")
         self.run_menu = QMenu(self)
@@ -101,7 +104,8 @@ class StudyGridView(QWidget):
         bar.addWidget(self.summary, 1)
         buttons = QHBoxLayout()
         buttons.setSpacing(8)
-        for button in (self.go_on_button, self.pause_button, self.stop_button, self.seeds_button, self.run_button):
+        runs = (self.go_on_button, self.take_button, self.pause_button, self.stop_button)
+        for button in (*runs, self.seeds_button, self.run_button):
             buttons.addWidget(button)
         buttons.addStretch(1)
         buttons.addWidget(self.compare_button)
@@ -119,7 +123,8 @@ class StudyGridView(QWidget):
         study.changed.connect(self._show_state)
         self.pause_button.clicked.connect(study.pause)
         self.stop_button.clicked.connect(study.stop)
-        self.go_on_button.clicked.connect(study.go_on)
+        self.go_on_button.clicked.connect(lambda _: study.go_on())
+        self.take_button.clicked.connect(lambda _: study.go_on(take_over=True))
         self.compare_button.clicked.connect(lambda: self._session.panel_requested.emit("compare/groups"))
         self.seeds_button.clicked.connect(lambda _: self.ask_for_seeds())
         self.run_menu.aboutToShow.connect(self.fill_run_menu)
@@ -167,9 +172,13 @@ class StudyGridView(QWidget):
         document = study.grid.document if study.grid is not None else None
         left = document is not None and document.left > 0
         paused = document is not None and document.paused
-        elsewhere = not study.is_running and study.grid is not None and study.grid.is_run_somewhere
+        runner = study.grid.runner if study.grid is not None and not study.is_running else ""
+        elsewhere = bool(runner)
+        left_behind = not study.is_running and study.grid is not None and study.grid.is_run_somewhere and not elsewhere
         self.pause_button.setVisible((study.is_running or elsewhere) and not paused)
         self.stop_button.setVisible(study.is_running)
+        self.take_button.setVisible(left and elsewhere and not paused)
+        self.take_button.setEnabled(not self._session.is_training)
         self.go_on_button.setVisible(left and (paused or not (study.is_running or elsewhere)))
         self.go_on_button.setEnabled(not self._session.is_training)
         self.compare_button.setEnabled(document is not None and document.done > 0)
@@ -183,11 +192,14 @@ class StudyGridView(QWidget):
             text = "Paused: the present run ends, and no further one begins."
         elif paused:
             text = "Paused. Go on continues with what is left."
+        elif study.is_running and study.why_it_waits:
+            text = f"This window waits: {study.why_it_waits}."
         elif study.is_running:
             text = "Running in a process of its own; closing precgui stops it, and it goes on later where it was."
         elif elsewhere:
-            runner = study.grid.runner if study.grid is not None else ""
-            text = f"Another {runner or 'process'} runs this study; what is changed here counts there, too."
+            text = f"Another {runner} runs this study; what is changed here counts there, too."
+        elif left_behind:
+            text = "A run that was begun before still trains; the process that ran the study has ended."
         else:
             text = "Nobody runs this study now."
         self.state.setText(text)

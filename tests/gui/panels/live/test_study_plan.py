@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from PySide6.QtCore import QObject, QTimer, Signal
 from pytestqt.qtbot import QtBot
 
+from precgui.gui import study_control
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.study_cells import grid_table, waiting_names
 from precgui.gui.session import Session
+from precgui.gui.study_control import IDLE_MS
+from precgui.sweeps.events import SweepWaits
 from precgui.sweeps.folder import SweepFolder
 from tests.sweeps.sample_sweep import small_sweep
 
@@ -90,5 +96,50 @@ def test_that_two_windows_on_one_folder_see_each_other(session: Session, qtbot: 
     session.study.read_grid()
     qtbot.waitUntil(lambda: "s05-fp32" not in waiting(session))
     folder.runner.release()
+    qtbot.waitUntil(lambda: live.study.go_on_button.isVisible())  # without being asked to read again
+    assert live.study.take_button.isHidden()
+
+
+def test_that_a_window_notices_by_itself_that_another_one_begins_to_run(
+    session: Session, qtbot: QtBot, live: LivePanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qtbot.waitUntil(lambda: live.study.state.text() == "Nobody runs this study now.")
+    folder = SweepFolder(session.study.folder or Path())
+    assert folder.runner.acquire()
+    qtbot.waitUntil(lambda: live.study.take_button.isVisible(), timeout=2 * IDLE_MS)
+    folder.runner.release()
+
+
+def test_that_a_window_takes_over_from_another_one_and_says_that_it_waits(
+    session: Session, qtbot: QtBot, live: LivePanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_control, "EngineTask", WaitingSuccessor)
+    folder = SweepFolder(session.study.folder or Path())
+    assert folder.runner.acquire()
     session.study.read_grid()
-    qtbot.waitUntil(lambda: live.study.go_on_button.isVisible())
+    qtbot.waitUntil(lambda: live.study.take_button.isVisible())
+    live.study.take_button.click()
+    assert WaitingSuccessor.arguments == {"folder": str(folder.path), "take_over": True}
+    qtbot.waitUntil(lambda: "This window waits: process 7 ends its present run first." in live.study.state.text())
+    assert live.study.stop_button.isVisible()
+    folder.runner.release()
+    session.study.stop()
+    qtbot.waitUntil(lambda: live.study.state.text() == "Nobody runs this study now.")
+
+
+class WaitingSuccessor(QObject):
+    """In the place of the child process that waits for the runs of another process."""
+
+    said = Signal(object)
+    ended = Signal(str)
+    arguments: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, task: str, arguments: Mapping[str, Any]) -> None:
+        super().__init__()
+        WaitingSuccessor.arguments = arguments
+
+    def start(self) -> None:
+        QTimer.singleShot(0, lambda: self.said.emit(SweepWaits("process 7 ends its present run first")))
+
+    def stop(self) -> None:
+        QTimer.singleShot(0, lambda: self.ended.emit(""))
