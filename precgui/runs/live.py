@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,12 @@ class LiveTensors:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def snapshot(self) -> LiveTensors:
+        """The rows so far; what comes later does not change it. Has no overview of its own."""
+        copied = copy.copy(self)
+        copied._names, copied._rows, copied.dtypes = self._names.snapshot(), list(self._rows), dict(self.dtypes)
+        return copied
 
     def extend(self, events: Sequence[TensorStats]) -> None:
         for event in events:
@@ -178,6 +185,21 @@ class LiveRun:
         self._tensors.clear()
         self._incidents.clear()
         return True
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether all rows are read from the file, since the run has ended."""
+        return self._saved is not None
+
+    def snapshot(self) -> LiveRun:
+        """The run as it is now, for another thread: shares the rows, of which none changes, and nothing else."""
+        copied = copy.copy(self)
+        copied._tables = {name: _copied(columns) for name, columns in self._tables.items()}
+        copied._power = {device: _copied(columns) for device, columns in self._power.items()}
+        copied._state = {device: _copied(columns) for device, columns in self._state.items()}
+        copied._incidents = list(self._incidents)
+        copied._tensors = {kind: table.snapshot() for kind, table in self._tensors.items()}
+        return copied
 
     @property
     def silent_s(self) -> float:
@@ -290,6 +312,10 @@ class LiveRun:
         self.environment = {**self.environment, **started.engine}
         for column in self._tables["steps"].values():
             column.reserve(min(started.total_steps, _RESERVED_STEPS))
+
+
+def _copied(columns: Mapping[str, GrowableArray]) -> dict[str, GrowableArray]:
+    return {name: copy.copy(column) for name, column in columns.items()}
 
 
 def _by_device(readings: Sequence[Any]) -> dict[str, list[Any]]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer
 
 from precgui.gui.notices import Notice, Notices
+from precgui.gui.workers.diagnoser import Diagnoser
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
-    from precgui.runs.diagnosis import Finding
+    from precgui.runs.diagnosis import Diagnosis, Finding
 
 INTERVAL_MS = 3000
 _FEWEST_STEPS = 24  # before them a search for the loss scale resembles a collapse
-_SHARE = 30  # of the time of the window, at most one part in so many
+_SHARE = 30  # of the time, at most one part in so many
 
 
 class LiveDiagnosis(QObject):
@@ -31,6 +31,8 @@ class LiveDiagnosis(QObject):
         self._before: set[tuple[str, str]] = set()
         self.timer = QTimer(self, singleShot=True, interval=INTERVAL_MS)
         self.timer.timeout.connect(self.judge)
+        self.diagnoser = Diagnoser(self)
+        self.diagnoser.judged.connect(self._take)
         session.data_arrived.connect(self._on_data)
 
     def _on_data(self, key: str) -> None:
@@ -38,24 +40,25 @@ class LiveDiagnosis(QObject):
             self.timer.start()
 
     def judge(self) -> None:
-        """Judge the active run, if it has steps enough."""
-        from precgui.runs.diagnosis import examine  # not before the first paint
-
+        """Judge the active run, if it has steps enough, in a thread."""
         key = self._session.active_key
-        if key is None:
+        if key is None or self.diagnoser.busy:
             return
         run = self._session.runs[key].run
-        if len(run.series("loss")[0]) < _FEWEST_STEPS:
+        if len(run.series("loss")[0]) >= _FEWEST_STEPS:
+            self.diagnoser.judge(key, run)
+
+    def _take(self, key: str, diagnosis: Diagnosis, taken_s: float) -> None:
+        if key not in self._session.runs:
             return
-        begin = time.perf_counter()
-        errors = [outcome for outcome in examine(run).problems if outcome.severity == "error"]
+        errors = [outcome for outcome in diagnosis.problems if outcome.severity == "error"]
         for result in errors:
             place = key, result.rule
             if place in self._before and place not in self._reported:
                 self._reported.add(place)
                 self._tell(key, result)
         self._before = {(key, answer.rule) for answer in errors}
-        self.timer.setInterval(max(INTERVAL_MS, round(_SHARE * 1000 * (time.perf_counter() - begin))))
+        self.timer.setInterval(max(INTERVAL_MS, round(_SHARE * 1000 * taken_s)))
 
     def _tell(self, key: str, finding: Finding) -> None:
         name = self._session.runs[key].name

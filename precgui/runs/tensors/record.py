@@ -37,6 +37,12 @@ class Names:
         self._room = room
         self._axes: dict[tuple[str, ...], tuple[slice | NDArray[np.intp], NDArray[np.intp]]] = {}
 
+    def snapshot(self) -> Names:
+        """The names so far; those that come later are not in it."""
+        copied = Names(self._room)
+        copied.places, copied.left_out = dict(self.places), dict(self.left_out)
+        return copied
+
     def axis(self, names: tuple[str, ...]) -> tuple[slice | NDArray[np.intp], NDArray[np.intp]]:
         """Which of these names have a place on the axis, and where; new ones are put at its end."""
         if names not in self._axes:

@@ -22,20 +22,26 @@ def steps(first: int, losses: list[float]) -> list[Event]:
     ]
 
 
+def judge(qtbot: QtBot, watch: LiveDiagnosis) -> None:
+    """Judge, and wait for the answer of the thread."""
+    watch.judge()
+    qtbot.waitUntil(lambda: not watch.diagnoser.busy)
+
+
 def test_that_an_error_is_told_once_and_only_when_it_stays(qtbot: QtBot) -> None:
     session, notices = Session(), Notices()
     watch = LiveDiagnosis(session, notices)
     run = live_run([RunStarted(0.0, 100, 10, "cpu"), *steps(1, [2.0 * 0.9**i for i in range(30)])], RunConfig())
     session.runs["r"] = OpenRun("r", run, "mine", 0, 0)
     session.active_key = "r"
-    watch.judge()
-    watch.judge()
+    judge(qtbot, watch)
+    judge(qtbot, watch)
     assert notices.entries() == []
     run.extend(steps(31, [math.nan] * 5))
-    watch.judge()
+    judge(qtbot, watch)
     assert notices.entries() == []
     for _ in range(3):
-        watch.judge()
+        judge(qtbot, watch)
     [entry] = notices.entries()
     assert entry.count == 1
     assert entry.notice.text.startswith("mine: ")
@@ -52,5 +58,19 @@ def test_that_a_young_run_is_left_alone(qtbot: QtBot) -> None:
     session.runs["r"] = OpenRun("r", live_run(steps(1, [math.nan] * 9), RunConfig()), "mine", 0, 0)
     session.active_key = "r"
     for _ in range(3):
-        watch.judge()
+        judge(qtbot, watch)
+    assert notices.entries() == []
+
+
+def test_that_a_run_that_is_closed_while_it_is_judged_is_not_reported(qtbot: QtBot) -> None:
+    session, notices = Session(), Notices()
+    watch = LiveDiagnosis(session, notices)
+    run = live_run([RunStarted(0.0, 100, 10, "cpu"), *steps(1, [math.nan] * 30)], RunConfig())
+    session.runs["r"] = OpenRun("r", run, "mine", 0, 0)
+    session.active_key = "r"
+    judge(qtbot, watch)
+    watch.judge()
+    del session.runs["r"]
+    session.active_key = None
+    qtbot.waitUntil(lambda: not watch.diagnoser.busy)
     assert notices.entries() == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWidget
@@ -18,7 +16,8 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.runs.diagnosis import Diagnosis, Finding, examine
+from precgui.gui.workers.diagnoser import Diagnoser
+from precgui.runs.diagnosis import Diagnosis, Finding
 
 REFRESH_MS = 2000
 _SHARE = 20  # a diagnosis of a run that goes on may take one part in so many of the time
@@ -40,6 +39,7 @@ class DiagnosePanel(Pages):
         self._heading = PlainLabel(self)
         self._column = QVBoxLayout()
         self._measurement = StepMeasurement(session, self)
+        self._diagnoser = Diagnoser(self)
         self._next = QTimer(self, singleShot=True, interval=0)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._later.setObjectName("later")
@@ -84,6 +84,7 @@ class DiagnosePanel(Pages):
             signal.connect(self._on_changed)
         session.data_arrived.connect(self._on_data)
         self._next.timeout.connect(self._judge_one)
+        self._diagnoser.judged.connect(self._take)
         self._later.timeout.connect(self._next.start)
         self.verdicts.itemSelectionChanged.connect(self._show_cards)
         themes().changed.connect(self._recolour)
@@ -117,26 +118,33 @@ class DiagnosePanel(Pages):
             self._show_cards()
             self._next.start()
 
-    def _judge_one(self) -> None:
-        """Judge one run that is new or has gone on: the chosen ones first."""
+    def _requested(self) -> list[str]:
+        """The runs that are new or have gone on, the chosen ones first."""
         runs = self._session.runs
-        requested = [
+        return [
             key
-            for key in (*self.verdicts.chosen(), *runs)
+            for key in dict.fromkeys((*self.verdicts.chosen(), *runs))
             if key in runs and (key not in self.diagnoses or key in self._stale)
         ]
-        if not requested or not self.isVisible():
+
+    def _judge_one(self) -> None:
+        """Judge one run in a thread."""
+        requested = self._requested()
+        if not requested or not self.isVisible() or self._diagnoser.busy:
             return
-        key = requested[0]
-        begin = time.perf_counter()
-        before = self.diagnoses.get(key)
-        self._stale.discard(key)
-        self.diagnoses[key] = examine(runs[key].run)
-        self._later.setInterval(max(REFRESH_MS, round(_SHARE * 1000 * (time.perf_counter() - begin))))
-        self.verdicts.show_runs(list(runs.values()), self.diagnoses)
-        if key in self.verdicts.chosen() and (before is None or _rules(before) != _rules(self.diagnoses[key])):
-            self._show_cards()
-        if len(requested) > 1:
+        self._stale.discard(requested[0])
+        self._diagnoser.judge(requested[0], self._session.runs[requested[0]].run)
+
+    def _take(self, key: str, diagnosis: Diagnosis, taken_s: float) -> None:
+        runs = self._session.runs
+        if key in runs:
+            before = self.diagnoses.get(key)
+            self.diagnoses[key] = diagnosis
+            self._later.setInterval(max(REFRESH_MS, round(_SHARE * 1000 * taken_s)))
+            self.verdicts.show_runs(list(runs.values()), self.diagnoses)
+            if key in self.verdicts.chosen() and (before is None or _rules(before) != _rules(diagnosis)):
+                self._show_cards()
+        if any(key not in self.diagnoses for key in runs) or (self._requested() and not self._later.isActive()):
             self._next.start()
 
     def _show_cards(self) -> None:

@@ -1,0 +1,79 @@
+"""Runs are judged in a thread, which reads what the run was when it was asked for."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from precgui.config import RunConfig
+from precgui.events import RunEnded, StepDone
+from precgui.gui.workers import diagnoser
+from precgui.gui.workers.diagnoser import Diagnoser, reader_of
+from precgui.runs.diagnosis import Diagnosis
+from precgui.runs.file.reader import open_run
+from precgui.runs.run import Run
+from tests.runs.synthetic import live_run, open_writer, synthetic_events
+
+
+def judged(qtbot: QtBot, run: Run) -> Diagnosis:
+    worker = Diagnoser()
+    with qtbot.waitSignal(worker.judged) as answer:
+        worker.judge("key", run)
+    key, diagnosis, taken_s = answer.args
+    assert (key, taken_s >= 0) == ("key", True)
+    return diagnosis
+
+
+def saved(path: Path) -> None:
+    with open_writer(path) as writer:
+        for event in synthetic_events():
+            writer(event)
+
+
+def test_that_the_window_does_not_judge_by_itself(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    own = diagnoser._examined
+    monkeypatch.setattr(diagnoser, "_examined", lambda run: (threads.append(threading.current_thread()), own(run))[1])
+    judged(qtbot, live_run(synthetic_events()))
+    assert threads != []
+    assert threading.main_thread() not in threads
+
+
+def test_that_a_saved_run_is_judged_from_its_file_although_it_is_closed_meanwhile(qtbot: QtBot, tmp_path: Path) -> None:
+    saved(tmp_path / "run.h5")
+    run = open_run(tmp_path / "run.h5")
+    worker = Diagnoser()
+    with qtbot.waitSignal(worker.judged) as answer:
+        worker.judge("key", run)
+        run.close()
+    assert answer.args[1].steps == 300
+
+
+def test_that_a_saved_run_whose_file_has_been_deleted_is_still_judged(qtbot: QtBot, tmp_path: Path) -> None:
+    saved(tmp_path / "run.h5")
+    with open_run(tmp_path / "run.h5") as run:
+        (tmp_path / "run.h5").unlink()
+        assert judged(qtbot, run).steps == 300
+
+
+def test_that_the_copy_of_a_live_run_does_not_grow_and_says_the_same() -> None:
+    events = [event for event in synthetic_events() if not isinstance(event, RunEnded)]
+    run = live_run(events, RunConfig())
+    with reader_of(run)() as copied:
+        before = copied.series("loss")[1].tolist(), len(copied.events()), copied.steps
+        run.extend([StepDone(301, 9.0, 1.0, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)] * 500)
+        after = copied.series("loss")[1].tolist(), len(copied.events()), copied.steps
+    assert str(before) == str(after)
+    assert run.steps == before[2] + 500
+
+
+def test_that_a_second_run_is_refused_while_one_is_judged(qtbot: QtBot) -> None:
+    worker = Diagnoser()
+    worker.judge("one", live_run(synthetic_events()))
+    with pytest.raises(RuntimeError, match="one is still being judged"):
+        worker.judge("two", live_run(synthetic_events()))
+    qtbot.waitUntil(lambda: not worker.busy)
