@@ -20,6 +20,8 @@ from precgui.engine.torch_private import TorchDispatchMode, graph_task
 _MOST_MODULES = 300  # in the record; the rest is summed up
 OTHERS = "(others)"
 BACKWARD = "(backward)"
+_ANGLES = ("aten.sin", "aten.cos", "aten.sin_", "aten.cos_")
+_SHORT = (torch.bfloat16, torch.float16)
 _AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")
 
 
@@ -58,6 +60,7 @@ class Census(TorchDispatchMode):
         self._tracker: Any = None if outside else ModuleTracker()  # knows the backward pass, too
         self.autocast: Counter[AutocastState] = Counter()  # at the calls of modules without children
         self._stopped = False
+        self._angle: tuple[float, str, str] = (0.0, "", "")  # the largest in 16 bits, its format, its module
         self._flops: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._calls: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
 
@@ -93,6 +96,9 @@ class Census(TorchDispatchMode):
         if not operands or func.is_view:
             return out
         self._calls[str(func.overloadpacket).removeprefix("aten.")][_format(operands)] += 1
+        if operands[0].dtype in _SHORT and str(func.overloadpacket) in _ANGLES and operands[0].numel():
+            largest = float(operands[0].detach().abs().max())
+            self._angle = max(self._angle, (largest, dtype_name(operands[0].dtype), self._module()))
         count = flop_registry.get(func.overloadpacket) or _RECURRENT.get(str(func.overloadpacket))
         if count is not None:
             module = self._module()
@@ -124,6 +130,8 @@ class Census(TorchDispatchMode):
 
         `flops` is their number, `formats` the share of each executed format, `modules` the same for each module (with
         its share of all FLOPs as `share`), `operations` the calls of each operation by the format of its operands.
+        `angle` is the largest operand of a sine or cosine in 16 bits, in radians, with its format and its module; not
+        there without one.
         """
         total = sum(sum(formats.values()) for formats in self._flops.values())
         modules = sorted(self._flops.items(), key=lambda item: -sum(item[1].values()))
@@ -138,7 +146,7 @@ class Census(TorchDispatchMode):
                 for name, formats in kept.items()
             },
             "operations": {name: dict(formats) for name, formats in sorted(self._calls.items())},
-        }
+        } | ({"angle": dict(zip(("radians", "format", "module"), self._angle, strict=True))} if self._angle[1] else {})
 
 
 def _of_recurrent(passes: int) -> Callable[..., int]:

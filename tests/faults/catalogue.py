@@ -20,6 +20,7 @@ from tests.faults.plants import (
     root_loss,
     scale_weights,
     small_loss,
+    store_low,
     swap,
 )
 from tests.faults.training import Setting
@@ -206,6 +207,30 @@ def _described() -> Iterator[Plant]:
             w))  # fmt: skip
 
 
+def _as_it_ran() -> Iterator[Plant]:
+    """Dtypes of single layers, autocast to another format than was asked for, and settings of the scaler."""
+    yield from _both("autocast to BF16 where FP16 was asked for", lambda m: _plant(
+        "", m, AMP16, {"autocast_dtype": torch.bfloat16}, "autocast-not-seen", False, "", True))  # fmt: skip
+    small = small_loss(1e-7)
+    yield from _both("autocast to FP16 where BF16 was asked for, loss x1e-7", lambda m: _plant(
+        "", m, {"precision": "bf16-amp", "loss": small}, {"autocast_dtype": torch.float16},
+        "gradient-underflow zero-gradients", True))  # fmt: skip
+    layers = ("up", "down", "qkv", "out", "stem", "head")
+    yield from _both("most layers stored in BF16, AdamW at 3e-5", lambda m: _plant(
+        "", m, {"lr": 3e-5, "steps": 150}, {"edit": store_low(*layers)}, "stagnation", True))  # fmt: skip
+    yield from _both("one kind of layer stored in BF16, AdamW at 1e-3", lambda m: _plant(
+        "", m, {"lr": 1e-3}, {"edit": store_low("head")}, "stagnation", True, "", True))  # fmt: skip
+    yield from _both("scale that hardly falls", lambda m: _plant(
+        "", m, AMP16 | {"steps": 60}, {"init_scale": 2.0**30, "backoff": 0.999},
+        "scale-too-high no-step-taken scale-collapse", True))  # fmt: skip
+    yield from _both("scale that falls by a tenth", lambda m: _plant(
+        "", m, AMP16, {"init_scale": 2.0**15, "backoff": 0.9}, "scale-too-high scale-probing", True, "",
+        True))  # fmt: skip
+    yield from _both("scale that grows by 2^20", lambda m: _plant(
+        "", m, AMP16 | {"lr": 1e-3}, {"growth_interval": 3, "growth_factor": 2.0**20},
+        "scale-probing repeated-skips scale-too-high", True))  # fmt: skip
+
+
 def plants() -> list[Plant]:
     """All of them, in a fixed order."""
-    return [*_range(), *_digits(), *_innocent(), *_books(), *_described()]
+    return [*_range(), *_digits(), *_innocent(), *_books(), *_described(), *_as_it_ran()]

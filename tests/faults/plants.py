@@ -76,6 +76,18 @@ class Root(nn.Module):
         return torch.sqrt(torch.relu(x) * 1.0 + 0.0)
 
 
+class StoredLow(nn.Module):
+    """A layer whose weights are stored in another dtype; its input is cast, its output cast back."""
+
+    def __init__(self, inner: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.inner, self.dtype = inner.to(dtype), dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x.to(self.dtype)).to(x.dtype)
+        return out
+
+
 class Log(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + 0.1 * torch.log(torch.relu(x))
@@ -99,6 +111,17 @@ def swap(path: str, make: Callable[[nn.Module], nn.Module]) -> Edit:
 @torch.no_grad()
 def _scaled(model: nn.Module, path: str, factor: float) -> None:
     model.get_submodule(path).weight.mul_(factor)  # type: ignore[operator, union-attr]
+
+
+def store_low(*names: str, dtype: torch.dtype = torch.bfloat16) -> Edit:
+    """Linear layers of these names in all blocks and attentions are stored in another dtype."""
+
+    def edit(model: nn.Module) -> None:
+        for path, module in list(model.named_modules()):
+            if isinstance(module, nn.Linear) and path.rpartition(".")[2] in names:
+                swap(path, lambda inner: StoredLow(inner, dtype))(model)
+
+    return edit
 
 
 def scale_weights(path: str, factor: float) -> Edit:

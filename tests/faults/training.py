@@ -53,6 +53,9 @@ class Setting:
     ema_dtype: torch.dtype = torch.float32
     decay: float = 0.98  # of the average
     lr_at: Callable[[int], float] | None = None  # a factor on the rate
+    backoff: float = 0.5  # of the scaler
+    growth_factor: float = 2.0
+    autocast_dtype: torch.dtype | None = None  # in place of that of the precision
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,7 @@ class _Loop:
         fp16 = setting.precision.startswith("fp16") and not setting.loop & {"no_scaler"}
         self.scaler = torch.amp.GradScaler(
             "cpu", init_scale=setting.init_scale, growth_interval=setting.growth_interval,
+            backoff_factor=setting.backoff, growth_factor=setting.growth_factor,
             enabled=fp16 or "idle_scaler" in setting.loop,
         )  # fmt: skip
         self.scheduled = 0
@@ -203,7 +207,8 @@ class _Loop:
         if self.pure and inputs.is_floating_point():
             inputs = inputs.to(self.dtype)
         amp = self.setting.precision.endswith("-amp") and "no_autocast" not in self.setting.loop
-        with torch.autocast("cpu", self.dtype) if amp else contextlib.nullcontext():
+        dtype = self.setting.autocast_dtype or self.dtype
+        with torch.autocast("cpu", dtype) if amp else contextlib.nullcontext():
             outputs: Tensor = self.model(inputs)
         return outputs.detach().requires_grad_() if "detached" in self.setting.loop else outputs
 

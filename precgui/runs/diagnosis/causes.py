@@ -21,6 +21,7 @@ from precgui.runs.diagnosis.analysis import (
     streaks,
     update_ratios,
 )
+from precgui.runs.diagnosis.block_rules import zero_row_before
 from precgui.runs.diagnosis.findings import Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import format_of
@@ -233,6 +234,13 @@ def _of_forward(m: Measurements, result: Origin) -> Cause:
 
 
 def _undefined(m: Measurements, origin: Origin, proof: Evidence) -> Cause:
+    zeros = zero_row_before(m, origin.module, origin.before, origin.step) if origin.infinite is False else None
+    if zeros is not None:
+        return Cause(
+            "zero-row", f"a row of zeros has no scale in FP8: {origin.module} computes NaN in step {origin.step}", True,
+            "Give the scale a lower bound: amax.clamp(min=1e-12).", (proof, zeros), origin.module,
+            needs=replay(m, origin.step), confidence=0.7, certainty="estimate",
+        )  # fmt: skip
     low = narrow_range(m) or ((storage(m) == "bf16" or m.precision.startswith("bf16")) and origin.infinite is not False)
     return Cause(
         "undefined-operation", f"{origin.module or 'the loss'} computes NaN or Inf in step {origin.step}",

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from precgui.runs.diagnosis import (
+    block_rules,
     bookkeeping_rules,
     depth_rules,
     digit_rules,
@@ -27,6 +28,7 @@ from precgui.runs.run import Run
 RULES: tuple[Rule, ...] = (
     *scale_rules.RULES,
     *range_rules.RULES,
+    *block_rules.RULES,
     *digit_rules.RULES,
     *training_rules.RULES,
     *depth_rules.RULES,
