@@ -103,8 +103,16 @@ def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
     yield RunFact("Throughput", _with_unit(summary["samples_per_s"], "samples/s") + label, speed)
     memory_label = "" if how.memory_counts else " (emulated)"
     yield RunFact("Peak memory", bytes_text(summary["memory_peak_bytes"]) + memory_label, memory)
+    yield from _record_cost(run.environment.get("record"))
     reason = _why_no_energy(run.environment.get("power_sensors"))
     yield RunFact("Energy", _with_unit(summary["energy_j"], "J") if summary["energy_j"] else reason)
+
+
+def _record_cost(record: object) -> Iterator[RunFact]:
+    share = record.get("cost_share") if isinstance(record, Mapping) else None
+    if isinstance(share, int | float) and math.isfinite(share):
+        hint = "As the recorder accounts for measurements; hooks, events and the file come on top (docs/recording.md)"
+        yield RunFact("Measuring tensors took", f"{100 * share:.2g} % of the time of the steps, or more", hint)
 
 
 def _why_no_energy(sensors: object) -> str:

@@ -97,6 +97,12 @@ def test_that_a_census_and_a_certificate_are_written_out() -> None:
     assert found["a.b"] == "yes"
 
 
+def test_that_the_cost_of_the_record_is_said() -> None:
+    assert values(a_run({"record": {"cost_share": 0.0589}}))["Measuring tensors took"].startswith("5.9 % of the time")
+    for odd in ({}, {"record": 3}, {"record": {"cost_share": "much"}}, {"record": {"cost_share": float("nan")}}):
+        assert "Measuring tensors took" not in values(a_run(odd))
+
+
 @pytest.mark.parametrize("odd", [None, 3, "text", [1], {"formats": 3, "modules": {"m": 4}, "operations": {"o": None}}])
 def test_that_a_damaged_record_raises_nothing(odd: Any) -> None:
     keys = ("census", "certificate", "memory", "data", "power_sensors", "notes", "record")
