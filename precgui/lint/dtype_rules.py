@@ -17,6 +17,7 @@ _SENSITIVE = (
     "softmax", "log_softmax", "cross_entropy", "nll_loss", "kl_div", "mse_loss", "binary_cross_entropy_with_logits",
     "binary_cross_entropy", "logsumexp", "layer_norm", "normalize",
 )  # fmt: skip
+_EXACT_UP_TO = {"bf16": 256, "fp16": 2048}  # all whole numbers
 _SWITCHES_OLD = ("allow_tf32", "set_float32_matmul_precision")
 _SWITCHES_NEW = ("fp32_precision",)
 
@@ -163,11 +164,8 @@ def large_mask(source: Source) -> Mistakes:
 def low_positions(source: Source) -> Mistakes:
     """Positions counted in 16 bits: BF16 has no odd integers above 256, FP16 none above 2048."""
     for site in source.calls:
-        dtype = keyword(site.node, "dtype")
-        counted = (
-            site.name == "torch.arange" and dtype is not None and source.name_of(dtype) in (*_HALF, "torch.bfloat16")
-        )
-        if counted or (_is_arange(source, site) and _length(source, site) > 256):
+        inner, low = _counted(source, site)
+        if inner is not None and _length(inner) > _EXACT_UP_TO[low]:
             yield (
                 site.line, "warning", "positions are counted in 16 bits: BF16 has no odd integers above 256, FP16 "
                 "none above 2048",
@@ -175,16 +173,31 @@ def low_positions(source: Source) -> Mistakes:
             )  # fmt: skip
 
 
-def _is_arange(source: Source, site: CallSite) -> bool:
-    """`torch.arange(...).half()` or `.bfloat16()`."""
-    low = _is_half(source, site.node) or _makes(source, site.node, "bfloat16", ("torch.bfloat16",))
+def _counted(source: Source, site: CallSite) -> tuple[ast.Call | None, str]:
+    """The torch.arange or torch.randint whose whole numbers are in 16 bits: made so, or cast here, also by a name."""
+    dtype = keyword(site.node, "dtype")
+    made = source.name_of(dtype) if dtype is not None and site.name == "torch.arange" else ""
+    if made in (*_HALF, "torch.bfloat16"):
+        return site.node, "bf16" if made == "torch.bfloat16" else "fp16"
+    is_bf16 = _makes(source, site.node, "bfloat16", ("torch.bfloat16",))
     inner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
-    return low and isinstance(inner, ast.Call) and source.name_of(inner.func) == "torch.arange"
+    if inner is None or not (is_bf16 or _is_half(source, site.node)):
+        return None, ""
+    if isinstance(inner, ast.Name):
+        values = [node.value for node in ast.walk(source.tree) if isinstance(node, ast.Assign)
+                  and any(isinstance(each, ast.Name) and each.id == inner.id for each in node.targets)]  # fmt: skip
+        inner = values[0] if len(values) == 1 else inner
+    if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in ("float", "to"):
+        inner = inner.func.value
+    if isinstance(inner, ast.Call) and source.name_of(inner.func) in ("torch.arange", "torch.randint"):
+        return inner, "bf16" if is_bf16 else "fp16"
+    return None, ""
 
 
-def _length(source: Source, site: CallSite) -> float:
-    inner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
-    values = [number(each) for each in inner.args] if isinstance(inner, ast.Call) else []
+def _length(call: ast.Call) -> float:
+    """The largest number written into a call, infinite where one of its arguments is none."""
+    given = [each for each in call.args if not isinstance(each, ast.Tuple | ast.List)]
+    values = [number(each) for each in given]
     known = [value for value in values if value is not None]
     return max(known, default=float("inf")) if len(known) == len(values) else float("inf")
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from precgui.config import RecordConfig
-from tests.faults.further_faults import FURTHER, FURTHER_HEALTHY
+from tests.faults.further_faults import FURTHER
+from tests.faults.further_healthy import FURTHER_HEALTHY
 from tests.faults.odd_loops import ALL, judged
 from tests.faults.published_faults import Open
 

@@ -169,3 +169,17 @@ def test_that_pipes_devices_and_large_files_are_one_sentence(
 def test_that_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "marked.py").write_text("x = 1\n", encoding="utf-8-sig")
     assert check_file(tmp_path / "marked.py") == []
+
+
+def test_that_whole_numbers_beyond_the_exact_ones_are_named_also_by_their_variable() -> None:
+    head = "import torch\n"
+    for line, named in (
+        ("minutes = torch.randint(525600, (128,)).float()\nstored = minutes.bfloat16()\n", True),
+        ("places = torch.arange(length)\nplaces = places.to(torch.bfloat16)\n", False),  # which one is not clear
+        ("places = torch.arange(length)\nlow = places.to(torch.bfloat16)\n", True),
+        ("noise = torch.randint(0, 1000, (8,))\nlow = noise.half()\n", False),
+        ("places = torch.arange(3000, dtype=torch.float16)\n", True),
+        ("places = torch.arange(128, dtype=torch.bfloat16)\n", False),
+        ("labels = torch.randint(10, (8,)).bfloat16()\n", False),
+    ):
+        assert ("positions-in-16-bits" in rules(head + line)) is named, line

@@ -15,7 +15,7 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 _ROWS = 5  # measurements of which histograms are read
 _MOST_FLUSHED = 0.9  # of the elements of a tensor; of normal numbers in FP4 this bound is 0.4
 _RADIANS = 0.25  # error of an angle
-_HALF_ULP = {"bf16": 2.0**-9, "fp16": 2.0**-12}  # relative to a number just below a power of two
+_DIGITS = {"bf16": 8, "fp16": 11}  # of a significand; half an ulp of 2^e is 2^(e - digits)
 _OPERANDS = ("activation", "weight")  # gradients have long tails in healthy runs, too
 
 
@@ -152,20 +152,20 @@ def coarse_angles(m: Measurements) -> Answer:
         return None
     angle = census.get("angle")
     radians = angle.get("radians") if isinstance(angle, dict) else None
-    if not isinstance(angle, dict) or not isinstance(radians, int | float) or angle.get("format") not in _HALF_ULP:
+    if not isinstance(angle, dict) or not isinstance(radians, int | float) or angle.get("format") not in _DIGITS:
         operations = census.get("operations")
         if isinstance(operations, dict) and {"sin", "cos"} & set(operations):
             return RuledOut("coarse-angles", "because no sine or cosine is taken of an angle in 16 bits")
         return None
     kept, module = str(angle["format"]), str(angle.get("module") or "")
-    error = float(radians) * _HALF_ULP[kept]
+    error = 2.0 ** (np.floor(np.log2(max(float(radians), 1e-30))) - _DIGITS[kept])
     if not error > _RADIANS:
         return RuledOut(
             "coarse-angles",
             f"because angles in {kept.upper()} reach {radians:.3g} rad, so are off by {error:.2g} rad at most",
         )
     proof = Evidence(
-        f"max |angle| 2^-9 (FP16: 2^-12) > {_RADIANS} rad", {"radians": float(radians), "error": error},
+        f"2^(floor(log2 max|angle|) - 8) > {_RADIANS} rad (FP16: - 11)", {"radians": float(radians), "error": error},
         f"In the first step sines or cosines are taken of angles up to {radians:.4g} rad in {kept.upper()}: "
         f"neighbours are {2 * error:.2g} rad apart.",
     )  # fmt: skip

@@ -214,13 +214,9 @@ def table_of(record: TensorHistory, rows: NDArray[np.intp]) -> RecordedRows:
 
 
 def _rows(record: TensorHistory, rows: NDArray[np.intp]) -> tuple[Values, NDArray[np.int64]]:
-    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-    stats = [record.stats(int(part[0]), int(part[-1]) + 1) for part in runs if len(part)]
-    strides = [record.strides(int(part[0]), int(part[-1]) + 1) for part in runs if len(part)]
-    width = max((each.shape[1] for each in stats), default=0)
-    whole = [np.pad(each, ((0, 0), (0, width - each.shape[1]), (0, 0))) for each in stats]
-    known = [np.pad(each[:, :width], ((0, 0), (0, max(width - each.shape[1], 0)))) for each in strides]
-    return np.concatenate(whole), np.concatenate(known)
+    stats, strides = record.at(rows)
+    known = strides[:, : stats.shape[1]]
+    return stats, np.pad(known, ((0, 0), (0, stats.shape[1] - known.shape[1])))
 
 
 def _chosen(steps: NDArray[np.int64], trouble: NDArray[np.int64]) -> NDArray[np.intp]:

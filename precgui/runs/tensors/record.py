@@ -172,6 +172,12 @@ class TensorHistory:
         """Statistics of rows start..stop, or of each `every`-th of them, shape (rows, tensors, TENSOR_STATS)."""
         return self._for_all(self._read("stats", start, stop, every).astype(np.float64), 0)
 
+    def at(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Statistics (rows, tensors, TENSOR_STATS) and strides (rows, tensors) of single rows, in two readings."""
+        places = self._order[rows].tolist()
+        stats, strides = (self._source.pick(column, places) for column in ("stats", "stride"))
+        return self._for_all(stats.astype(np.float64), 0), self._for_all(strides.astype(np.int64), 1)
+
     def _for_all(self, rows: NDArray[Any], absent: int) -> NDArray[Any]:
         """The rows with a place for each name: a damaged file may have lost some."""
         lost = len(self.names) - rows.shape[1]
