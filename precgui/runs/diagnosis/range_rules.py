@@ -91,15 +91,16 @@ def _flush_errors(m: Measurements, table: RecordedRows) -> Values:
 
     An element that is lost is below half of the smallest subnormal s, with a mean square of s^2 / 12 for a uniform
     density; one among the subnormals has an error of s^2 / 12, too. s = 2^-24 / scale. All elements of a tensor that is
-    zero as a whole count as lost where another tensor shows that numbers of the size of s occur: an error of 1.
+    zero as a whole count as lost where another tensor shows that numbers of the size of s occur: an error of 1. Tensors
+    with NaN or Inf have no such error: they were not lost below the range.
     """
     scale = np.array([m.scale_at.get(int(step), 1.0) for step in table.steps])
     smallest = np.minimum(FP16_SMALLEST / scale[:, None], table.stat("amin_nonzero"))
     smallest = np.where(np.isfinite(smallest), smallest, FP16_SMALLEST / scale[:, None])
     norm, count = table.stat("l2"), table.stat("count")
-    error = np.sqrt(count * smallest**2 / 12) / norm
+    error = np.where(table.bad, np.nan, np.sqrt(count * smallest**2 / 12) / norm)
     near = (np.nan_to_num(error) > 0.02).any(1) | (largest(table.stat("amax"), 1) < 64 * smallest.min(1))
-    zero = table.recorded & ~(table.stat("amax") > 0)
+    zero = table.recorded & ~table.bad & ~(table.stat("amax") > 0)
     error = np.where(zero & near[:, None], 1.0, np.where(zero, np.nan, error))
     skipped = np.isin(table.steps, m.steps[m.skipped])
     kept = (table.steps <= learning_ends(m)) & np.isfinite(m.at_loss(table.steps)) & ~skipped

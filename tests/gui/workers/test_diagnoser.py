@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import RunEnded, StepDone
-from precgui.gui.workers import diagnoser
 from precgui.gui.workers.diagnoser import Diagnoser, reader_of
+from precgui.runs import diagnosis
 from precgui.runs.diagnosis import Diagnosis
 from precgui.runs.file.reader import open_run
 from precgui.runs.run import Run
@@ -23,9 +23,9 @@ def judged(qtbot: QtBot, run: Run) -> Diagnosis:
     worker = Diagnoser()
     with qtbot.waitSignal(worker.judged) as answer:
         worker.judge("key", run)
-    key, diagnosis, taken_s = answer.args
+    key, result, taken_s = answer.args
     assert (key, taken_s >= 0) == ("key", True)
-    return diagnosis
+    return result
 
 
 def saved(path: Path) -> None:
@@ -36,8 +36,8 @@ def saved(path: Path) -> None:
 
 def test_that_the_window_does_not_judge_by_itself(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
-    own = diagnoser._examined
-    monkeypatch.setattr(diagnoser, "_examined", lambda run: (threads.append(threading.current_thread()), own(run))[1])
+    own = diagnosis.examine
+    monkeypatch.setattr(diagnosis, "examine", lambda run: (threads.append(threading.current_thread()), own(run))[1])
     judged(qtbot, live_run(synthetic_events()))
     assert threads != []
     assert threading.main_thread() not in threads

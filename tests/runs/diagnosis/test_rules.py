@@ -346,3 +346,14 @@ def test_that_parameters_left_out_need_the_order_of_the_first_backward_pass(orde
     assert ("parameters-left-out" in {each.rule for each in result.findings}) is not undecided
     if undecided:
         assert "torch.compile" in needs["parameters-left-out"]
+
+
+def test_that_gradients_that_are_not_finite_are_not_lost_below_the_range() -> None:
+    """All elements are NaN, so that none is left from which a largest magnitude or a norm could be taken."""
+    events = [*steps([4.0, *[math.nan] * 29], grad_norm=[math.nan] * 30)]
+    for step in range(1, 30, 3):
+        values = {"amax": 0.0, "l2": 0.0, "amin_nonzero": math.inf, "nan": 100.0}
+        events.append(tensors(step, "gradient", {"w": values}))
+        events.append(tensors(step, "activation", {"a": {"amax": 1.0 + 2.0**-10 * step, "amin_nonzero": 2.0**-9}}))
+    result = examine(run_of(events, "fp16-amp"))
+    assert "gradient-underflow" not in {each.rule for each in result.findings}

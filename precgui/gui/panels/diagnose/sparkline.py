@@ -97,7 +97,7 @@ def summary(evidence: Evidence) -> str:
     if not known:
         return f"{evidence.signal}, {steps}: not finite"
     lost = len(evidence.series) - len(known)
-    end = f"; {lost} not finite" if lost else ""
+    end = f"; {lost} of {len(evidence.series)} points not finite" if lost else ""
     return (
         f"{evidence.signal}, {steps}: first {known[0]:.4g}, least {min(known):.4g}, largest {max(known):.4g}, last "
         f"{known[-1]:.4g}{end}"
