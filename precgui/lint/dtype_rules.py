@@ -176,9 +176,9 @@ def low_positions(source: Source) -> Mistakes:
 def _counted(source: Source, site: CallSite) -> tuple[ast.Call | None, str]:
     """The torch.arange or torch.randint whose whole numbers are in 16 bits: made so, or cast here, also by a name."""
     dtype = keyword(site.node, "dtype")
-    made = source.name_of(dtype) if dtype is not None and site.name == "torch.arange" else ""
-    if made in (*_HALF, "torch.bfloat16"):
-        return site.node, "bf16" if made == "torch.bfloat16" else "fp16"
+    built_as = source.name_of(dtype) if dtype is not None and site.name == "torch.arange" else ""
+    if built_as in (*_HALF, "torch.bfloat16"):
+        return site.node, "bf16" if built_as == "torch.bfloat16" else "fp16"
     is_bf16 = _makes(source, site.node, "bfloat16", ("torch.bfloat16",))
     inner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
     if inner is None or not (is_bf16 or _is_half(source, site.node)):
