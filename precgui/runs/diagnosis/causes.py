@@ -233,22 +233,39 @@ def _of_forward(m: Measurements, result: Origin) -> Cause:
     return _undefined(m, result, proof)
 
 
-def _undefined(m: Measurements, origin: Origin, proof: Evidence) -> Cause:
-    zeros = zero_row_before(m, origin.module, origin.before, origin.step) if origin.infinite is False else None
+def _undefined(m: Measurements, result: Origin, proof: Evidence) -> Cause:
+    zeros = zero_row_before(m, result.module, result.before, result.step) if result.infinite is False else None
     if zeros is not None:
         return Cause(
-            "zero-row", f"a row of zeros has no scale in FP8: {origin.module} computes NaN in step {origin.step}", True,
-            "Give the scale a lower bound: amax.clamp(min=1e-12).", (proof, zeros), origin.module,
-            needs=replay(m, origin.step), confidence=0.7, certainty="estimate",
+            "zero-row", f"a row of zeros has no scale in FP8: {result.module} computes NaN in step {result.step}", True,
+            "Give the scale a lower bound: amax.clamp(min=1e-12).", (proof, zeros), result.module,
+            needs=replay(m, result.step), confidence=0.7, certainty="estimate",
         )  # fmt: skip
-    low = narrow_range(m) or ((storage(m) == "bf16" or m.precision.startswith("bf16")) and origin.infinite is not False)
+    low = narrow_range(m) or ((storage(m) == "bf16" or m.precision.startswith("bf16")) and result.infinite is not False)
+    large = _large_factors(m, result)
+    where = f"{result.module or 'the loss'} computes NaN or Inf"
+    kind = m.model.module_types.get(result.module, "")
+    if result.before and result.infinite is False and kind.startswith("torch.nn.modules.linear."):
+        where = f"NaN appears between the outputs of {result.before} and {result.module}"
+    fix = "Look for a division by zero, log(0), sqrt at 0, or a row masked completely; add an epsilon or use "
+    fix += "torch.where."
     return Cause(
-        "undefined-operation", f"{origin.module or 'the loss'} computes NaN or Inf in step {origin.step}",
-        None if low else False,
-        "Look for a division by zero, log(0), sqrt at 0, or a row masked completely; add an epsilon or use "
-        "torch.where.",
-        (proof,), origin.module, needs=replay(m, origin.step) if low else "", confidence=0.8,
+        "undefined-operation", f"{where} in step {result.step}", None if low else False,
+        "Divide before the product is taken, or compute it in FP32 or BF16. " + fix if large else fix,
+        (proof, *large), result.module, needs=replay(m, result.step) if low else "", confidence=0.8,
     )  # fmt: skip
+
+
+def _large_factors(m: Measurements, result: Origin) -> tuple[Evidence, ...]:
+    """The last finite output in FP16, where a product of two of its numbers is beyond 65504, as scores of attention."""
+    last = origin.last_amax(m, "activation", result.before, result.step) if narrow_range(m) else None
+    if last is None or not last[1] ** 2 > FP16_LARGEST:
+        return ()
+    values = {"step": last[0], "amax": last[1], "square": last[1] ** 2}
+    text = (
+        f"The output of {result.before} reaches {last[1]:.4g}: the product of two such numbers, {last[1] ** 2:.3g}, is "
+    )
+    return (Evidence("amax^2 > 65504", values, f"{text}beyond FP16, and Inf - Inf is NaN."),)
 
 
 def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:

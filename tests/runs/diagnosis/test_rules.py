@@ -357,3 +357,19 @@ def test_that_gradients_that_are_not_finite_are_not_lost_below_the_range() -> No
         events.append(tensors(step, "activation", {"a": {"amax": 1.0 + 2.0**-10 * step, "amin_nonzero": 2.0**-9}}))
     result = examine(run_of(events, "fp16-amp"))
     assert "gradient-underflow" not in {each.rule for each in result.findings}
+
+
+@pytest.mark.parametrize(("amax", "hinted"), [(2028.5, True), (200.25, False)])
+def test_that_nan_behind_large_numbers_in_fp16_is_placed_between_the_layers(amax: float, hinted: bool) -> None:
+    """Scores of attention that overflow are computed between two linear layers, of which neither is at fault."""
+    linear = "torch.nn.modules.linear.Linear"
+    events = [
+        *steps([*FALLING[:9], math.nan]),
+        tensors(5, "activation", {"qkv": {"amax": 1000.5, "amin_nonzero": 0.25}, "head": {"amax": 2.5}}),
+        tensors(10, "activation", {"qkv": {"amax": amax}, "head": {"nan": 9.0, "amax": 1.5}}),
+        ModelDescribed(0.0, (ModuleInfo("qkv", linear, 0), ModuleInfo("head", linear, 1)), ()),
+    ]
+    found = diagnose(run_of(events, "fp16-amp"))[0]
+    assert found.title.startswith("NaN appears between the outputs of qkv and head in step 10")
+    assert found.precision_is_to_blame is None
+    assert any("4.11e+06" in each.text for each in found.evidence) is hinted
