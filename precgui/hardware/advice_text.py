@@ -17,7 +17,7 @@ _BY_PRECISION: dict[str, tuple[str, ...]] = {
     ),
     "fp16-amp": (
         "GradScaler with dynamic scaling; unscale before clipping; skipped steps at the start are healthy.",
-        "Largest value 65 504: look at overflow in activations and in losses that sum over many elements.",
+        "Largest value 65 504: watch for overflow in activations and in losses that sum over many elements.",
         "Sizes that are multiples of 8 keep the matrix units full.",
     ),
 }  # fmt: skip

@@ -139,7 +139,7 @@ def _why_no_session(error: Exception) -> str:
     if code == _MISMATCH:
         return "the NVIDIA driver in the kernel and its library have different versions; reboot to load the new one"
     if code == _NO_PERMISSION:
-        return "this user may not talk to the NVIDIA driver (look at the rights of /dev/nvidia*)"
+        return "this user may not talk to the NVIDIA driver (check the permissions of /dev/nvidia*)"
     return f"NVML does not start: {error}"
 
 

@@ -280,7 +280,7 @@ class Recorder:
             unsure = visited.weights_changed is None and not visited.partly and scale >= used
             text = f"{some}weights not updated in this step, {why}"
             if unsure:
-                text += "; whether the loop has updated them by itself was not looked at"
+                text += "; whether the loop has updated them by itself was not checked"
             self._incident("skipped_step", "warning", text)
         if scale != used:
             word = "lowered" if scale < used else "raised"
@@ -292,7 +292,7 @@ class Recorder:
         if trouble.loss:
             where = f", first not finite is the output of {trouble.module}" if trouble.module else ""
             if trouble.why_not:
-                where += f" (of those looked at: {trouble.why_not})"
+                where += f" (of those checked: {trouble.why_not})"
             self._incident(
                 "nonfinite_loss", "error", f"the loss is not finite{who}{where}", trouble.module, trouble.step
             )

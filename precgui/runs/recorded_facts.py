@@ -13,7 +13,7 @@ from precgui.runs.run import Run
 _REASONS = {
     "precision": "the precision is what the config asked for",
     "autocast": "nobody looked for autocast",
-    "loop": "the order of the loop was not looked at",
+    "loop": "the order of the loop was not recorded",
     "scaler": "no loss scaler was given to the recorder",
     "census": "the operations of the first step were not counted",
     "certificate": "the products of this device were not tried",

@@ -158,7 +158,7 @@ def test_that_a_step_without_an_update_after_steps_with_one_is_not_judged(tmp_pa
     with precgui.open_run(tmp_path / "run.h5") as run:
         messages = [event.message for event in run.events("skipped_step")]
         assert len(messages) == 3
-        assert "was not looked at" in messages[0]
+        assert "was not checked" in messages[0]
         assert messages[1].endswith("no optimizer has stepped")
 
 
@@ -222,7 +222,7 @@ def test_that_a_single_bad_batch_is_located_in_a_model_of_ones_own_and_agrees_wi
     with precgui.open_run(tmp_path / "run.h5") as run:
         (event,) = run.events("nonfinite_loss")
         assert (event.step, event.module) == (bad, "root")
-        assert "looked at" not in event.message
+        assert "checked" not in event.message
         outputs = run.tensors()["activation"]
         row = outputs.steps().tolist().index(bad)
         nan = dict(zip(outputs.names, outputs.stat("nan")[row].tolist(), strict=False))

@@ -22,7 +22,7 @@ _MOST_OPERATIONS = 20_000
 def anatomy(step: RecordedStep, scale: float) -> dict[str, Any]:
     """The keys of `precgui replay --anatomy --json`, built-in types only.
 
-    Operations that only look at memory in another way are left out. `scale` is the loss scale of the step.
+    Operations that only return views are left out. `scale` is the loss scale of the step.
     """
     tape = step.tape
     computed = [o for o in tape.operations if not o.is_view and _result(tape, o) is not None]

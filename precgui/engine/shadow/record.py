@@ -44,7 +44,7 @@ def record_step(step: Callable[[], Any], parameters: Iterable[Tensor]) -> Record
     with recorder.recording() as tape:
         loss = step()
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise EngineError("the step returned no loss to look at; return the loss as a tensor with a single number")
+        raise EngineError("the step returned no loss; return the loss as a tensor with a single number")
     used = [p.grad for p in trained if p.grad is not None]
     if not used:
         raise EngineError(

@@ -32,7 +32,7 @@ def shadow(step_fn: Callable[[], Any], parameters: Iterable[Tensor]) -> Shadow:
     """Run one step with FP64 beside it.
 
     `step_fn` does forward and backward and returns the loss; it runs once, on clear gradients. `parameters` are those
-    whose gradients are looked at. Raises EngineError when the step leaves no loss or no gradient.
+    whose gradients are compared. Raises EngineError when the step leaves no loss or no gradient.
     """
     return Shadow(record_step(step_fn, parameters))
 

@@ -88,7 +88,7 @@ class Outputs:
         """Why the module named in this step may not be the first bad one; '' where all were checked."""
         if self._everywhere or self._located:
             return ""
-        return self.cannot_repeat or "modules without weights were not looked at in this step"
+        return self.cannot_repeat or "modules without weights were not checked in this step"
 
     def _have_hooks(self, *, modules: bool, all_modules: bool) -> None:
         """Hooks on those with weights, or on all."""

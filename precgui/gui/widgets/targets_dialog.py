@@ -21,7 +21,7 @@ from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, Targets, 
 
 _TITLES = {**TITLES, "accuracy_lost": "Accuracy lost", "metric_lost": "Metric lost, if it is no share"}
 _LATE = (
-    "The figures of this study are known already. Targets that are chosen after a look at them make verdicts too kind; "
+    "The figures of this study are known already. Targets that are chosen with them in view make verdicts too kind; "
     "choose targets before Start where you can."
 )
 

@@ -152,7 +152,7 @@ def _of_weights(m: Measurements, place: int) -> Cause | None:
         start = Evidence("weights not finite at step 0", {"tensor": name}, f"{name} holds NaN or Inf before step 1.")
         return Cause(
             "weights-not-finite", "weights hold NaN or Inf before the first step", False,
-            "Initialise all weights: look at empty tensors, meta devices and checkpoints that do not match.", (start,),
+            "Initialise all weights: check empty tensors, meta devices and checkpoints that do not match.", (start,),
             name.rpartition(".")[0], confidence=0.97,
         )  # fmt: skip
     proof = Evidence(

@@ -132,7 +132,7 @@ def skipped_but_changed(m: Measurements) -> Answer:
     if not broken.any():
         return RuledOut(
             "skipped-but-changed",
-            f"because no weight changed in the {int(rows.sum())} skipped steps that were looked at",
+            f"because no weight changed in the {int(rows.sum())} skipped steps that were recorded",
         )
     row = int(np.flatnonzero(broken)[0])
     name = table.names[int(np.argmax(np.where(table.bad[row], 2.0, np.nan_to_num(table.stat("changed")[row]))))]

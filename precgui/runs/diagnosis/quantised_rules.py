@@ -84,7 +84,7 @@ def hidden_infinity(m: Measurements) -> Answer:
             "hidden-infinity", "warning" if saturates else "info", f"NaN or Inf of {name} is hidden behind it",
             int(table.steps[row]), int(table.steps[-1]), (proof,),
             "Check the output before it is cast: E4M3 turns Inf into 448." if saturates
-            else "Meant for masks of +Inf and rows that are left out; else look at this module.",
+            else "Meant for masks of +Inf and rows that are left out; else examine this module.",
             None, 0.6, "torch documentation, float8_e4m3fn", name, (name,),
             needs="the same run in fp32" if saturates else "",
         )

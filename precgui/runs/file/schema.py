@@ -125,7 +125,7 @@ def _tensor_table(late: bool = False) -> Table:
     return Table(
         {
             "step": Column(_I8, chunk_rows=1024),
-            "stride": Column(np.dtype("<u4"), (0,), chunk_rows=32),  # k: one of k blocks was looked at
+            "stride": Column(np.dtype("<u4"), (0,), chunk_rows=32),  # k: one of k blocks was counted
             "stats": Column(np.dtype("<f4"), (0, len(TENSOR_STATS)), "deflate"),
             "exponents": Column(np.dtype("<u4"), (0, EXPONENT_BINS), "shuffle"),
         },

@@ -16,7 +16,7 @@ PICTURES = ("exponents of one", "losses of all")
 PACE_MS = 16  # between two answers while the slider is dragged: 60 a second
 IDLE_MS = 250  # without a change until the list is sorted again
 _ANSWERS = (
-    "Zeros and the largest safe scale are counted, of the elements and steps that were looked at. The share that "
+    "Zeros and the largest safe scale are counted, of the elements and steps that were recorded. The share that "
     "overflows is interpolated within one octave. The signal-to-noise ratio is an estimate: mostly within 1.7 dB, less "
     "sure where a few elements make up the sum."
 )

@@ -30,7 +30,7 @@ _TICK_SHARE = 0.025  # of the height
 _NAME_PX = 52  # from the left end of the axis of steps to its name
 _ABOUT = (
     "The colour is the share of the elements, logarithmic from 10⁻⁶ to 1. Marks at the upper edge: × steps with NaN or "
-    "Inf, ▲ steps in which something overflows; ticks at the lower edge: the steps that were looked at. Click or use "
+    "Inf, ▲ steps in which something overflows; ticks at the lower edge: the recorded steps. Click or use "
     "the arrow keys for a step; wheel and drag zoom, a double click or Home shows all."
 )
 

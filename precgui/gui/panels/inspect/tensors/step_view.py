@@ -143,7 +143,7 @@ class Moment(QWidget):
     def show_moment(self, view: View, entry: int) -> None:
         """An entry of a view of one row."""
         self.histogram.show_row(view.histograms(entry)[0])
-        sampled = f"; one of {view.rows.stride} blocks was looked at" if view.rows.stride > 1 else ""
+        sampled = f"; one of {view.rows.stride} blocks was counted" if view.rows.stride > 1 else ""
         sentence = f", step {grouped(int(view.steps[0]))}{_odd(view, entry)}{sampled}"
         self.text.setText(f"{short(view.names[entry])}{sentence}")
         self.text.setToolTip(plain_tip(f"{view.names[entry]}{sentence}"))
