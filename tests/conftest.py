@@ -5,11 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.warm_children import fork_from_a_warm_process
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of this process, of its workers and of all that tests start
@@ -69,3 +72,11 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs and state of a test, and of the processes it starts, go to its temporary folder."""
     monkeypatch.setenv("PRECGUI_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("PRECGUI_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_children() -> Iterator[None]:
+    """Start-up of child processes is not what most tests are about."""
+    with pytest.MonkeyPatch.context() as patch:
+        fork_from_a_warm_process(patch)
+        yield

@@ -126,7 +126,7 @@ def test_that_runs_wait_for_those_before_them_whether_these_fail_or_not(qtbot: Q
     session.start(config.load("digits-quick", [*QUICK, "title=first"]))
     with qtbot.waitSignal(session.idle):
         session.start(config.load("digits-quick", [*QUICK, "title=second", "device=cuda:5"]))
-        session.start(config.load("digits-quick", [*QUICK, "title=third", "precision=bf16-amp"]))
+        session.start(config.load("digits-quick", [*QUICK, "title=third", "precision=fp64"]))
         assert [waiting.title for waiting in session.queue] == ["second", "third"]
     assert [opened.run.status for opened in session.runs.values()] == ["completed", "failed", "completed"]
     assert "cuda:5 is not there" in live(session, 1).message

@@ -40,7 +40,7 @@ class StepRails(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Operations of the step")
         self.setAccessibleDescription(_ABOUT)
-        themes().changed.connect(self.update)
+        themes().follow(self, self.update)
 
     def show_operations(self, operations: Sequence[StepOperation]) -> None:
         """Show these; none is chosen."""
@@ -134,7 +134,7 @@ class FormatLegend(QWidget):
         super().__init__(parent)
         self._formats: dict[str, str] = {}
         self.setMinimumHeight(20)
-        themes().changed.connect(self.update)
+        themes().follow(self, self.update)
 
     @property
     def text(self) -> str:

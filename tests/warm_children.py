@@ -1,0 +1,42 @@
+"""Child processes of tests start as forks of one process that has imported torch and the engine.
+
+A spawned child imports both anew: 3 to 4 seconds of CPU time for each of some hundred children. Whatever a process
+inherits by its start is as in a spawned one: the environment, the working directory and the path are those of the
+test. `tests/test_spawn.py`, and every test that starts `precgui` as a command, spawn as the application does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from multiprocessing import forkserver
+
+import pytest
+
+from precgui import spawn
+
+PRELOADED = ("torch", "precgui.job", "precgui.engine.train", "precgui.sweeps.member_process")
+
+
+def fork_from_a_warm_process(patch: pytest.MonkeyPatch) -> None:
+    """Let every `ChildProcess` be a fork until `patch` is undone. Does nothing where processes cannot be forked."""
+    if sys.platform != "linux":
+        return
+    from multiprocessing.popen_forkserver import Popen
+
+    forkserver.set_forkserver_preload(list(PRELOADED))
+    patch.setattr(spawn.ChildProcess, "_Popen", staticmethod(Popen))
+    patch.setattr(spawn.ChildProcess, "__reduce__", _with_environment)
+
+
+def _with_environment(process: spawn.ChildProcess) -> tuple[object, ...]:
+    return _started, (process.__dict__, dict(os.environ))
+
+
+def _started(state: dict[str, object], environment: dict[str, str]) -> spawn.ChildProcess:
+    """The process in the child, in the environment of the one that started it."""
+    os.environ.clear()
+    os.environ.update(environment)
+    process = spawn.ChildProcess.__new__(spawn.ChildProcess)
+    process.__dict__.update(state)
+    return process
