@@ -41,7 +41,8 @@ assert "mxfp6-e3m2" in texts, sorted(set(texts))
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(ROOT / "precgui", folder / "precgui", ignore=shutil.ignore_patterns("*.pyc"))  # compiled kernels stay
+    ignored = shutil.ignore_patterns("*.pyc")  # and not __pycache__, which has the compiled kernels
+    shutil.copytree(ROOT / "precgui", folder / "precgui", ignore=ignored)
     (folder / "resources").symlink_to(ROOT / "resources")
     classes = folder / "precgui" / "engine" / "precisions" / "low.py"
     classes.write_text(classes.read_text(encoding="utf-8") + CLASS, encoding="utf-8")
