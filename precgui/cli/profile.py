@@ -150,6 +150,11 @@ def _print_products(console: Console, document: dict[str, Any]) -> None:
         module = f"{product.modules_text} {product.phase}"
         table.add_row(product.operation, escape(module), product.sizes, *("" if r is None else _rate(r) for r in rates))
     console.print(table)
+    notes = dict.fromkeys(
+        f"{fmt} {rate.note}" for product in measured.products for fmt, rate in product.rates.items() if rate.note
+    )
+    for note in notes:
+        console.print(f"[dim]{escape(note)}", highlight=False)
 
 
 def _rate(rate: ProductRate) -> str:

@@ -15,6 +15,14 @@ from precgui.engine.backend_flags import set_fp32_arithmetic
 from precgui.engine.bench.timing import LONG_S, Work, once, repetitions_for, sample_s
 from precgui.engine.bench.workloads import FLOATS, copy, gemm
 from precgui.engine.profile.floors import cpu_s
+from precgui.engine.profile.narrow_products import (
+    NARROW,
+    NotMeasuredError,
+    estimated_s,
+    matrix_sizes,
+    narrow_product,
+    operand_bytes,
+)
 from precgui.engine.torch_private import tree_leaves, tree_map_only
 
 if TYPE_CHECKING:
@@ -73,8 +81,8 @@ def _spec(tensor: Tensor) -> TensorSpec:
 def formats_of(device: torch.device) -> tuple[str, ...]:
     """The formats that the products are made in on this device."""
     if device.type == "cuda":
-        return "fp32", "tf32", "bf16", "fp16"
-    return "fp32", "bf16", "fp16"
+        return "fp32", "tf32", "bf16", "fp16", *NARROW
+    return "fp32", "bf16", "fp16", *NARROW
 
 
 def rates(
@@ -90,7 +98,7 @@ def rates(
     (median over rounds) and `flops_per_byte` with every operand and result moved once; or `note` where it was not
     measured. `bandwidth_bytes_s` counts bytes read and written by a copy, `square_flops_s` is a large square product.
     Numbers are normally distributed, and all operands are in the one format: what is around the product, such as casts
-    or emulation, is not in it.
+    or emulation, is not in it. FP8 and INT8 are products of two matrices by torch's kernels for them.
     """
     formats = formats_of(device)
     say("this model's products, one by one")
@@ -127,16 +135,16 @@ def largest(recorded: Mapping[RecordedCall, RecordedUse]) -> tuple[list[tuple[Re
 
 def _alone(call: RecordedCall) -> bool:
     """Whether any numbers may stand for its operands: attention backward needs those of its forward pass."""
-    specs = [leaf for leaf in tree_leaves((call.args, call.kwargs)) if isinstance(leaf, TensorSpec)]
+    specs = _specs(call)
     return "attention" not in call.key.partition(" ")[0] and all(spec.dtype.is_floating_point for spec in specs)
 
 
 def _row(
     call: RecordedCall, use: RecordedUse, formats: tuple[str, ...], device: torch.device, stopped: Callable[[], bool]
 ) -> dict[str, Any]:
-    specs = [leaf for leaf in tree_leaves((call.args, call.kwargs)) if isinstance(leaf, TensorSpec)]
+    specs = _specs(call)
     return {
-        "operation": str(call.func.overloadpacket).removeprefix("aten."), "modules": list(use.modules),
+        "operation": _operation(call), "modules": list(use.modules),
         "phase": use.phase, "shapes": [list(spec.size) for spec in specs], "calls": use.calls, "flops": call.flops,
         "formats": _timed(call, formats, device, stopped),
     }  # fmt: skip
@@ -150,9 +158,12 @@ def _timed(
     longest_s = 0.0
     for fmt in formats:
         try:
-            work = synthetic_call(call, fmt, device)
+            work = _work(call, fmt, device)
             set_fp32_arithmetic(tf32=fmt == "tf32")
             estimate_s = once(work, device)
+        except NotMeasuredError as reason:
+            results[fmt] = {"note": f"not measured: {reason}"}
+            continue
         except _REFUSALS as refusal:
             results[fmt] = {"note": f"torch refuses: {(str(refusal).splitlines() or [''])[0][:160]}"}
             continue
@@ -165,6 +176,34 @@ def _timed(
     for fmt in works:
         results[fmt] = _result(call, fmt, rounds)
     return results
+
+
+def _work(call: RecordedCall, fmt: str, device: torch.device) -> Work:
+    if fmt not in NARROW:
+        return synthetic_call(call, fmt, device)
+    sizes = _matrix_sizes(call)
+    if (expected_s := estimated_s(sizes, fmt, device)) > _LONGEST_S:
+        raise NotMeasuredError(f"about {expected_s:.1f} s a call, by a kernel for reference")
+    return narrow_product(sizes, fmt, device)
+
+
+def _matrix_sizes(call: RecordedCall) -> tuple[int, int, int]:
+    return matrix_sizes(_operation(call), [spec.size for spec in _specs(call)])
+
+
+def _operation(call: RecordedCall) -> str:
+    return str(call.func.overloadpacket).removeprefix("aten.")
+
+
+def _specs(call: RecordedCall) -> list[TensorSpec]:
+    return [leaf for leaf in tree_leaves((call.args, call.kwargs)) if isinstance(leaf, TensorSpec)]
+
+
+def _bytes(call: RecordedCall, fmt: str) -> int:
+    """Bytes of the operands and the result, each once."""
+    if fmt in NARROW:
+        return operand_bytes(_matrix_sizes(call), fmt)
+    return call.elements * FLOATS[fmt].itemsize
 
 
 def _rounds(
@@ -200,7 +239,7 @@ def _result(call: RecordedCall, fmt: str, rounds: list[dict[str, float]]) -> dic
         "spread": (quarters[2] - quarters[0]) / median if quarters else None,
         "flops_s": call.flops / median,
         "speedup": statistics.median(ratios) if ratios else None,
-        "flops_per_byte": call.flops / (call.elements * FLOATS[fmt].itemsize),
+        "flops_per_byte": call.flops / _bytes(call, fmt),
     }
 
 

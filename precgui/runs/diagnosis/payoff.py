@@ -22,6 +22,7 @@ _COSTLY = 0.10  # of the step: less is not worth a finding
 _SAVED = 0.95  # times the memory of FP32: above this next to nothing is saved
 _SLOW_CONFIDENCE, _CLOSED_CONFIDENCE = 0.6, 0.85
 _FORMULAS = {
+    "peak": "(g - G) / t > 0.10 where r < 1, g and G the time of products, r the ratio of peaks",
     "products": "(g - G / r) / t > 0.10, g and G the time of products, r the ratio of peaks",
     "alignment": "time that padding saves / t > 0.10, tried on the device",
     "others": "(o - O) / t > 0.10, o and O the time of operations without products",
@@ -30,6 +31,7 @@ _FORMULAS = {
     "data": "time of waiting for the next batch / t > 0.10",
 }
 _TITLES = {
+    "peak": "The format is slower than FP32 on this device",
     "products": "Products gain less than the format allows",
     "alignment": "Sizes of layers do not fit the kernels",
     "others": "Operations without products became slower",
@@ -38,10 +40,10 @@ _TITLES = {
     "data": "The step waits for data",
 }
 _NAMES = {
-    "products": "products-below-peak", "alignment": "odd-sizes", "others": "slower-operations", "casts": "cast-tax",
-    "gaps": "launch-bound", "data": "data-wait",
+    "peak": "slow-format", "products": "products-below-peak", "alignment": "odd-sizes", "others": "slower-operations",
+    "casts": "cast-tax", "gaps": "launch-bound", "data": "data-wait",
 }  # fmt: skip
-_OF_PRECISION = ("others", "casts")  # the others slow FP32 down as well
+_OF_PRECISION = ("peak", "others", "casts")  # the others slow FP32 down as well
 
 
 def _profile(m: Measurements) -> dict[str, Any] | None:

@@ -30,7 +30,8 @@ BOUNDS = ("peak", "amdahl")  # they say what is possible, the others what is los
 @dataclass(frozen=True, slots=True)
 class Factor:
     """One factor of the account; `after` is the speed-up with all factors up to it. `cost` is the share of the run's
-    step that it takes beyond the ideal (0 for bounds), `settings` are config paths with values that change it."""
+    step that it takes beyond the ideal (0 for a bound that is no loss), `settings` are config paths with values that
+    change it."""
 
     key: str
     title: str
@@ -166,10 +167,14 @@ def _reached(big: Mapping[str, float], small: Mapping[str, float], r: float, sav
 
 def _costs(big: Mapping[str, float], small: Mapping[str, float], r: float, saved: float) -> dict[str, float]:
     """Shares of the run's step that would not be there if products gained the ratio of peaks, other operations took no
-    longer than in FP32, and nothing was converted, started or waited for."""
+    longer than in FP32, and nothing was converted, started or waited for.
+
+    Where the format is slower than FP32 (r < 1), all that products take beyond their time in FP32 is the cost of that.
+    """
     whole = max(sum(small.values()), 1e-12)
+    beyond = small["products"] - saved - big["products"] / max(r, 1.0)
     seconds = {
-        "products": small["products"] - saved - big["products"] / r, "alignment": saved,
+        "peak": beyond if r < 1 else 0.0, "products": 0.0 if r < 1 else beyond, "alignment": saved,
         "others": small["others"] - big["others"], "casts": small["casts"], "gaps": small["gaps"],
         "data": small["data"],
     }  # fmt: skip
@@ -188,6 +193,8 @@ def _settings(profile: Mapping[str, Any], key: str) -> dict[str, str]:
     results: dict[str, str] = {}
     if key in ("gaps", "products"):
         results["data.batch_size"] = str(4 * int(settings["batch_size"]))
+    if key == "peak":
+        results["precision"] = "fp32"
     if key == "data":
         results["data.workers"] = str(max(2, 2 * int(settings["workers"])))
     if key in ("casts", "others", "amdahl") and not settings["compile"]:
@@ -200,6 +207,11 @@ def _peak(profile: Mapping[str, Any]) -> str:
     if peak["ratio"] is None:
         return f"Not measured: {peak['note']}."
     size = peak["size"]
+    if peak["ratio"] < 1:
+        return (
+            f"This device multiplies two {size} x {size} matrices in {peak['format']} at {peak['ratio']:.2g} times the "
+            "rate of FP32, so products cannot become faster by the format."
+        )
     return f"A product of two {size} x {size} matrices in {peak['format']} against FP32, measured on this device."
 
 
@@ -283,6 +295,10 @@ def _say(sentence: str) -> Any:
     return lambda _: sentence
 
 
+def _slow_fix(profile: Mapping[str, Any]) -> str:
+    return f"Train in fp32 here, or on a device with fast products in {profile['peak']['format']}."
+
+
 def _pad_fix(profile: Mapping[str, Any]) -> str:
     row = max(profile["padding"], key=lambda row: row["gain_s"], default=None)
     if row is None:
@@ -320,7 +336,7 @@ def _data_fix(profile: Mapping[str, Any]) -> str:
 
 
 _TEXTS: dict[str, tuple[str, Any, Any]] = {
-    "peak": ("Ratio of peaks", _peak, _say("")),
+    "peak": ("Ratio of peaks", _peak, _slow_fix),
     "amdahl": ("Share of products", _amdahl, _fuse_fix),
     "products": ("Products below the peak", _products, _batch_fix),
     "alignment": ("Sizes that do not fit", _alignment, _pad_fix),
@@ -337,7 +353,12 @@ def verdict(account: Waterfall, precision: str) -> str:
     causes = account.causes()
     possible = next((f.after for f in account.factors if f.key == "amdahl"), account.observed)
     first = f"{precision} runs {account.speed_text} times as fast as FP32 here"
-    if not causes or causes[0].key in BOUNDS:
+    if causes and causes[0].key == "peak":
+        text = (
+            f"{first}; most is lost to: ratio of peaks, since its products are slower than those of FP32 on this "
+            f"device, {causes[0].cost:.0%} of the step."
+        )
+    elif not causes or causes[0].key in BOUNDS:
         text = f"{first}; its share of products allows {possible:.2f}, and nothing else loses more than {_CAUSE:.0%}."
     else:
         text = (

@@ -203,9 +203,11 @@ def _detail(verdict: Verdict, metric: Metric) -> str:
     factor, unit, digits = (100, " %", 2) if share else (1, "x" if ratio else "", 3)
     if verdict.target == "accuracy_lost" and share:
         unit = " points"
+    if not (share or ratio) and verdict.margin:  # a metric without a unit: in steps of a hundredth of its target
+        digits = min(max(digits, 2 - math.floor(math.log10(1.01 * abs(verdict.margin)))), 12)
     ci = f" [{factor * verdict.ci[0]:z.{digits}f}, {factor * verdict.ci[1]:z.{digits}f}]" if verdict.ci else ""
     side = "at least" if verdict.target in ("speedup", "tensor_use") else "at most"
-    margin = f"; target {side} {factor * (verdict.margin or 0):g}{unit}"
+    margin = f"; target {side} {factor * (verdict.margin or 0):.4g}{unit}"
     what = f"{factor * verdict.value:z.{digits}f}{unit}{ci}{margin}"
     return f"{what}; {verdict.n} pairs; {verdict.why}" if verdict.why else f"{what}; {verdict.n} pairs"
 

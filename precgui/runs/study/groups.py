@@ -214,7 +214,8 @@ def _twin_text(count: int, largest: Mapping[str, float]) -> str:
     if not count:
         return "no rounding twin was run: it is not known which differences are rounding alone"
     parts = ", ".join(f"{value:.4g} in {_IN_WORDS[name]}" for name, value in largest.items())
-    return f"runs whose start weights moved by one ulp differ by up to {parts} ({count} twins): less is rounding alone"
+    twins = "1 twin" if count == 1 else f"{count} twins"
+    return f"runs whose start weights moved by one ulp differ by up to {parts} ({twins}): less is rounding alone"
 
 
 def _speed(arms: Sequence[PairedArm]) -> tuple[Value, str]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from precgui.config import load
-from precgui.engine.profile import layer_rates
+from precgui.engine.profile import layer_rates, narrow_products
 from precgui.engine.profile.counts import OperationCounts
 from precgui.engine.profile.one_step import build_step, step
 from precgui.engine.torch_private import tree_leaves
@@ -74,6 +74,50 @@ def test_that_rates_are_measured_and_refusals_named(counted: OperationCounts, mo
         assert fp32["flops_s"] == pytest.approx(row["flops"] / fp32["seconds"])
         assert fp32["speedup"] == 1
         assert row["formats"]["bf16"]["flops_per_byte"] == pytest.approx(2 * fp32["flops_per_byte"])
+        assert set(row["formats"]) == set(document["formats"])
         assert row["formats"]["fp16"] == {"note": "torch refuses: no kernel for Half"}
     assert document["bandwidth_bytes_s"] > 0
     assert document["square_flops_s"]["fp32"] > 0
+
+
+# FP8 and INT8 ----------------------------------------------------------------------------------------------
+
+
+def test_that_fp8_and_int8_are_for_products_of_two_matrices_only() -> None:
+    assert narrow_products.matrix_sizes("addmm", [(3,), (2, 8), (8, 3)]) == (2, 8, 3)
+    assert narrow_products.matrix_sizes("mm", [(2, 8), (8, 3)]) == (2, 8, 3)
+    for operation, shapes in (("convolution", [(4, 3, 8, 8), (16, 3, 3, 3)]), ("bmm", [(5, 2, 8), (5, 8, 3)])):
+        with pytest.raises(narrow_products.NotMeasuredError, match="products of two matrices only"):
+            narrow_products.matrix_sizes(operation, shapes)
+
+
+@pytest.mark.parametrize("fmt", narrow_products.NARROW)
+def test_that_a_narrow_product_is_that_of_the_normal_numbers_or_says_why_not(fmt: str) -> None:
+    try:
+        out = narrow_products.narrow_product((32, 64, 48), fmt, CPU)()
+    except (RuntimeError, narrow_products.NotMeasuredError) as reason:
+        pytest.skip(str(reason))
+    draw = torch.Generator().manual_seed(0)
+    a, b = torch.randn(32, 64, generator=draw), torch.randn(64, 48, generator=draw)
+    assert isinstance(out, torch.Tensor)
+    largest = {"e4m3fn": 448.0, "int8": 127.0}[fmt]
+    scale = (a.abs().max() * b.abs().max() / largest**2).double()
+    exact = a.double() @ b.double()
+    assert ((out.double() * scale - exact).norm() / exact.norm()) < 0.05
+
+
+def test_that_wrong_sums_of_integers_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = narrow_products.int_mm
+    monkeypatch.setattr(narrow_products, "int_mm", lambda x, y: right(x, y).clamp(-32768, 32767))
+    with pytest.raises(narrow_products.NotMeasuredError, match="wrong on this processor"):
+        narrow_products.narrow_product((32, 256, 48), "int8", CPU)
+
+
+def test_that_a_kernel_for_reference_is_not_waited_for(
+    counted: OperationCounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer_rates, "estimated_s", lambda *_: 60.0)
+    monkeypatch.setattr(layer_rates, "narrow_product", lambda *_: pytest.fail("was made"))
+    call = next(call for call in counted.recorded if str(call.func.overloadpacket) == "aten.addmm")
+    results = layer_rates._timed(call, ("e4m3fn",), CPU, lambda: False)
+    assert results["e4m3fn"] == {"note": "not measured: about 60.0 s a call, by a kernel for reference"}

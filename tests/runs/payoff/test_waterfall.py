@@ -49,6 +49,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "casts": ("casts", profile(side(10, 2), side(2.5, 2, casts=5))),
     "launches": ("gaps", profile(side(10, 2, gaps=60), side(2.5, 2, gaps=60))),
     "slow loader": ("data", profile(side(10, 2, data=60), side(2.5, 2, data=60))),
+    "no fast kernels": ("peak", profile(side(10, 2, gaps=10), side(60, 2, gaps=10), ratio=0.02)),
     "slow operations": ("others", profile(side(10, 2), side(2.5, 8))),
 }  # fmt: skip
 
@@ -180,3 +181,16 @@ def test_that_a_missing_profile_is_told_with_the_cure(tmp_path: Path) -> None:
 def test_that_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RunFileError, match="cannot be written"):
         write_profile(tmp_path / "nowhere" / "run.json", {})
+
+
+def test_that_a_format_without_fast_products_is_named_as_that_and_never_as_a_small_batch() -> None:
+    account = waterfall(CASES["no fast kernels"][1])
+    sentence = verdict(account, "bf16-amp")
+    assert "its products are slower than those of FP32 on this device, 69% of the step" in sentence
+    assert "allows" not in sentence
+    first = account.causes()[0]
+    assert first.detail.startswith("This device multiplies two 1024 x 1024 matrices in bf16 at 0.02 times the rate")
+    assert (first.fix, first.settings) == (
+        "Train in fp32 here, or on a device with fast products in bf16.", {"precision": "fp32"}
+    )  # fmt: skip
+    assert next(each for each in account.factors if each.key == "products").cost == 0

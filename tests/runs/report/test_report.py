@@ -2,14 +2,17 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from precgui.runs.report.content import ReportContent, report_content
+from precgui.events import Metric
+from precgui.runs.report.content import ReportContent, _detail, report_content
 from precgui.runs.report.html import html_report
 from precgui.runs.report.markdown import markdown_report
 from precgui.runs.study.groups import make_study
+from precgui.runs.verdict.judge import Verdict
 from tests.runs.study.sample_runs import arm
 
 SEEDS = [0.90, 0.91, 0.89, 0.92, 0.90]
@@ -97,3 +100,12 @@ def test_that_few_seeds_still_make_a_report(seeds: int) -> None:
     text = markdown_report(_content(seeds=seeds))
     assert "one seed: not a measurement of accuracy" in text or "undecided: about 3 more seeds" in text
     html_report(_content(seeds=seeds))
+
+
+def test_that_a_metric_without_a_unit_is_written_as_finely_as_its_target() -> None:
+    verdict = Verdict("accuracy_lost", "met", 0.0000123, (-0.00001, 0.00004), 0.00999999, 4)
+    metric = Metric("r2", "R²", "", unit="")
+    text = _detail(verdict, metric)
+    assert text.startswith("0.0000 [0.0000, 0.0000]; target at most 0.01; 4 pairs")
+    fine = _detail(replace(verdict, margin=1e-6), metric)
+    assert fine.startswith("0.00001230 [-0.00001000, 0.00004000]; target at most 1e-06")

@@ -31,6 +31,7 @@ class StudyPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.plotItem.hideButtons()
         self.plotItem.setContentsMargins(0, _TOP_PX, _RIGHT_PX, 0)
         self.plotItem.vb.setDefaultPadding(padding)
+        self._left.setStyle(autoExpandTextSpace=True)  # values close to each other have long texts
         self._names = ("", "")
         self.empty = PlainLabel(self)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)

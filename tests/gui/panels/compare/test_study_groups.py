@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyqtgraph as pg
 import pytest
+from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QDialogButtonBox
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.compare.groups import CLAIMS, CURVES, DIFFERENCES, TRADE_OFF, GroupsView
 from precgui.gui.panels.compare.panel import ComparePanel
+from precgui.gui.panels.compare.study_plot import StudyPlot
 from precgui.gui.session import Session
 from precgui.sweeps.folder import SweepFolder, read_targets
 from tests.gui.conftest import write_run
@@ -168,3 +171,21 @@ def test_that_the_differences_of_open_runs_have_a_view_of_their_own(
     heads = [table.horizontalHeaderItem(n).text() for n in range(table.columnCount())]  # type: ignore[union-attr]
     assert heads == ["Part", "Fact", "in fp32", "in bf16-amp"]
     assert [table.item(0, n).text() for n in range(4)] == ["settings", "precision", "fp32", "bf16-amp"]  # type: ignore[union-attr]
+
+
+class _NarrowPlot(StudyPlot):
+    """Values that differ in their eighth place only."""
+
+    def draw(self) -> str:
+        self.plotItem.addItem(pg.PlotCurveItem([0.0, 1.0], [0.9999999, 0.99999995]))
+        return ""
+
+
+def test_that_the_value_axis_has_room_for_the_texts_of_values_close_to_each_other(qtbot: QtBot) -> None:
+    plot = _NarrowPlot("narrow")
+    qtbot.addWidget(plot)
+    plot.resize(600, 400)
+    plot.redraw()
+    plot.show()
+    text_px = QFontMetrics(plot.font()).horizontalAdvance("0.99999990")
+    qtbot.waitUntil(lambda: not plot.grab().isNull() and plot.getAxis("left").width() > text_px)

@@ -91,7 +91,8 @@ def _tip(rate: ProductRate) -> str:
 def _caption(measured: Products, device: str) -> str:
     return (
         f"Each product of the step alone on {device}, in turns of all formats; together {measured.flops_share:.0%} of "
-        "the FLOPs of a step. Casts and emulation around a product are not in it. A point on the slope waits for "
+        "the FLOPs of a step. Casts and emulation around a product are not in it; e4m3fn and int8 have one scale for "
+        "each operand, where torch has a kernel. A point on the slope waits for "
         "memory, a point under the roof for arithmetic."
     )
 
