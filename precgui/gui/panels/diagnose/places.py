@@ -5,7 +5,16 @@ from __future__ import annotations
 # The tab, '' for Tensors where the finding names a recorded tensor and else Live; and the kind of tensors.
 PLACES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
-        ("products-below-peak", "odd-sizes", "slower-operations", "cast-tax", "launch-bound", "data-wait"), ("time", "")
+        (
+            "slow-format",
+            "products-below-peak",
+            "odd-sizes",
+            "slower-operations",
+            "cast-tax",
+            "launch-bound",
+            "data-wait",
+        ),
+        ("time", ""),
     ),
     **dict.fromkeys(("no-memory-saved", "ledger-residual"), ("memory", "")),
     **dict.fromkeys(

@@ -164,7 +164,9 @@ def test_that_show_me_leads_to_the_tab_of_the_rule(qtbot: QtBot) -> None:
     session = Session()
     panel = opened(qtbot, session)
     add(session, "run", FALLING)
-    parts = "forward-overflow products-below-peak odd-sizes slower-operations cast-tax launch-bound data-wait"
+    parts = (
+        "forward-overflow slow-format products-below-peak odd-sizes slower-operations cast-tax launch-bound data-wait"
+    )
     known = {rule.name for rule in RULES} | {*parts.split(), "no-memory-saved", "ledger-residual"}
     assert set(PLACES) <= known
     for rule, (tab, _) in PLACES.items():
