@@ -1,6 +1,6 @@
 """Child processes of tests start as forks of one process that has imported torch and the engine.
 
-A spawned child imports both anew: 3 to 4 seconds of CPU time for each of some hundred children. Whatever a process
+A spawned child imports both anew: about 5 seconds of CPU time for each child. Whatever a process
 inherits by its start is as in a spawned one: the environment, the working directory and the path are those of the
 test. `tests/test_spawn.py`, and every test that starts `precgui` as a command, spawn as the application does.
 """
@@ -15,7 +15,8 @@ import pytest
 
 from precgui import spawn
 
-PRELOADED = ("torch", "precgui.job", "precgui.engine.train", "precgui.sweeps.member_process")
+# The first optimizer imports torch._dynamo, the first compiled kernel numba.np.arraymath.
+PRELOADED = ("torch", "torch._dynamo", "numba.np.arraymath", "precgui.job", "precgui.engine.train")
 
 
 def fork_from_a_warm_process(patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,23 +54,45 @@ except OSError:
 """
 
 
-@pytest.mark.parametrize(
-    ("ending", "after", "status", "message", "details"),
-    [
-        ("raise ZeroDivisionError('in the loop')", "", "failed", "ZeroDivisionError at step 4: in the loop", "in loop"),
-        ("raise KeyboardInterrupt", "", "stopped", "interrupted inside step 4", ""),
-        ("raise OSError('caught')", "", "completed", "ended after step 3 without close()", ""),
-        ("return", "", "completed", "ended after step 3 without close()", ""),
-        ("return", "del recorder", "completed", "the recorder was deleted after step 3 without close()", ""),
-        ("raise OSError('caught')", "int('x')", "failed", "ValueError at step 4: invalid literal", "in <module>"),
-    ],
-)
-def test_that_a_script_that_ends_without_close_says_why(
-    tmp_path: Path, ending: str, after: str, status: str, message: str, details: str
-) -> None:
-    program = LOOP.format(ending=ending, after=after)
-    subprocess.run([sys.executable, "-c", program, tmp_path / "run.h5"], capture_output=True, check=False, timeout=240)
-    with precgui.open_run(tmp_path / "run.h5") as run:
+# Runs each program in a fork of its own, which ends as any interpreter does; torch is imported once.
+LAUNCHER = """
+import os, sys, torch, precgui, precgui.record.recorder
+import torch._dynamo, numba.np.arraymath  # what the first optimizer and the first compiled kernel import
+programs, folder = sys.argv[1:-1], sys.argv[-1]
+for number, program in enumerate(programs):
+    if os.fork() == 0:
+        sys.argv = ["-c", f"{folder}/{number}.h5"]
+        break
+    os.wait()
+else:
+    program = ""
+exec(program, {"__name__": "__main__"})
+"""
+
+ENDINGS = [
+    ("raise ZeroDivisionError('in the loop')", "", "failed", "ZeroDivisionError at step 4: in the loop", "in loop"),
+    ("raise KeyboardInterrupt", "", "stopped", "interrupted inside step 4", ""),
+    ("raise OSError('caught')", "", "completed", "ended after step 3 without close()", ""),
+    ("return", "", "completed", "ended after step 3 without close()", ""),
+    ("return", "del recorder", "completed", "the recorder was deleted after step 3 without close()", ""),
+    ("raise OSError('caught')", "int('x')", "failed", "ValueError at step 4: invalid literal", "in <module>"),
+]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the files of all programs."""
+    folder = tmp_path_factory.mktemp("ended")
+    programs = [LOOP.format(ending=ending, after=after) for ending, after, *_ in ENDINGS]
+    subprocess.run([sys.executable, "-c", LAUNCHER, *programs, folder], capture_output=True, check=False, timeout=600)
+    return folder
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
+@pytest.mark.parametrize("number", range(len(ENDINGS)), ids=[" then ".join(each[:2]) for each in ENDINGS])
+def test_that_a_script_that_ends_without_close_says_why(ended: Path, number: int) -> None:
+    _, _, status, message, details = ENDINGS[number]
+    with precgui.open_run(ended / f"{number}.h5") as run:
         assert (run.status, run.steps) == (status, 3)
         assert message in run.message
         assert details in run.details
