@@ -1,4 +1,4 @@
-"""Formats with a scale for each row or block, and angles in 16 bits: bounds from the record, decided by a replay."""
+"""Formats with a scale for each row or block, and angles in 16 bits: bounds from the record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from precgui.config.precision_traits import EMULATED, TRAITS
 from precgui.formats.model import BlockFormat, floor_log2
 from precgui.formats.registry import blocks, get
-from precgui.runs.diagnosis.analysis import percent, replay
+from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -100,8 +100,14 @@ def _outliers(m: Measurements, chosen: BlockFormat, octaves: int, worst: tuple[f
         "Keep this module in a wider format, or rotate its inputs (Hadamard) before they are rounded.",
         None, 0.5, "OCP Microscaling Formats 1.0, section 6.3", name if kind != "weight" else name.rpartition(".")[0],
         (name,), {"precision_options.keep_fp32": [name if kind != "weight" else name.rpartition(".")[0]]},
-        "estimate", replay(m, step),
+        "estimate", _by_layer(m),
     )  # fmt: skip
+
+
+def _by_layer(m: Measurements) -> str:
+    if m.own_loop:
+        return "the same run with this module in a wider format"
+    return f"precgui replay RUN.h5 --layers {m.precision},fp32 measures the error of the output of each layer"
 
 
 def uses_fp8(m: Measurements) -> bool:
