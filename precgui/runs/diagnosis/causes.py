@@ -239,7 +239,7 @@ def _undefined(m: Measurements, result: Origin, proof: Evidence) -> Cause:
         return Cause(
             "zero-row", f"a row of zeros has no scale in FP8: {result.module} computes NaN in step {result.step}", True,
             "Give the scale a lower bound: amax.clamp(min=1e-12).", (proof, zeros), result.module,
-            needs=replay(m, result.step), confidence=0.7, certainty="estimate",
+            needs="the least amax of a row of this input: x.abs().amax(-1).min()", confidence=0.7, certainty="estimate",
         )  # fmt: skip
     low = narrow_range(m) or ((storage(m) == "bf16" or m.precision.startswith("bf16")) and result.infinite is not False)
     large = _large_factors(m, result)
