@@ -89,7 +89,7 @@ def _print(console: Console, machine: Machine, advices: dict[str, Advice], probl
         _print_advice(console, advices[device.id], situation)
     host = machine.host
     console.rule("[bold]Machine", align="left")
-    console.print(f"{escape(host['os'])}, Python {host['python']}, {host['memory_bytes'] / 2**30:.1f} GiB of memory")
+    console.print(f"{escape(host['os'])}, Python {host['python']}, {_memory(host['memory_bytes'])}")
     for sensor in machine.sensors:
         console.print(f"{'[green]●' if sensor.available else '[dim]○'}[/] {escape(sensor.message)}")
     if machine.torch is None:
@@ -142,6 +142,10 @@ def _print_advice(console: Console, advice: Advice, situation: str) -> None:
 
 def _value(value: Maybe[str]) -> str:
     return str(value)
+
+
+def _memory(count: int | None) -> str:
+    return "memory not known" if count is None else f"{count / 2**30:.1f} GiB of memory"
 
 
 def _gibibytes(count: Maybe[int]) -> Maybe[str]:

@@ -71,8 +71,8 @@ class Session(QObject):
         self._when_shut: Callable[[], None] | None = None
         self.styles: dict[str, tuple[int, int]] = {}  # colour and dash of runs by their id, of earlier sessions too
         self.baseline_file = ""  # of Compare, chosen by hand; it is chosen again after a restart
-        self._closed = False
-        self._measuring = False
+        self._closed = self._measuring = False
+        self.agreed_code: set[str] = set()  # tasks of their own that the user lets run, until the window is closed
         self.study = StudyControl(self)
         self.study.notice.connect(self.notice)
         self.study.changed.connect(self._on_study)

@@ -23,7 +23,7 @@ class StudyGrid:
     """The state of every run. `arms` are in the order of the plan; `shares` say how far running ones are, 0 to 1.
 
     `metric` is None before a run has ended. `runner` is the process that runs the study, as "process 12 on host";
-    empty where there is none.
+    empty where there is none. `tasks` are the names of the tasks that its runs train.
     """
 
     document: SweepDocument
@@ -32,6 +32,7 @@ class StudyGrid:
     shares: dict[str, float]
     metric: Metric | None
     runner: str = ""
+    tasks: tuple[str, ...] = ()
 
     @property
     def is_run_somewhere(self) -> bool:
@@ -64,6 +65,7 @@ class StudyReading:
             running,
             self._metric or self._read_metric(document),
             _runner(folder),
+            tuple(folder.spec.tasks),
         )
 
     def groups(self) -> ReportContent:

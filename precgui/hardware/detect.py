@@ -62,7 +62,8 @@ def _cpu_device(cpu: Cpu, host: Mapping[str, Any]) -> Device:
         *([("AMX by the kernel", amx)] if cpu.has("amx_tile") else []),
     )
     return Device(
-        "cpu", "cpu", cpu.name, cpu.generation, cpu.machine, cpu_row(cpu), host["memory_bytes"],
+        "cpu", "cpu", cpu.name, cpu.generation, cpu.machine, cpu_row(cpu),
+        host["memory_bytes"] or Absent("the system does not tell it"),
         Absent("no system tells it; precgui bench measures it"), details,
     )  # fmt: skip
 

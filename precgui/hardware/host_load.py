@@ -18,7 +18,7 @@ class HostLoadReader:
 
     def __init__(self, now_s: float, pressure: Path = PRESSURE) -> None:
         self._pressure = pressure
-        self._process = psutil.Process()
+        self._process = _own_process()
         self._now_s, self._stalled_s, self._switches = now_s, self._stalled(), self._involuntary()
 
     def read(self, now_s: float) -> HostRead:
@@ -37,10 +37,19 @@ class HostLoadReader:
         return int(match[1]) * 1e-6 if match else math.nan
 
     def _involuntary(self) -> float:
+        if self._process is None:
+            return math.nan
         try:
             return float(self._process.num_ctx_switches().involuntary)
         except (psutil.Error, OSError, NotImplementedError):
             return math.nan
+
+
+def _own_process() -> psutil.Process | None:
+    try:
+        return psutil.Process()
+    except (psutil.Error, OSError):  # a system without /proc
+        return None
 
 
 def _load() -> float:

@@ -58,6 +58,11 @@ class SweepSpec(BaseModel):
         choices = [[(path, value) for value in values] for path, values in self.vary.items()]
         return [Arm(precision, settings) for settings in itertools.product(*choices) for precision in self.precisions]
 
+    @property
+    def tasks(self) -> list[str]:
+        """The names of the tasks that its runs train, as it states them."""
+        return [str(task) for task in self.vary.get("task", [self.config.get("task", "")])]
+
     def baselines(self) -> list[Arm]:
         """The arms in the baseline's precision, one for each combination of the varied fields."""
         return [arm for arm in self.arms() if arm.precision == self.baseline]

@@ -29,6 +29,7 @@ from precgui.gui.panels.live.study_cells import (
 )
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.gui.widgets.consent import Consent
 from precgui.gui.widgets.plain_text import PlainInputDialog, PlainLabel, plain_tip
 from precgui.sweeps.report import MemberRow
 
@@ -75,6 +76,7 @@ class StudyGridView(QWidget):
         self.run_button.setMenu(self.run_menu)
         self.compare_button = self._button("Compare", "The groups of this study and their verdicts")
         self.table = QTableWidget(self)
+        self.consent = Consent(self, session.agreed_code)
         self._lay_out()
         self._connect()
 
@@ -123,8 +125,8 @@ class StudyGridView(QWidget):
         study.changed.connect(self._show_state)
         self.pause_button.clicked.connect(study.pause)
         self.stop_button.clicked.connect(study.stop)
-        self.go_on_button.clicked.connect(lambda _: study.go_on())
-        self.take_button.clicked.connect(lambda _: study.go_on(take_over=True))
+        self.go_on_button.clicked.connect(lambda _: self.go_on())
+        self.take_button.clicked.connect(lambda _: self.go_on(take_over=True))
         self.compare_button.clicked.connect(lambda: self._session.panel_requested.emit("compare/groups"))
         self.seeds_button.clicked.connect(lambda _: self.ask_for_seeds())
         self.run_menu.aboutToShow.connect(self.fill_run_menu)
@@ -137,6 +139,12 @@ class StudyGridView(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
+
+    def go_on(self, take_over: bool = False) -> None:
+        """Run what is left, after consent to code that the study names: its folder may be of somebody else."""
+        study = self._session.study
+        if study.grid is not None:
+            self.consent.before(study.grid.tasks, lambda: study.go_on(take_over=take_over))
 
     def refresh(self) -> None:
         """Show the grid as it was read last; nothing is drawn while it is hidden."""

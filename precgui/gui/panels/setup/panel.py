@@ -40,13 +40,13 @@ from precgui.config.precision_traits import EMULATED_SENTENCE
 from precgui.events import Severity
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.setup.command import changes, command, set_at, study_command, value_text
-from precgui.gui.panels.setup.consent import Consent
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
 from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.panels.setup.study_form import StudySettings
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.gui.widgets.consent import Consent
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import named, panel_head
 from precgui.gui.widgets.form import Form
@@ -79,7 +79,7 @@ class SetupPanel(QWidget):
         self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
         self.kind = SegmentedChoice((ONE_RUN, STUDY), "One run or a study", self)
         self.study = StudySettings(session.folder, self)
-        self.consent = Consent(self)
+        self.consent = Consent(self, session.agreed_code)
         self._state = WhenVisible(self, self._refresh)
         self.message = PlainLabel(self)
         self.message.setWordWrap(True)
@@ -295,7 +295,11 @@ class SetupPanel(QWidget):
                 self.scroller.ensureWidgetVisible(faulty)
                 faulty.setFocus()
             return
-        self.consent.before(config.task, lambda: self._start_study(config) if self.is_study else self._start(config))
+        if self.is_study:
+            spec = self.study.spec(config)
+            self.consent.before(spec.tasks if spec else [], lambda: self._start_study(config))
+        else:
+            self.consent.before([config.task], lambda: self._start(config))
 
     def plan(self) -> PlanSheet | None:
         """Open the plan of the run as it is set up; None while a value is at fault."""

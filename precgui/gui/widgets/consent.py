@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from PySide6.QtCore import QObject
@@ -19,20 +19,21 @@ _PIECE = re.compile(f"[^{_SEPARATOR}]{{1,40}}{_SEPARATOR}*")
 
 
 class Consent(QObject):
-    """Remembers until the window is closed to which code the user has agreed."""
+    """Asks once for each code; `agreed` holds the tasks that the user has agreed to, until the window is closed."""
 
-    def __init__(self, window: QWidget) -> None:
+    def __init__(self, window: QWidget, agreed: set[str]) -> None:
         super().__init__(window)
         self._window = window
-        self._agreed: set[str] = set()
+        self._agreed = agreed
         self.question: QMessageBox | None = None
 
-    def before(self, task: str, act: Callable[[], None]) -> None:
-        """Do `act` at once when precgui brings the task itself or was allowed to run it before; otherwise ask."""
-        if not is_own_task(task) or task in self._agreed:
+    def before(self, tasks: Collection[str], act: Callable[[], None]) -> None:
+        """Do `act` at once when precgui brings the tasks itself or was allowed to run them; otherwise ask for each."""
+        unknown = [task for task in tasks if is_own_task(task) and task not in self._agreed]
+        if not unknown:
             act()
         elif self.question is None:
-            self._ask(task, act)
+            self._ask(unknown[0], lambda: self.before(tasks, act))
 
     def _ask(self, task: str, act: Callable[[], None]) -> None:
         function = task.rpartition(":")[2]
@@ -44,24 +45,21 @@ class Consent(QObject):
         box = PlainMessageBox(self._window, "Run code of your own", text, more)
         agree = QPushButton("Run this code", box)
         agree.setProperty("kind", "danger")
-        agree.clicked.connect(lambda: self._agree(task, act))
         refuse = QPushButton("Cancel", box)
         box.addButton(agree, QMessageBox.ButtonRole.AcceptRole)
         box.addButton(refuse, QMessageBox.ButtonRole.RejectRole)
         box.setDefaultButton(refuse)
         box.setEscapeButton(refuse)
-        box.finished.connect(self._on_answered)
+        box.finished.connect(lambda _: self._on_answered(box, agreed=box.clickedButton() is agree, task=task, act=act))
         self.question = box
         box.open()
 
-    def _agree(self, task: str, act: Callable[[], None]) -> None:
-        self._agreed.add(task)
-        act()
-
-    def _on_answered(self) -> None:
-        if self.question is not None:
-            self.question.deleteLater()
-            self.question = None
+    def _on_answered(self, box: QMessageBox, *, agreed: bool, task: str, act: Callable[[], None]) -> None:
+        box.deleteLater()
+        self.question = None
+        if agreed:
+            self._agreed.add(task)
+            act()
 
 
 def place_of(task: str) -> str:
