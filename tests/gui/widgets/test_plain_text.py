@@ -15,10 +15,10 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, build
 from precgui.events import Evaluated, Incident, Metric, RunEnded, RunStarted, StepDone
-from precgui.gui.widgets.consent import place_of
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.gui.shell.window import Window
+from precgui.gui.widgets.consent import place_of
 from precgui.gui.widgets.plain_text import PlainLabel, PlainMessageBox, plain_tip
 from precgui.runs.file.writer import RunWriter
 
