@@ -56,26 +56,6 @@ _HALF_RATE = (
 )
 _E5M2_WITH_E4M3 = "torch multiplies it with E4M3, as for gradients, never two E5M2: cuBLASLt has no such product."
 _NO_TENSOR_CORES = "TU116 and TU117 report capability 7.5 but have no tensor cores."
-# Chips without tensor cores that report 7.5, by the words of their names (TU116 and TU117).
-_NO_TENSOR_CORE_WORDS = {
-    "MX450",
-    "MX550",
-    "T400",
-    "T500",
-    "T550",
-    "T600",
-    "T1000",
-    "T1200",
-    "T2000",
-    "TU116",
-    "TU117",
-    "30HX",
-}
-
-
-# Cards that their maker slows down per SM, and where: the A10G brief gives 70 TFLOPS for the 140 that its SMs would
-# reach, the H20 sheet 148 for 633 and 1 TFLOPS of FP64, the H800 sheet 1 TFLOPS of FP64, the L40 sheet 181 for 362.
-_LIMITED = {"A10G": "limited_tensor", "L40": "limited_tensor", "H20": "limited", "H800": "limited_fp64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +91,7 @@ def product_class(name: str, capability: str) -> str:
     words = name.upper().replace("-", " ").split()
     if "GEFORCE" in words:
         return "geforce"
-    if limited := next((kind for word, kind in _LIMITED.items() if word in words), ""):
+    if limited := next((card["units"] for card in tables.limited_cards() if card["name"] in words), ""):
         return limited
     if capability in ("12.0", "12.1"):
         return "rtx_pro_6000" if "PRO 6000" in name.upper() else ""
@@ -122,7 +102,7 @@ def has_tensor_cores(name: str, capability: str) -> bool:
     """False for the GTX 16 series and its siblings, and before Volta."""
     words = name.upper().replace("-", " ").split()
     gtx_16 = any(a == "GTX" and b.startswith("16") for a, b in pairwise(words))
-    small_turing = capability == "7.5" and (gtx_16 or bool(_NO_TENSOR_CORE_WORDS & set(words)))
+    small_turing = capability == "7.5" and (gtx_16 or not tables.words_without_tensor_cores().isdisjoint(words))
     return not small_turing and float(capability) >= 7.0
 
 

@@ -119,6 +119,17 @@ def cards() -> tuple[GpuModel, ...]:
     return tuple(GpuModel(**{**entry, "match": tuple(entry["match"])}) for entry in _facts("gpus.json")["gpus"])
 
 
+def limited_cards() -> list[dict[str, str]]:
+    """Cards that their maker runs below the rate of their SMs: word of the name, class of limited units, source."""
+    limited: list[dict[str, str]] = _facts("gpus.json")["limited"]
+    return limited
+
+
+def words_without_tensor_cores() -> frozenset[str]:
+    """Words in names of cards that report capability 7.5 and have no tensor cores (TU116 and TU117)."""
+    return frozenset(_facts("gpus.json")["no_tensor_cores"]["words"])
+
+
 def card(name: str) -> GpuModel | None:
     """The card of exactly this name as a driver spells it; None rather than a near one (Laptop, SUPER, Max-Q, A10G)."""
     words = _words(name)

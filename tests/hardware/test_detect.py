@@ -299,6 +299,15 @@ def test_that_no_peak_is_computed_for_units_that_the_maker_slows_down(name, kind
     assert not isinstance(row["fp32"].peak, Absent)
 
 
+def test_that_limits_of_cards_say_where_they_come_from():
+    limited = {card["name"]: card["source"] for card in tables.limited_cards()}
+    assert set(limited) == {"A10G", "L40", "H20", "H800"}
+    assert all(
+        any(word in source for word in ("datasheet", "no sheet", "not confirmed")) for source in limited.values()
+    )
+    assert "69.5" in limited["A10G"]
+
+
 def test_that_server_cards_do_not_borrow_the_sheet_of_workstations():
     assert tables.card("NVIDIA RTX PRO 6000 Blackwell Server Edition") is None
     assert tables.card("NVIDIA RTX PRO 6000 Blackwell Workstation Edition") is not None
