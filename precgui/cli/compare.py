@@ -146,7 +146,7 @@ _ROWS: _Rows = (
     ("precision", lambda run: run.precision),
     ("status", lambda run: run.outcome or run.status),
     ("steps", lambda run: f"{run.steps}"),
-    ("train loss", lambda run: "not finite" if run.train_loss is None and run.steps else _number(run.train_loss)),
+    ("train loss, last epoch", lambda run: _train_loss(run.train_loss, run.steps)),
     ("validation loss", lambda run: _number(run.val_loss)),
     ("time", lambda run: _number(run.time_s, ".1f", " s")),
     ("median step", lambda run: _number(run.step_s_median, ".3f", " ms" + marked(run.arithmetic), 1e3)),
@@ -199,6 +199,10 @@ def _metric_rows(comparison: RunComparison) -> _Rows:
 
 def _heading(run: Compared, baseline: str) -> str:
     return f"{escape(run.run)}\n{'baseline' if run.run == baseline else ''}"
+
+
+def _train_loss(loss: float | None, steps: int) -> str:
+    return "not finite" if loss is None and steps else _number(loss)
 
 
 def _number(value: float | None, form: str = ".4g", unit: str = "", factor: float = 1) -> str:

@@ -207,7 +207,7 @@ class _Terminal:
             "run": report["run"],
             "status": report["status"],
             "steps": report["steps"],
-            "train loss": _number(final["train_loss"]),
+            "train loss, last epoch": _number(final["train_loss"]),
             "validation": self._validation(final["val_loss"], final["val_accuracy"]),
             "time": _time(report),
             "speed": f"{_number(report['samples_per_s'], '.0f')} samples/s",

@@ -64,7 +64,7 @@ FIGURES = (
     Figure("Status", lambda r: r.outcome or r.status, "How the run ended, or that it goes on; event files do not tell"),
     Figure("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
     Figure("Difference", _difference, FROM_ONE_SEED),
-    Figure("Loss, last epoch", lambda r: figure(r.train_loss, "{:.4g}"), "Mean training loss over the last epoch"),
+    Figure("Loss, last epoch", lambda r: figure(r.train_loss, "{:.4g}"), "Mean of the last epoch, or of a shorter run"),
     Figure("Step time", _step_time, "Median of a step, by the clock"),
     Figure("CPU time", lambda r: UNKNOWN if r.cpu_s_median is None else seconds_text(r.cpu_s_median),
            "Median CPU time of the process in a step: it stands for the step where other programs are busy"),

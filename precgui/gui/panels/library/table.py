@@ -69,7 +69,7 @@ COLUMNS = (
     RunColumn("Precision", lambda e: e.precision or UNKNOWN, lambda e: e.precision),
     RunColumn("Status", status_text, status_text),
     RunColumn("Loss, last epoch", lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
-           "Mean training loss of the last epoch"),
+           "Mean training loss of the last epoch; of the whole run where it is shorter"),
     RunColumn("Metric", metric_text, lambda e: _number(e.val_accuracy), RIGHT,
            "On the validation set at the end; the accuracy where nothing else is said"),
     RunColumn("Steps", lambda e: str(e.steps) if not e.error else UNKNOWN, lambda e: e.steps, RIGHT),
