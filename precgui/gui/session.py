@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui import paths
 from precgui.config import RunConfig
+from precgui.gui.damage_notes import DamageNotes
 from precgui.gui.open_runs import COLOURS, DASHES, OpenRun, Problem, distinct_name, usual_colour
 from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.study_control import StudyControl
@@ -71,6 +72,7 @@ class Session(QObject):
         self._when_shut: Callable[[], None] | None = None
         self.styles: dict[str, tuple[int, int]] = {}  # colour and dash of runs by their id, of earlier sessions too
         self.baseline_file = ""  # of Compare, chosen by hand; it is chosen again after a restart
+        self._damage = DamageNotes(self)
         self._closed = self._measuring = False
         self.agreed_code: set[str] = set()  # tasks of their own that the user lets run, until the window is closed
         self.study = StudyControl(self)
@@ -118,8 +120,6 @@ class Session(QObject):
 
     def take_in(self, run: SavedRun | ImportedRun) -> str:
         """Show a run that has been read, and what is odd about it; returns its key."""
-        for note in run.notes if isinstance(run, SavedRun) else ():  # the caller of an import reports its result
-            self.notice.emit(Problem(f"{run.path.name}: {note}", severity="warning"))
         if run.status == "running":
             self._follower.start()
         elif isinstance(run, SavedRun):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
@@ -31,6 +31,7 @@ from precgui.runs.caveats import arithmetic_of
 _CAVEATS = 2  # that are written out, in low windows one
 _LOW_PX = 640
 _FIRST_STEPS = 50
+CAVEAT_MS = 1000  # between two looks for notes that come later, as when quantised training begins in a later epoch
 RUNS, STUDY = "Runs", "Study"
 _NARROW_PX = 760  # below this the list of runs lies under the plots
 
@@ -45,6 +46,8 @@ class LivePanel(Pages):
         self.plots = LinkedPlots(parent=self)
         self.run_list = RunList(session, self)
         self.caveat = CaveatLabel(self)
+        self._caveat_timer = QTimer(self, singleShot=True, interval=CAVEAT_MS)
+        self._caveat_timer.timeout.connect(self._tell_caveats)
         self.stop_button = self._button(
             "Stop run", "End the active run after the present step; what was recorded stays (Ctrl+.)"
         )
@@ -153,8 +156,10 @@ class LivePanel(Pages):
         if self.isVisible():
             self.plots.data_arrived()
             self.run_list.data_arrived()
-            if len(self._session.runs[key].run.series("loss")[1]) < _FIRST_STEPS:  # notes come before the first step
+            if len(self._session.runs[key].run.series("loss")[1]) < _FIRST_STEPS:  # most notes come first
                 self._tell_caveats()
+            elif not self._caveat_timer.isActive():
+                self._caveat_timer.start()
 
     def _show_stop(self) -> None:
         self.stop_button.setVisible(self._session.is_training)

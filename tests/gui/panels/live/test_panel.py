@@ -276,3 +276,18 @@ def test_that_emulated_arithmetic_is_told_also_of_a_run_that_began_unseen(
 def test_that_the_keys_are_asked_for_where_the_plots_are(panel: LivePanel, session: Session, qtbot: QtBot) -> None:
     with qtbot.waitSignal(session.shortcuts_requested):
         panel.keys_button.click()
+
+
+def test_that_emulation_that_begins_late_in_a_run_is_told(
+    qtbot: QtBot, session: Session, panel: LivePanel, add: Add
+) -> None:
+    run = live_run()
+    panel.show()
+    key = add(run)
+    run.extend([step(number, 1.0) for number in range(1, 120)])
+    session.data_arrived.emit(key)
+    assert not panel.caveat.isVisible()
+    run.extend([Incident(1.2, 119, "emulated", "info", "four layers train on integers from here")])
+    session.data_arrived.emit(key)
+    qtbot.waitUntil(panel.caveat.isVisible)
+    assert "Four layers train on integers from here" in panel.caveat.text.text()

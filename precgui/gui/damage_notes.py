@@ -1,0 +1,58 @@
+"""What is missing or damaged in the open files, reported once: also what shows when a panel reads a column late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QTimer
+
+from precgui.gui.open_runs import Problem
+from precgui.runs.file.reader import SavedRun
+
+if TYPE_CHECKING:
+    from precgui.gui.session import Session
+
+INTERVAL_MS = 1000
+
+
+class DamageNotes(QObject):
+    """Reports each note of the saved runs of a session once, as a warning, for as long as they are open.
+
+    A column is read when something shows it, in whatever thread; so the notes are looked at once a second. An import
+    has none: its caller reports the result.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._session = session
+        self._reported: dict[str, set[str]] = {}
+        self._timer = QTimer(self, interval=INTERVAL_MS)
+        self._timer.timeout.connect(self._look_at_all)
+        session.run_added.connect(self._on_added)
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a saved run is open."""
+        return self._timer.isActive()
+
+    def _on_added(self, key: str) -> None:
+        if isinstance(run := self._session.runs[key].run, SavedRun):
+            self._look_at(key, run)
+            self._timer.start()
+
+    def _look_at(self, key: str, run: SavedRun) -> None:
+        reported = self._reported.setdefault(key, set())
+        for note in run.notes:
+            if note not in reported:
+                reported.add(note)
+                self._session.notice.emit(Problem(f"{run.path.name}: {note}", severity="warning"))
+
+    def _look_at_all(self) -> None:
+        runs = self._session.runs
+        saved = {key: opened.run for key, opened in runs.items() if isinstance(opened.run, SavedRun)}
+        self._reported = {key: notes for key, notes in self._reported.items() if key in saved}
+        for key, run in saved.items():
+            if run.status != "running":  # a file that is being written may be read in the middle of a change
+                self._look_at(key, run)
+        if not saved:
+            self._timer.stop()

@@ -1,0 +1,37 @@
+"""Damage that shows only when something reads a column is a notice, and once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import pytest
+from pytestqt.qtbot import QtBot
+
+from precgui.gui import damage_notes
+from precgui.gui.session import Session
+from precgui.runs.file.reader import SavedRun
+
+
+def test_that_damage_of_a_column_that_is_read_late_is_reported_once(
+    qtbot: QtBot, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(damage_notes, "INTERVAL_MS", 5)
+    with h5py.File(run_file, "r+") as file:
+        rows = len(file["steps/grad_norm"])
+        del file["steps/grad_norm"]
+        file.create_dataset("steps/grad_norm", data=[b"x"] * rows)
+    session = Session()
+    notices: list[str] = []
+    session.notice.connect(lambda problem: notices.append(problem.message))
+    key = session.open_file(run_file)
+    assert key is not None
+    assert notices == ["kept.h5: /steps/grad_norm has a type that a run file does not have."]
+    monkeypatch.setattr(SavedRun, "notes", ["/power/device is damaged."])  # as after a panel has read it
+    qtbot.waitUntil(lambda: len(notices) > 1)
+    qtbot.wait(50)
+    assert notices[1:] == ["kept.h5: /power/device is damaged."]
+    session.close_run(key)
+    looking = session.findChild(damage_notes.DamageNotes)
+    assert looking is not None
+    qtbot.waitUntil(lambda: not looking.is_looking)
