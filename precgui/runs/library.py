@@ -16,7 +16,7 @@ from precgui.harmless_text import one_line
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.file.user_notes import Notes, notes_path, read_notes, write_notes
-from precgui.runs.library_index import LEAST_RUNS, LibraryEntry, Stamp, read_index, write_index
+from precgui.runs.library_index import LEAST_RUNS, LibraryEntry, Stamp, entry_of_row, read_index, write_index
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import outcome
 
@@ -44,12 +44,13 @@ class Library:
 
     def scan(self) -> Iterator[list[LibraryEntry]]:
         """The runs read so far, newest first: soon some, then ever more, at last all. Raises RunFileError."""
-        known, paths = self._earlier(), self._paths()
+        paths = self._paths()
+        known, rows = self._known, self._index()
         self.total, self._known, opened = len(paths), {}, 0
         pause_s, next_s = _PAUSE_S, time.monotonic() + _PAUSE_S
         for path in paths:
             stamp = _state(path) + _state(notes_path(path))
-            earlier = known.get(path)
+            earlier = known.get(path) or entry_of_row(path, rows.get(path.name))
             if earlier is not None and earlier[0] == stamp and earlier[1].status != "running":
                 self._known[path] = earlier
                 if not opened and len(self._known) == _FIRST_KNOWN:
@@ -74,12 +75,10 @@ class Library:
             raise RunFileError(f"{self.folder} cannot be read: {error.strerror}; check its permissions.") from None
         return sorted(paths, key=lambda path: (_state(path)[1], path.name), reverse=True)
 
-    def _earlier(self) -> dict[Path, tuple[Stamp, LibraryEntry]]:
-        """The known entries of the files, read from the index at first."""
-        if not self._has_index:
-            self._has_index = True
-            self._known = read_index(self.folder) | self._known
-        return self._known
+    def _index(self) -> dict[str, Any]:
+        """The rows of the index at the first reading, none later: then all that it tells is known."""
+        first, self._has_index = not self._has_index, True
+        return read_index(self.folder) if first else {}
 
     def _sorted(self) -> list[LibraryEntry]:
         return sorted((entry for _, entry in self._known.values()), key=_age, reverse=True)

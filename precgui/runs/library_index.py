@@ -43,18 +43,14 @@ class LibraryEntry:
     outcome: str = ""  # the status, and what it hides; see `runs.outcome`
 
 
-def read_index(folder: Path) -> dict[Path, tuple[Stamp, LibraryEntry]]:
-    """The entry of each file in the index, with the stamp that the file had; damaged entries are left out."""
+def read_index(folder: Path) -> dict[str, Any]:
+    """The rows of the index by the names of the files, unchecked: `entry_of_row` checks one when it is needed."""
     try:
         document = json.loads(read_text(folder / INDEX, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     runs = document.get("runs") if isinstance(document, dict) and document.get("version") == _VERSION else None
-    entries: dict[Path, tuple[Stamp, LibraryEntry]] = {}
-    for name, row in runs.items() if isinstance(runs, dict) else ():
-        if Path(name).name == name and (known := _row(folder / name, row)) is not None:
-            entries[folder / name] = known
-    return entries
+    return runs if isinstance(runs, dict) else {}
 
 
 def write_index(folder: Path, known: Mapping[Path, tuple[Stamp, LibraryEntry]]) -> None:
@@ -69,7 +65,8 @@ def write_index(folder: Path, known: Mapping[Path, tuple[Stamp, LibraryEntry]]) 
         replace_file(folder / INDEX, text.encode())
 
 
-def _row(path: Path, row: Any) -> tuple[Stamp, LibraryEntry] | None:
+def entry_of_row(path: Path, row: Any) -> tuple[Stamp, LibraryEntry] | None:
+    """The entry that a row of the index holds for a file, with the stamp that the file had; None if it is damaged."""
     if not isinstance(row, dict) or not isinstance(row.get("stamp"), list):
         return None
     stamp, metric = tuple(row["stamp"]), row.get("metric")

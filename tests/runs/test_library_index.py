@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from precgui.runs import library as library_module
-from precgui.runs import library_index
 from precgui.runs.file.user_notes import Notes, write_notes
 from precgui.runs.library import Library
 from precgui.runs.library_index import INDEX
@@ -103,4 +102,20 @@ def test_that_an_index_names_no_file_of_another_folder(folder: Path) -> None:
     document: dict[str, Any] = json.loads((folder / INDEX).read_text())
     document["runs"]["../outside.h5"] = next(iter(document["runs"].values()))
     (folder / INDEX).write_text(json.dumps(document))
-    assert all(path.parent == folder for path in library_index.read_index(folder))
+    assert {entry.path.parent for entry in Library(folder).entries()} == {folder}
+
+
+def test_that_only_the_rows_that_are_shown_first_are_checked_before_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Library(folder).entries()
+    monkeypatch.setattr(library_module, "_FIRST_KNOWN", 5)
+    checked: list[str] = []
+    check = library_module.entry_of_row
+
+    def counted(path: Path, row: Any) -> Any:
+        checked.append(path.name)
+        return check(path, row)
+
+    monkeypatch.setattr(library_module, "entry_of_row", counted)
+    assert len(next(Library(folder).scan())) == len(checked) == 5
