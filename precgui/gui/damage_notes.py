@@ -1,4 +1,4 @@
-"""What is missing or damaged in the open files, reported once: also what shows when a panel reads a column late."""
+"""Missing or damaged parts of the open files, reported once: also those that show when a panel reads them late."""
 
 from __future__ import annotations
 
