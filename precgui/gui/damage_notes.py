@@ -27,32 +27,32 @@ class DamageNotes(QObject):
         self._session = session
         self._reported: dict[str, set[str]] = {}
         self._timer = QTimer(self, interval=INTERVAL_MS)
-        self._timer.timeout.connect(self._look_at_all)
+        self._timer.timeout.connect(self._report_all)
         session.run_added.connect(self._on_added)
 
     @property
-    def is_looking(self) -> bool:
+    def is_active(self) -> bool:
         """Whether a saved run is open."""
         return self._timer.isActive()
 
     def _on_added(self, key: str) -> None:
         if isinstance(run := self._session.runs[key].run, SavedRun):
-            self._look_at(key, run)
+            self._report_new(key, run)
             self._timer.start()
 
-    def _look_at(self, key: str, run: SavedRun) -> None:
+    def _report_new(self, key: str, run: SavedRun) -> None:
         reported = self._reported.setdefault(key, set())
         for note in run.notes:
             if note not in reported:
                 reported.add(note)
                 self._session.notice.emit(Problem(f"{run.path.name}: {note}", severity="warning"))
 
-    def _look_at_all(self) -> None:
+    def _report_all(self) -> None:
         runs = self._session.runs
         saved = {key: opened.run for key, opened in runs.items() if isinstance(opened.run, SavedRun)}
         self._reported = {key: notes for key, notes in self._reported.items() if key in saved}
         for key, run in saved.items():
             if run.status != "running":  # a file that is being written may be read in the middle of a change
-                self._look_at(key, run)
+                self._report_new(key, run)
         if not saved:
             self._timer.stop()

@@ -32,6 +32,6 @@ def test_that_damage_of_a_column_that_is_read_late_is_reported_once(
     qtbot.wait(50)
     assert notices[1:] == ["kept.h5: /power/device is damaged."]
     session.close_run(key)
-    looking = session.findChild(damage_notes.DamageNotes)
-    assert looking is not None
-    qtbot.waitUntil(lambda: not looking.is_looking)
+    notes = session.findChild(damage_notes.DamageNotes)
+    assert notes is not None
+    qtbot.waitUntil(lambda: not notes.is_active)
