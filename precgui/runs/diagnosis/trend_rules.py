@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from precgui.runs.diagnosis import origin
-from precgui.runs.diagnosis.analysis import FP16_LARGEST, median, percent, power
+from precgui.runs.diagnosis.analysis import FP16_LARGEST, median, percent, power, streaks
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -63,13 +63,17 @@ def scale_probing(m: Measurements) -> Answer:
         return None
     raised = np.diff(m.scale, prepend=m.scale[0]) > 0
     tried = raised & m.skipped
+    probes = [each for each in streaks(m) if tried[each.first]]
+    if len(probes) > 1:  # a single one may be the search of a new scaler
+        for each in probes:
+            tried[each.first : each.last + 1] = True
     share, count = float(tried.mean()), int(tried.sum())
     if share < _PROBED:
         return RuledOut(
             "scale-probing", f"because {percent(share)} of the steps are skipped right after the scale was raised"
         )
     proof = Evidence(
-        "steps skipped right after the scale rose / steps > 0.25", {"count": count, "steps": m.n, "share": share},
+        "steps skipped from a rise of the scale on / steps > 0.25", {"count": count, "steps": m.n, "share": share},
         f"{count} of {m.n} steps ({percent(share)}) were skipped because the scale had just been raised.",
         "scale", m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
     )  # fmt: skip
@@ -77,7 +81,8 @@ def scale_probing(m: Measurements) -> Answer:
         Finding(
             "scale-probing", "warning", f"{percent(share)} of the steps are lost in trying a higher scale",
             int(m.steps[np.flatnonzero(tried)[0]]), int(m.steps[-1]), (proof,),
-            "Raise the growth interval to 2000 steps, as torch has it.", True, 0.95, "torch.amp documentation",
+            "Raise the growth interval to 2000 steps and the growth factor to 2, as torch has them.", True,
+            0.95, "torch.amp documentation",
             config_change={"scaling.growth_interval": 2000},
         )
     ]  # fmt: skip

@@ -373,3 +373,13 @@ def test_that_nan_behind_large_numbers_in_fp16_is_placed_between_the_layers(amax
     assert found.title.startswith("NaN appears between the outputs of qkv and head in step 10")
     assert found.precision_is_to_blame is None
     assert any("4.11e+06" in each.text for each in found.evidence) is hinted
+
+
+@pytest.mark.parametrize("octaves", [12, 1])
+def test_that_all_steps_lost_to_a_raised_scale_count(octaves: int) -> None:
+    """Each growth by 2^12 costs twelve steps, of which only the first follows the rise."""
+    period = 6 + octaves
+    lost = [max(i % period - 5, 0) for i in range(60)]
+    scales = [2.0 ** (12 + (octaves + 1 - each if each else 0)) for each in lost]
+    run = run_of(steps(FALLING, scale=scales, skipped=[float(each > 0) for each in lost]), "fp16-amp")
+    assert ("scale-probing" in {found.rule for found in examine(run).problems}) is (octaves == 12)
