@@ -18,7 +18,7 @@ def answer(study: Study) -> str:
         return "There is one group only: nothing was compared. Add runs in another precision."
     base = next(group for group in study.groups if group.group == arms[0].baseline)
     keeping = [group for group in arms if _word(group, "accuracy_lost") == "met"]
-    useful = sorted((group for group in keeping if _saving(group)), key=_gain)
+    useful = sorted((group for group in keeping if _saving(group) and not _losses(group)), key=_gain)
     if useful:
         return _use(useful[0], study)
     return " ".join(
@@ -62,6 +62,20 @@ def _saving(group: Group) -> list[str]:
     return parts
 
 
+def _losses(group: Group) -> list[str]:
+    """The costs that are surely above the baseline's, in words."""
+    parts = []
+    speed = group.verdicts.get("speedup")
+    if speed and speed.value and speed.ci and speed.ci[1] < 1:
+        low, high = (1 / end for end in reversed(speed.ci))
+        parts.append(f"takes {1 / speed.value:.2f}x the time [{low:.2f}, {high:.2f}]")
+    for name, word in (("memory_saved", "memory"), ("energy_saved", "energy")):
+        verdict = group.verdicts.get(name)
+        if verdict and verdict.value and verdict.ci and verdict.ci[0] > 1:
+            parts.append(f"needs {100 * (verdict.value - 1):.0f} % more {word}")
+    return parts
+
+
 def _gain(group: Group) -> float:
     """Smaller is better: the surest speed-up first, then the memory."""
     speed, memory = group.verdicts.get("speedup"), group.verdicts.get("memory_saved")
@@ -70,9 +84,15 @@ def _gain(group: Group) -> float:
 
 
 def _why_not(arms: Sequence[Group], keeping: Sequence[Group], study: Study) -> str:
-    parts = []
-    if keeping:
-        names = ", ".join(group.group for group in keeping)
+    parts = [
+        f"{group.group} saves {' and '.join(_saving(group))}, but {' and '.join(_losses(group))}: use it only where "
+        "that saving is needed."
+        for group in keeping
+        if _saving(group)
+    ]
+    idle = [group for group in keeping if not _saving(group)]
+    if idle:
+        names = ", ".join(group.group for group in idle)
         parts.append(
             f"No loss beyond the target was found in {names}, but no saving that could be measured here, either."
         )

@@ -170,6 +170,17 @@ def test_that_the_answer_names_the_arm_its_cost_and_its_saving() -> None:
     assert worse.startswith("Stay with fp32 here. int2-qat misses the target: accuracy changes by -20.40 points")
 
 
+def test_that_a_saving_that_costs_time_is_no_reason_to_change() -> None:
+    slow = arm("bf16-amp", SEEDS, memory_bytes=730.0, step_s=0.060, cpu_s=0.060)
+    text = answer(_study(BASE, slow))
+    assert text.startswith(
+        "Stay with fp32 here. bf16-amp saves 27 % of the memory, but takes 6.00x the time [6.00, 6.00]"
+    )
+    assert "no saving" not in text
+    faster = arm("fp16-amp", SEEDS, memory_bytes=900.0)
+    assert answer(_study(BASE, slow, faster)).startswith("Use fp16-amp here.")
+
+
 def test_that_targets_and_looks_are_obeyed() -> None:
     loose = _study(BASE, arm("bf16-amp", [value - 0.02 for value in SEEDS]), targets=Targets(accuracy_lost=0.05))
     assert _verdict(loose, "bf16-amp", "accuracy_lost") == "met"
