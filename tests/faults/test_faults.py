@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.faults.catalogue import plants
 from tests.faults.healthy import healthy
@@ -41,11 +40,6 @@ QUICK_HEALTHY = (
     "gpt sgd bf16-amp",
     "mlp ends at a rate of zero",
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("name", QUICK_PLANTS)

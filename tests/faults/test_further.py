@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from precgui.config import RecordConfig
 from tests.faults.further_faults import FURTHER
@@ -15,11 +14,6 @@ from tests.faults.published_faults import Open
 
 NAMED = ("row_of_zeros_in_fp8", "rotary_positions_in_bf16")
 QUICK = ("sines_of_small_angles_in_bf16", "signs_with_bf16_weights", "targets_in_large_units")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -5,17 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from precgui.config import RecordConfig
 from tests.faults.odd_loops import ALL, FAULTY, HEALTHY, judged
 
 RECORDS = {"every step": ALL, "default": RecordConfig()}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("record", RECORDS)

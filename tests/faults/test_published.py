@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from precgui.config import RecordConfig
 from tests.faults.odd_loops import ALL, judged
@@ -24,14 +22,6 @@ QUICK = (
     "rate_from_zero_to_zero",
     "missing_values_as_nan",
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """Nothing is compiled, either: then the recorder does not see the order of the first backward pass."""
-    torch.set_num_threads(1)
-    if "torch._dynamo" in sys.modules:
-        torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QTimer
 
 from precgui.gui.notices import Notice, Notices
-from precgui.gui.workers.diagnoser import Diagnoser
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -31,6 +30,8 @@ class LiveDiagnosis(QObject):
         self._before: set[tuple[str, str]] = set()
         self.timer = QTimer(self, singleShot=True, interval=INTERVAL_MS)
         self.timer.timeout.connect(self.judge)
+        from precgui.gui.workers.diagnoser import Diagnoser  # numpy and h5py, not before the first paint
+
         self.diagnoser = Diagnoser(self)
         self.diagnoser.judged.connect(self._take)
         session.data_arrived.connect(self._on_data)
