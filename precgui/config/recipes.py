@@ -10,6 +10,12 @@ from precgui.config.sparsity import PruningConfig
 from precgui.config.tree import RunConfig
 
 _QUICK = RunConfig()
+_GPT_QUICK = RunConfig(
+    task="text",
+    data=DataConfig(batch_size=16),
+    train=TrainConfig(epochs=4, clip_norm=1.0),
+    optimizer=OptimizerConfig(name="adamw", lr=2e-3, weight_decay=0.1),
+)
 RECIPES: dict[str, tuple[str, RunConfig]] = {
     "digits-quick": ("Bundled digits, small CNN.", _QUICK),
     "digits-adamw": (
@@ -29,12 +35,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
     ),
     "gpt-quick": (
         "Small GPT on the source of Python's own library.",
-        RunConfig(
-            task="text",
-            data=DataConfig(batch_size=16),
-            train=TrainConfig(epochs=4, clip_norm=1.0),
-            optimizer=OptimizerConfig(name="adamw", lr=2e-3, weight_decay=0.1),
-        ),
+        _GPT_QUICK,
     ),
     "gpt-qlora": (
         "LoRA on a small GPT in NF4: trained on Python's library first, then adapted to its language reference.",
@@ -49,13 +50,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
     ),
     "gpt-two-ranks": (
         "The same on two processes that send their gradients as INT8 in blocks.",
-        RunConfig(
-            task="text",
-            data=DataConfig(batch_size=16),
-            train=TrainConfig(epochs=4, clip_norm=1.0),
-            optimizer=OptimizerConfig(name="adamw", lr=2e-3, weight_decay=0.1),
-            parallel=ParallelConfig(strategy="ddp", ranks=2, gradient_format="int8"),
-        ),
+        _GPT_QUICK.model_copy(update={"parallel": ParallelConfig(strategy="ddp", ranks=2, gradient_format="int8")}),
     ),
     "lstm-quick": (
         "Small LSTM on the same text.",

@@ -18,7 +18,7 @@ INTERVAL_MS = 1000
 class DamageNotes(QObject):
     """Reports each note of the saved runs of a session once, as a warning, for as long as they are open.
 
-    A column is read when something shows it, in whatever thread; so the notes are looked at once a second. An import
+    A column is read when something shows it, in whatever thread; so the notes are read once a second. An import
     has none: its caller reports the result.
     """
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
+from tests.compiled_code import forget_compiled
+
 
 @pytest.fixture(autouse=True)
-def nothing_compiled() -> None:
-    """In compiled steps the recorder sees neither the census nor the order of the first backward pass."""
+def one_thread_and_nothing_compiled() -> None:
     torch.set_num_threads(1)
-    if "torch._dynamo" in sys.modules:
-        torch._dynamo.reset()
+    forget_compiled()

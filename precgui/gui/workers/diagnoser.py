@@ -92,6 +92,6 @@ def _judged(reader: Reader) -> _Answer:
 
 
 def _examined(run: Run) -> Diagnosis:
-    from precgui.runs.diagnosis import examine  # not before the first paint
+    from precgui.runs.diagnosis import examine  # not before a run is judged
 
     return examine(run)

@@ -87,6 +87,7 @@ def _outliers(m: Measurements, chosen: BlockFormat, octaves: int, worst: tuple[f
     table = m.table(kind)
     assert table is not None
     place = table.names.index(name) if name in table.names else 0
+    module = name if kind != "weight" else name.rpartition(".")[0]
     proof = Evidence(
         f"share of |x| < amax / 2^{octaves} > {_MOST_FLUSHED}", {"share": share, "octaves": octaves, "step": step},
         f"In step {step} {percent(share)} of the elements of {name} ({kind.replace('_', ' ')}) are more than {octaves} "
@@ -98,8 +99,8 @@ def _outliers(m: Measurements, chosen: BlockFormat, octaves: int, worst: tuple[f
         "outliers-in-blocks", "info", f"Single large numbers in {name} may drive their blocks to zero",
         step, int(table.steps[-1]), (proof,),
         "Keep this module in a wider format, or rotate its inputs (Hadamard) before they are rounded.",
-        None, 0.5, "OCP Microscaling Formats 1.0, section 6.3", name if kind != "weight" else name.rpartition(".")[0],
-        (name,), {"precision_options.keep_fp32": [name if kind != "weight" else name.rpartition(".")[0]]},
+        None, 0.5, "OCP Microscaling Formats 1.0, section 6.3", module,
+        (name,), {"precision_options.keep_fp32": [module]},
         "estimate", _by_layer(m),
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from precgui.runs.metric import in_text, signed, way_text
 from precgui.runs.study.groups import Group, Study
 
 _BASELINE_STAYS = "Stay with {baseline} here."
+_SHARES = (("memory_saved", "memory"), ("energy_saved", "energy"))  # targets whose values are shares of the baseline's
 
 
 def answer(study: Study) -> str:
@@ -55,7 +56,7 @@ def _saving(group: Group) -> list[str]:
     speed = group.verdicts.get("speedup")
     if speed and speed.value and speed.ci and speed.ci[0] > 1:
         parts.append(f"time: {speed.value:.2f}x as fast [{speed.ci[0]:.2f}, {speed.ci[1]:.2f}]")
-    for name, word in (("memory_saved", "memory"), ("energy_saved", "energy")):
+    for name, word in _SHARES:
         verdict = group.verdicts.get(name)
         if verdict and verdict.value and verdict.ci and verdict.ci[1] < 1:
             parts.append(f"{100 * (1 - verdict.value):.0f} % of the {word}")
@@ -69,7 +70,7 @@ def _losses(group: Group) -> list[str]:
     if speed and speed.value and speed.ci and speed.ci[1] < 1:
         low, high = (1 / end for end in reversed(speed.ci))
         parts.append(f"takes {1 / speed.value:.2f}x the time [{low:.2f}, {high:.2f}]")
-    for name, word in (("memory_saved", "memory"), ("energy_saved", "energy")):
+    for name, word in _SHARES:
         verdict = group.verdicts.get(name)
         if verdict and verdict.value and verdict.ci and verdict.ci[0] > 1:
             parts.append(f"needs {100 * (verdict.value - 1):.0f} % more {word}")
