@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 from weakref import WeakSet
@@ -153,6 +153,13 @@ class Themes(QObject):
         if part.styleSheet() != sheet:
             part.setStyleSheet(sheet)
 
+    def dress_parts(self, frames: Sequence[QWidget]) -> None:
+        """Dress what stands in the frames, part by part, and not the frames."""
+        for frame in frames:
+            for part in frame.findChildren(QWidget, options=Qt.FindChildOption.FindDirectChildrenOnly):
+                if part not in frames:
+                    self.dress(part)
+
     def dress_tabs(self, tabs: QTabWidget) -> None:
         """Dress a panel of tabs page by page, so that each costs a turn of the event loop of its own."""
         self.dress(tabs.tabBar())
@@ -163,6 +170,13 @@ class Themes(QObject):
         """Bring a hidden part up to date when it is its turn."""
         if part not in self._waiting:
             self._waiting.append(part)
+
+    def dress_in_view(self) -> None:
+        """Bring what has come into view up to date before it is painted."""
+        for part in [part for part in self._waiting if isValid(part)]:
+            if isinstance(part, QWidget) and not part.visibleRegion().isEmpty():
+                self._waiting.remove(part)
+                self.dress(part)
 
     def _serve_next(self) -> None:
         """Bring one hidden part up to date; the next has its turn after all that waits in the event loop."""
@@ -189,10 +203,10 @@ class Themes(QObject):
         self._app.setPalette(palette(requested))
         parts = [part for part in self._dressed if isValid(part)]
         for part in parts:
-            if part.isVisible():
-                self.dress(part)
-            else:
+            if part.visibleRegion().isEmpty():  # hidden or scrolled away
                 self.serve_later(part)
+            else:
+                self.dress(part)
         self.changed.emit()
         QTimer.singleShot(0, self, self._serve_next)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QApplication, QLabel, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 import precgui.gui
@@ -140,6 +140,33 @@ def test_that_a_hidden_part_is_dressed_after_those_in_view_or_when_it_is_needed(
     assert [DARK.accent in part.styleSheet() for part in parts] == [True, False, False]
     themes().dress(parts[1])
     assert DARK.accent in parts[1].styleSheet()
+    qtbot.waitUntil(lambda: DARK.accent in parts[2].styleSheet())
+
+
+def test_that_a_part_that_is_scrolled_away_takes_the_theme_later_or_when_it_comes_into_view(
+    qapp: QApplication, qtbot: QtBot
+) -> None:
+    page, scroller = QWidget(), QScrollArea()
+    qtbot.addWidget(scroller)
+    column = QVBoxLayout(page)
+    parts = [QWidget(page) for _ in range(3)]
+    for part in parts:
+        part.setFixedSize(100, 300)
+        column.addWidget(part)
+    scroller.setWidget(page)
+    scroller.resize(200, 200)
+    themes().set_mode("light")
+    frames = (scroller, scroller.viewport(), page)
+    themes().dress_parts(frames)
+    with qtbot.waitExposed(scroller):
+        scroller.show()
+    qtbot.waitUntil(lambda: not parts[0].visibleRegion().isEmpty())
+    themes().set_mode("dark")
+    assert [DARK.accent in part.styleSheet() for part in parts] == [True, False, False]
+    assert not any(frame.styleSheet() for frame in frames)
+    scroller.ensureWidgetVisible(parts[1])
+    themes().dress_in_view()
+    assert [DARK.accent in part.styleSheet() for part in parts] == [True, True, False]
     qtbot.waitUntil(lambda: DARK.accent in parts[2].styleSheet())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QStackedWidget, QTabWidget, QVBoxLayout, QWidget
@@ -45,12 +45,13 @@ class PanelHost(QStackedWidget):
 
     def show_panel(self, name: str) -> None:
         self._current = name
-        _dress(self._pages[name])
-        self.setCurrentWidget(self._pages[name])
         if name not in self.panels:
+            _dress(self._pages[name])
+            self.setCurrentWidget(self._pages[name])
             self._pages[name].repaint()  # the word that it loads, before what takes a while
         self.load(name)
         self.setCurrentWidget(self._pages[name])
+        themes().dress_in_view()
 
     def waiting(self) -> list[str]:
         """Panels that have not been loaded yet."""
@@ -87,8 +88,21 @@ class PanelHost(QStackedWidget):
         blank.deleteLater()
 
 
+@runtime_checkable
+class Framed(Protocol):
+    """A panel of many widgets: all but these frames takes the theme part by part, each in a turn of its own.
+
+    A frame has no shape of the theme; the children of a frame that are no frames themselves are the parts.
+    """
+
+    frames: Sequence[QWidget]
+
+
 def _dress(panel: QWidget) -> None:
-    """Give a panel the shapes of the theme, one of tabs page by page."""
+    """Give a panel the shapes of the theme, a framed one part by part, one of tabs page by page."""
+    if isinstance(panel, Framed):
+        themes().dress_parts(panel.frames)
+        return
     tabs = panel.findChild(QTabWidget, options=Qt.FindChildOption.FindDirectChildrenOnly)
     if tabs is None or len(panel.findChildren(QWidget, options=Qt.FindChildOption.FindDirectChildrenOnly)) > 1:
         themes().dress(panel)

@@ -60,6 +60,7 @@ class SavedRun:
         self._summary: dict[str, Any] = {}
         self._contents = contents
         self._columns: dict[tuple[str, str], GrowableArray] = {}
+        self._names: dict[str, list[str]] = {}
         self._events: list[Incident] = []
         self.run_id = contents.attribute("run_id")
         self.created = one_line(contents.attribute("created"))
@@ -190,8 +191,10 @@ class SavedRun:
         return self._own("power/state", name, self.state_devices().index(device))
 
     def _texts(self, table: str) -> list[str]:
-        rows = self._contents.rows(table)
-        return [decoded(name) for name in self._contents.read(table, "", 0, rows)] if rows else []
+        known, rows = self._names.setdefault(table, []), self._contents.rows(table)
+        if len(known) < rows:
+            known += [decoded(name) for name in self._contents.read(table, "", len(known), rows)]
+        return known[:rows]
 
     def _own(self, table: str, name: str, index: int) -> Values:
         values, owner = self.column(table, name), self.column(table, "device")

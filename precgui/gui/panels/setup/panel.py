@@ -147,7 +147,9 @@ class SetupPanel(QWidget):
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
         self.scroller = scroll
+        self.frames = (self, scroll, scroll.viewport(), page, self.form)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
@@ -257,6 +259,7 @@ class SetupPanel(QWidget):
 
     def ask_to_load(self) -> None:
         dialog = QFileDialog(self, "Load a configuration", str(Path.home()), TOML_FILES)
+        themes().dress(dialog)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(lambda name: self.load(Path(name)))
@@ -264,6 +267,7 @@ class SetupPanel(QWidget):
 
     def ask_to_save(self) -> None:
         dialog = QFileDialog(self, "Save the configuration", str(Path.home()), TOML_FILES)
+        themes().dress(dialog)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setDefaultSuffix("toml")
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from precgui.config import ConfigError, RunConfig, change, is_own_task
 from precgui.gui.panels.setup.batch_search import BatchSearch
+from precgui.gui.theme import themes
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.plain_text import PlainLabel
@@ -221,6 +222,7 @@ class PlanSheet(QDialog):
 
     def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        themes().dress(self)
         self.setWindowTitle("Plan before the run")
         self.resize(900, 620)
         self.run_plan = RunPlan(config, self)
