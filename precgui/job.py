@@ -25,6 +25,7 @@ from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.payoff.profile_file import profile_path, write_profile
 from precgui.runs.replays import StepReplay, snapshot_path, write_replay
+from precgui.runs.twins import TwinResult, distance_band, twin_path, twin_result, write_twin
 
 if TYPE_CHECKING:
     from precgui.child import StopToken
@@ -233,6 +234,67 @@ def serve_replay(emit: Callable[[Any], None], control: StopToken, *, path: str, 
         emit({"kind": "fault", "message": str(error)})
     else:
         emit({"kind": "kept", "verdict": replay.verdict})
+
+
+def branched(
+    config: RunConfig, precision: str, plan: tuple[int, int, int | None], twins: int, stopped: Callable[[], bool],
+    progress: Callable[[int, int], None],
+) -> TwinResult:  # fmt: skip
+    """Branches of a run of `config` in a precision beside FP32 and `twins` rounding twins, judged.
+
+    `plan`: branch points, steps of each branch, steps before the first one or None for a fifth of the run. Raises
+    EngineError.
+    """
+    from precgui.engine.twins.arms import BranchPlan, TwinArm, rounding_twin
+    from precgui.engine.twins.branches import run_branches
+
+    names = [f"twin {number}" for number in range(twins)]
+    arms = [TwinArm("low", precision), *(rounding_twin(name, config.seed + place) for place, name in enumerate(names))]
+    record = run_branches(config, arms, BranchPlan(*plan), stopped, progress)
+    low, others = record.arms["low"], [record.arms[name] for name in names]
+    points = [
+        {"step": step, "before": before, "reference": after, "low": held_out if math.isfinite(held_out) else None,
+         "twins": [twin.held_out[place] for twin in others]}
+        for place, (step, before, after, held_out) in enumerate(
+            zip(record.steps, record.before, record.after, low.held_out, strict=True)
+        )
+    ]  # fmt: skip
+
+    def tensor(place: int) -> tuple[list[list[float]], list[list[float]]]:
+        def pick(branches: list[list[list[float]]]) -> list[list[float]]:
+            return [[distances[place] for distances in steps] for steps in branches]
+
+        return pick(low.tensor_distances), [row for twin in others for row in pick(twin.tensor_distances)]
+
+    loss = distance_band("the training loss", low.loss_distances, [r for t in others for r in t.loss_distances])
+    tensors = [distance_band(name, *tensor(place)) for place, name in enumerate(record.tensors)]
+    return twin_result(
+        precision, plan[1], points, loss, tensors, samples=record.samples, skipped=low.skipped, notes=record.notes
+    )
+
+
+def serve_twin(
+    emit: Callable[[Any], None], control: StopToken, *, path: str, precision: str, branches: int, steps: int
+) -> None:
+    """Task of a child process: branches of the config of the run file at `path`; keeps the result beside it.
+
+    Emits `{"kind": "progress", "text"}`, then `{"kind": "kept", "verdict"}` or `{"kind": "fault", "message"}`.
+    """
+    from precgui.config import ConfigError
+    from precgui.engine.errors import EngineError, Stopped
+
+    def progress(done: int, count: int) -> None:
+        emit({"kind": "progress", "text": f"{done} of {count} branches"})
+
+    try:
+        with open_run(Path(path)) as saved:
+            config = saved.config
+        result = branched(config, precision, (branches, steps, None), 1, control.stopped, progress)
+        write_twin(twin_path(Path(path), precision), result)
+    except (EngineError, ConfigError, MemoryError, RunFileError, Stopped) as error:
+        emit({"kind": "fault", "message": str(error) or "stopped before its last branch"})
+    else:
+        emit({"kind": "kept", "verdict": result.verdict})
 
 
 def _comparison_of_step(recorded: Sequence[float], loss: float, step: int) -> str:

@@ -34,6 +34,7 @@ COMMANDS = {
     "diagnose": "precgui.cli.diagnose",
     "check": "precgui.cli.check",
     "replay": "precgui.cli.replay",
+    "twin": "precgui.cli.twin",
     "assign": "precgui.cli.assign",
 }
 

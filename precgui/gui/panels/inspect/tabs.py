@@ -52,7 +52,7 @@ TABS: tuple[TabSpec, ...] = (
         "error",
         "Error",
         "shadow.error_views:ErrorViews",
-        "steps beside FP64: which line makes the error of the gradient, and the error of each layer",
+        "steps beside FP64: the line that makes the error of the gradient, the error of each layer, branches",
     ),
     TabSpec("time", "Time", "payoff.time_tab:TimeTab", "where the time of a step goes, and what BF16 or FP16 gained"),
     TabSpec("memory", "Memory", "payoff.memory_tab:MemoryTab", "the peak of a step by part, module and moment"),

@@ -1,4 +1,4 @@
-"""Error: the balance of a replayed step by source line, and the error of each layer in several precisions."""
+"""Error: the balance of a replayed step by source line, the error of each layer, and branches that tell a bias."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from precgui.gui.panels.inspect.shadow.error_tab import ErrorTab
 from precgui.gui.panels.inspect.shadow.layer_view import LayerView
+from precgui.gui.panels.inspect.shadow.twin_view import TwinView
 from precgui.gui.session import Session
 from precgui.gui.widgets.segmented import SegmentedChoice
 
-_LINES, _LAYERS = "By line", "By layer"
+_LINES, _LAYERS, _TWINS = "By line", "By layer", "Twins"
 
 
 class ErrorViews(QWidget):
-    """Both views of the same run; the one that is chosen reads its side files when it is shown."""
+    """Views of the same run; the one that is chosen reads its side files when it is shown."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.choice = SegmentedChoice((_LINES, _LAYERS), "View of the error", self)
+        self.choice = SegmentedChoice((_LINES, _LAYERS, _TWINS), "View of the error", self)
         self.lines, self.layers = ErrorTab(session, self), LayerView(session, self)
+        self.twins = TwinView(session, self)
         self._stack = QStackedWidget(self)
-        for view in (self.lines, self.layers):
+        for view in (self.lines, self.layers, self.twins):
             self._stack.addWidget(view)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 8, 0, 0)
@@ -36,11 +38,17 @@ class ErrorViews(QWidget):
     def show_run(self, key: str | None) -> None:
         self.lines.show_run(key)
         self.layers.show_run(key)
+        self.twins.show_run(key)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.layers.refresh()
+        self.twins.refresh()
 
     def _choose(self, name: str) -> None:
-        self.layers.refresh()
-        self._stack.setCurrentWidget(self.layers if name == _LAYERS else self.lines)
+        views: dict[str, ErrorTab | LayerView | TwinView] = {
+            _LINES: self.lines, _LAYERS: self.layers, _TWINS: self.twins,
+        }  # fmt: skip
+        view = views[name]
+        view.refresh()
+        self._stack.setCurrentWidget(view)

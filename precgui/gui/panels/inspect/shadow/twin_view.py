@@ -1,0 +1,168 @@
+"""Twins: branches of the run in a precision beside FP32 and rounding twins, and the verdict on its bias."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QHeaderView,
+    QSplitter,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from precgui.gui.panels.inspect.shadow.twin_bar import TwinBar
+from precgui.gui.plots.branch_points import BranchPlot
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.runs.twins import DistanceBand, DriftRecord, TwinResult, p_text, read_twins
+
+NONE_YET = (
+    "No branches of this run are kept. Branching trains it again in FP32; at each branch point the next steps are made "
+    "in FP32, in the precision, and in FP32 from weights that moved by one ulp. The differences tell bias from noise."
+)
+_COLUMNS = ("Tensor", "Outside from step", "Distance", "Largest of the twins", "Times")
+_BAD = ("bias", "broken")
+
+
+class TwinView(QWidget):
+    """Shows the results that are kept beside the run, and makes new ones."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._key: str | None = None
+        self._results: list[TwinResult] = []
+        self.bar = TwinBar(session, self)
+        self.choice = QComboBox(self)
+        self.verdict = PlainLabel(self)
+        self.numbers = PlainLabel(self)
+        self.plot = BranchPlot()
+        self.tree = QTreeWidget(self)
+        self.notes = PlainLabel(self)
+        self._body = QSplitter(Qt.Orientation.Vertical, self)
+        self._lay_out()
+        self.bar.kept.connect(self._take_new)
+        self.choice.currentIndexChanged.connect(self._show)
+        themes().follow(self, self._recolour)
+
+    def _lay_out(self) -> None:
+        self.choice.setAccessibleName("Precision whose branches are shown")
+        ignore_wheel(self.choice)
+        self.tree.setHeaderLabels(list(_COLUMNS))
+        self.tree.setAccessibleName("Tensors outside the band of the rounding twins")
+        self.tree.setProperty("kind", "facts")
+        self.tree.setRootIsDecorated(False)
+        self.tree.setUniformRowHeights(True)
+        self.tree.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.tree.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        for label in (self.verdict, self.numbers, self.notes):
+            label.setWordWrap(True)
+        for label in (self.numbers, self.notes):
+            label.setProperty("kind", "muted")
+        self._body.addWidget(self.plot)
+        self._body.addWidget(self.tree)
+        self._body.setStretchFactor(0, 2)
+        self._body.setStretchFactor(1, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        for part in (self.bar, self.choice, self.verdict, self.numbers):
+            column.addWidget(part)
+        column.addWidget(self._body, 1)
+        column.addWidget(self.notes)
+        column.addStretch(0)
+
+    def show_run(self, key: str | None) -> None:
+        self._key = key
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the side files of the run again; the chosen precision stays if it is still there."""
+        opened = self._session.runs.get(self._key or "")
+        self.bar.show_run(opened.run if opened is not None else None)
+        path = opened.run.path if opened is not None else None
+        results = read_twins(path) if path is not None else []
+        before = self.choice.currentText()
+        self._results = results
+        self.choice.blockSignals(True)
+        self.choice.clear()
+        self.choice.addItems([result.precision for result in results])
+        self.choice.setCurrentIndex(max(0, self.choice.findText(before)) if results else -1)
+        self.choice.blockSignals(False)
+        self._show()
+
+    @property
+    def result(self) -> TwinResult | None:
+        """The result that is shown."""
+        index = self.choice.currentIndex()
+        return self._results[index] if 0 <= index < len(self._results) else None
+
+    def _take_new(self) -> None:
+        self.refresh()
+        self.choice.setCurrentIndex(max(0, self.choice.findText(str(self.bar.precision.get()))))
+
+    def _show(self) -> None:
+        result = self.result
+        for part in (self.choice, self.numbers, self._body, self.notes):
+            part.setVisible(result is not None)
+        if result is None:
+            self.verdict.setText(NONE_YET)
+            self._recolour()
+            return
+        self.verdict.setText(result.message)
+        self.numbers.setText(
+            "\n".join(
+                (
+                    drift_text(result.precision, result.drift), drift_text("The rounding twins", result.twin),
+                    _outside_text(result),
+                )
+            )
+        )  # fmt: skip
+        self.notes.setText("\n".join(result.notes))
+        self.plot.show_result(result)
+        self.tree.clear()
+        for band in result.tensors_outside():
+            self.tree.addTopLevelItem(_row(band))
+        self._recolour()
+
+    def _recolour(self) -> None:
+        result, theme = self.result, themes().theme
+        colour = theme.text
+        if result is not None:
+            colour = (
+                theme.error if result.verdict in _BAD else theme.warning if result.verdict == "undecided" else theme.ok
+            )
+        self.verdict.setStyleSheet(f"color: {colour}; font-weight: {600 if result is not None else 400}")
+
+
+def drift_text(name: str, drift: DriftRecord) -> str:
+    """The numbers of a drift as a sentence."""
+    if drift.mean is None or drift.p_t is None or drift.p_sign_flip is None:
+        return f"{name}: {drift.broken} of {drift.n} branches are not finite."
+    return (
+        f"{name}: {drift.n} branches, mean {drift.mean:+.2e}, standard deviation {drift.sd:.1e}, paired t test p "
+        f"{p_text(drift.p_t)}, sign flips p {p_text(drift.p_sign_flip)}."
+    )
+
+
+def _outside_text(result: TwinResult) -> str:
+    step = result.first_step_outside
+    if step is None:
+        return f"Within {result.steps} steps neither the loss nor a tensor leaves the band of the rounding twins."
+    tensors = result.tensors_outside()
+    named = f" The farthest tensor is {tensors[0].name}." if tensors else ""
+    return f"Step {step} of a branch is the first outside the band of the rounding twins.{named}"
+
+
+def _row(band: DistanceBand) -> QTreeWidgetItem:
+    step = band.leaves_at or 1
+    low, twin = band.low[step - 1], band.twin[step - 1]
+    times = "" if low is None or not twin else f"{low / twin:.3g}"
+    far = "not finite" if low is None else f"{low:.2e}"
+    return QTreeWidgetItem([band.name, str(step), far, "" if twin is None else f"{twin:.2e}", times])

@@ -1,0 +1,221 @@
+"""Results of `precgui twin`: the judged branches of a run, in a side file that is readable without torch."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from precgui.regular_files import read_text
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.user_notes import replace_file
+from precgui.runs.verdict.branches import ALPHA, LEVEL, MARGIN, Drift, DriftVerdict, judge_drift
+
+BAND_FACTOR = 2.0  # on the largest distance of a twin: its band
+_LARGEST = 1 << 24
+_Text = Annotated[str, Field(max_length=1000)]
+_Values = Annotated[list[float | None], Field(max_length=10_000)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class DriftRecord(_Part):
+    """How far an arm drifts from FP32 in a branch; see `precgui.runs.verdict.branches.Drift`."""
+
+    verdict: DriftVerdict
+    n: int
+    broken: int
+    progress: float
+    mean: float | None = None
+    sd: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_t: float | None = None
+    p_sign_flip: float | None = None
+    needed: int | None = None
+
+
+class BranchedPoint(_Part):
+    """One branch point: held-out losses before, and after the branch in FP32, in the precision and of the twins."""
+
+    step: Annotated[int, Field(ge=0)]
+    before: float
+    reference: float
+    low: float | None
+    twins: Annotated[list[float | None], Field(max_length=100)]
+
+
+class DistanceBand(_Part):
+    """Distances from FP32 by step of a branch: the middle one of the precision, and the largest one of the twins."""
+
+    name: _Text
+    low: _Values
+    twin: _Values
+
+    @property
+    def leaves_at(self) -> int | None:
+        """The first step of a branch, from 1, at which the precision is outside the band of the twins."""
+        for place, (low, twin) in enumerate(zip(self.low, self.twin, strict=False)):
+            if twin is not None and (low is None or low > BAND_FACTOR * twin):
+                return place + 1
+        return None
+
+
+class TwinResult(_Part):
+    """Branches of one run in FP32 and one other precision."""
+
+    format_version: Literal[1] = 1
+    precision: _Text
+    reference: _Text = "fp32"
+    steps: Annotated[int, Field(ge=1)]
+    samples: int = 0
+    branches: Annotated[list[BranchedPoint], Field(min_length=2, max_length=10_000)]
+    drift: DriftRecord
+    twin: DriftRecord
+    loss: DistanceBand
+    tensors: Annotated[list[DistanceBand], Field(max_length=20_000)]
+    skipped: int = 0
+    verdict: DriftVerdict
+    message: _Text
+    notes: Annotated[list[_Text], Field(max_length=100)] = []
+
+    @property
+    def first_step_outside(self) -> int | None:
+        """The first step of a branch at which the loss or any tensor is outside the band of the twins."""
+        return min((at for band in (self.loss, *self.tensors) if (at := band.leaves_at) is not None), default=None)
+
+    def tensors_outside(self) -> list[DistanceBand]:
+        """Tensors that are outside the band at the first step at which any is, the farthest one first."""
+        left = [(band.leaves_at, band) for band in self.tensors]
+        first = min((at for at, _ in left if at is not None), default=None)
+        return sorted((band for at, band in left if at == first and at is not None), key=_excess, reverse=True)
+
+    def document(self) -> dict[str, Any]:
+        """The keys of `precgui twin --json`."""
+        outside = self.tensors_outside()
+        return self.model_dump(exclude={"format_version"}) | {
+            "first_step_outside": self.first_step_outside,
+            "first_tensor_outside": outside[0].name if outside else None,
+            "tensors_outside": len(outside),
+        }
+
+
+def _excess(band: DistanceBand) -> float:
+    """How many times the band of the twins the precision is away, at its first step outside; Inf where not finite."""
+    place = (band.leaves_at or 1) - 1
+    low, twin = band.low[place], band.twin[place]
+    return math.inf if low is None or not twin else low / twin
+
+
+def twin_result(
+    precision: str, steps: int, points: Sequence[Mapping[str, Any]], loss: DistanceBand,
+    tensors: Sequence[DistanceBand], *, samples: int, skipped: int, notes: Sequence[str],
+) -> TwinResult:  # fmt: skip
+    """Judge branches; `points` have the keys of BranchedPoint. Raises ValueError for fewer than two."""
+    branches = [BranchedPoint.model_validate(point) for point in points]
+    progress = statistics.fmean(abs(point.reference - point.before) for point in branches)
+    drift = judge_drift([_difference(point.low, point) for point in branches], progress)
+    twin = judge_drift([_difference(value, point) for point in branches for value in point.twins], progress)
+    return TwinResult(
+        precision=precision, steps=steps, samples=samples, branches=branches, drift=DriftRecord(**asdict(drift)),
+        twin=DriftRecord(**asdict(twin)), loss=loss, tensors=list(tensors), skipped=skipped,
+        verdict=_verdict(drift, twin), message=_message(precision, steps, drift, twin), notes=list(notes),
+    )  # fmt: skip
+
+
+def distance_band(name: str, low: Sequence[Sequence[float]], twin: Sequence[Sequence[float]]) -> DistanceBand:
+    """Distances [branches][steps] of the precision and of the twins, as a band by step."""
+
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    return DistanceBand(
+        name=name,
+        low=[finite(_median(column)) for column in zip(*low, strict=True)],
+        twin=[finite(max(column)) for column in zip(*twin, strict=True)],
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    """The middle value; not finite values count as infinitely far."""
+    return statistics.median([value if math.isfinite(value) else math.inf for value in values])
+
+
+def _difference(value: float | None, point: BranchedPoint) -> float:
+    return math.nan if value is None else value - point.reference
+
+
+def _verdict(drift: Drift, twin: Drift) -> DriftVerdict:
+    """That of the precision; undecided where even the rounding twin seems to be biased."""
+    return "undecided" if twin.verdict in ("bias", "broken") and drift.verdict != "broken" else drift.verdict
+
+
+def _message(precision: str, steps: int, drift: Drift, twin: Drift) -> str:
+    """The verdict as sentences."""
+    if drift.verdict == "broken":
+        return f"{precision} breaks: in {drift.broken} of {drift.n} branches the held-out loss is not finite."
+    if twin.verdict in ("bias", "broken"):
+        return (
+            "Nothing can be told: weights that only moved by one ulp drift as well, so the branches of this run are no "
+            "fair sample."
+        )
+    mean, low, high = drift.mean or 0.0, drift.low or 0.0, drift.high or 0.0
+    where = "higher" if mean > 0 else "lower"
+    size = f"{abs(mean):.2g} {where} than in FP32 after {steps} steps ({LEVEL:.0%} interval {low:+.2g} to {high:+.2g})"
+    share = f", {abs(drift.share):.2g} times the change that FP32 makes in a branch" if drift.share else ""
+    sentences = {
+        "bias": f"{precision} is biased: its held-out loss is on average {size}{share}. Chance does that in fewer than "
+        f"{ALPHA:.1%} of runs without bias.",
+        "negligible": f"{precision} drifts, but not so that it matters: its held-out loss is {size}{share}.",
+        "no bias": f"No bias of {precision} is shown: its held-out loss is on average {size}; a bias of more than "
+        f"{MARGIN:.0%} of the change in a branch is ruled out.",
+        "undecided": f"It is undecided whether {precision} is biased: its held-out loss is on average {size}. "
+        f"{_needed_text(drift)}",
+    }
+    return sentences[drift.verdict]
+
+
+def _needed_text(drift: Drift) -> str:
+    if drift.needed is None:
+        return "A thousand branches would not rule out a bias that matters, either."
+    return f"About {drift.needed} branches would rule out a bias that matters, if there is none."
+
+
+def p_text(p: float) -> str:
+    """A p value with its sign: `= 0.012`, or `< 0.001`."""
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
+def twin_path(run: Path, precision: str) -> Path:
+    """The side file of a run: `RUN.h5.twin-bf16-pure.json`."""
+    return run.with_name(f"{run.name}.twin-{re.sub(r'[^a-z0-9_-]', '_', precision)}.json")
+
+
+def write_twin(path: Path, result: TwinResult) -> Path:
+    """Write or replace a result. Raises RunFileError when that cannot be done."""
+    try:
+        replace_file(path, json.dumps(result.model_dump(), ensure_ascii=False, allow_nan=False).encode())
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be written: {error.strerror or error}") from error
+    return path
+
+
+def read_twins(run: Path) -> list[TwinResult]:
+    """The results beside a run, by precision; files that are none are left out."""
+    name = re.sub(r"([*?\[])", r"[\1]", run.name)
+    results = []
+    for path in sorted(run.parent.glob(f"{name}.twin-*.json")):
+        try:
+            results.append(TwinResult.model_validate_json(read_text(path, _LARGEST)))
+        except (OSError, ValueError):
+            continue
+    return sorted(results, key=lambda result: result.precision)
