@@ -19,6 +19,7 @@ IncidentKind = Literal[
     "nonfinite_activation",
     "skipped_step",
     "scale_change",
+    "precision_change",
     "emulated",
     "sensor",
     "recording_stopped",

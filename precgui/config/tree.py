@@ -11,6 +11,7 @@ from precgui.config.adapters import AdapterConfig, BaseConfig
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import MODELS, TASKS, check_model, check_precision, check_task
 from precgui.config.parallel import ParallelConfig, check_parallel
+from precgui.config.schedule import PrecisionSchedule, changes_of, check_schedule
 from precgui.config.sections import (
     OptimizerConfig,
     PrecisionOptions,
@@ -65,6 +66,14 @@ class RunConfig(Section):
     base: BaseConfig = Field(default_factory=BaseConfig, title="Frozen base")
     record: RecordConfig = Field(default_factory=RecordConfig, title="Record")
     parallel: ParallelConfig = Field(default_factory=ParallelConfig, title="Several processes")
+    precision_schedule: PrecisionSchedule = Field(
+        {},
+        title="Precision schedule",
+        description="Precisions that follow, commas between them: step:100=bf16-amp, share:0.9=fp32; plateau:N when "
+        "the mean loss over N steps no longer falls by 1 %, underflow:X when a share X of the gradients is below the "
+        "normal numbers. Weights and optimizer state stay as they are.",
+        json_schema_extra={"rare": True},
+    )
 
     @field_validator("title")
     @classmethod
@@ -84,6 +93,12 @@ class RunConfig(Section):
         check_parallel(parallel, known.data)
         return parallel
 
+    @field_validator("precision_schedule")
+    @classmethod
+    def _schedule_with_the_others(cls, schedule: dict[str, str], known: ValidationInfo) -> dict[str, str]:
+        check_schedule(schedule, known.data)
+        return schedule
+
     @property
     def model_name(self) -> str:
         """The model that is trained: the usual one of the task when the config leaves it open."""
@@ -92,7 +107,12 @@ class RunConfig(Section):
     @property
     def display_title(self) -> str:
         what = f"{self.task} {self.model_name}" if self.task in TASKS else re.split(r"[\\/]", self.task)[-1]
-        return self.title or f"{what} {self.precision}{self._reduction}"
+        return self.title or f"{what} {self.precision}{self._later}{self._reduction}"
+
+    @property
+    def _later(self) -> str:
+        """The part of the title that names the precisions of the schedule."""
+        return "".join(f" then {change.precision}" for change in changes_of(self.precision_schedule))
 
     @property
     def _reduction(self) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from precgui.engine.tasks import Batch
 from precgui.events import StepDone
+
+if TYPE_CHECKING:
+    from precgui.engine.precisions import Precision
 
 
 class Callback:
@@ -15,6 +19,9 @@ class Callback:
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         """The step, counted from 1, begins; the gradients of the last one are gone."""
+
+    def precision_changed(self, precision: Precision) -> None:
+        """The steps from the next one on are made in this precision."""
 
     def gradients(self) -> None:
         """The gradients are complete and unscaled, not yet clipped."""
@@ -47,6 +54,10 @@ class CallbackList(Callback):
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         for callback in self._callbacks:
             callback.begin_step(step, scale, batches)
+
+    def precision_changed(self, precision: Precision) -> None:
+        for callback in self._callbacks:
+            callback.precision_changed(precision)
 
     def gradients(self) -> None:
         for callback in self._callbacks:

@@ -111,6 +111,9 @@ class NonFiniteReporter(Callback):
         self._batches: Sequence[Batch] = ()
         self._normed: tuple[Sequence[Tensor], Sequence[Tensor]] = (), ()
 
+    def precision_changed(self, precision: Precision) -> None:
+        self._precision = precision
+
     def norms(self, weights: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
         self._normed = weights, norms
 
@@ -182,7 +185,7 @@ def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal, total_
     telemetry = _telemetry(config, parts, journal, total_steps) if config.record.tensors else None
     if telemetry is not None:
         callbacks.append(TelemetryCallback(journal, telemetry, parts.optimizer))
-    if config.record.snapshot_to not in ("", SNAPSHOT_IN_RUN_FOLDER):
+    if config.record.snapshot_to not in ("", SNAPSHOT_IN_RUN_FOLDER) and not config.precision_schedule:
         place = Path(config.record.snapshot_to).expanduser().absolute()
         callbacks.append(SnapshotCallback(place, config.record.snapshot_step, journal, parts))
     if parts.average is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,9 @@ from precgui.engine.adapters import base_training
 from precgui.engine.adapters.adapt import add_adapters, check_adapters
 from precgui.engine.certificate import certificate
 from precgui.engine.ema import WeightAverage
+from precgui.engine.errors import EngineError
 from precgui.engine.precisions import Precision
+from precgui.engine.precisions.conversion import Conversion
 from precgui.engine.tasks import Task, Tell
 from precgui.engine.telemetry.module_hooks import plain_name
 from precgui.engine.update import make_average, make_optimizer
@@ -36,6 +38,7 @@ class RunParts:
     optimizer: Optimizer
     average: WeightAverage | None
     facts: dict[str, Any]  # what only the engine knows of this run, as built-in types
+    conversion: Conversion | None = None  # of runs with a precision schedule
 
     def trained(self) -> list[tuple[str, nn.Parameter]]:
         """The model's own parameters with their names, beside `weights`."""
@@ -69,14 +72,36 @@ def build_run(
     # Every precision starts from the same FP32 weights: built first, converted after.
     model = start_model(config, task, device, precision, tell, stopped)
     weights_hash = _hash(model)
+    conversion = Conversion(model) if config.precision_schedule else None
     model = execution.prepare_model(precision.convert(model), config.train)
+    if conversion is not None:
+        conversion.converted()
     if shard is not None:
         shard(model)
     weights = precision.weights(model)
     facts = _facts(device, threads, model, weights_hash, precision)
     facts |= {"metric": vars(task.metric), "data": dict(task.facts)}
     average = make_average(config, model, weights)
-    return RunParts(device, task, precision, model, weights, make_optimizer(config, weights), average, facts)
+    return RunParts(
+        device, task, precision, model, weights, make_optimizer(config, weights), average, facts, conversion
+    )
+
+
+def change_precision(parts: RunParts, config: RunConfig, name: str) -> RunParts:
+    """The same parts in another precision with FP32 weights; model, weights and optimizer are the same objects."""
+    assert parts.conversion is not None
+    parts.conversion.undo()
+    conversion = Conversion(parts.model)
+    later = config.model_copy(update={"precision": name, "precision_schedule": {}})
+    precision = precisions.make(later, parts.device)
+    precision.prepare()
+    precision.convert(parts.model)
+    conversion.converted()
+    precision.continue_from(parts.precision.batch_count)
+    same = [id(weight) for weight in precision.weights(parts.model)] == [id(weight) for weight in parts.weights]
+    if not same:
+        raise EngineError(f"precision_schedule: {name} does not keep the weights of this model; choose another")
+    return replace(parts, precision=precision, conversion=conversion)
 
 
 def start_model(

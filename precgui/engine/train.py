@@ -16,12 +16,14 @@ from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution
 from precgui.engine import device as devices
 from precgui.engine.adapters.ending import finish_adapters
+from precgui.engine.callback import CallbackList
 from precgui.engine.callbacks import build_callbacks
 from precgui.engine.early_end import EarlyEnd
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
+from precgui.engine.precision_schedule import ScheduleWatch
 from precgui.engine.pruning.pruner import make_pruner
-from precgui.engine.setup import RunParts, build_run
+from precgui.engine.setup import RunParts, build_run, change_precision
 from precgui.engine.snapshot.step import StepSnapshot, random_state, set_random_state
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.parameters import tensor_count
@@ -126,12 +128,19 @@ class Training:
         self.network: Callable[[Any], Any] = parts.model  # in training: the model, or a replica that reduces gradients
         self.facts = parts.facts
         self.step = 0
+        self.changes: list[dict[str, Any]] = []  # of the precision
         self.steps_per_epoch = math.ceil(self.task.steps_per_epoch / config.train.accumulation)
         self.total_steps = config.train.epochs * self.steps_per_epoch
         if config.train.max_steps is not None:
             self.total_steps = min(self.total_steps, config.train.max_steps)
         self.pruner = make_pruner(config, parts, self.total_steps)
         self.callbacks = build_callbacks(config, parts, journal, self.total_steps)
+        self.schedule = ScheduleWatch(config, self.total_steps, self._present_gradients)
+        if config.precision_schedule:
+            self.callbacks = CallbackList([self.callbacks, self.schedule])
+
+    def _present_gradients(self) -> list[Tensor]:
+        return [weight.grad for weight in self.parts.weights if weight.grad is not None]
 
     def _build(self) -> RunParts:
         return build_run(self.config, self._tell, self.stopped)
@@ -192,6 +201,7 @@ class Training:
 
     def _step(self, batches: list[Batch], data_s: float) -> None:
         begin, cpu_begin = time.perf_counter(), time.process_time()
+        self._follow_schedule()
         lr, scale = self._set_lr(), self.precision.scale
         self.optimizer.zero_grad(set_to_none=True)
         self.callbacks.begin_step(self.step, scale, batches)
@@ -218,6 +228,21 @@ class Training:
         self._step_done(done)
         self._count_zeros()
         self.early_end.after(done)
+
+    def _follow_schedule(self) -> None:
+        """Go on in the next precision of the schedule when it is due; weights and optimizer stay as they are."""
+        if (change := self.schedule.due(self.step)) is None:
+            return
+        before, (name, why) = self.precision, change
+        self.parts = change_precision(self.parts, self.config, name)
+        self.precision = self.parts.precision
+        self.callbacks.precision_changed(self.precision)
+        self.changes.append({"step": self.step, "precision": name, "trigger": why})
+        self.journal.facts({"precision_changes": list(self.changes)})
+        message = f"from {before.config.precision} to {name} ({why})"
+        self.journal.incident(self.step, "precision_change", "info", f"precision changed {message}")
+        for note in self.precision.notes:
+            self.journal.incident(self.step, "emulated" if self.precision.labels else "note", "info", note)
 
     def _step_done(self, done: StepDone) -> None:
         self.journal.emit(done)
@@ -341,6 +366,7 @@ class _UpTo(Training):
         if self.step < self._last:
             super()._step(batches, data_s)
             return
+        self._follow_schedule()
         self._set_lr()
         self.optimizer.zero_grad(set_to_none=True)
         self.before = StepSnapshot(

@@ -52,6 +52,7 @@ def run_facts(run: Run) -> tuple[FactGroup, ...]:
     groups = (
         FactGroup("Result", tuple(_result(run))),
         FactGroup("Notes of the engine", tuple(_notes(run))),
+        FactGroup("Changes of the precision", tuple(_precision_changes(environment.get("precision_changes")))),
         FactGroup("Settings", tuple(settings(run.config))),
         FactGroup("Formats of the first step (census)", tuple(_census(environment.get("census")))),
         FactGroup("Certificate of arithmetic", tuple(_certificate(environment.get("certificate")))),
@@ -68,6 +69,7 @@ def run_facts(run: Run) -> tuple[FactGroup, ...]:
 
 _OF_THEIR_OWN = {
     "notes", "census", "certificate", "memory", "data", "power_sensors", "record", "metric",
+    "precision_changes",
 }  # fmt: skip
 
 
@@ -164,6 +166,14 @@ def setting_text(value: object) -> str:
 
 
 # Environment -----------------------------------------------------------------------------------------------
+
+
+def _precision_changes(changes: object) -> Iterator[RunFact]:
+    """The precision that each step of a schedule went on in, with the trigger that was reached."""
+    for change in changes if isinstance(changes, list | tuple) else ():
+        if isinstance(change, Mapping):
+            name, trigger = plain_text(change.get("precision")), plain_text(change.get("trigger"))
+            yield RunFact(f"From step {plain_text(change.get('step'))}", f"{name} ({trigger})")
 
 
 def _census(census: object) -> Iterator[RunFact]:

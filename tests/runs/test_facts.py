@@ -139,3 +139,11 @@ def test_that_the_page_of_a_run_holds_its_facts_and_no_markup_of_others(tmp_path
     assert "Training loss, 1 to 0.125, steps 1 to 8" in text
     with pytest.raises(RunFileError, match="already exists"):
         write_page(run, path)
+
+
+def test_that_changes_of_the_precision_stand_on_the_page() -> None:
+    changes = [{"step": 5, "precision": "bf16-amp", "trigger": "step:5"}, "damaged"]
+    run = a_run({"precision_changes": changes})
+    assert values(run)["From step 5"] == "bf16-amp (step:5)"
+    assert "Changes of the precision" in page(run)
+    assert all(group.title != "Changes of the precision" for group in run_facts(a_run()))

@@ -69,7 +69,7 @@ class Assignment:
 def assigned_config(config: RunConfig, plan: Mapping[str, str]) -> RunConfig:
     """The config that trains with these formats in weights and inputs of the layers; gradients and the rest in FP32."""
     options = {"layers": dict(plan), "gradients": "fp32", "products": "layers"}
-    tree = config.model_dump()
+    tree = config.model_dump() | {"precision_schedule": {}}
     return build(
         tree | {"precision": f"{EMULATED}fp32", "precision_options": tree["precision_options"] | options, "title": ""}
     )
@@ -84,7 +84,7 @@ def assign(
     Either at most `bits` for each weight on average, or the fewest bits with which the held-out loss rises by `rise` at
     most. Raises EngineError for faults that the user can correct, Stopped when `stopped()` became true.
     """
-    in_fp32 = build(config.model_dump() | {"precision": "fp32"})
+    in_fp32 = build(config.model_dump() | {"precision": "fp32", "precision_schedule": {}})
     parts = train_quietly(in_fp32, stopped)
     with backend_flags.restored():
         return AssignmentSearch(in_fp32, parts, formats, stopped).run(bits, rise)

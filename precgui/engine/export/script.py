@@ -56,6 +56,8 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
         raise EngineError(
             f"pruning.method = {config.pruning.method}: a script has no masks; export a run that is not pruned"
         )
+    if config.precision_schedule:
+        raise EngineError("precision_schedule: a script has one precision; export a run without a schedule")
     if config.adapter.kind != "none":
         raise EngineError("adapter.kind = lora: a script has no adapters; adapter.save_to keeps the weights of a run")
     if config.task == OWN_LOOP:

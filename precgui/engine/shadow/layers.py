@@ -152,7 +152,7 @@ class _Comparison:
         scale = self._scale
         for last in (*(False,) * _HALVINGS, True):
             scaling = self._tree["scaling"] | {"initial_scale": scale}
-            config = build(self._tree | {"precision": name, "scaling": scaling})
+            config = build(self._tree | {"precision": name, "precision_schedule": {}, "scaling": scaling})
             precision = precisions.make(config, self._device)
             precision.prepare()
             model = precision.convert(deepcopy(self._model)).train()

@@ -101,7 +101,7 @@ def check_branches(config: RunConfig, precision: str) -> None:
 def arm_config(config: RunConfig, precision: str) -> RunConfig:
     """The config in a precision, without what acts on whole runs only; FP32 without options of other precisions."""
     tree = config.model_dump()
-    tree["precision"] = precision
+    tree |= {"precision": precision, "precision_schedule": {}}
     tree["train"] |= {
         "compile": False, "checkpointing": False, "ema_decay": None, "stop_at_nonfinite": False,
         "stop_after_skipped": None, "rounding_twin": False,

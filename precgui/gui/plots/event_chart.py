@@ -39,6 +39,7 @@ LANES = (
     Lane("Grad. NaN/Inf", "t", ("nonfinite_gradient",)),
     Lane("Skipped step", "d", ("skipped_step",)),
     Lane("Scale change", "o", ("scale_change",)),
+    Lane("Precision", "h", ("precision_change",)),
     Lane("Output NaN/Inf", "star", ("nonfinite_activation",)),
     Lane("Other", "s", ("failure", "recording_stopped", "sensor", "emulated", "note")),
 )

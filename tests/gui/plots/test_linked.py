@@ -100,6 +100,15 @@ def test_that_loss_scale_ticks_are_powers_of_two(show: Show) -> None:
     assert set(axis.tickStrings(values, 1.0, spacing)) >= {"2¹⁶", "2¹⁷", "2¹⁸"}
 
 
+def test_that_a_change_of_the_precision_has_a_row_of_its_own(show: Show) -> None:
+    run = training_run("run", 400)
+    run.incidents = [Incident(0.5, 50, "precision_change", "info", "precision changed from fp32 to bf16-amp (step:50)")]
+    plots = show(opened(run))
+    chart = plots.frames[EVENTS].chart
+    (marks,) = items(chart, "Precision")
+    assert list(marks.getData()[0]) == [50]
+
+
 def test_that_the_time_line_marks_events_and_tells_their_message(show: Show) -> None:
     run = training_run("run", 400)
     run.incidents = [

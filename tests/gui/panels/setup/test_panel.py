@@ -175,3 +175,17 @@ def test_that_everything_goes_back_to_the_recipe(panel: SetupPanel) -> None:
     line(panel, "seed").setText("77")
     panel.new_run()
     assert panel.form.value() == RECIPES["digits-quick"][1]
+
+
+def test_that_a_precision_schedule_is_typed_started_and_copied(orders: Orders, panel: SetupPanel, qtbot: QtBot) -> None:
+    field = line(panel, "precision_schedule")
+    field.setText("step:100=bf16-pure")
+    field.editingFinished.emit()
+    assert not panel.start_button.isEnabled()
+    field.setText("step:100=bf16-amp, share:0.9=fp32")
+    field.editingFinished.emit()
+    panel.start_button.click()
+    assert orders.ordered[-1].precision_schedule == {"step:100": "bf16-amp", "share:0.9": "fp32"}
+    panel.copy_command()
+    words = shlex.split(QGuiApplication.clipboard().text())
+    assert load(words[2], words[4::2]).precision_schedule == orders.ordered[-1].precision_schedule

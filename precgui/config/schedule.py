@@ -1,0 +1,115 @@
+"""`precision_schedule`: precisions that follow the first one during training, each with its trigger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator
+
+from precgui.config.names import check_precision
+from precgui.config.precision_traits import traits
+from precgui.config.sections import as_table
+from precgui.formats.model import FloatFormat
+from precgui.formats.registry import blocks, get
+
+Trigger = Literal["step", "share", "plateau", "underflow"]
+_EXAMPLE = "step:100=bf16-amp"
+_FORM = "trigger:number=precision"
+_TRIGGERS = {
+    "step": "a whole number of 2 or more, the step from which the precision holds",
+    "share": "between 0 and 1, the share of the run after which it holds",
+    "plateau": "a whole number of 2 or more, the steps over which the mean loss no longer falls by 1 %",
+    "underflow": "between 0 and 1, the share of the gradients below the normal numbers of the format before",
+}
+
+
+@dataclass(frozen=True)
+class PrecisionChange:
+    """The precision that follows once its trigger is reached; `number` is a step, a count of steps, or a share."""
+
+    trigger: Trigger
+    number: float
+    precision: str
+
+    @property
+    def text(self) -> str:
+        """The trigger as a config writes it."""
+        return f"{self.trigger}:{self.number:g}"
+
+
+def _change(key: str, precision: str) -> PrecisionChange:
+    trigger, colon, text = (part.strip() for part in key.partition(":"))
+    if trigger not in _TRIGGERS or not colon:
+        raise ValueError(f"{key!r} is no trigger; use step:N, share:X, plateau:N or underflow:X, such as {_EXAMPLE}")
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    whole = trigger in ("step", "plateau")
+    if not (2 <= number <= 1e9 and number == int(number) if whole else 0 < number < 1):
+        raise ValueError(f"{text!r} of {trigger} is not {_TRIGGERS[trigger]}")
+    return PrecisionChange(trigger, number, check_precision(precision))  # type: ignore[arg-type]
+
+
+def _as_schedule(value: Any) -> Any:
+    return as_table(value, _FORM, _EXAMPLE)
+
+
+def _check_changes(table: dict[str, str]) -> dict[str, str]:
+    changes = [_change(key, precision) for key, precision in table.items()]
+    for trigger in ("step", "share"):
+        numbers = [change.number for change in changes if change.trigger == trigger]
+        if numbers != sorted(set(numbers)):
+            raise ValueError(f"the {trigger}s of a schedule follow one another, so each must be above the one before")
+    return {change.text: change.precision for change in changes}
+
+
+PrecisionSchedule = Annotated[dict[str, str], BeforeValidator(_as_schedule), AfterValidator(_check_changes)]
+
+
+def changes_of(table: Mapping[str, str]) -> list[PrecisionChange]:
+    """The changes of a checked schedule, in their order: each waits until the one before has happened."""
+    return [_change(key, precision) for key, precision in table.items()]
+
+
+def check_schedule(table: Mapping[str, str], known: Mapping[str, Any]) -> None:
+    """Raises ValueError where a schedule does not go with other settings; `known` holds them by name."""
+    if not table or "precision" not in known:
+        return
+    before = known["precision"]
+    _check_storage(before)
+    for change in changes_of(table):
+        _check_storage(change.precision)
+        if change.trigger == "underflow" and gradient_floor(before) is None:
+            raise ValueError(
+                f"{change.text} cannot be measured in {before}, whose gradients have no format of a fixed range; it "
+                "follows fp16-amp or emulated:FORMAT"
+            )
+        before = change.precision
+    for section, field, neutral in (
+        ("train", "compile", False), ("train", "checkpointing", False), ("precision_options", "updates", None),
+        ("pruning", "method", "none"), ("adapter", "kind", "none"), ("parallel", "strategy", "none"),
+    ):  # fmt: skip
+        if section in known and getattr(known[section], field) != neutral:
+            setting = str(neutral).lower() if neutral is not None else "empty"
+            raise ValueError(f"precision_schedule does not go with {section}.{field}; set that to {setting}")
+
+
+def _check_storage(precision: str) -> None:
+    row = traits(precision)
+    if row.storage != "fp32" or row.weight_bits is not None:
+        why = f"stores weights in {row.storage}" if row.storage != "fp32" else "learns the ranges of its integers"
+        raise ValueError(
+            f"{precision} {why}, so a change would touch weights and optimizer state; use precisions with FP32 "
+            "weights, such as fp32, bf16-amp, fp16-amp or emulated:FORMAT"
+        )
+
+
+def gradient_floor(precision: str) -> float | None:
+    """The smallest normal number of the format of gradients; None where ranges are scaled or shared by blocks."""
+    name = traits(precision).gradient_operand
+    fmt = None if precision == "fp8" or name in blocks() else get(name)
+    smallest = fmt.min_normal if isinstance(fmt, FloatFormat) else None
+    return None if smallest is None else float(smallest)
