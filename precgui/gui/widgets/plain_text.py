@@ -9,8 +9,9 @@ from __future__ import annotations
 from html import escape
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtGui import Qt as GuiQt
-from PySide6.QtWidgets import QInputDialog, QLabel, QMessageBox, QTextBrowser, QWidget
+from PySide6.QtWidgets import QInputDialog, QLabel, QMessageBox, QSizePolicy, QTextBrowser, QWidget
 
 from precgui.gui.theme import themes
 
@@ -23,6 +24,25 @@ class PlainLabel(QLabel):
         self.setTextFormat(Qt.TextFormat.PlainText)
         if isinstance(text, str):
             self.setText(text)
+
+
+class ElidedLabel(PlainLabel):
+    """One line that ends in dots where there is no room for it; the tool tip has all of it."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def setText(self, text: str) -> None:
+        super().setText(text)
+        self.setToolTip(plain_tip(text))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        room = self.contentsRect().adjusted(max(self.indent(), 0), 0, 0, 0)
+        text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, room.width())
+        painter = QPainter(self)
+        flags = int(self.alignment())
+        self.style().drawItemText(painter, room, flags, self.palette(), self.isEnabled(), text, self.foregroundRole())
 
 
 class RichLabel(QLabel):

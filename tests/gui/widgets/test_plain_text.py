@@ -19,7 +19,7 @@ from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.gui.shell.window import Window
 from precgui.gui.widgets.consent import place_of
-from precgui.gui.widgets.plain_text import PlainLabel, PlainMessageBox, plain_tip
+from precgui.gui.widgets.plain_text import ElidedLabel, PlainLabel, PlainMessageBox, plain_tip
 from precgui.runs.file.writer import RunWriter
 
 GUI = Path(__file__).parents[3] / "precgui" / "gui"
@@ -201,3 +201,23 @@ def test_that_the_place_of_a_task_follows_links_and_shows_what_cannot_be_seen(tm
 def test_that_a_task_with_what_cannot_be_seen_is_refused(task: str) -> None:
     with pytest.raises(ValueError, match="cannot be seen"):
         RunConfig(task=task)
+
+
+def test_that_a_line_without_room_ends_in_dots_and_its_tool_tip_says_all(qtbot: QtBot) -> None:
+    label = ElidedLabel()
+    qtbot.addWidget(label)
+    text = "All together, step 115; one of 2 blocks was counted"
+    label.setText(text)
+    label.resize(label.fontMetrics().horizontalAdvance(text) + 20, 30)
+    whole = label.grab().toImage()
+    plain = PlainLabel(text)
+    qtbot.addWidget(plain)
+    plain.resize(label.size())
+    assert whole == plain.grab().toImage()
+    label.resize(120, 30)
+    plain.resize(120, 30)
+    assert label.grab().toImage() != plain.grab().toImage()  # which is cut
+    assert label.toolTip() == text
+    label.setText(HOSTILE)
+    assert not GuiQt.mightBeRichText(label.toolTip()) or label.toolTip() == plain_tip(HOSTILE)
+    assert label.textFormat() == Qt.TextFormat.PlainText

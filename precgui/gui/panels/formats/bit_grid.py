@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QApplication, QSizePolicy, QToolTip, QWidget
 
 from precgui.formats.report import Report
-from precgui.gui.panels.formats.bit_layout import RowLayout, field_of, lay_out
+from precgui.gui.panels.formats.bit_layout import RowLayout, field_of, lay_out, scale_for
 from precgui.gui.panels.formats.bit_paint import Brush, words
 from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import plain_tip
@@ -107,6 +107,9 @@ class BitGrid(QWidget):
         return QSize(460, self.sizeHint().height())
 
     def resizeEvent(self, event: QEvent) -> None:
+        font = QApplication.font(self)
+        font.setPointSizeF(font.pointSizeF() * scale_for(self.width()))
+        self.setFont(font)
         self._arrange()
 
     def changeEvent(self, event: QEvent) -> None:

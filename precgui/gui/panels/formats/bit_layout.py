@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from PySide6.QtCore import QRect, Qt
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QFontMetrics
 
 from precgui.formats.model import FloatFormat, Format
 
 BITS_PER_LINE = 32
-NAME_WIDTH = 96
+NAME_WIDTH, WORDS_WIDTH, HEX_WIDTH = 96, 340, 150  # in pixels, at the usual size of letters
+ROOMY_WIDTH = 1000  # in pixels; a wider grid has larger letters and cells
 GAP = 6
 LEFT = int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 RIGHT = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
@@ -36,13 +37,23 @@ class RowLayout:
     lines: list[Line] = field(default_factory=list)
 
 
+def scale_for(width: int) -> float:
+    """How much larger than elsewhere letters and cells are in a grid of this width in pixels, 1 to 1.6."""
+    return min(max(width / ROOMY_WIDTH, 1.0), 1.6)
+
+
 def lay_out(formats: Mapping[str, Format], width: int, metrics: QFontMetrics) -> list[RowLayout]:
-    """Named rows from top to bottom. Texts stand beside the bits where there is room, else below them."""
+    """Named rows from top to bottom. Texts stand beside the bits where there is room, else below them.
+
+    `metrics` are those of the letters at `scale_for(width)`.
+    """
+    scale = scale_for(width)
+    name_width, words_width, hex_width = (round(pixels * scale) for pixels in (NAME_WIDTH, WORDS_WIDTH, HEX_WIDTH))
     line_height = metrics.height() + 4
     cell_height = line_height + 4
-    cell_width = max(10, min(16, (width - NAME_WIDTH - 3 * GAP) // (BITS_PER_LINE + 2)))
-    bits_width = BITS_PER_LINE * cell_width + 3 * GAP
-    companion = width - NAME_WIDTH - bits_width >= 340
+    cell_width = max(10, min(round(16 * scale), (width - name_width - 3 * GAP) // (BITS_PER_LINE + 2)))
+    bits_width = BITS_PER_LINE * cell_width + 3 * GAP + round(GAP * scale)
+    companion = width - name_width - bits_width >= words_width
     rows, top = [], 4
     for name, fmt in formats.items():
         bit_lines = -(-fmt.bits // BITS_PER_LINE)
@@ -50,35 +61,35 @@ def lay_out(formats: Mapping[str, Format], width: int, metrics: QFontMetrics) ->
         if not companion:
             height = bit_lines * (cell_height + 2) + 2 * line_height + 10
         row = RowLayout(name, QRect(0, top, width, height))
-        _place_cells(row, fmt, cell_width, cell_height)
-        words_left = NAME_WIDTH + bits_width if companion else NAME_WIDTH
+        _place_cells(row, fmt, name_width, QSize(cell_width, cell_height))
+        words_left = name_width + bits_width if companion else name_width
         words_top = top + 5 if companion else top + 5 + bit_lines * (cell_height + 2)
-        _place_words(row, QRect(words_left, words_top, width - words_left - 8, line_height))
+        first = QRect(words_left, words_top, width - words_left - 8, line_height)
+        _place_words(row, name_width, first, min(hex_width, first.width() // 2))
         rows.append(row)
         top += height
     return rows
 
 
-def _place_cells(row: RowLayout, fmt: Format, width: int, height: int) -> None:
-    x, y = NAME_WIDTH, row.rect.top() + 5
+def _place_cells(row: RowLayout, fmt: Format, left: int, cell: QSize) -> None:
+    x, y = left, row.rect.top() + 5
     for place, bit in enumerate(range(fmt.bits - 1, -1, -1)):
         if place and place % BITS_PER_LINE == 0:
-            x, y = NAME_WIDTH, y + height + 2
+            x, y = left, y + cell.height() + 2
         elif place and field_of(fmt, bit)[0].split()[0] != field_of(fmt, bit + 1)[0].split()[0]:
             x += GAP
-        row.cells[bit] = QRect(x, y, width, height)
-        x += width
+        row.cells[bit] = QRect(QPoint(x, y), cell)
+        x += cell.width()
 
 
-def _place_words(row: RowLayout, first: QRect) -> None:
+def _place_words(row: RowLayout, name_width: int, first: QRect, hex_width: int) -> None:
     """Two lines: value and code above, error and remark below; the name at the left."""
     height = first.height()
     second = first.translated(0, height)
-    hex_width = min(150, first.width() // 2)
     split = first.width() - hex_width
     row.lines = [
-        Line("name", QRect(8, row.rect.top() + 5, NAME_WIDTH - 12, height)),
-        Line("layout", QRect(8, row.rect.top() + 5 + height, NAME_WIDTH - 12, height)),
+        Line("name", QRect(8, row.rect.top() + 5, name_width - 12, height)),
+        Line("layout", QRect(8, row.rect.top() + 5 + height, name_width - 12, height)),
         Line("value", QRect(first.left(), first.top(), split - 8, height)),
         Line("hex", QRect(first.left() + split, first.top(), hex_width, height), RIGHT),
         Line("error", QRect(second.left(), second.top(), second.width() // 2 - 8, height)),

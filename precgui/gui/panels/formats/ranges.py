@@ -112,7 +112,7 @@ class RangesTab(QWidget):
         named = [(-n, fmt.name) for n, fmt in enumerate(formats)]
         item.getAxis("left").setTicks([named if self._tensor is None else [*named, (-len(formats), "tensor")]])
         reach = [span(fmt) for fmt in formats]
-        roomy = self.bars.height() >= ROOM_FOR_WORDS * len(formats)
+        roomy = self.bars.height() - AXES_PX >= ROOM_FOR_WORDS * len(formats)
         for n, (fmt, (smallest, normal, largest)) in enumerate(zip(formats, reach, strict=True)):
             for start, end, opacity in ((smallest, normal, 0.3), (normal, largest, 0.85)):
                 if end > start:
@@ -127,9 +127,22 @@ class RangesTab(QWidget):
         if self._tensor is not None:
             self._draw_tensor(*self._tensor[1:], -len(formats))
         if formats:
-            wide = any(largest > 60 for _, _, largest in reach)
-            self.bars.setXRange(-52, 42 if not wide else 45, padding=0)
+            ends = (-52, 45 if any(largest > 60 for _, _, largest in reach) else 42)
+            self.bars.setXRange(*ends, padding=0)
+            self._mark_cut(reach, ends)
             self.bars.setYRange(-len(formats) + (0.4 if self._tensor is None else -0.6), 0.8, padding=0)
+
+    def _mark_cut(self, reach: list[tuple[float, float, float]], ends: tuple[int, int]) -> None:
+        """An arrow at each end of a bar that goes on outside the picture."""
+        for n, (smallest, _, largest) in enumerate(reach):
+            for goes_on, arrow, end, anchor in (
+                (smallest < ends[0], "◂", ends[0], (0.0, 0.5)),
+                (largest > ends[1], "▸", ends[1], (1.0, 0.5)),
+            ):
+                if goes_on:
+                    mark = pg.TextItem(arrow, color=themes().theme.text, anchor=anchor)
+                    mark.setPos(end, -n)
+                    self.bars.getPlotItem().addItem(mark)
 
     def _draw_tensor(self, exponents: NDArray[np.int_], share: Floats, y: int) -> None:
         """A row of its own, one field for each power of two, and lines at its ends across all formats."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
@@ -93,6 +95,20 @@ def test_that_the_keyboard_reaches_every_bit(qtbot: QtBot, bits: BitsTab) -> Non
     qtbot.keyClick(bits.grid, Qt.Key.Key_Down)
     assert bits.grid.chosen == "e5m2"
     assert "e5m2, bit" in bits.grid.accessibleDescription()
+
+
+def test_that_bits_and_letters_grow_with_a_wide_window(qtbot: QtBot, bits: BitsTab) -> None:
+    grid = bits.grid
+    sizes = []
+    for width in (700, 1000, 1600, 4000):
+        grid.resize(width, grid.height())
+        cells = [grid.cell_rect("fp64", bit) for bit in range(64)]
+        assert max(cell.right() for cell in cells) < width
+        assert all(not one.intersects(two) for one, two in pairwise(cells))
+        sizes.append((cells[0].width(), grid.font().pointSizeF()))
+    assert sizes[0] == sizes[1]
+    assert sizes[2] == (26, pytest.approx(1.6 * sizes[0][1]))
+    assert sizes[3] == sizes[2]
 
 
 def test_that_stepping_goes_through_zero_and_to_infinity(qtbot: QtBot, bits: BitsTab) -> None:
@@ -261,3 +277,16 @@ def test_that_the_ranges_are_drawn_for_any_choice(panel: FormatsPanel) -> None:
     tab.menu.choose(list(formats()))
     tab.menu.choose([])
     assert not panel.grab().isNull()
+
+
+def test_that_a_bar_that_leaves_the_picture_has_an_arrow_at_each_end(panel: FormatsPanel) -> None:
+    tab = _tab(panel, RangesTab)
+    assert isinstance(tab, RangesTab)
+
+    def arrows(name: str) -> set[str]:
+        tab.menu.choose([name])
+        items = tab.bars.getPlotItem().items
+        return {item.toPlainText() for item in items if isinstance(item, pg.TextItem)} & {"◂", "▸"}
+
+    assert arrows("fp64") == {"◂", "▸"}
+    assert arrows("fp16") == set()

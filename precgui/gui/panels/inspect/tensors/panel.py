@@ -9,7 +9,7 @@ from math import ldexp
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from precgui.config.precision_traits import TRAITS
 from precgui.gui.panels.inspect.tensors import summary_text as verdict
@@ -22,7 +22,7 @@ from precgui.gui.panels.inspect.tensors.spectrogram import Spectrogram
 from precgui.gui.panels.inspect.tensors.step_view import Moment
 from precgui.gui.session import Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages
-from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.widgets.plain_text import ElidedLabel, PlainLabel
 from precgui.runs.tensors.confidence import Provenance, basis_of
 from precgui.runs.tensors.grouping import Rows, View, grouped
 from precgui.runs.tensors.lost import lost_shares
@@ -66,7 +66,7 @@ class TensorsPanel(Pages):
         self.table = TensorTable(self)
         self.list = TensorList(self.table, self)
         self.filter = QLineEdit(self)
-        self.caption = PlainLabel(self)
+        self.caption = ElidedLabel(self)
         self.spectrogram, self.moment, self.heat_map = Spectrogram(), Moment(self), HeatMap(self)
         self._pictures = QStackedWidget(self)
         self._sides = QSplitter(self)
@@ -86,9 +86,7 @@ class TensorsPanel(Pages):
         self.filter.setAccessibleName("Filter the tensors")
         self.filter.setClearButtonEnabled(True)
         self.caption.setProperty("kind", "muted")
-        self.caption.setTextFormat(Qt.TextFormat.PlainText)
         self.caption.setIndent(6)
-        self.caption.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         plots = QSplitter(Qt.Orientation.Vertical, self)
         for picture in (self.spectrogram, self.heat_map):
             self._pictures.addWidget(picture)

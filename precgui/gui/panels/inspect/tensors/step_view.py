@@ -10,7 +10,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QToolButton, QToolTip, QVBoxLayout, QWidget
 
 from precgui.events import TENSOR_STATS
 from precgui.gui.panels.inspect.tensors.spectrogram import LIMIT_LABELS, limits, line_pens, octave_text
@@ -19,7 +19,7 @@ from precgui.gui.plots.axes import ValueAxis
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import grouped
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.widgets.plain_text import ElidedLabel, plain_tip
 from precgui.runs.tensors.confidence import share_text
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import BIAS, Range
@@ -117,10 +117,8 @@ class Moment(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.text = PlainLabel(self)
+        self.text = ElidedLabel(self)
         self.text.setProperty("kind", "muted")
-        self.text.setTextFormat(Qt.TextFormat.PlainText)
-        self.text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.bits = QToolButton(self)
         self.bits.setText("Bits ▾")
         self.bits.setToolTip("Show a number of this tensor bit by bit in Formats; or click a bar")
