@@ -1,11 +1,13 @@
-"""Missing or damaged parts of the open files, reported once: also those that show when a panel reads them late."""
+"""Missing or damaged parts of the files of runs, reported once: also those that show late, and a record that stops."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer
 
+from precgui.events import Event, Incident
 from precgui.gui.open_runs import Problem
 from precgui.runs.file.reader import SavedRun
 
@@ -34,6 +36,12 @@ class DamageNotes(QObject):
     def is_active(self) -> bool:
         """Whether a saved run is open."""
         return self._timer.isActive()
+
+    def report_stopped(self, name: str, batch: Sequence[Event]) -> None:
+        """Report at once that the record of a run has stopped while its training goes on."""
+        for event in batch:
+            if isinstance(event, Incident) and event.kind == "recording_stopped":
+                self._session.notice.emit(Problem(f"{name}: {event.message}"))
 
     def _on_added(self, key: str) -> None:
         if isinstance(run := self._session.runs[key].run, SavedRun):

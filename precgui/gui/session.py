@@ -328,7 +328,8 @@ class Session(QObject):
         assert isinstance(run, LiveRun)
         before = run.status
         while self._thread.inbox:
-            run.extend(self._thread.inbox.popleft())
+            run.extend(batch := self._thread.inbox.popleft())
+            self._damage.report_stopped(self.runs[self.active_key].name, batch)
         self.data_arrived.emit(self.active_key)
         if run.status != before:
             self.run_changed.emit(self.active_key)
@@ -374,9 +375,8 @@ class Session(QObject):
 
     def _hand_over(self, run: LiveRun) -> None:
         """Let a run that has ended go to its file, which holds all that is in memory."""
-        if run.path is None or not run.steps or self._closed:
+        if (path := run.path) is None or not run.steps or self._closed:
             return
-        path = run.path
         work = Background(lambda: (run, _opened(path)))
         work.answered.connect(self._take_file)
         work.launch()

@@ -59,6 +59,7 @@ from precgui.runs.tensors.overview import Overview
 from precgui.runs.tensors.record import Names, TensorHistory, tensor_rows
 
 MOST_BYTES = 48 << 20  # of each kind
+MOST_LOST_S = 5.0  # of a killed run, for which rows of tensors are not kept in memory because its file lacks them
 
 
 class LiveTensors:
@@ -173,23 +174,37 @@ class LiveRun:
         names = Names()
         self._tensors = {kind: LiveTensors(names) for kind in TENSOR_KINDS}
         self._saved: SavedRun | None = None  # holds all rows once the run has ended
+        self._saved_tensors: SavedRun | None = None  # the same file, or that of a killed run, for tensors alone
 
     def hand_over(self, saved: SavedRun) -> bool:
-        """Read everything from the file from now on and free the rows in memory. False when the file is not whole."""
-        same = (saved.run_id, saved.status, saved.steps) == (self.run_id, self.status, self.steps)
-        if self.ended is None or not same or saved.notes:
+        """Read everything from the file from now on and free the rows in memory.
+
+        Of a killed run, whose file lacks its last moments, the tensors alone: they take most of the memory.
+        Returns False when the file lacks more, and the run stays in memory.
+        """
+        same = (saved.run_id, saved.status) == (self.run_id, self.status)
+        if self.ended is None or not same or saved.notes or not self._lacks_little(saved):
             return False
-        self._saved = saved
-        for tables in (self._tables, self._power, self._state):
-            tables.clear()
+        self._saved_tensors = saved
         self._tensors.clear()
-        self._incidents.clear()
+        if saved.steps == self.steps:
+            self._saved = saved
+            for tables in (self._tables, self._power, self._state):
+                tables.clear()
+            self._incidents.clear()
         return True
+
+    def _lacks_little(self, saved: SavedRun) -> bool:
+        """Whether the file has all steps, or all but those of the last MOST_LOST_S seconds."""
+        if saved.steps >= self.steps:
+            return saved.steps == self.steps
+        times_s = self.column("steps", "time_s")
+        return bool(times_s[-1] - times_s[max(saved.steps - 1, 0)] <= MOST_LOST_S)
 
     @property
     def is_in_file(self) -> bool:
-        """Whether all rows are read from the file, since the run has ended."""
-        return self._saved is not None
+        """Whether tensors are read from the file, since the run has ended."""
+        return self._saved_tensors is not None
 
     def snapshot(self) -> LiveRun:
         """The run as it is now, for another thread: shares the rows, of which none changes, and nothing else."""
@@ -305,7 +320,7 @@ class LiveRun:
 
     def tensors(self) -> dict[str, TensorHistory]:
         """Per kind of tensor what has come so far; of a long run, each second row, or fourth ... (see LiveTensors)."""
-        return self._saved.tensors() if self._saved else records(self._tensors)
+        return self._saved_tensors.tensors() if self._saved_tensors else records(self._tensors)
 
     def _start(self, started: RunStarted) -> None:
         self.started = started

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import pytest
 from pytestqt.qtbot import QtBot
 
+from precgui.events import Incident
 from precgui.gui import damage_notes
 from precgui.gui.session import Session
 from precgui.runs.file.reader import SavedRun
+from tests.runs.synthetic import live_run
 
 
 def test_that_damage_of_a_column_that_is_read_late_is_reported_once(
@@ -35,3 +39,15 @@ def test_that_damage_of_a_column_that_is_read_late_is_reported_once(
     notes = session.findChild(damage_notes.DamageNotes)
     assert notes is not None
     qtbot.waitUntil(lambda: not notes.is_active)
+
+
+def test_that_a_record_that_stops_is_reported_while_the_training_goes_on() -> None:
+    """It was a notice at the end alone: hours later, when nothing could be saved any more."""
+    session = Session()
+    notices: list[str] = []
+    session.notice.connect(lambda problem: notices.append(problem.message))
+    batches = [[Incident(1.0, 42, "recording_stopped", "error", "Recording stopped after step 42: the disk is full.")]]
+    key = session.add_run(live_run([]))
+    session.active_key, session._thread = key, SimpleNamespace(inbox=deque(batches))  # type: ignore[assignment]
+    session._drain()
+    assert notices == [f"{session.runs[key].name}: Recording stopped after step 42: the disk is full."]

@@ -17,6 +17,7 @@ from precgui.runs.live import LiveRun
 from precgui.runs.signals import SIGNALS
 from precgui.runs.tensors.overview import Overview
 from tests.runs.synthetic import live_run, synthetic_events
+from tests.runs.tensors.test_record import stats_event
 
 
 def steps(first: int, count: int) -> list[StepDone]:
@@ -105,7 +106,7 @@ def test_that_a_run_that_ended_reads_the_same_from_its_file(write: Callable[...,
         np.testing.assert_array_equal(*values)
 
 
-@pytest.mark.parametrize("events", [synthetic_events()[:-1], synthetic_events(200)])
+@pytest.mark.parametrize("events", [synthetic_events()[:-1], synthetic_events(200), synthetic_events(1000)])
 def test_that_a_run_stays_in_memory_while_its_file_is_not_whole(
     events: list[Event], write: Callable[..., Path]
 ) -> None:
@@ -113,6 +114,20 @@ def test_that_a_run_stays_in_memory_while_its_file_is_not_whole(
     with open_run(write()) as saved:
         assert not run.hand_over(saved)
     assert len(run.series("loss")[0]) == run.steps == len([event for event in events if isinstance(event, StepDone)])
+
+
+def test_that_a_killed_run_lets_go_of_its_tensors_and_keeps_the_steps_that_its_file_lacks(
+    write: Callable[..., Path],
+) -> None:
+    """Two hundred killed runs of some seconds took 13 MB each, all of it rows of tensors."""
+    run = live_run([*synthetic_events(310)[:-1], stats_event(1, ("a", "b")), RunEnded(3.2, "completed")])
+    assert run.tensors()
+    with open_run(write()) as saved:
+        assert run.hand_over(saved)
+        assert run.is_in_file
+        assert not run._tensors
+        assert run.steps == len(run.series("loss")[0]) == saved.steps + 10
+        assert run.tensors().keys() == saved.tensors().keys()
 
 
 def test_that_a_damaged_file_is_not_taken_for_the_run(write: Callable[..., Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -16,16 +17,17 @@ from precgui.runs.file import disk, json_text, process
 from precgui.runs.file.event_store import EventStore, file_identity
 
 FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
-LATEST_S = 0.9  # on a busy machine the flusher may get its turn late: the thread that emits then flushes by itself
+LATEST_S = 0.8  # on a busy machine the flusher may get its turn late: the thread that emits then flushes by itself
 
 
 class RunWriter:
     """Keeps a run in a new file while it goes on: `writer(event)` for every event, then `writer.close()`.
 
-    Events are buffered and reach the operating system every FLUSH_S seconds by a thread, or with the first event that
-    comes LATEST_S after the oldest that waits. So a kill loses less than a second of steps, and what a flush takes
-    longer than 0.1 s where the disk or the processor is overloaded. `RunStarted` is written at once: what it says of
-    the number of tensors sets their room. So is `RunEnded`, with status and summary; what comes after it is ignored.
+    Events are buffered and reach the operating system every FLUSH_S seconds by a thread, or else by the thread that
+    emits, before the oldest event that is not in the file is older than LATEST_S when the next one comes, as far as the
+    last interval foretells it. Where a flush takes longer, `writer(event)` waits for it. So a kill loses less than a
+    second of steps. `RunStarted` is written at once: what it says of the number of tensors sets their room. So is
+    `RunEnded`, with status and summary; what comes after it is ignored.
     `on_incident` gets incidents of the recording itself, in any thread. When the disk has less than
     `reserve_bytes` left, or other code closes the file, recording stops with an Incident of kind `recording_stopped`:
     later events are swallowed, the file stays readable.
@@ -57,7 +59,8 @@ class RunWriter:
         )
         self._on_incident = on_incident
         self._pending: list[Event] = []
-        self._oldest_s = 0.0  # when the first of them came
+        self._pending_since_s = self._unflushed_since_s = math.inf  # the latter also of events that are being written
+        self._latest_event_s = time.monotonic()
         self._pending_lock, self._file_lock = threading.Lock(), threading.Lock()
         self._closed = False
         self._owner = os.getpid()  # the file is none of a forked process, though it has this object, too
@@ -71,9 +74,12 @@ class RunWriter:
             return
         now_s = time.monotonic()
         with self._pending_lock:
-            self._oldest_s = self._oldest_s if self._pending else now_s
             self._pending.append(event)
-            is_late = now_s - self._oldest_s > LATEST_S
+            self._pending_since_s = min(self._pending_since_s, now_s)
+            self._unflushed_since_s = min(self._unflushed_since_s, now_s)
+            next_event_s = now_s + (now_s - self._latest_event_s)
+            self._latest_event_s = now_s
+            is_late = next_event_s - self._unflushed_since_s > LATEST_S
         if is_late or isinstance(event, (RunStarted, RunEnded)):
             self.flush()
 
@@ -100,7 +106,10 @@ class RunWriter:
         with self._file_lock:
             with self._pending_lock:
                 events, self._pending = self._pending, []
+                self._pending_since_s = math.inf
             reported = self._recording.keep(events) if events and not self._closed else []
+            with self._pending_lock:
+                self._unflushed_since_s = self._pending_since_s
         if self._on_incident is not None:
             for incident in reported:
                 self._on_incident(incident)

@@ -218,7 +218,54 @@ def test_that_the_training_flushes_where_the_flusher_is_late(tmp_path: Path, mon
         for number, step in enumerate(steps, 1):
             now_s = 0.25 * number
             emit(step)
-            assert number - emit.flushed_steps <= 4  # those of less than a second
+            assert number - emit.flushed_steps <= 3  # those of 0.8 s
+
+
+def test_that_steps_do_not_wait_for_a_next_one_that_comes_too_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(writer, "FLUSH_S", 3600.0)
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: now_s))
+    steps = [event for event in synthetic_events() if isinstance(event, StepDone)]
+    with open_writer(tmp_path / "run.h5") as emit:
+        for number, step in enumerate(steps[:20], 1):
+            now_s = 0.6 * number
+            emit(step)
+            assert number - emit.flushed_steps <= 1  # a kill just before the next one costs 0.6 s, two would be 1.2 s
+
+
+def test_that_the_training_waits_for_a_flush_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else events of up to LATEST_S would come while others of the same age are on their way to the disk."""
+    now_s = 0.0
+    monkeypatch.setattr(writer, "FLUSH_S", 3600.0)
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: now_s))
+    steps = [event for event in synthetic_events() if isinstance(event, StepDone)]
+    with open_writer(tmp_path / "run.h5") as emit:
+        emit(steps[0])
+        keep, is_writing, may_end = emit._recording.keep, threading.Event(), threading.Event()
+
+        def keep_slowly(events: list[Event]) -> list[Incident]:
+            is_writing.set()
+            may_end.wait(60)
+            return keep(events)
+
+        monkeypatch.setattr(emit._recording, "keep", keep_slowly)
+        flusher = threading.Thread(target=emit.flush)
+        flusher.start()
+        assert is_writing.wait(60)
+        now_s = 0.1
+        emit(steps[1])  # the first step is 0.1 s old: no need to wait for the disk
+        now_s = 0.85
+        training = threading.Thread(target=emit, args=(steps[2],))
+        training.start()
+        training.join(0.3)
+        waits = training.is_alive()
+        may_end.set()
+        flusher.join()
+        training.join()
+        assert waits
+        assert emit.flushed_steps == 3
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a file of Windows has no descriptor that others close")
