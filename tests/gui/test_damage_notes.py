@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
-from types import SimpleNamespace
 
 import h5py
 import pytest
+from PySide6.QtCore import QObject, Signal
 from pytestqt.qtbot import QtBot
 
+from precgui.config import RunConfig
 from precgui.events import Incident
 from precgui.gui import damage_notes
 from precgui.gui.session import Session
 from precgui.runs.file.reader import SavedRun
-from tests.runs.synthetic import live_run
 
 
 def test_that_damage_of_a_column_that_is_read_late_is_reported_once(
@@ -41,13 +41,34 @@ def test_that_damage_of_a_column_that_is_read_late_is_reported_once(
     qtbot.waitUntil(lambda: not notes.is_active)
 
 
-def test_that_a_record_that_stops_is_reported_while_the_training_goes_on() -> None:
+class Training(QObject):
+    """A child process that says at once that its record has stopped, and trains on."""
+
+    finished = Signal()
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self.inbox = deque(
+            [[Incident(1.0, 42, "recording_stopped", "error", "Recording stopped after step 42: the disk is full.")]]
+        )
+
+    def launch(self) -> None:
+        """Nothing is started."""
+
+    def begin_run(self, config: RunConfig, path: Path, run_id: str) -> None:
+        """Nothing is trained."""
+
+
+def test_that_a_record_that_stops_is_reported_while_the_training_goes_on(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was a notice at the end alone: hours later, when nothing could be saved any more."""
+    monkeypatch.setattr("precgui.gui.session.RunThread", Training)
     session = Session()
     notices: list[str] = []
     session.notice.connect(lambda problem: notices.append(problem.message))
-    batches = [[Incident(1.0, 42, "recording_stopped", "error", "Recording stopped after step 42: the disk is full.")]]
-    key = session.add_run(live_run([]))
-    session.active_key, session._thread = key, SimpleNamespace(inbox=deque(batches))  # type: ignore[assignment]
-    session._drain()
-    assert notices == [f"{session.runs[key].name}: Recording stopped after step 42: the disk is full."]
+    session.start(RunConfig())
+    qtbot.waitUntil(lambda: bool(notices))
+    (opened,) = session.runs.values()
+    assert notices == [f"{opened.name}: Recording stopped after step 42: the disk is full."]
+    assert opened.run.status == "running"
