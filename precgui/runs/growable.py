@@ -45,6 +45,10 @@ class GrowableArray:
         self._values[self._rows : rows] = added
         self._rows = rows
 
+    def trim(self) -> None:
+        """Give back the room that no row has taken: reused memory costs although it was never written here."""
+        self._values = self._values[: self._rows].copy()
+
     def truncate(self, rows: int) -> None:
         """Drop the rows after the first `rows`."""
         self._rows = min(rows, self._rows)

@@ -286,6 +286,8 @@ class LiveRun:
             table.extend([event for event in of[TensorStats] if event.kind == kind])
         for ended in of[RunEnded]:
             self.ended, self.status = ended, ended.status
+            for column in self._tables.get("steps", {}).values():
+                column.trim()
 
     def series(self, name: str, over: Axis = "step") -> Series:
         if self._saved:

@@ -82,6 +82,16 @@ def test_that_a_step_costs_at_most_100_bytes() -> None:
     assert used < 100 * 200_000
 
 
+def test_that_a_run_that_has_ended_keeps_no_room_for_steps_that_did_not_come() -> None:
+    run = live_run([RunStarted(0.0, 200_000, 100, "cpu"), *steps(1, 10)])
+    before = run.column("steps", "loss")
+    run.extend([RunEnded(1.0, "failed")])
+    room = run.column("steps", "loss").base
+    assert isinstance(room, np.ndarray)
+    assert room.nbytes == 10 * 8
+    np.testing.assert_array_equal(before, run.column("steps", "loss"))
+
+
 def test_that_the_end_is_kept() -> None:
     run = live_run([RunEnded(1.0, "failed", "out of memory", "Traceback")])
     assert (run.status, run.message, run.details) == ("failed", "out of memory", "Traceback")
