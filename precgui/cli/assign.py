@@ -55,22 +55,14 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Assign, verify, report and write the config. Raises UserError for faults that the user can correct."""
-    from precgui.engine.assignment.search import assign, assigned_config
     from precgui.engine.errors import EngineError
     from precgui.sweeps.errors import SweepError
 
-    kind, budget = _budget(args.budget)
-    formats = _formats(args.formats)
     if args.output is not None and args.output.exists():
         raise UserError(f"{args.output} already exists; choose another name or delete it first")
     try:
         base = config.load(args.source, args.settings)
-        if not args.json:
-            say("training in FP32, then scoring the layers ...", file=sys.stderr, flush=True)
-        bits, rise = (budget, None) if kind == "bits" else (None, budget)
-        assignment = assign(base, formats, bits=bits, rise=rise)
-        planned = assigned_config(base, assignment.best.layers)
-        folder, verdict = _verify(planned, args)
+        assignment, planned, folder, verdict = verified_plan(base, args)
     except (config.ConfigError, EngineError, SweepError) as error:
         raise UserError(str(error)) from None
     verified = verdict.verdict == "met"
@@ -82,6 +74,24 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(assignment, verdict, folder, args.output)
     return 0 if verified else 1
+
+
+def verified_plan(base: RunConfig, args: argparse.Namespace) -> tuple[Assignment, RunConfig, Path, Verdict]:
+    """Formats of layers, the config that trains in them, the folder of the runs that verify it, and their verdict.
+
+    `args` has `formats`, `budget`, `seeds`, `sweep` and `json`. Raises UserError, EngineError and SweepError.
+    """
+    from precgui.engine.assignment.search import assign, assigned_config
+
+    kind, budget = _budget(args.budget)
+    formats = _formats(args.formats)
+    if not args.json:
+        say("training in FP32, then scoring the layers ...", file=sys.stderr, flush=True)
+    bits, rise = (budget, None) if kind == "bits" else (None, budget)
+    assignment = assign(base, formats, bits=bits, rise=rise)
+    planned = assigned_config(base, assignment.best.layers)
+    folder, verdict = _verify(planned, args)
+    return assignment, planned, folder, verdict
 
 
 def _budget(text: str) -> tuple[str, float]:
@@ -128,16 +138,10 @@ def _write(path: Path, planned: RunConfig) -> None:
 
 
 def _document(assignment: Assignment, verdict: Verdict, folder: Path, written: str | None) -> dict[str, Any]:
-    def plan(measured: MeasuredPlan) -> dict[str, Any]:
-        noise = measured.noise if measured.noise < float("inf") else None
-        return {**asdict(measured), "noise": noise, "above_noise": measured.above_noise}
+    from precgui.engine.assignment.serving import assignment_document
 
     return {
-        "config": written, "layers": assignment.best.layers, "bits": assignment.best.bits,
-        "loss_rise": assignment.best.rise, "fp32_loss": assignment.fp32_loss, "samples": assignment.samples,
-        "candidates": [plan(measured) for measured in assignment.candidates],
-        "uniform": {name: plan(measured) for name, measured in assignment.uniform.items()},
-        "scores": assignment.scores, "weights": assignment.weights, "sweep": str(folder), "verdict": asdict(verdict),
+        "config": written, **assignment_document(assignment), "sweep": str(folder), "verdict": asdict(verdict),
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 
 from precgui import config, paths
+from precgui.cli.auto_precision import add_options, searched_config
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
@@ -60,6 +61,7 @@ def add_parsers(subparsers: Any) -> None:
         help="change one value, e.g. --set precision=bf16-amp --set optimizer.lr=0.01",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    add_options(parser)
     parser.add_argument("--keys", action="store_true", help="list every key of the config with its default")
     parser.set_defaults(run=run)
 
@@ -69,9 +71,12 @@ def run(args: argparse.Namespace) -> int:
     if args.keys:
         return _print_keys(as_json=args.json)
     try:
-        requested = config.load(args.config, args.settings)
+        is_auto = config.is_precision_auto(args.config, args.settings)
+        requested = searched_config(args) if is_auto else config.load(args.config, args.settings)
     except config.ConfigError as error:
         raise UserError(str(error)) from None
+    if requested is None:
+        return 1
     if _is_follower(requested):
         return _follow(requested)
     from precgui.job import Job  # the run file's and the sensors' libraries, once the config is known to be good

@@ -3,7 +3,17 @@
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import EMULATED, MODELS, OWN_LOOP, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task
 from precgui.config.parallel import ParallelConfig
-from precgui.config.reading import ConfigError, build, change, key_table, load, table_paths, table_text, to_toml
+from precgui.config.reading import (
+    ConfigError,
+    build,
+    change,
+    is_precision_auto,
+    key_table,
+    load,
+    table_paths,
+    table_text,
+    to_toml,
+)
 from precgui.config.recipes import DEFAULT_RECIPE, RECIPES
 from precgui.config.sections import (
     OptimizerConfig,
@@ -37,6 +47,7 @@ __all__ = [
     "build",
     "change",
     "is_own_task",
+    "is_precision_auto",
     "key_table",
     "load",
     "table_paths",

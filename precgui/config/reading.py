@@ -90,10 +90,19 @@ def _length(value: object) -> int:
 
 def load(source: str | Path, settings: Iterable[str] = ()) -> RunConfig:
     """Read a recipe by name or a TOML file, then apply `key.path=value` settings. Raises ConfigError."""
+    return build(_tree(source, settings))
+
+
+def is_precision_auto(source: str | Path, settings: Iterable[str] = ()) -> bool:
+    """Whether a config asks for formats that are searched for before the run. Raises ConfigError."""
+    return bool(_tree(source, settings).get("precision") == "auto")
+
+
+def _tree(source: str | Path, settings: Iterable[str]) -> dict[str, Any]:
     tree = _recipe_tree(str(source)) if str(source) in RECIPES else _toml_tree(Path(source))
     for setting in settings:
         _apply(tree, setting)
-    return build(tree)
+    return tree
 
 
 def change(config: RunConfig, settings: Iterable[str]) -> RunConfig:

@@ -309,7 +309,7 @@ class SetupPanel(QWidget):
         """Open the plan of the run as it is set up; None while a value is at fault."""
         if (config := self.form.value()) is None:
             return None
-        sheet = PlanSheet(config, self)
+        sheet = PlanSheet(config, self._session, self)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         sheet.config_requested.connect(self.form.set_value)
         sheet.run_plan.ask()

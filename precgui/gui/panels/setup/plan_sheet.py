@@ -1,4 +1,4 @@
-"""The plan before the run: memory of the configured run, and of a transformer by formula; follows each change."""
+"""The plan before the run: its memory, that of a transformer by formula, and formats for its layers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import ConfigError, RunConfig, change, is_own_task
+from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.batch_search import BatchSearch
+from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
 from precgui.gui.widgets.editors import ignore_wheel
@@ -216,23 +218,27 @@ class RunPlan(QWidget):
 
 
 class PlanSheet(QDialog):
-    """Both plans; `config_requested` carries a config of a change that is to be tried."""
+    """The plans and the formats; `config_requested` carries a config that is to be put into the form."""
 
     config_requested = Signal(object)
 
-    def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
+    def __init__(self, config: RunConfig, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         themes().dress(self)
         self.setWindowTitle("Plan before the run")
         self.resize(900, 620)
         self.run_plan = RunPlan(config, self)
         self.formula = FormulaPlan(self)
-        tabs = QTabWidget(self)
+        self.assignment = AssignView(config, session, self)
+        self.tabs = tabs = QTabWidget(self)
         tabs.addTab(self.run_plan, "This run")
+        tabs.addTab(self.assignment, "Formats of layers")
         tabs.addTab(self.formula, "A transformer by formula")
         QVBoxLayout(self).addWidget(tabs)
         self.run_plan.config_requested.connect(self.config_requested)
+        self.assignment.config_requested.connect(self.config_requested)
         self.finished.connect(lambda _: self.run_plan.stop())
+        self.finished.connect(lambda _: self.assignment.stop())
 
 
 def _spin(least: int, most: int, value: int) -> QSpinBox:

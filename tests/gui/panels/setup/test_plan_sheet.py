@@ -50,7 +50,7 @@ def first_change(sheet: PlanSheet) -> QPushButton:
 @pytest.fixture
 def sheet(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> PlanSheet:
     monkeypatch.setattr(plan_sheet, "EngineTask", SilentTask)
-    made = PlanSheet(load("digits-quick"))
+    made = PlanSheet(load("digits-quick"), Session())
     qtbot.addWidget(made)
     return made
 
@@ -114,7 +114,7 @@ def test_that_what_is_wrong_is_one_sentence(sheet: PlanSheet) -> None:
 def test_that_code_of_the_users_own_is_not_run_for_a_plan(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_sheet, "EngineTask", SilentTask)
     SilentTask.asked = []
-    made = PlanSheet(load("digits-quick", ["task=mine.py:make"]))
+    made = PlanSheet(load("digits-quick", ["task=mine.py:make"]), Session())
     qtbot.addWidget(made)
     made.run_plan.ask()
     assert SilentTask.asked == []

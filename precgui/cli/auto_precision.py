@@ -1,0 +1,56 @@
+"""`precision = auto` of `precgui run`: formats of layers are searched for and verified before the run begins."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from precgui import config
+from precgui.cli.assign import verified_plan
+from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
+
+if TYPE_CHECKING:
+    from precgui.config import RunConfig
+
+_FORMATS, _BUDGET, _SEEDS = "e4m3fn,bf16", "bits=12", 5
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the search."""
+    group = parser.add_argument_group("with precision=auto")
+    group.add_argument("--formats", default=_FORMATS, metavar="F,F,...", help=f"of the layers, default {_FORMATS}")
+    group.add_argument(
+        "--budget", default=_BUDGET, metavar="bits=B|loss=X", help=f"as precgui assign, default {_BUDGET}"
+    )
+    group.add_argument("--seeds", type=int, default=_SEEDS, metavar="N", help=f"that verify it, default {_SEEDS}")
+
+
+def searched_config(args: argparse.Namespace) -> RunConfig | None:
+    """The config with formats that were verified beside FP32; None, with a sentence, where they were not.
+
+    Raises ConfigError, and UserError for faults that the user can correct.
+    """
+    from precgui.engine.errors import EngineError
+    from precgui.sweeps.errors import SweepError
+
+    base = config.load(args.config, [*args.settings, "precision=fp32"])
+    args.sweep = None
+    try:
+        assignment, planned, folder, verdict = verified_plan(base, args)
+    except (EngineError, SweepError) as error:
+        raise UserError(str(error)) from None
+    why = f" ({verdict.why})" if verdict.why else ""
+    result = f"beside FP32, {verdict.n} seeds: {verdict.verdict}{why}; the runs are in {folder}"
+    if verdict.verdict != "met":
+        say(
+            f"precgui: precision=auto found no formats that it could verify, so nothing is trained; the metric "
+            f"{result}; allow more bits (--budget), more seeds (--seeds), or choose a precision",
+            file=sys.stderr,
+        )
+        return None
+    layers = ", ".join(f"{layer}={name}" for layer, name in assignment.best.layers.items())
+    if not args.json:
+        say(f"precision=auto: {assignment.best.bits:.3g} bits a weight, {layers}; the metric {result}", file=sys.stderr)
+    return planned

@@ -1,0 +1,55 @@
+"""The search for formats of layers as a task of a child process, and its result as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from precgui.config import ConfigError, build
+from precgui.config.names import check_format
+from precgui.engine.assignment.search import Assignment, MeasuredPlan, assign, assigned_config
+from precgui.engine.errors import EngineError, Stopped
+
+
+class _Control(Protocol):
+    def stopped(self) -> bool: ...
+
+
+def assignment_document(assignment: Assignment) -> dict[str, Any]:
+    """An assignment as built-in types; the keys of `precgui assign --json` that it decides."""
+
+    def plan(measured: MeasuredPlan) -> dict[str, Any]:
+        noise = measured.noise if measured.noise < float("inf") else None
+        return {**asdict(measured), "noise": noise, "above_noise": measured.above_noise}
+
+    return {
+        "layers": assignment.best.layers, "bits": assignment.best.bits, "loss_rise": assignment.best.rise,
+        "above_noise": assignment.best.above_noise, "fp32_loss": assignment.fp32_loss, "samples": assignment.samples,
+        "candidates": [plan(measured) for measured in assignment.candidates],
+        "uniform": {name: plan(measured) for name, measured in assignment.uniform.items()},
+        "scores": assignment.scores, "weights": assignment.weights,
+    }  # fmt: skip
+
+
+def serve(
+    emit: Callable[[Any], None], control: _Control, *, config: Mapping[str, Any], formats: Sequence[str], kind: str,
+    budget: float,
+) -> None:  # fmt: skip
+    """Emits `{"kind": "assigned", "config", "assignment"}` or `{"kind": "fault", "message"}`.
+
+    `kind` is "bits", of a weight on average, or "loss", the rise of the held-out loss that is allowed.
+    """
+    try:
+        base = build(config)
+        names = list(dict.fromkeys(check_format(name) for name in formats))
+        bits, rise = (budget, None) if kind == "bits" else (None, budget)
+        assignment = assign(base, names, bits=bits, rise=rise, stopped=control.stopped)
+        planned = assigned_config(base, assignment.best.layers)
+    except Stopped:
+        emit({"kind": "fault", "message": "The search was stopped."})
+    except (EngineError, ConfigError, MemoryError, ValueError) as error:
+        emit({"kind": "fault", "message": str(error)})
+    else:
+        document = assignment_document(assignment)
+        emit({"kind": "assigned", "config": planned.model_dump(), "assignment": document})

@@ -1,0 +1,156 @@
+"""Formats of layers in Run > Plan: found, verified by a study, put into the form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from precgui.config import RunConfig, build, load
+from precgui.gui.panels.setup import assign_view
+from precgui.gui.panels.setup.assign_view import AssignView
+from precgui.gui.panels.setup.panel import SetupPanel
+from precgui.gui.session import Session
+from precgui.runs.verdict.judge import Verdict
+
+LONG_MS = 480_000  # on a machine that may be busy
+SMALL = ["model.name=mlp", "train.max_steps=10", "device=cpu", "threads=1"]
+PLAN = {"layers": {"1": "bf16", "3": "e2m1"}, "bits": 7.5, "rise": 0.01, "noise": 0.02, "above_noise": False}
+
+
+def found(config: RunConfig) -> dict[str, Any]:
+    options = {"layers": PLAN["layers"], "gradients": "fp32", "products": "layers"}
+    planned = build(config.model_dump() | {"precision": "emulated:fp32", "precision_options": options})
+    scores = {"1": {"bf16": 1e-6, "e2m1": 0.1}, "3": {"bf16": 1e-7, "e2m1": 1e-3}}
+    assignment = PLAN | {
+        "loss_rise": 0.01, "scores": scores, "weights": {"1": 4096, "3": 2048},
+        "uniform": {"bf16": PLAN | {"bits": 16.0}, "e2m1": PLAN | {"bits": 4.0, "rise": 0.3, "above_noise": True}},
+    }  # fmt: skip
+    return {"kind": "assigned", "config": planned.model_dump(), "assignment": assignment}
+
+
+@pytest.fixture
+def session(qtbot: QtBot, tmp_path: Path) -> Session:
+    made = Session()
+    made.set_folder(tmp_path)
+    return made
+
+
+@pytest.fixture
+def view(qtbot: QtBot, session: Session) -> AssignView:
+    made = AssignView(load("digits-quick", SMALL), session)
+    qtbot.addWidget(made)
+    made.resize(900, 500)
+    made.show()
+    return made
+
+
+class SilentTask(assign_view.EngineTask):
+    """Says nothing; what it was asked is kept."""
+
+    asked: list[tuple[str, Any]]
+    newest: SilentTask
+
+    def __init__(self, task: str, arguments: Any = None) -> None:
+        super().__init__(task, arguments)
+        SilentTask.asked, SilentTask.newest = [(task, arguments)], self
+
+    def start(self) -> None: ...
+
+
+def test_that_the_search_is_asked_with_formats_and_budget_and_its_plan_is_a_table(
+    view: AssignView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assign_view, "EngineTask", SilentTask)
+    view.formats.setText("bf16, e2m1,")
+    view.kind.set("loss")
+    assert view.budget.value() == 0.05
+    view.budget.setValue(0.1)
+    assert not view.verify_button.isEnabled()
+    view.find_button.click()
+    task, arguments = SilentTask.asked[0]
+    assert task == "precgui.engine.assignment.serving:serve" and view.find_button.text() == "Stop"
+    assert arguments["formats"] == ["bf16", "e2m1"] and (arguments["kind"], arguments["budget"]) == ("loss", 0.1)
+    SilentTask.newest.said.emit(found(load("digits-quick", SMALL)))
+    SilentTask.newest.ended.emit("")
+    rows = [view.table.topLevelItem(row) for row in range(view.table.topLevelItemCount())]
+    assert [[row.text(column) for column in range(3)] for row in rows] == [
+        ["1", "4 096", "bf16"],
+        ["3", "2 048", "e2m1"],
+    ]
+    assert "7.5 bits a weight" in view.answer.text() and "within the noise" in view.answer.text()
+    assert view.verify_button.isEnabled() and not view.use_button.isEnabled()
+
+
+def test_that_a_fault_of_the_search_is_its_sentence(view: AssignView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assign_view, "EngineTask", SilentTask)
+    view.find_button.click()
+    SilentTask.newest.said.emit({"kind": "fault", "message": "3 bits a weight are too few"})
+    SilentTask.newest.ended.emit("")
+    assert view.answer.text() == "3 bits a weight are too few" and not view.verify_button.isEnabled()
+
+
+@pytest.mark.parametrize(("word", "usable"), [("met", True), ("undecided", False), ("missed", False)])
+def test_that_only_formats_that_keep_the_metric_can_be_used(
+    view: AssignView, session: Session, monkeypatch: pytest.MonkeyPatch, word: Any, usable: bool
+) -> None:
+    specs: list[Any] = []
+
+    def start(spec: Any, folder: Path, targets: Any = None) -> bool:
+        session.study.folder = folder
+        specs.append(spec)
+        return True
+
+    monkeypatch.setattr(session.study, "start", start)
+    monkeypatch.setattr(session.study, "read_groups", lambda: session.study.groups_read.emit())
+    view.take(found(load("digits-quick", SMALL)))
+    view.seeds.setValue(3)
+    view.verify_button.click()
+    assert specs[0].seeds == 3 and specs[0].precisions == ["fp32", "emulated:fp32"]
+    group = SimpleNamespace(precision="emulated:fp32", verdicts={"accuracy_lost": Verdict("accuracy_lost", word, n=3)})
+    session.study.groups = SimpleNamespace(study=SimpleNamespace(groups=[group]))
+    session.study.changed.emit()
+    assert view.use_button.isEnabled() is usable
+    assert ("Verified" if usable else f"is {word}") in view.answer.text()
+    used: list[RunConfig] = []
+    view.config_requested.connect(used.append)
+    view.use_button.click()
+    assert [config.precision_options.layers for config in used] == ([PLAN["layers"]] if usable else [])
+
+
+def test_that_another_study_says_nothing_about_the_formats(view: AssignView, session: Session) -> None:
+    view.take(found(load("digits-quick", SMALL)))
+    before = view.answer.text()
+    session.study.groups_read.emit()
+    assert view.answer.text() == before
+
+
+def test_that_formats_are_found_and_verified_for_real(view: AssignView, session: Session, qtbot: QtBot) -> None:
+    view.formats.setText("bf16, e4m3fn")
+    view.budget.setValue(12)
+    view.seeds.setMinimum(1)  # no verdict, but each seed more is two processes that import torch
+    view.seeds.setValue(1)
+    view.find_button.click()
+    qtbot.waitUntil(lambda: view.verify_button.isEnabled(), timeout=LONG_MS)
+    assert {view.table.topLevelItem(0).text(2), view.table.topLevelItem(1).text(2)} <= {"bf16", "e4m3fn"}
+    view.verify_button.click()
+    qtbot.waitUntil(lambda: "erified: " in view.answer.text(), timeout=LONG_MS)
+    assert "with 1 seeds" in view.answer.text() and not view.use_button.isEnabled()
+
+
+def test_that_the_formats_are_a_page_of_the_plan_and_fill_the_form(
+    qtbot: QtBot, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = SetupPanel(session)
+    qtbot.addWidget(panel)
+    monkeypatch.setattr("precgui.gui.panels.setup.plan_sheet.RunPlan.ask", lambda self: None)
+    sheet = panel.plan()
+    assert sheet is not None
+    assert [sheet.tabs.tabText(page) for page in range(3)][1] == "Formats of layers"
+    planned = build(found(load("digits-quick", SMALL))["config"])
+    sheet.assignment.config_requested.emit(planned)
+    assert panel.form.value() == planned
+    sheet.close()
