@@ -51,6 +51,7 @@ class AssignView(QWidget):
         self._planned: RunConfig | None = None
         self._folder: Path | None = None  # of the study that verifies
         self._is_verified = False
+        self._measured = ""  # the measured plans as sentences
         self.formats = QLineEdit("e4m3fn, e2m1, bf16", self)
         self.kind = ChoiceEditor(list(_BUDGETS), self)
         self.budget = QDoubleSpinBox(self)
@@ -162,8 +163,13 @@ class AssignView(QWidget):
             self.table.addTopLevelItem(QTreeWidgetItem([layer, count, chosen, *scores]))
         lines = [_sentence("These formats", assignment, assignment["loss_rise"])]
         lines += [_sentence(f"{name} in all layers", plan, plan["rise"]) for name, plan in uniform.items()]
-        lines.append("Scores order the layers; they do not say how much the loss rises. Nothing is verified yet.")
-        self.answer.setText("\n".join(lines))
+        lines.append("Scores order the layers; they do not say how much the loss rises.")
+        self._measured = "\n".join(lines)
+        self._say("Nothing is verified yet.")
+
+    def _say(self, sentence: str) -> None:
+        """A sentence above those of the measured plans."""
+        self.answer.setText(f"{sentence}\n{self._measured}")
 
     def verify(self) -> None:
         """Begin a study of the formats beside FP32."""
@@ -173,7 +179,7 @@ class AssignView(QWidget):
         if self._planned is None:
             return
         if self._session.is_busy:
-            self.answer.setText("A run or a study is going on; verify when it has ended.")
+            self._say("A run or a study is going on; verify when it has ended.")
             return
         try:
             spec = make_spec(
@@ -181,12 +187,12 @@ class AssignView(QWidget):
                 order_seed=secrets.randbelow(2**31), title="Formats of layers",
             )  # fmt: skip
         except SweepError as error:
-            self.answer.setText(f"{error}.")
+            self._say(f"{error}.")
             return
         folder = self._session.folder / time.strftime("assign-%Y%m%d-%H%M%S")
         if self._session.study.start(spec, folder):
             self._folder, self._is_verified = folder, False
-            self.answer.setText(f"The study runs in {folder}; it is shown in Live, and goes on when this is closed.")
+            self._say(f"The study runs in {folder}; it is shown in Live, and goes on when this is closed.")
         self._mark()
 
     def _follow_study(self) -> None:
@@ -204,13 +210,13 @@ class AssignView(QWidget):
         own = [group for group in groups if group.precision == self._planned.precision]
         verdict = own[0].verdicts.get(_VERDICT) if own else None
         if verdict is None:
-            self.answer.setText(f"The study was not judged: {study.why_no_groups or 'no run of it has ended'}.")
+            self._say(f"The study was not judged: {study.why_no_groups or 'no run of it has ended'}.")
         elif verdict.verdict == "met":
             self._is_verified = True
-            self.answer.setText(f"Verified: with {verdict.n} seeds the metric stays within its target beside FP32.")
+            self._say(f"Verified: with {verdict.n} seeds the metric stays within its target beside FP32.")
         else:
             why = f" ({verdict.why})" if verdict.why else ""
-            self.answer.setText(
+            self._say(
                 f"Not verified: the metric beside FP32 with {verdict.n} seeds is {verdict.verdict}{why}. More seeds in "
                 "Live or a larger budget may decide; the form stays as it is."
             )
