@@ -67,12 +67,15 @@ def tensor_use(run: Run) -> float | None:
 
 
 def _sensor_energy_j(run: Run, device: str) -> float | None:
-    """Over the run, by the one energy meter: the counter where there is one, integrated power otherwise."""
+    """Over the time of the run, by the one energy meter: the counter where there is one, integrated power otherwise.
+
+    The sensors are read on for seconds after it, while the record of what ran is measured: that is no training.
+    """
     time_s, power_w = run.series(f"power_w:{device}", "time_s")
     counted_j = run.series(f"energy_j:{device}", "time_s")[1]
     if not len(time_s):
         return None
-    window = window_energy(time_s, power_w, counted_j, 0.0, max(time_s[-1], _duration_s(run) or 0.0))
+    window = window_energy(time_s, power_w, counted_j, 0.0, _duration_s(run) or time_s[-1])
     return None if isinstance(window, Absent) else window.energy_j
 
 

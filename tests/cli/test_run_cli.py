@@ -149,6 +149,25 @@ def test_that_a_file_that_was_removed_is_one_sentence_and_exit_code_one(
     assert "Traceback" not in shown.err
 
 
+def test_that_a_record_that_is_lost_at_the_very_end_is_no_completed_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.h5"
+
+    class RemovedAtTheEnd(Job):
+        def run(self) -> RunEnded:
+            ended = super().run()
+            assert ended.status == "completed"
+            path.unlink()
+            return ended
+
+    monkeypatch.setattr("precgui.job.Job", RemovedAtTheEnd)
+    assert main(["run", "-o", str(path), *SHORT, "--json"]) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["status"] == "failed"
+    assert "was removed" in shown.err
+
+
 def _wait_for_steps(path: Path) -> None:
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,20 @@ def test_that_every_named_format_says_what_it_is_for() -> None:
         assert text.strengths
         assert text.weaknesses
         assert text.used
+
+
+def test_that_figures_in_the_words_on_formats_are_those_of_the_formats() -> None:
+    """E5M2 was said to err by 12.5 %, and E4M3FNUZ to have one value more than E4M3."""
+    errors = {}
+    for name in formats():
+        text = prose(name)
+        assert text is not None
+        if named := re.search(r"up to ([\d.]+) % relative error", text.weaknesses):
+            errors[name] = float(named[1]), get(name).mantissa_bits
+    assert "e5m2" in errors
+    for name, (percent, bits) in errors.items():  # halfway between 1 and the next number
+        assert percent == pytest.approx(100 / (2 ** (bits + 1) + 1), abs=0.05), name
+    assert get("e4m3fnuz").finite_values == get("e4m3fn").finite_values + 2
+    more = prose("e4m3fnuz")
+    assert more is not None
+    assert "two values more" in more.strengths

@@ -13,6 +13,7 @@ from precgui.runs.baseline import LOSS_GAP, BaselineComparison
 from precgui.runs.compare import ONE_SEED, UnknownBaseline, compare, names
 from precgui.runs.live import LiveRun
 from precgui.runs.ratio_interval import Variation, ratio_interval, ratio_text, variation
+from precgui.runs.summary import energy_j
 from tests.runs.synthetic import live_run
 
 
@@ -248,3 +249,11 @@ def test_that_a_difference_of_single_runs_names_one_seed_and_one_sample() -> Non
     assert "one sample of the 359 for validation is 0.28 pp of the metric" in comparison.notes
     assert comparison.runs[1].accuracy_grain == pytest.approx(1 / 359)
     assert ONE_SEED not in compare(pair[:1]).notes
+
+
+def test_that_energy_is_that_of_the_time_of_the_run_alone() -> None:
+    """A run of 9 s had the energy of 15 s: sensors are read on while precgui measures what ran."""
+    trained = [StepDone(n, n * 0.1, 1.0, 1.0, False, 0.1, 1.0, 0.1, 0.0, 10, math.nan) for n in range(1, 31)]
+    read = [PowerRead("a", n * 0.5, 100.0, 50.0 * n) for n in range(13)]
+    recorded = live_run([*trained, *read, RunEnded(6.0, "completed")])
+    assert energy_j(recorded) == pytest.approx(300)
