@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -12,8 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from precgui import config as configs
+from precgui.cli import plan_ranks
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.planner.communication import Link, Traffic
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
 from precgui.planner.plan import (
@@ -24,8 +27,10 @@ from precgui.planner.plan import (
     first_change,
     largest_batch,
     plan,
+    sharded_bytes,
+    trained_parameters,
 )
-from precgui.planner.storage import BASE_BITS, OPTIMIZERS, STORAGE
+from precgui.planner.storage import BASE_BITS, OPTIMIZERS, STORAGE, storage_of
 
 _MOMENTS = {
     "forward": "in the forward pass",
@@ -52,6 +57,7 @@ def add_parsers(subparsers: Any) -> None:
                         help="change one value of the config, e.g. --set data.batch_size=256")  # fmt: skip
     parser.add_argument("--search", action="store_true", help="find the largest batch by steps really made, in a child")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    plan_ranks.add_arguments(parser.add_argument_group("several ranks, on paper"))
     _add_network(parser.add_argument_group("a transformer by formula, without building it"))
     parser.set_defaults(run=run)
 
@@ -104,9 +110,37 @@ def _of_config(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
         if args.search:
             result = search.largest_batch(requested, plain["memory"]["limit_bytes"])
             plain["search"], plain["largest_batch"] = result.to_json(), result.batch
+        if (link := plan_ranks.link_of(args)) is not None:
+            plain["several_ranks"] = _ranks_of_config(args, link, requested, plain["parts"])
     except (EngineError, MemoryError) as error:
         raise UserError(str(error)) from None
     return {"config": requested.display_title, **plain}
+
+
+def _ranks_of_config(
+    args: argparse.Namespace, link: Link, requested: configs.RunConfig, parts: dict[str, int]
+) -> dict[str, Any]:
+    from precgui.engine.parallel.forecast import traffic_of
+
+    named = {name: parts[f"{name}_bytes"] for name in PARTS}
+    shared = not args.batch_per_rank
+    memory_bytes = partial(sharded_bytes, named, shared_batch=shared)
+    return plan_ranks.of_ranks(
+        traffic_of(requested), link, args, memory_bytes, requested.data.batch_size if shared else None
+    )
+
+
+def _ranks_of_network(args: argparse.Namespace, link: Link, request: PlanRequest) -> dict[str, Any]:
+    storage = storage_of(request.precision, master_weights=request.master_weights)
+    gradient_bytes = trained_parameters(request) * storage.gradient
+    gathered_bytes = request.network.parameters * min(storage.weight, storage.products) * (request.zero_stage == 3)
+    layers = args.layers or NETWORKS.get(args.network, Transformer()).layers
+    traffic = Traffic(gradient_bytes, layers, gathered_bytes=gathered_bytes)
+
+    def memory_bytes(stage: int, ranks: int) -> int:
+        return plan(replace(request, zero_stage=stage, ranks=ranks)).total_bytes
+
+    return plan_ranks.of_ranks(traffic, link, args, memory_bytes, None)
 
 
 def _of_network(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
@@ -116,6 +150,7 @@ def _of_network(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(str(error)) from None
     requested = first_change(request, size)
+    link = plan_ranks.link_of(args)
     return {
         "config": args.network,
         "parameters": request.network.parameters,
@@ -133,6 +168,7 @@ def _of_network(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
             _row(change.sentence, change.settings, change.plan, change.fits) for change in changes(request, size)
         ],
         "first_change": requested and _row(requested.sentence, requested.settings, requested.plan, requested.fits),
+        **({} if link is None else {"several_ranks": _ranks_of_network(args, link, request)}),
     }
 
 
@@ -176,6 +212,8 @@ def _print(console: Console, plain: dict[str, Any]) -> None:
         console.print(f"[dim]{escape(note)}", highlight=False)
     for sentence in _sentences(plain):
         console.print(escape(sentence), highlight=False)
+    if ranks := plain.get("several_ranks"):
+        plan_ranks.print_ranks(console, ranks)
 
 
 def _sentences(plain: dict[str, Any]) -> list[str]:

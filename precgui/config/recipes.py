@@ -49,7 +49,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "gpt-two-ranks": (
-        "The same on two processes that send their gradients as INT8 in blocks.",
+        "Small GPT on two processes that send their gradients as INT8 in blocks.",
         _GPT_QUICK.model_copy(update={"parallel": ParallelConfig(strategy="ddp", ranks=2, gradient_format="int8")}),
     ),
     "lstm-quick": (

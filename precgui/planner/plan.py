@@ -9,7 +9,7 @@ gradients come, layer by layer, so that no other moment is higher.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from precgui.planner.ledger import PARTS
@@ -110,10 +110,16 @@ def _check(request: PlanRequest) -> None:
         raise ValueError(f"{request.offload!r} is not an off-load; choose none, optimizer or parameters")
 
 
+def trained_parameters(request: PlanRequest) -> int:
+    """Parameters that have a gradient: those of the adapters, or all."""
+    network = request.network
+    return network.adapter_parameters(request.lora_rank) if request.lora_rank else network.parameters
+
+
 def _model_parts(request: PlanRequest, storage: PrecisionBytes) -> tuple[dict[str, int], int]:
     """Bytes of weights, gradients, optimizer state and master weights on this rank, and those off-loaded."""
     network = request.network
-    trained = network.adapter_parameters(request.lora_rank) if request.lora_rank else network.parameters
+    trained = trained_parameters(request)
     base = 0.0
     if request.lora_rank:
         remainder = network.parameters - network.block_matrices  # embeddings, head and norms stay in 16 bits at least
@@ -132,11 +138,19 @@ def _model_parts(request: PlanRequest, storage: PrecisionBytes) -> tuple[dict[st
     return {name: 0 if name in away[request.offload] else round(size) for name, size in parts.items()}, round(host)
 
 
+def sharded_bytes(parts: Mapping[str, int], stage: int, ranks: int, *, shared_batch: bool) -> int:
+    """The peak of one rank from the parts of the peak of one process, where ZeRO spreads some of them over the ranks
+    (Rajbhandari et al. 2020, figure 1), without the block that stage 3 gathers. With `shared_batch` each rank has its
+    part of the batch, and so of what is kept and made of it."""
+    spread = {"optimizer": 1, "master": 1, "gradients": 2, "weights": 3}
+    if shared_batch:
+        spread |= {"activations": 0, "temporary": 0, "batch": 0}
+    return round(sum(size / (ranks if stage >= spread.get(name, 4) else 1) for name, size in parts.items()))
+
+
 def _cached_bytes(request: PlanRequest, storage: PrecisionBytes) -> int:
     """Copies in 16 bits that autocast keeps until its context ends, of weights that learn (ATen autocast_mode.cpp)."""
-    network = request.network
-    trained = network.adapter_parameters(request.lora_rank) if request.lora_rank else network.parameters
-    return trained * storage.cached
+    return trained_parameters(request) * storage.cached
 
 
 def _gathered_bytes(request: PlanRequest, storage: PrecisionBytes) -> int:

@@ -48,6 +48,38 @@ def test_that_a_plan_is_told_in_sentences(capsys: pytest.CaptureFixture[str]) ->
     assert "lie in the host's memory." in out
 
 
+def test_that_several_ranks_are_foretold_for_a_config(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["--set", "device=cpu", "--set", "parallel.strategy=ddp", "--set", "parallel.gradient_format=int8"]
+    assert main(["plan", "gpt-quick", *settings, "--link", "1Gb/s", "--step-ms", "40", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)["several_ranks"]
+    assert plain["traffic"]["coded"] is True
+    assert [row["ranks"] for row in plain["ranks"]] == [1, 2, 4, 8, 16]  # of 16 samples
+    two = plain["ranks"][1]
+    assert two["sent_bytes"] == plain["traffic"]["gradient_bytes"]
+    assert two["step_s"] == pytest.approx(0.02 + two["exposed_s"])
+    assert two["memory_bytes"]["zero3"] < two["memory_bytes"]["zero1"] < two["memory_bytes"]["zero0"]
+    assert main(["plan", "gpt-quick", *settings, "--link", "1Gb/s", "--batch-per-rank"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1024" in out
+    assert "Each rank has a batch like that of one rank." in out
+    assert "Give --step-ms" in out
+
+
+def test_that_changes_that_the_config_does_not_allow_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    powersgd = ["--set", "parallel.strategy=ddp", "--set", "parallel.gradient_format=powersgd:4"]  # in FP32 only
+    assert main(["plan", "gpt-quick", "--set", "device=cpu", *powersgd, "--json"]) == 0
+    settings = [change["settings"] for change in json.loads(capsys.readouterr().out)["changes"]]
+    assert settings
+    assert {"precision": "bf16-sr"} not in settings
+
+
+def test_that_shards_of_a_network_are_foretold_by_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", "--network", "llama-7b", "--precision", "bf16-master", "--zero", "3", "--link", "50GB/s", "--json"])
+    plain = json.loads(capsys.readouterr().out)
+    sent = {row["ranks"]: row["sent_bytes"] for row in plain["several_ranks"]["ranks"]}
+    assert sent[1024] == pytest.approx(3 * 2 * plain["parameters"], rel=0.002)  # section 7.2 of ZeRO, in 16 bits
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -56,6 +88,20 @@ def test_that_a_plan_is_told_in_sentences(capsys: pytest.CaptureFixture[str]) ->
         (["--network", "gpt2", "--batch", "0"], "at least 1"),
         (["--network", "gpt2", "--layers", "0"], "at least 1"),
         (["--device", "many"], "write 24GB"),
+        (["--link", "fast"], "write 10Gb/s for bits"),
+        (["--link", "1Gb/s", "--step-ms", "0"], "--step-ms more than 0"),
+        (
+            [
+                "gpt-quick",
+                "--link",
+                "1Gb/s",
+                "--set",
+                "parallel.strategy=ddp",
+                "--set",
+                "parallel.gradient_format=powersgd:4",
+            ],
+            "are not foretold",
+        ),
         (["nosuch.toml"], "neither a file nor a recipe"),
         (["lstm-quick", "--set", "train.checkpointing=true"], "set train.checkpointing = false"),
     ],

@@ -71,20 +71,20 @@ class ShardedTraining(RankTraining):
             self._validate(epoch)
 
 
-def shard(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig) -> None:
-    """Shard the blocks of a model over the mesh, then the rest of it, in place.
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """The modules with parameters in an nn.ModuleList or nn.Sequential: each is gathered as one."""
+    containers = [module for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
+    return [block for container in containers for block in container if any(True for _ in block.parameters())]
 
-    A block is a module with parameters in an nn.ModuleList or nn.Sequential.
-    """
+
+def shard(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig) -> None:
+    """Shard the blocks of a model over the mesh, then the rest of it, in place."""
     policy = MixedPrecisionPolicy(
         param_dtype=_DTYPES[parallel.param_dtype], reduce_dtype=_DTYPES[parallel.reduce_dtype]
     )
     offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if parallel.offload else OffloadPolicy()
-    for container in list(model.modules()):
-        if isinstance(container, nn.ModuleList | nn.Sequential):
-            for block in container:
-                if any(True for _ in block.parameters()):
-                    fully_shard(block, mesh=mesh, mp_policy=policy, offload_policy=offload)
+    for block in blocks(model):
+        fully_shard(block, mesh=mesh, mp_policy=policy, offload_policy=offload)
     fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=offload)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import torch
 
-from precgui.config import RunConfig
+from precgui.config import ConfigError, RunConfig, build
 from precgui.engine import device as devices
 from precgui.engine.errors import EngineError
 from precgui.engine.profile.predict import predicted_ledger, with_batch
@@ -79,8 +79,8 @@ def _alternatives(config: RunConfig) -> Iterator[tuple[str, dict[str, Any], Ledg
     for sentence, settings, make in changed:
         try:
             yield sentence, settings, predicted_ledger(make())
-        except EngineError:
-            continue  # a model without blocks has no checkpoints
+        except (EngineError, ConfigError):
+            continue  # a model without blocks has no checkpoints, a precision may not go with other settings
 
 
 def _change(
@@ -94,7 +94,7 @@ def _change(
             for parent in parents:
                 place = place[parent]
             place[last] = value
-        return RunConfig.model_validate(tree)
+        return build(tree)
 
     return sentence, settings, make
 

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 from precgui.config import ConfigError, RunConfig, change, is_own_task
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.batch_search import BatchSearch
+from precgui.gui.panels.setup.ranks_plan import RanksPlan
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
@@ -147,6 +148,7 @@ class RunPlan(QWidget):
     """The run that is set up, gone through on shapes in a child process."""
 
     config_requested = Signal(object)  # a RunConfig to try
+    planned = Signal(dict)  # with the keys of `precgui plan --json`
 
     def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -188,6 +190,7 @@ class RunPlan(QWidget):
             self.answer.setText(str(event["message"]))
             return
         created = event["plan"]
+        self.planned.emit(created)
         self.search.allow(int(created["memory"]["limit_bytes"]))
         self.chart.set_rows(part_rows({part: created["parts"][f"{part}_bytes"] for part in PARTS}))
         word, memory = "fits" if created["fits"] else "does not fit", created["memory"]
@@ -228,17 +231,19 @@ class PlanSheet(QDialog):
         self.setWindowTitle("Plan before the run")
         self.resize(900, 620)
         self.run_plan = RunPlan(config, self)
-        self.formula = FormulaPlan(self)
+        self.formula, self.ranks = FormulaPlan(self), RanksPlan(config, self)
         self.assignment = AssignView(config, session, self)
         self.tabs = tabs = QTabWidget(self)
         tabs.addTab(self.run_plan, "This run")
         tabs.addTab(self.assignment, "Formats of layers")
         tabs.addTab(self.formula, "A transformer by formula")
+        tabs.addTab(self.ranks, "Several ranks")
         QVBoxLayout(self).addWidget(tabs)
         self.run_plan.config_requested.connect(self.config_requested)
         self.assignment.config_requested.connect(self.config_requested)
-        self.finished.connect(lambda _: self.run_plan.stop())
-        self.finished.connect(lambda _: self.assignment.stop())
+        self.run_plan.planned.connect(self.ranks.take_plan)
+        for part in (self.run_plan, self.assignment, self.ranks):
+            self.finished.connect(part.stop)
 
 
 def _spin(least: int, most: int, value: int) -> QSpinBox:

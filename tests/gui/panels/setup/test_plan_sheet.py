@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QPushButton, QTabWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, load
-from precgui.gui.panels.setup import batch_search, plan_sheet
+from precgui.gui.panels.setup import batch_search, plan_sheet, ranks_plan
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.plan_sheet import FormulaPlan, PlanSheet
 from precgui.gui.session import Session
@@ -147,3 +147,34 @@ def test_that_the_plan_opens_from_run_and_a_change_goes_into_the_form(
     own = panel.form.value()
     assert own is not None and own.train.checkpointing is True
     sheet.close()
+
+
+def test_that_several_ranks_follow_each_change_of_the_link(
+    sheet: PlanSheet, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks_plan, "EngineTask", SilentTask)
+    ranks = sheet.ranks
+    sheet.show()
+    tabs = sheet.findChild(QTabWidget)
+    assert tabs is not None
+    tabs.setCurrentWidget(ranks)
+    assert SilentTask.asked[0][0] == "precgui.engine.parallel.forecast:serve"
+    ranks.take({"kind": "traffic", "traffic": {"gradient_bytes": 1e6, "pieces": 2, "coded": False}})
+
+    def cells(row: int) -> list[str]:
+        items = [ranks.table.item(row, column) for column in range(ranks.table.columnCount())]
+        return [item.text() for item in items if item is not None]
+
+    assert ranks.table.rowCount() == 7  # up to the 64 samples of the batch
+    assert cells(1) == ["2", "977 KiB", "0.88 ms", "1.68 ms"]
+    ranks.step_ms.setValue(4)
+    ranks.link.setCurrentText("1Gb/s")
+    assert cells(1)[4:] == ["7.41 ms", "9.41 ms", "21%"]
+    sheet.run_plan.take({"kind": "plan", "plan": PLAN})
+    assert ranks.table.columnCount() == 11
+    ranks.own_batch.setChecked(True)
+    assert ranks.table.rowCount() == 11
+    ranks.link.setCurrentText("quick")
+    assert "is not the rate of a link" in ranks.answer.text()
+    ranks.take({"kind": "fault", "message": "the bytes of powersgd:4 are not foretold"})
+    assert ranks.answer.text() == "the bytes of powersgd:4 are not foretold"

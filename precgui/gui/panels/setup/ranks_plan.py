@@ -1,0 +1,141 @@
+"""Bytes, time and memory of the configured run on 1 to 1024 ranks, on paper; follows each change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+
+from precgui.config import RunConfig, is_own_task
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.widgets.text_table import TextTable
+from precgui.gui.workers.engine_task import EngineTask
+from precgui.planner.communication import (
+    COLUMNS,
+    NOTE,
+    TIMED_COLUMNS,
+    Forecast,
+    Link,
+    Traffic,
+    batch_note,
+    forecasts,
+    link_rate,
+)
+from precgui.planner.ledger import PARTS, mib
+from precgui.planner.plan import sharded_bytes
+
+LINKS = ("100Mb/s", "1Gb/s", "10Gb/s", "25Gb/s", "100Gb/s", "400Gb/s", "450GB/s")
+STAGES = range(4)
+
+
+class RanksPlan(QWidget):
+    """Asks a child process once what a step sends; all else is computed here."""
+
+    def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._config = config
+        self._task: EngineTask | None = None
+        self._traffic: Traffic | None = None
+        self._parts: dict[str, int] = {}
+        self.link = QComboBox(self)
+        self.link.addItems(LINKS)
+        self.link.setEditable(True)
+        self.link.setCurrentText("10Gb/s")
+        self.latency_us = _number(0, 1e6, 20)
+        self.step_ms = _number(0, 1e9, 0)
+        self.step_ms.setSpecialValueText("not known")
+        self.own_batch = QCheckBox("Each rank has the batch for itself", self)
+        self.answer = PlainLabel(self)
+        self.answer.setWordWrap(True)
+        self.table = TextTable(COLUMNS, "Several ranks, on paper", self)
+        self._lay_out()
+        self.link.currentTextChanged.connect(self.refresh)
+        for number in (self.latency_us, self.step_ms):
+            number.valueChanged.connect(self.refresh)
+        self.own_batch.toggled.connect(self.refresh)
+
+    def _lay_out(self) -> None:
+        line = QHBoxLayout()
+        for title, widget in (("&Link", self.link), ("L&atency, µs", self.latency_us), ("&Step, ms", self.step_ms)):
+            label: QLabel = PlainLabel(title, self)
+            label.setBuddy(widget)
+            ignore_wheel(widget)
+            line.addWidget(label)
+            line.addWidget(widget)
+        line.addWidget(self.own_batch)
+        line.addStretch(1)
+        column = QVBoxLayout(self)
+        column.addLayout(line)
+        column.addWidget(self.answer)
+        column.addWidget(self.table, 1)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self._traffic is None and self._task is None:
+            self._ask()
+
+    def _ask(self) -> None:
+        if is_own_task(self._config.task):
+            self.answer.setText("The run trains code of its own; plan it with precgui plan CONFIG.toml --link 10Gb/s.")
+            return
+        self.answer.setText("Counting what a step sends ...")
+        self._task = EngineTask("precgui.engine.parallel.forecast:serve", {"config": self._config.model_dump()})
+        self._task.said.connect(self.take)
+        self._task.ended.connect(self._end)
+        self._task.start()
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.stop()
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Show the traffic, or the sentence of what is wrong."""
+        if event["kind"] == "fault":
+            self.answer.setText(str(event["message"]))
+            return
+        self._traffic = Traffic(**event["traffic"])
+        self.refresh()
+
+    def take_plan(self, plan: dict[str, Any]) -> None:
+        """The memory of one process, to be spread over the ranks."""
+        self._parts = {name: int(plan["parts"][f"{name}_bytes"]) for name in PARTS}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Answer again."""
+        if self._traffic is None:
+            return
+        try:
+            link = Link(link_rate(self.link.currentText()), self.latency_us.value() / 1e6)
+        except ValueError as error:
+            self.answer.setText(f"{error}.")
+            return
+        batch = None if self.own_batch.isChecked() else self._config.data.batch_size
+        step_s = self.step_ms.value() / 1e3 or None
+        memory = [f"Peak, ZeRO {stage}" for stage in STAGES] if self._parts else []
+        self.table.set_columns((*COLUMNS, *(TIMED_COLUMNS if step_s else ()), *memory))
+        rows = forecasts(self._traffic, link, step_s, shared_batch_size=batch)
+        self.table.fill([[*row.texts(), *self._memory(row)] for row in rows])
+        time = "" if step_s else " With the time of a step of one rank the time of a step of several is given, too."
+        self.answer.setText(f"{batch_note(batch)} {NOTE}{time}")
+
+    def _memory(self, row: Forecast) -> list[str]:
+        if not self._parts:
+            return []
+        shared = not self.own_batch.isChecked()
+        return [mib(sharded_bytes(self._parts, stage, row.ranks, shared_batch=shared)) for stage in STAGES]
+
+    def _end(self, fault: str) -> None:
+        self._task = None
+        if fault:
+            self.answer.setText(fault)
+
+
+def _number(least: float, most: float, value: float) -> QDoubleSpinBox:
+    number = QDoubleSpinBox()
+    number.setDecimals(1)
+    number.setRange(least, most)
+    number.setValue(value)
+    return number
