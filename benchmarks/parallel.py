@@ -1,11 +1,14 @@
 """Gradients of two or four processes in each format: bytes, error, loss, CPU time; and ranks killed at random times.
 
     python benchmarks/parallel.py formats --ranks 2 --steps 200
+    python benchmarks/parallel.py formats --ranks 2 --steps 60 --link 100mbit
     python benchmarks/parallel.py kills --count 50
 
 `formats` trains `gpt-quick` (466 432 parameters, 16 sequences of 64 bytes, one thread a rank) over gloo on the loopback
 interface, one format after another in the same processes. It has no network of a given rate: bytes are those that the
 hook counts and, beside them, those of the interface for one rank. Loss is the validation loss after the last step.
+With `--link` (Linux, as root) each rank has a network namespace of its own, behind a veth that sends at that rate (tbf;
+`unlimited`: no limit), and the time in which backward waited stands beside the time that the planner foretells for it.
 `kills` starts runs of two ranks, kills one of the two at random after a random time, and looks for processes that are
 left, for runs that hang, and for files that cannot be read.
 """
@@ -13,7 +16,9 @@ left, for runs that hang, and for files that cannot be read.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import random
 import socket
@@ -23,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +36,7 @@ import psutil
 
 from precgui.config import RunConfig, build, load
 from precgui.events import Evaluated, Event, RankStep
+from precgui.planner.communication import Link, Traffic, link_rate
 
 FORMATS = {
     "fp32": [], "fp16": [], "bf16": [], "int8": [], "e4m3fn": [], "e5m2": [], "int4": [], "e2m1": [], "nf4": [],
@@ -37,6 +44,7 @@ FORMATS = {
     "powersgd:8": [], "powersgd:1": [],
 }  # fmt: skip
 PLAIN = ["device=cpu", "threads=1", "record.tensors=false", "parallel.strategy=ddp", "data.sequence_length=64"]
+UNLIMITED = "unlimited"
 LONGEST_S = 180.0  # of a run whose rank was killed, on a busy machine
 
 
@@ -44,6 +52,10 @@ def config_of(name: str, steps: int) -> RunConfig:
     own = FORMATS[name] or [f"parallel.gradient_format={name}"]
     run = [f"data.epoch_steps={steps}", "train.epochs=1", "parallel.error_every=10", "parallel.time_limit_s=300"]
     return load("gpt-quick", [*PLAIN, *run, *own])
+
+
+def _figures(step: RankStep) -> list[float]:
+    return [step.sent_bytes, step.interface_bytes, step.gradient_error, step.cpu_s, step.step_s, step.wait_s]
 
 
 def rank_main(runs: Path, results: Path) -> None:
@@ -57,27 +69,88 @@ def rank_main(runs: Path, results: Path) -> None:
         train_rank(build(tree), events.append, lambda: False)
         steps = [event for event in events if isinstance(event, RankStep) and event.rank == 0]
         losses = [event.loss for event in events if isinstance(event, Evaluated)]
-        rows.append(
-            {"loss": losses, "steps": [[s.sent_bytes, s.interface_bytes, s.gradient_error, s.cpu_s] for s in steps]}
-        )
+        rows.append({"loss": losses, "steps": [_figures(step) for step in steps]})
         if os.environ["RANK"] == "0":
             results.write_text(json.dumps(rows))
 
 
-def formats(ranks: int, steps: int, names: list[str]) -> None:
+@contextlib.contextmanager
+def namespaces(count: int, rate: str) -> Iterator[list[list[str]]]:
+    """Network namespaces on one bridge, each sending at `rate`; yields what starts a command in each of them."""
+    names = [f"precgui{number}" for number in range(count)]
+
+    def run(*words: str) -> None:
+        subprocess.run(words, check=True)
+
+    try:
+        run("ip", "link", "add", "precguibr", "type", "bridge")
+        run("ip", "link", "set", "precguibr", "up")
+        for number, name in enumerate(names):
+            inside = ("ip", "netns", "exec", name)
+            run("ip", "netns", "add", name)
+            run("ip", "link", "add", f"pgout{number}", "type", "veth", "peer", "name", "pgin", "netns", name)
+            run("ip", "link", "set", f"pgout{number}", "master", "precguibr", "up")
+            run(*inside, "ip", "addr", "add", f"10.77.0.{number + 1}/24", "dev", "pgin")
+            run(*inside, "ip", "link", "set", "pgin", "up")
+            run(*inside, "ip", "link", "set", "lo", "up")
+            if rate != UNLIMITED:
+                bucket = ("burst", "128kb", "latency", "100ms")
+                run(*inside, "tc", "qdisc", "add", "dev", "pgin", "root", "tbf", "rate", rate, *bucket)
+        yield [["ip", "netns", "exec", name] for name in names]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["ip", "link", "del", "precguibr"], check=False, stderr=subprocess.DEVNULL)
+
+
+def linked_formats(ranks: int, steps: int, names: list[str], rate: str) -> None:
+    """The formats between namespaces, with the time of the steps."""
+    folder = _folder_of_runs(steps, names)
+    variables = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29533"}
+    with namespaces(ranks, rate) as starters:
+        rows = _results(folder, starters, variables | {"GLOO_SOCKET_IFNAME": "pgin"})
+    bytes_per_s = float("inf") if rate == UNLIMITED else link_rate(rate.replace("gbit", "Gb/s").replace("mbit", "Mb/s"))
+    print(f"{ranks} ranks, {steps} steps, link {rate}; medians of the steps whose error is not measured, of rank 0")
+    print("| gradients as | MB sent | error | validation loss | ms a step | ms waited | ms foretold on the link |")
+    print("|---|---|---|---|---|---|---|")
+    for name, row in zip(names, rows, strict=True):
+        plain = [step for step in row["steps"][5:] if math.isnan(step[2])]
+        sent_bytes = row["steps"][-1][0]
+        errors = [step[2] for step in row["steps"][20:] if not math.isnan(step[2])]
+        traffic = Traffic(sent_bytes * ranks / (2 * (ranks - 1)))
+        foretold_s = traffic.ring_s(ranks, Link(bytes_per_s, 0.0))
+        times = " | ".join(f"{1e3 * statistics.median(step[place] for step in plain):.1f}" for place in (4, 5))
+        print(
+            f"| {name} | {sent_bytes / 1e6:.3f} | {statistics.median(errors):.2g} | {row['loss'][-1]:.4f} | {times} | "
+            f"{1e3 * foretold_s:.1f} |"
+        )
+
+
+def _folder_of_runs(steps: int, names: list[str]) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="precgui-parallel-"))
     (folder / "runs.json").write_text(json.dumps([config_of(name, steps).model_dump() for name in names]))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    variables = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return folder
+
+
+def _results(folder: Path, starters: list[list[str]], variables: dict[str, str]) -> list[dict[str, Any]]:
+    """Start a rank with each of the starters and read what the first one wrote."""
     command = [sys.executable, __file__, "rank", str(folder / "runs.json"), str(folder / "results.json")]
     started = [
-        subprocess.Popen(command, env={**os.environ, **variables, "GLOO_SOCKET_IFNAME": "lo", "RANK": str(rank)})
-        for rank in range(ranks)
+        subprocess.Popen([*starter, *command], env={**os.environ, **variables, "RANK": str(rank)})
+        for rank, starter in enumerate(starters)
     ]
     for process in started:
         process.wait()
-    rows = json.loads((folder / "results.json").read_text())
+    rows: list[dict[str, Any]] = json.loads((folder / "results.json").read_text())
+    return rows
+
+
+def formats(ranks: int, steps: int, names: list[str]) -> None:
+    folder = _folder_of_runs(steps, names)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    variables = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    rows = _results(folder, [[]] * ranks, variables | {"GLOO_SOCKET_IFNAME": "lo"})
     print(f"{ranks} ranks, {steps} steps; MB a rank and step; CPU ms a step of rank 0, median")
     print("| gradients as | MB sent (hook) | MB (interface / ranks) | of FP32 | error | validation loss | CPU ms |")
     print("|---|---|---|---|---|---|---|")
@@ -87,7 +160,7 @@ def formats(ranks: int, steps: int, names: list[str]) -> None:
 
 
 def table_row(name: str, row: dict[str, Any], ranks: int, whole: float) -> str:
-    sent, through, errors, cpu = (list(column) for column in zip(*row["steps"], strict=True))
+    sent, through, errors, cpu, *_ = (list(column) for column in zip(*row["steps"], strict=True))
     measured = [error for error in errors[20:] if error == error]
     through = [value for value in through[20:] if value == value]
     error = statistics.median(measured) if measured else float("nan")
@@ -152,6 +225,7 @@ def main() -> None:
     table.add_argument("--ranks", type=int, default=2)
     table.add_argument("--steps", type=int, default=200)
     table.add_argument("--formats", default=",".join(FORMATS))
+    table.add_argument("--link", help="100mbit, 1gbit or unlimited: between network namespaces, as root")
     killing = commands.add_parser("kills")
     killing.add_argument("--count", type=int, default=50)
     killing.add_argument("--seed", type=int, default=0)
@@ -159,7 +233,9 @@ def main() -> None:
     inner.add_argument("runs", type=Path)
     inner.add_argument("results", type=Path)
     args = parser.parse_args()
-    if args.command == "formats":
+    if args.command == "formats" and args.link:
+        linked_formats(args.ranks, args.steps, args.formats.split(","), args.link)
+    elif args.command == "formats":
         formats(args.ranks, args.steps, args.formats.split(","))
     elif args.command == "kills":
         kills(args.count, args.seed)
