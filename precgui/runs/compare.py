@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from precgui.events import Metric
 from precgui.runs.caveats import Arithmetic, arithmetic_of
 from precgui.runs.comparable import training_settings
-from precgui.runs.identity import identity_of, other_result, other_work
+from precgui.runs.identity import TrainingIdentity, identity_of, other_result, other_work
 from precgui.runs.outcome import outcome
 from precgui.runs.ratio_interval import SEPARATE_RUNS, Interval, Variation, ratio_interval, variation
 from precgui.runs.run import Run
@@ -145,7 +146,8 @@ def compare(runs: Sequence[Run], baseline: str | None = None, called: Sequence[s
     at = _baseline_index(runs, called, baseline)
     sides = [_side(run) for run in runs]
     clock = _clock(sides, sides[at])
-    rows = [_compared(name, side, sides[at], clock) for name, side in zip(called, sides, strict=True)]
+    varied = sides[at].variation(clock)
+    rows = [_compared(name, side, sides[at], clock, varied) for name, side in zip(called, sides, strict=True)]
     silent = [name for name, side in zip(called, sides, strict=True) if not side.tells_samples]
     timed = (f"{clock.note[:1].lower()}{clock.note[1:].rstrip('.')}",) if clock.note else ()
     return RunComparison(called[at], tuple(rows), timed + _notes(rows, called[at]) + _sample_notes(silent))
@@ -218,6 +220,10 @@ class _Side:
     tells_samples: bool
     timing: RunTiming
 
+    @cached_property
+    def identity(self) -> TrainingIdentity:
+        return identity_of(self.run)
+
     def variation(self, clock: StepClock) -> Variation | None:
         """Of the steps; by the clock on a CPU with the share of the time in which they waited for it."""
         times, on_cpu = self.run.series(clock.signal)[1], self.timing.device_kind == "cpu"
@@ -239,16 +245,16 @@ def _clock(sides: Sequence[_Side], base: _Side) -> StepClock:
 
 
 def _why_no_costs(side: _Side, base: _Side) -> str:
-    return other_work(identity_of(side.run), identity_of(base.run)) or why_no_time(side.timing, base.timing)
+    return other_work(side.identity, base.identity) or why_no_time(side.timing, base.timing)
 
 
-def _compared(name: str, side: _Side, base: _Side, clock: StepClock) -> Compared:
+def _compared(name: str, side: _Side, base: _Side, clock: StepClock, base_variation: Variation | None) -> Compared:
     run, own, is_base = side.run, side.figures, side is base
-    how, work, base_work = arithmetic_of(run), identity_of(run), identity_of(base.run)
+    how, work, base_work = arithmetic_of(run), side.identity, base.identity
     withheld = other_work(work, base_work)
     no_difference = other_result(work, base_work)
     no_costs = "" if is_base or withheld else why_no_time(side.timing, base.timing)
-    varied = (None, None) if is_base else (side.variation(clock), base.variation(clock))
+    varied = (None, None) if is_base else (side.variation(clock), base_variation)
     against = dict.fromkeys(base.figures) | {"steps": 0} if withheld or no_costs else base.figures
     speedup = None if withheld or no_costs else _speedup(side, base, clock)
     energy_ratio = _ratio(_per_step(own, "energy_j"), _per_step(against, "energy_j"))
