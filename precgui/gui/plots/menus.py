@@ -6,8 +6,10 @@ import pyqtgraph as pg
 
 
 def own_menu(plot: pg.PlotWidget) -> None:
-    """Let the menu of a plot, seven windows, end with the plot. The widgets in it hold its options.
+    """Let the menu of a plot, seven windows without a parent, go with the plot. The widgets in it hold its options.
 
-    It is no child of the plot, for its forty widgets would take part in each change of the theme.
+    Without a parent they would belong to Python, whose collector may delete them in another thread.
     """
-    plot.destroyed.connect(plot.getPlotItem().ctrlMenu.deleteLater)
+    menu = plot.getPlotItem().ctrlMenu
+    menu.setParent(plot)
+    menu.hide()  # a child that was never hidden would be shown with the plot

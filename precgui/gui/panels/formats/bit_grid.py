@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import QApplication, QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QApplication, QScrollArea, QSizePolicy, QToolTip, QWidget
 
 from precgui.formats.report import Report
 from precgui.gui.panels.formats.bit_layout import RowLayout, field_of, lay_out, scale_for
@@ -108,9 +108,16 @@ class BitGrid(QWidget):
 
     def resizeEvent(self, event: QEvent) -> None:
         font = QApplication.font(self)
-        font.setPointSizeF(font.pointSizeF() * scale_for(self.width()))
+        font.setPointSizeF(font.pointSizeF() * self._scale())
         self.setFont(font)
         self._arrange()
+
+    def _scale(self) -> float:
+        """By the room with the scroll bar in it: a bar that comes with larger letters must not make them smaller."""
+        above = self.parentWidget()
+        while above is not None and not isinstance(above, QScrollArea):
+            above = above.parentWidget()
+        return scale_for(max(self.width(), above.width() if above is not None else 0))
 
     def changeEvent(self, event: QEvent) -> None:
         if event.type() == QEvent.Type.FontChange:
@@ -118,7 +125,7 @@ class BitGrid(QWidget):
 
     def _arrange(self) -> None:
         formats = {name: report.format for name, report in self._reports.items()}
-        self._layout = lay_out(formats, self.width(), self.fontMetrics())
+        self._layout = lay_out(formats, self.width(), self.fontMetrics(), self._scale())
         self.setFixedHeight(self.sizeHint().height())
         self.updateGeometry()
         self.update()

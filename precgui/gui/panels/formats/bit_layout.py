@@ -38,16 +38,15 @@ class RowLayout:
 
 
 def scale_for(width: int) -> float:
-    """How much larger than elsewhere letters and cells are in a grid of this width in pixels, 1 to 1.6."""
+    """How much larger than elsewhere letters and cells are in a room of this width in pixels, 1 to 1.6."""
     return min(max(width / ROOMY_WIDTH, 1.0), 1.6)
 
 
-def lay_out(formats: Mapping[str, Format], width: int, metrics: QFontMetrics) -> list[RowLayout]:
+def lay_out(formats: Mapping[str, Format], width: int, metrics: QFontMetrics, scale: float = 1.0) -> list[RowLayout]:
     """Named rows from top to bottom. Texts stand beside the bits where there is room, else below them.
 
-    `metrics` are those of the letters at `scale_for(width)`.
+    `metrics` are those of the letters, which are `scale` times as large as elsewhere.
     """
-    scale = scale_for(width)
     name_width, words_width, hex_width = (round(pixels * scale) for pixels in (NAME_WIDTH, WORDS_WIDTH, HEX_WIDTH))
     line_height = metrics.height() + 4
     cell_height = line_height + 4

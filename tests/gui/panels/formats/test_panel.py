@@ -12,7 +12,7 @@ import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QLabel, QToolButton
+from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QToolButton
 from pytestqt.qtbot import QtBot
 
 from precgui.formats.registry import MAIN, formats
@@ -109,6 +109,25 @@ def test_that_bits_and_letters_grow_with_a_wide_window(qtbot: QtBot, bits: BitsT
     assert sizes[0] == sizes[1]
     assert sizes[2] == (26, pytest.approx(1.6 * sizes[0][1]))
     assert sizes[3] == sizes[2]
+
+
+def test_that_a_scroll_bar_does_not_change_the_size_of_letters_to_and_fro(
+    panel: FormatsPanel, qtbot: QtBot, bits: BitsTab
+) -> None:
+    area = next(area for area in bits.findChildren(QScrollArea) if area.isAncestorOf(bits.grid))
+    bits.menu.choose(list(formats()))
+    for width in (1300, 1420, 1560):
+        panel.resize(width, 800)
+        QApplication.processEvents()
+        needed = bits.grid.height()
+        for room in range(needed - 30, needed + 31, 10):  # where the bar comes and goes
+            panel.resize(width, panel.height() + room - area.viewport().height())
+            QApplication.processEvents()
+            sizes = set()
+            for _ in range(8):
+                QApplication.processEvents()
+                sizes.add(bits.grid.font().pointSizeF())
+            assert len(sizes) == 1
 
 
 def test_that_stepping_goes_through_zero_and_to_infinity(qtbot: QtBot, bits: BitsTab) -> None:
