@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,18 @@ from precgui.runs.file.writer import RunWriter
 from tests.gui.plotted import Opened, Show
 
 PATIENCE_MS = 300_000  # waiting only costs when a test fails, and the machine may be busy
+
+
+@pytest.fixture(autouse=True)
+def garbage_is_collected_here() -> Iterator[None]:
+    """As in the application: a collection in another thread would destroy widgets of earlier tests there."""
+    gc.disable()
+    yield
+    counts = zip(gc.get_count(), gc.get_threshold(), strict=True)
+    full = [generation for generation, (count, limit) in enumerate(counts) if count > limit > 0]
+    if full:
+        gc.collect(full[-1])
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
