@@ -10,8 +10,20 @@ from PySide6.QtCore import QRectF, Signal
 from PySide6.QtWidgets import QComboBox, QWidget
 
 from precgui.gui.plots.signals import Scale, from_plot, grouped, number, power_label
+from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.signals import Axis
+
+
+def colour_axes(plot: pg.PlotWidget) -> None:
+    """Give the background, both axes and their labels the colours of the theme."""
+    theme = themes().theme
+    plot.setBackground(theme.base)
+    for side in ("bottom", "left"):
+        axis = plot.getAxis(side)
+        axis.setPen(theme.line)
+        axis.setTextPen(theme.muted)
+        axis.setLabel(axis.labelText, color=theme.muted)
 
 
 class AxisChoice(QComboBox):

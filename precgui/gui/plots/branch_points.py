@@ -6,6 +6,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
+from precgui.gui.plots.axes import colour_axes
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.theme import themes
 from precgui.runs.twins import TwinResult
@@ -52,12 +53,7 @@ class BranchPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def _recolour(self) -> None:
         theme = themes().theme
-        self.setBackground(theme.base)
-        for side in ("bottom", "left"):
-            axis = self.getAxis(side)
-            axis.setPen(theme.line)
-            axis.setTextPen(theme.muted)
-            axis.setLabel(axis.labelText, color=theme.muted)
+        colour_axes(self)
         self.low.setBrush(theme.accent)
         self.twins.setPen(pg.mkPen(theme.text, width=1))
         self.zero.setPen(pg.mkPen(theme.muted, width=1))

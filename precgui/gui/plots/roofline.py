@@ -10,6 +10,7 @@ import numpy as np
 import pyqtgraph as pg
 
 from precgui.gui.format_colours import format_colour
+from precgui.gui.plots.axes import colour_axes
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.theme import themes
 
@@ -93,13 +94,7 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self._draw()
 
     def _recolour(self) -> None:
-        theme = themes().theme
-        self.setBackground(theme.base)
-        for side in ("bottom", "left"):
-            axis = self.getAxis(side)
-            axis.setPen(theme.line)
-            axis.setTextPen(theme.muted)
-            axis.setLabel(axis.labelText, color=theme.muted)
+        colour_axes(self)
         for fmt, roof in self._roofs.items():
             roof.colour(format_colour(fmt))
 
