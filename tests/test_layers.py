@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "precgui"
 
-GROUND = {"events", "harmless_text", "paths", "regular_files", "spawn"}
+GROUND = {"events", "fact_sources", "harmless_text", "paths", "regular_files", "spawn"}
 MACHINE = GROUND | {"formats", "config", "hardware", "planner"}
 # The rooms that each room may import, also inside functions. A room not named here does not exist.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spawn": set(),
     "harmless_text": set(),
     "regular_files": set(),
+    "fact_sources": {"paths"},
     "formats": GROUND,
     "config": GROUND | {"formats"},
     "hardware": GROUND | {"formats"},

@@ -117,6 +117,8 @@ def _print_device(console: Console, device: Device) -> None:
         mark = Text(f"{_MARK[cell.support]} {cell.support}", style=_STYLE[cell.support])
         table.add_row(names, mark, Text(peak, justify="right"), escape(cell.reason))
     console.print(table)
+    for source in device.sources:
+        console.print(f"[dim]Sheet: {escape(source.sentence)}")
 
 
 def _grouped(device: Device) -> list[tuple[str, Support]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from precgui.fact_sources import sources_json, sources_of
 from precgui.formats import text
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import bits_per_value, blocks, formats, prose
@@ -62,7 +63,13 @@ def _prose(name: str) -> dict[str, object]:
     words = prose(name)
     if words is None:
         return {}
-    return {"strengths": words.strengths, "weaknesses": words.weaknesses, "used": words.used, "torch": words.torch}
+    return {
+        "strengths": words.strengths,
+        "weaknesses": words.weaknesses,
+        "used": words.used,
+        "torch": words.torch,
+        "sources": sources_json(sources_of(words.source)),
+    }
 
 
 def _block_row(block: BlockFormat) -> dict[str, object]:

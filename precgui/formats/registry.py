@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -27,12 +28,16 @@ class UnknownFormatError(ValueError):
 
 @dataclass(frozen=True)
 class Prose:
-    """Facts about a format in one sentence each; `torch` is the call that gives it."""
+    """Facts about a format in one sentence each; `torch` is the call that gives it.
+
+    `source` names the documents that define the format, by the keys of sources.json, each with the place in it.
+    """
 
     strengths: str
     weaknesses: str
     used: str
     torch: str
+    source: Mapping[str, str]
 
 
 @cache
@@ -75,10 +80,18 @@ def blocks() -> dict[str, BlockFormat]:
     }
 
 
+@dataclass(frozen=True)
+class ScaleRuleFacts:
+    """The formula of a rule for the power-of-two scale of an MX block, and the documents that give it."""
+
+    formula: str
+    source: Mapping[str, str]
+
+
 @cache
-def scale_rules() -> dict[str, str]:
-    """The rules for the power-of-two scale of an MX block, each with its formula."""
-    return dict(_facts()["scale_rules"])
+def scale_rules() -> dict[str, ScaleRuleFacts]:
+    """The rules for the power-of-two scale of an MX block."""
+    return {name: ScaleRuleFacts(**row) for name, row in _facts()["scale_rules"].items()}
 
 
 @cache
@@ -87,7 +100,7 @@ def prose(name: str) -> Prose | None:
     facts = _facts()
     for group in ("floats", "integers", "codebooks", "blocks"):
         if row := facts[group].get(name):
-            return Prose(row["strengths"], row["weaknesses"], row["used"], row["torch"])
+            return Prose(row["strengths"], row["weaknesses"], row["used"], row["torch"], row["source"])
     return None
 
 

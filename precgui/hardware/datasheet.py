@@ -30,7 +30,10 @@ def device_of_card(card: GpuModel) -> Device:
         ("Boost clock", _number(card.boost_mhz, "MHz")),
         ("Power (TDP)", _number(card.tdp_w, "W")),
     )
-    return Device(f"card:{card.name}", kind, card.name, architecture, card.capability, row, memory, bandwidth, details)
+    return Device(
+        f"card:{card.name}", kind, card.name, architecture, card.capability, row, memory, bandwidth, details,
+        sources=card.sources,
+    )  # fmt: skip
 
 
 def _row(card: GpuModel) -> tuple[Kind, str, dict[str, Support]]:

@@ -75,15 +75,15 @@ def _other(row: Mapping[str, Any], cpu: Cpu) -> Device:
         return _amd(row)
     vendor, reported_name = ("apple", cpu.name) if kind == "mps" else ("intel", name)
     architecture = tables.by_name(vendor, reported_name)
+    sheet = tables.card(reported_name)
     if architecture is None:
         matrix = support.unknown(f"No table knows {reported_name}; measure it with precgui bench.")
     else:
-        matrix = with_peaks(
-            support.by_list(architecture), architecture, "", _UNTOLD, _UNTOLD, tables.card(reported_name)
-        )
+        matrix = with_peaks(support.by_list(architecture), architecture, "", _UNTOLD, _UNTOLD, sheet)
     memory: Maybe[int] = row.get("memory_bytes") or Absent("shared with the CPU")
     return Device(row["id"], kind, f"{reported_name} GPU" if kind == "mps" else name,
-                  architecture.name if architecture else "", "", matrix, memory)  # fmt: skip
+                  architecture.name if architecture else "", "", matrix, memory,
+                  sources=sheet.sources if sheet else ())  # fmt: skip
 
 
 def _amd(row: Mapping[str, Any]) -> Device:
@@ -97,7 +97,7 @@ def _amd(row: Mapping[str, Any]) -> Device:
     return Device(
         row["id"], "rocm", row["name"], architecture.name if architecture else "", row["capability"], matrix,
         row["memory_bytes"], (sheet and sheet.bandwidth_gbs) or Absent("not in the table"),
-        (("Compute units", str(row["sms"])),), uuid=row["uuid"],
+        (("Compute units", str(row["sms"])),), uuid=row["uuid"], sources=sheet.sources if sheet else (),
     )  # fmt: skip
 
 

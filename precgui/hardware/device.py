@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from precgui.fact_sources import FactSource, sources_json
 from precgui.hardware.readings import Absent, Maybe
 from precgui.hardware.support import Support
 
@@ -16,7 +17,8 @@ Kind = Literal["cpu", "cuda", "rocm", "xpu", "mps"]
 class Device:
     """`id` is torch's name where torch can use it (`cpu`, `cuda:0`); `details` are rows for people, in order.
 
-    `problem` is a sentence when something keeps the device from being used, empty otherwise.
+    `problem` is a sentence when something keeps the device from being used, empty otherwise. `sources` are those of the
+    sheet of the card, empty where no sheet is used.
     """
 
     id: str
@@ -30,6 +32,7 @@ class Device:
     details: tuple[tuple[str, Maybe[str]], ...] = ()
     problem: str = ""
     uuid: str = ""
+    sources: tuple[FactSource, ...] = ()
 
     def level(self, name: str) -> str:
         """The support of a format; `none` for a format that is not in the matrix."""
@@ -51,6 +54,7 @@ def device_json(device: Device) -> dict[str, Any]:
         "uuid": device.uuid or None,
         "details": {label: None if isinstance(value, Absent) else value for label, value in device.details},
         "not_available": missing,
+        "sources": sources_json(device.sources),
         "formats": {name: support_json(support) for name, support in device.formats.items()},
     }
 

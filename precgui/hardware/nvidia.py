@@ -95,7 +95,7 @@ def _from_driver(gpu: nvml.Gpu, opened: nvml.NvmlSession, rows: TorchDevices) ->
     return Device(
         _torch_id(uuid, rows) or f"gpu:{gpu.index}", "cuda", name, architecture, known(capability) or "", row,
         memory if isinstance(memory, Absent) else int(memory.total),
-        _bandwidth(gpu, sheet), details, _problem(gpu, uuid, rows), uuid,
+        _bandwidth(gpu, sheet), details, _problem(gpu, uuid, rows), uuid, sheet.sources if sheet else (),
     )  # fmt: skip
 
 
@@ -123,6 +123,7 @@ def _from_torch(row: Mapping[str, Any]) -> Device:
     return Device(
         row["id"], "cuda", row["name"], architecture, row["capability"], matrix, row["memory_bytes"],
         details=(("SMs", str(row["sms"])),), problem=_no_kernels(row), uuid=row["uuid"],
+        sources=sheet.sources if sheet else (),
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def _peak(
         ops = Absent("its maker limits this card below the rate of its architecture")
     if isinstance(ops, Absent) or isinstance(sms, Absent) or isinstance(clock_mhz, Absent):
         if on_sheet is not None and sheet is not None:
-            origin = f" ({sheet.source})" if sheet.source else ""
+            origin = f" ({sheet.note})" if sheet.note else ""
             return Peak(on_sheet, f"datasheet of {sheet.name}{origin}", on_sheet)
         missing = next(part for part in (ops, sms, clock_mhz) if isinstance(part, Absent))
         return Absent(f"peak unknown: {missing.reason}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from precgui.fact_sources import FactSource, source_keys, sources_of
 from precgui.paths import resources
 
 # Words of a driver's name that do not distinguish cards. Anything else, such as Laptop or SUPER, does.
@@ -39,6 +40,7 @@ class Architecture:
     name: str
     capability: str
     units: Mapping[str, Unit]
+    sources: tuple[FactSource, ...]
     fp32_per_sm: int | None = None
     fnuz: bool = False
     match: tuple[str, ...] = ()
@@ -48,20 +50,20 @@ class Architecture:
 class GpuModel:
     """A datasheet: dense peaks in TFLOPS (TOPS for integers) at the boost clock, by the unit's name.
 
-    `source` says where disputed figures come from and which ones are computed or not confirmed; empty for a row that is
-    second-hand as the table says.
+    `sources` are the documents that give the figures; `note` says which are disputed, computed or not confirmed.
     """
 
     name: str
     match: tuple[str, ...]
     capability: str
     peak_tops: Mapping[str, float]
+    sources: tuple[FactSource, ...]
     sms: int | None = None
     boost_mhz: float | None = None
     memory_gb: float | None = None
     bandwidth_gbs: float | None = None
     tdp_w: float | None = None
-    source: str = ""
+    note: str = ""
 
 
 @cache
@@ -82,6 +84,7 @@ def _architecture(entry: Mapping[str, Any]) -> Architecture:
         entry["architecture"],
         entry.get("capability", ""),
         units,
+        sources_of(entry["source"]),
         entry.get("fp32_per_sm"),
         entry.get("fnuz", False),
         tuple(entry.get("match", ())),
@@ -103,20 +106,30 @@ def by_name(vendor: str, name: str) -> Architecture | None:
 
 
 def source_text(keys: tuple[str, ...]) -> str:
-    """Where a fact comes from, in words."""
-    sources = _facts("architectures.json")["sources"]
-    return "; ".join(sources[key] for key in keys if key in sources)
+    """Where a fact comes from, in words. Raises KeyError for a key that sources.json lacks."""
+    return "; ".join(source.reference for source in source_keys(keys))
 
 
 def autocast_operations() -> dict[str, list[str]]:
     """Operations by what CUDA autocast does: lower precision, fp32, an fp32 result, the widest operand's type."""
-    return {key: value for key, value in _facts("autocast_ops.json").items() if key != "about"}
+    return {key: value for key, value in _facts("autocast_ops.json").items() if key not in ("about", "source")}
+
+
+def autocast_source() -> str:
+    """Where the lists of autocast come from: each list names the macro that it repeats."""
+    return " ".join(sources_of(named)[0].sentence for named in _facts("autocast_ops.json")["source"].values())
 
 
 @cache
 def cards() -> tuple[GpuModel, ...]:
     """Every card of the table, oldest first."""
-    return tuple(GpuModel(**{**entry, "match": tuple(entry["match"])}) for entry in _facts("gpus.json")["gpus"])
+    return tuple(_card(entry) for entry in _facts("gpus.json")["gpus"])
+
+
+def _card(entry: Mapping[str, Any]) -> GpuModel:
+    row = {**entry, "match": tuple(entry["match"]), "sources": sources_of(entry["source"])}
+    del row["source"]
+    return GpuModel(**row)
 
 
 def limited_cards() -> list[dict[str, str]]:

@@ -324,7 +324,7 @@ def test_that_a_card_with_other_sms_or_memory_does_not_borrow_the_sheet(sms, mem
 
 @pytest.mark.parametrize("name", ["H20", "Instinct MI350X", "Intel Arc B580", "RTX PRO 6000 Blackwell WS", "L40"])
 def test_that_disputed_figures_of_cards_say_where_they_come_from(name):
-    source = next(card.source for card in tables.cards() if card.name == name)
+    source = next(card.note for card in tables.cards() if card.name == name)
     assert "not confirmed" in source or "computed" in source or "datasheet" in source
 
 

@@ -18,11 +18,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.fact_sources import source_lines, sources_of
 from precgui.formats.blocks import SCALE_RULES
 from precgui.formats.comparison import FormatComparison, compare
 from precgui.formats.parse import InputError, parse
 from precgui.formats.real import to_float
-from precgui.formats.registry import blocks
+from precgui.formats.registry import blocks, scale_rules
 from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options
 from precgui.formats.text import grouped
@@ -112,8 +113,9 @@ class QuantiseTab(QWidget):
         return with_result(area, self.result)
 
     def _explain(self) -> None:
-        for place, about in enumerate(RULES.values()):
-            self.rule.setItemData(place, plain_tip(about), Qt.ItemDataRole.ToolTipRole)
+        for place, (rule, about) in enumerate(RULES.items()):
+            tip = f"{about}\n{source_lines(sources_of(scale_rules()[rule].source))}"
+            self.rule.setItemData(place, plain_tip(tip), Qt.ItemDataRole.ToolTipRole)
         for widget, about in (
             (self.scheme, "integers with a scale, binary and ternary weights, code books, blocks, or plain floats"),
             (self.rounding, "how a value between two codes is rounded"),

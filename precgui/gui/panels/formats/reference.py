@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from html import escape
 from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, QRect, QSize, QSortFilterProxyModel, Qt, Signal
@@ -22,6 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.fact_sources import sources_of
 from precgui.formats.catalogue import catalogue
 from precgui.formats.claims import CLAIMS, Claim
 from precgui.formats.model import BlockFormat, FloatFormat
@@ -178,6 +180,7 @@ class ReferenceTab(QWidget):
         lines = [("Strong", words.strengths), ("Weak", words.weaknesses), ("Used", words.used)]
         if words.torch:
             lines.append(("In torch", f"<code>{words.torch}</code>"))
+        lines += [("Source", escape(source.sentence)) for source in sources_of(words.source)]
         if isinstance(row, BlockFormat):
             scales = f"one {row.scale} scale for {row.block} values of {row.element}"
             lines.insert(0, ("Block", scales + (", and one FP32 scale for the tensor" if row.two_level else "")))

@@ -24,7 +24,7 @@ from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.hardware.advice import SIZES, START, TASKS, TREE, Advice, Situation, advise
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.device import Device
-from precgui.hardware.tables import autocast_operations
+from precgui.hardware.tables import autocast_operations, autocast_source
 from precgui.planner.plan import device_bytes
 from precgui.runs.inference_advice import NO_FORMAT, RUN_PRECISION, InferenceQuestion, advise_inference
 from precgui.runs.inference_advice import START as INFERENCE_START
@@ -236,5 +236,6 @@ def _autocast_text() -> str:
     known = [name for name in ("layer_norm", "exp", "log", "norm", "nll_loss", "mse_loss") if name in lists["fp32"]]
     return (
         f"On CUDA, autocast runs {len(lists['lower_precision'])} operations in the low precision "
-        f"(matrix products and convolutions), and keeps {len(lists['fp32'])} in FP32, among them {', '.join(known)}."
+        f"(matrix products and convolutions), and keeps {len(lists['fp32'])} in FP32, among them {', '.join(known)}. "
+        f"Source: {autocast_source()}"
     )

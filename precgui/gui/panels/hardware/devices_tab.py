@@ -7,6 +7,7 @@ from typing import Any
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from precgui.fact_sources import source_lines
 from precgui.gui.panels.hardware.cards import Cards, DeviceCard, label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.hardware.detect import Machine
@@ -60,6 +61,8 @@ def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Devi
     if result:
         best = ", ".join(_rate(result, name, tops) for name, tops in best_tops(result).items())
         rows.append(("Measured rates", f"{best} ({result['started'][:10]})"))
+    if device.sources:
+        rows.append(("Sources of its sheet", source_lines(device.sources)))
     return DeviceCard(device.name, what, rows, warning=device.problem)
 
 

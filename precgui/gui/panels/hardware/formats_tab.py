@@ -9,6 +9,7 @@ from PySide6.QtGui import QBrush, QColor, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
+    QFrame,
     QHBoxLayout,
     QHeaderView,
     QPushButton,
@@ -19,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.panels.hardware.cards import label
+from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.theme import Theme, themes
 from precgui.gui.widgets.plain_text import plain_tip
@@ -58,6 +59,7 @@ def explain(name: str, device: Device, cell: Support) -> str:
         lines.append(f"Peak, dense: {cell.peak.formula}{reported}")
     if cell.source:
         lines.append(f"Source: {cell.source}")
+    lines += [f"Sheet of {device.name}: {source.sentence}" for source in device.sources]
     return "\n".join(lines)
 
 
@@ -178,13 +180,15 @@ class MatrixTab(QWidget):
         top.addWidget(label("Figures: theoretical dense peak, T = 10¹² operations a second", "muted"), 1)
         for widget in (self.choose, generations, clear):
             top.addWidget(widget)
-        self.details.setMinimumHeight(5 * self.fontMetrics().lineSpacing())
         self.details.setAlignment(Qt.AlignmentFlag.AlignTop)
+        explanation = scrolled(self.details)
+        explanation.setFrameShape(QFrame.Shape.NoFrame)
+        explanation.setFixedHeight(8 * self.fontMetrics().lineSpacing())
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 12, 4, 4)
         column.addLayout(top)
         column.addWidget(self.table, 1)
-        column.addWidget(self.details)
+        column.addWidget(explanation)
 
     def add(self, device: Device) -> None:
         """Show one more card, once."""

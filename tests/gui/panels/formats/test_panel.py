@@ -262,6 +262,16 @@ def test_that_the_reference_sorts_filters_and_exports(panel: FormatsPanel, tmp_p
     assert "cannot be written" in tab.title.text()
 
 
+def test_that_the_reference_says_where_a_format_comes_from_and_whether_that_was_opened(panel: FormatsPanel) -> None:
+    tab = _tab(panel, ReferenceTab)
+    assert isinstance(tab, ReferenceTab)
+    tab.filter.setText("e2m3")
+    tab.table.selectRow(0)
+    assert "OCP Microscaling Formats (MX) Specification" in tab.words.text()
+    assert "not opened for this table" in tab.words.text()
+    assert "float6_e2m3fn" in tab.words.text()
+
+
 def test_that_a_refuted_claim_shows_its_bits(panel: FormatsPanel) -> None:
     tab = _tab(panel, ReferenceTab)
     assert isinstance(tab, ReferenceTab)

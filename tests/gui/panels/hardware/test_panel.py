@@ -138,6 +138,16 @@ def test_that_the_matrix_has_marks_words_and_reasons(panel):
     assert "no tensor cores" in matrix.details.text()
 
 
+def test_that_a_card_says_where_the_figures_of_its_sheet_come_from(panel):
+    shown = panel(cards.t4())
+    assert "TechPowerUp, GPU Database, tesla-t4" in texts(tab(shown, "Devices"))
+    matrix = tab(shown, "Formats")
+    matrix.choose.activated.emit(matrix.choose.findText("Instinct MI210", Qt.MatchFlag.MatchStartsWith))
+    matrix.table.setCurrentIndex(matrix.matrix.index(FORMATS.index("bf16"), matrix.matrix.columnCount() - 1))
+    assert "Sheet of Instinct MI210: Datasheet or product page of the maker" in matrix.details.text()
+    assert "not opened for this table" in matrix.details.text()
+
+
 def test_that_cards_of_the_past_can_be_added_and_removed(panel):
     matrix = tab(panel(cards.t4()), "Formats")
     own = matrix.matrix.columnCount()
