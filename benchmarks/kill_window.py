@@ -13,6 +13,8 @@ import argparse
 import math
 import os
 import random
+import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -127,6 +129,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run after so long")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        measure(options)
+    finally:  # a training goes on without its window: here it may not
+        for child in psutil.Process().children(recursive=True):
+            child.kill()
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Print the figures while they come."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PRECGUI_STATE"], os.environ["PRECGUI_RUNS"] = f"{folder}/state", f"{folder}/runs"
         app = QApplication([])

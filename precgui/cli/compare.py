@@ -49,11 +49,10 @@ def add_parsers(subparsers: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--targets", type=Path, metavar="FILE.toml", help="targets to judge by")
     parser.add_argument("--targets-template", action="store_true", help="print the default targets as TOML, to edit")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    form.add_argument("--csv", type=Path, metavar="FILE", help="write the table to a new CSV file")
-    form.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML file")
-    form.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table to a new CSV file")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
     parser.set_defaults(run=run)
 
 
@@ -72,9 +71,16 @@ def run(args: argparse.Namespace) -> int:
     if is_study(args.runs):
         return print_study(sweep_study(args.runs[0], args.baseline or "", args.targets), form)
     tags = _tags(args.tag)
-    if args.html or args.markdown or (args.targets and not args.json):
+    if args.targets and not args.json:
         return print_study(groups_of(args.runs, args.baseline or "", args.targets, tags), form)
+    if args.html or args.markdown:
+        report = StudyForm(html=args.html, markdown=args.markdown)
+        print_study(groups_of(args.runs, args.baseline or "", args.targets, tags), report)
+        if not (args.json or args.csv):
+            return 0
     comparison = _compared(args.runs, args.baseline, tags)
+    if args.csv:
+        _write_csv(comparison, args.csv)
     if args.json:
         from precgui.runs.file.json_text import dump
 
@@ -83,9 +89,7 @@ def run(args: argparse.Namespace) -> int:
         verdicts = grouped.verdicts_of_runs(comparison.baseline)
         document["runs"] = [{**row, "verdicts": verdicts[row["run"]]} for row in document["runs"]]
         print(dump(document))
-    elif args.csv:
-        _write_csv(comparison, args.csv)
-    else:
+    elif not args.csv:
         HarmlessConsole().print(_table(comparison))
         for note in comparison.notes:
             say(note)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyForm:
-    """How a study is put out: at most one of them."""
+    """How a study is put out: as files and as JSON, in any combination; as tables where none is chosen."""
 
     as_json: bool = False
     csv: Path | None = None
@@ -146,21 +146,20 @@ def _targets(path: Path | None) -> Targets:
 
 
 def print_study(judged: JudgedRuns, form: StudyForm) -> int:
-    """Put the study out in the form that was asked for. Raises UserError for a file that cannot be written."""
-    if form.as_json:
-        print(json.dumps(judged.document(), allow_nan=False))
-        return 0
+    """Put the study out in the forms that were asked for. Raises UserError for a file that cannot be written."""
     chosen: dict[ReportKind, Path | None] = {"csv": form.csv, "html": form.html, "markdown": form.markdown}
-    kind, target = next(((name, path) for name, path in chosen.items() if path is not None), (None, None))
-    if kind is None or target is None:
-        _print_tables(judged)
-        return 0
+    files = {kind: target for kind, target in chosen.items() if target is not None}
     from precgui.runs.report.writing import write_report
 
-    try:
-        write_report(judged.content(), kind, target)
-    except RunFileError as error:
-        raise UserError(str(error)) from None
+    for kind, target in files.items():
+        try:
+            write_report(judged.content(), kind, target)
+        except RunFileError as error:
+            raise UserError(str(error)) from None
+    if form.as_json:
+        print(json.dumps(judged.document(), allow_nan=False))
+    elif not files:
+        _print_tables(judged)
     return 0
 
 

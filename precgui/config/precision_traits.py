@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 EMULATED = "emulated:"  # and the name of a format
-EMULATED_SENTENCE = "Products of operands rounded to any format, summed in FP32 or in a format; each role on its own."
+EMULATED_SENTENCE = (
+    "Products of operands rounded to any format, summed in FP32 or in a format; each role on its own. "
+    "Floats are cast without a scale."
+)
 _FP32_RANGE = ("fp64", "fp32", "tf32", "bf16")  # formats with eight exponent bits or more
 
 

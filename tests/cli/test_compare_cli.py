@@ -71,6 +71,14 @@ def test_that_bad_input_is_one_line_and_exit_code_2(
         assert err.count("\n") == 1
 
 
+def test_that_one_call_writes_a_table_and_reports(files: list[str], tmp_path: Path) -> None:
+    table, html, page = tmp_path / "a.csv", tmp_path / "a.html", tmp_path / "a.md"
+    assert main(["compare", *files, "--csv", str(table), "--html", str(html), "--markdown", str(page)]) == 0
+    assert table.read_text(encoding="utf-8").startswith("baseline,")
+    assert html.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert page.read_text(encoding="utf-8").startswith("# ")
+
+
 def test_that_export_keeps_raw_values(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "raw"
     assert main(["export", files[0], "--csv", str(folder)]) == 0

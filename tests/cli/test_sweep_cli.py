@@ -96,6 +96,16 @@ def test_that_reports_are_written_once_and_never_over_another(sweep: Path, capsy
         assert "already exists" in capsys.readouterr().err
 
 
+def test_that_one_call_writes_several_reports_and_prints_json(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    html, page = sweep.parent / "both.html", sweep.parent / "both.md"
+    assert main(["compare", str(sweep), "--html", str(html), "--markdown", str(page), "--json"]) == 0
+    assert "groups" in _json(capsys)
+    assert html.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert page.read_text(encoding="utf-8").startswith("# ")
+    assert main(["compare", str(sweep), "--csv", str(sweep.parent / "new.csv"), "--html", str(html), "--json"]) == 2
+    assert capsys.readouterr().out == ""
+
+
 def test_that_targets_come_from_a_file(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "--targets-template"]) == 0
     targets = sweep.parent / "targets.toml"

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 Role = Literal["weight", "activation", "gradient"]
 ROLES: tuple[Role, ...] = ("weight", "activation", "gradient")
+_NARROW_BITS = 8  # floats of so few bits have a range that gradients leave
 
 
 class Low(Precision):
@@ -113,6 +114,11 @@ class Low(Precision):
                 f"{label} is emulated in {count} layers: operands are rounded and multiplied in FP32; "
                 "speed says nothing about hardware that has the format"
             )
+        self.notes += unscaled_notes(self._unscaled())
+
+    def _unscaled(self) -> Collection[str]:
+        """The formats to which operands are cast as in `emulated:FORMAT`."""
+        return self._of_layers.values()
 
     def _products(self, layer: str) -> MatmulArithmetic:
         if own := self._of_layers.get(layer):
@@ -172,6 +178,9 @@ class AnyFormat(Low):
             "gradient": options.gradients or name,
         }
         self._stored: list[tuple[nn.Parameter, OperandQuantizer]] = []
+
+    def _unscaled(self) -> Collection[str]:
+        return [*self.formats.values(), *self._of_layers.values()]
 
     def weights(self, model: nn.Module) -> list[nn.Parameter]:
         if self.options.updates is not None:
@@ -271,6 +280,20 @@ class FP8(Low):
 def _multiplies_elsewhere(module: nn.Module) -> bool:
     """Whether a module is known to have products that are not those of linear and convolutional layers."""
     return isinstance(module, nn.RNNBase) or type(module).__name__.endswith("Attention")
+
+
+def unscaled_notes(names: Collection[str]) -> list[str]:
+    """A sentence for each float of up to 8 bits among the formats to which operands are cast without a scale."""
+    notes = []
+    for name in dict.fromkeys(names):
+        fmt = None if name in blocks() else get(name)
+        if isinstance(fmt, FloatFormat) and fmt.bits <= _NARROW_BITS:
+            notes.append(
+                f"operands are cast to {name} without a scale: it has no value between 0 and "
+                f"{float(fmt.min_positive):g} and none above {float(fmt.max_finite):g}, so small gradients become 0; "
+                "fp8, mxfp8, mxfp6, mxfp4 and nvfp4 scale theirs"
+            )
+    return notes
 
 
 def largest(name: str) -> float:

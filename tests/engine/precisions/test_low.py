@@ -55,6 +55,26 @@ def test_that_an_emulated_layer_multiplies_rounded_operands(name: str, dtype: An
     torch.testing.assert_close(grad_w, grad_q.t() @ x_q)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("emulated:e2m1",), ["e2m1 without a scale: it has no value between 0 and 0.5 and none above 6"]),
+        (("emulated:e4m3fn", "precision_options.gradients=e5m2"), ["between 0 and 0.00195312 ", "to e5m2 without"]),
+        (("emulated:fp32", "precision_options.layers=0=e3m2"), ["to e3m2 without a scale"]),
+        (("emulated:bf16",), []), (("emulated:int4",), []), (("mxfp4",), []), (("fp8",), []),
+    ],
+)  # fmt: skip
+def test_that_a_cast_of_narrow_floats_without_a_scale_is_said(settings: tuple[str, ...], said: list[str]) -> None:
+    """E2M1 keeps nothing between 0 and 0.5: a training stands still there, and scaled precisions are the cure."""
+    precision = made(*settings)
+    precision.convert(nn.Sequential(nn.Linear(24, 16)))
+    notes = [note for note in precision.notes if "without a scale" in note]
+    assert len(notes) == len(said)
+    for note, words in zip(notes, said, strict=True):
+        assert words in note
+        assert "nvfp4" in note
+
+
 def test_that_each_role_has_its_format() -> None:
     torch.manual_seed(0)
     options = "precision_options."

@@ -189,14 +189,19 @@ class LibraryPanel(QWidget):
         self.pages.show_content(bool(entries))
 
     def _as_they_stand(self, entries: list[LibraryEntry]) -> list[LibraryEntry]:
-        """A run that trains in this window as the window knows it: its file is a moment behind."""
+        """A run that trains in this window as the window knows it: its file is a moment behind.
+
+        A file that has ended stands as it is, also where the training went on without its record.
+        """
         opened = [each.run for each in self._session.runs.values()]
         live = {run.path.absolute(): run for run in opened if isinstance(run, LiveRun) and run.path is not None}
         if not live:
             return entries
         runs = [live.get(entry.path.absolute()) for entry in entries]
         return [
-            entry if run is None else replace(entry, steps=max(run.steps, entry.steps), status=run.status)
+            entry
+            if run is None or entry.status != "running"
+            else replace(entry, steps=max(run.steps, entry.steps), status=run.status)
             for entry, run in zip(entries, runs, strict=True)
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from PySide6.QtCore import QItemSelectionModel, QModelIndex, Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from precgui.events import Metric
+from precgui import config
+from precgui.events import Metric, StepDone
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library import panel as panel_module
 from precgui.gui.panels.library.folder import RunsFolder
@@ -29,6 +31,7 @@ from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import read_entry
 from precgui.runs.library_index import LibraryEntry
+from precgui.runs.live import LiveRun
 from tests.gui.conftest import write_run
 
 
@@ -206,6 +209,22 @@ def test_that_a_run_in_training_cannot_be_deleted(session: Session, panel: Libra
     with qtbot.waitSignal(session.notice):
         panel.ask_to_delete()
     assert not panel.bar.asking
+
+
+@pytest.mark.parametrize(("status", "steps"), [("completed", "4"), ("running", "9")])
+def test_that_a_file_that_has_ended_stands_with_its_own_steps(
+    session: Session, folder: Path, qtbot: QtBot, status: str, steps: str
+) -> None:
+    """After a full disk the training of the window went on to 9 steps; its file ended with 4."""
+    run = LiveRun(
+        config.load("digits-quick"), run_id="7", created="", machine={}, environment={}, path=folder / "old.h5"
+    )
+    run.extend([StepDone(n, 0.1 * n, 1.0, 1.0, False, 0.05, 1.0, 0.09, 0.01, 64, math.nan) for n in range(1, 10)])
+    session.add_run(run)
+    panel = make_panel(qtbot, session, 2)
+    entries = [replace(read_entry(folder / "old.h5"), status=status), read_entry(folder / "new.h5")]
+    panel.findChild(RunsFolder).read.emit(entries)
+    assert column(panel, 5)[column(panel, TITLE).index("the old one")] == steps
 
 
 def test_that_an_empty_folder_says_what_to_do(session: Session, qtbot: QtBot) -> None:
