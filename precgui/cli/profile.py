@@ -15,6 +15,7 @@ from rich.table import Table
 from precgui import config as configs
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.profile_ranks import show_ranks
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
 
 if TYPE_CHECKING:
@@ -40,17 +41,21 @@ def add_parsers(subparsers: Any) -> None:
                         help="change one value of the config, e.g. --set precision=bf16-amp")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="keep the profile in this file")
     parser.add_argument("--kept", action="store_true", help="show the profile beside RUN.h5 instead of measuring")
+    parser.add_argument("--ranks", action="store_true",
+                        help="show what each process of RUN.h5 recorded instead of measuring")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Profile and print. Returns 0."""
+    """Profile and print, or print what is kept. Returns 0."""
     from precgui.runs.errors import RunFileError
     from precgui.runs.payoff.profile_file import profile_path, read_profile, write_profile
     from precgui.runs.payoff.waterfall import rows, verdict, waterfall
 
     of_run = Path(args.config) if args.config.endswith(".h5") else None
+    if args.ranks:
+        return show_ranks(of_run, as_json=args.json)
     if args.kept and of_run is None:
         raise UserError("--kept shows the profile of a run file; name one that ends in .h5")
     try:

@@ -50,13 +50,14 @@ class GradientTraffic:
         self._error = self._norm = 0.0
         self._last_hook_s = math.nan
 
-    def unknown(self) -> None:
-        """No hook counts in this step, as with shards."""
-        self.measured, self.sent_bytes, self.wait_s = False, math.nan, math.nan
-
     def all_reduced(self, size_bytes: float) -> None:
         world = dist.get_world_size()
         self.sent_bytes += 2 * (world - 1) / world * size_bytes
+
+    def sent_once(self, size_bytes: float) -> None:
+        """An all-gather or reduce-scatter of that many bytes over all ranks."""
+        world = dist.get_world_size()
+        self.sent_bytes += (world - 1) / world * size_bytes
 
     def hook_left(self) -> None:
         self._last_hook_s = time.perf_counter()

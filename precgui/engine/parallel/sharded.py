@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from precgui.config import RunConfig
 from precgui.config.parallel import ParallelConfig
 from precgui.engine import device as devices
 from precgui.engine.parallel.group import RankGroup
+from precgui.engine.parallel.hooks import GradientTraffic
 from precgui.engine.parallel.training import RankTraining
 from precgui.engine.setup import RunParts, build_run
 from precgui.engine.tasks import Batch
@@ -40,15 +43,25 @@ class ShardedTraining(RankTraining):
 
     def _build_parts(self) -> RunParts:
         mesh = init_device_mesh(devices.choose(self.config.device).type, (self.group.world,))
-        return build_run(self.config, self._tell, self.stopped, lambda model: shard(model, mesh, self.config.parallel))
+        return build_run(self.config, self._tell, self.stopped, lambda model: self._shard(model, mesh))
+
+    def _shard(self, model: nn.Module, mesh: DeviceMesh) -> None:
+        shard(model, mesh, self.config.parallel)
+        timed = mesh.device_type == "cpu"  # on CUDA a call returns before its work is done
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_custom_all_gather(CountedAllGather(self.traffic, timed=timed))  # type: ignore[arg-type]
+                module.set_custom_reduce_scatter(CountedReduceScatter(self.traffic, timed=timed))  # type: ignore[arg-type]
 
     def _trained_network(self) -> Callable[[Any], Any]:
         self.precision.notes.append("tensors are not recorded and no snapshot is kept: each rank has a part of them")
         return self.model
 
     def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
+        self.traffic.measured = False  # no hook compares the reduced gradient with its FP32 sum
         loss = super()._accumulate(batches, samples)
-        self.traffic.unknown()
+        if self.device.type != "cpu":
+            self.traffic.wait_s = math.nan
         return loss
 
     @contextlib.contextmanager
@@ -69,6 +82,49 @@ class ShardedTraining(RankTraining):
     def _evaluate(self, epoch: int) -> None:
         with torch.no_grad():  # parameters gathered in inference mode could not be trained afterwards
             self._validate(epoch)
+
+
+class _CountedCollective:
+    """A collective of FSDP2 on plain buffers, with its bytes and, where `timed`, the seconds until it returns."""
+
+    def __init__(self, traffic: GradientTraffic, *, timed: bool) -> None:
+        self._traffic, self._timed = traffic, timed
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The buffer that FSDP2 asks for."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def _counted(self, whole: Tensor, call: Callable[[], dist.Work | None]) -> dist.Work | None:
+        self._traffic.sent_once(whole.nbytes)
+        begin = time.perf_counter()
+        work = call()
+        if self._timed:
+            self._traffic.wait_s += time.perf_counter() - begin
+        return work
+
+
+class CountedAllGather(_CountedCollective):
+    """`torch.distributed.all_gather_into_tensor`; for `FSDPModule.set_custom_all_gather`."""
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> dist.Work | None:
+        def call() -> dist.Work | None:
+            return dist.all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
+
+        return self._counted(output_tensor, call)
+
+
+class CountedReduceScatter(_CountedCollective):
+    """`torch.distributed.reduce_scatter_tensor`; for `FSDPModule.set_custom_reduce_scatter`."""
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
+    ) -> dist.Work | None:
+        def call() -> dist.Work | None:
+            return dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op)
+
+        return self._counted(input_tensor, call)
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:

@@ -107,8 +107,19 @@ def test_that_a_scale_that_overflows_skips_the_step_on_both(results: dict[str, d
     assert all(math.isfinite(loss) for loss in field(results[name], "StepDone", "loss"))
 
 
-def test_that_bytes_of_shards_which_nobody_counts_are_not_given_as_zero(results: dict[str, dict[str, Any]]) -> None:
-    assert all(math.isnan(sent) for sent in field(results["shards"], "RankStep", "sent_bytes"))
+def test_that_shards_send_two_gathers_of_the_parameters_and_one_sum_of_the_gradients(
+    results: dict[str, dict[str, Any]],
+) -> None:
+    sent = field(results["shards bf16"], "RankStep", "sent_bytes")
+    whole = PARAMETERS * 4 / 2  # FP32, one of two halves
+    assert sent == pytest.approx([sent[0]] * (2 * STEPS))
+    assert 2.3 * whole < sent[0] <= 3 * whole * 1.01  # the root, with its embedding, is not gathered again in backward
+    assert field(results["shards"], "RankStep", "sent_bytes")[0] > sent[0]  # gathers of two batches, one sum
+    waited = field(results["shards"], "RankStep", "wait_s")
+    assert all(
+        0 < wait < step for wait, step in zip(waited, field(results["shards"], "RankStep", "step_s"), strict=True)
+    )
+    assert all(math.isnan(error) for error in field(results["shards"], "RankStep", "gradient_error"))
 
 
 def test_that_error_feedback_trains(results: dict[str, dict[str, Any]]) -> None:

@@ -54,6 +54,11 @@ TABS: tuple[TabSpec, ...] = (
         "shadow.error_views:ErrorViews",
         "steps beside FP64: the line that makes the error of the gradient, the error of each layer, branches",
     ),
-    TabSpec("time", "Time", "payoff.time_tab:TimeTab", "where the time of a step goes, and what BF16 or FP16 gained"),
+    TabSpec(
+        "time",
+        "Time",
+        "payoff.time_views:TimeViews",
+        "where the time of a step goes, what BF16 or FP16 gained, and ranks",
+    ),
     TabSpec("memory", "Memory", "payoff.memory_tab:MemoryTab", "the peak of a step by part, module and moment"),
 )

@@ -15,6 +15,7 @@ from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.payoff import profile_bar
 from precgui.gui.panels.inspect.payoff.memory_tab import MemoryTab
 from precgui.gui.panels.inspect.payoff.time_tab import TimeTab
+from precgui.gui.panels.inspect.payoff.time_views import TimeViews
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.payoff.profile_file import profile_path, write_profile
@@ -42,10 +43,10 @@ def _document() -> dict[str, Any]:
 
 
 def time_tab(panel: InspectPanel) -> TimeTab:
-    tab = panel.tab("time")
-    assert isinstance(tab, TimeTab)
-    tab.show_run(panel.key)
-    return tab
+    views = panel.tab("time")
+    assert isinstance(views, TimeViews)
+    views.show_run(panel.key)
+    return views.step
 
 
 def memory_tab(panel: InspectPanel) -> MemoryTab:

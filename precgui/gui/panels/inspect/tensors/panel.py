@@ -14,12 +14,12 @@ from PySide6.QtWidgets import QLineEdit, QSplitter, QStackedWidget, QVBoxLayout,
 from precgui.config.precision_traits import TRAITS
 from precgui.gui.panels.inspect.tensors import summary_text as verdict
 from precgui.gui.panels.inspect.tensors.controls import WhatIfBar, fill
-from precgui.gui.panels.inspect.tensors.heat_map import HeatMap
 from precgui.gui.panels.inspect.tensors.incremental_reader import IncrementalReader
 from precgui.gui.panels.inspect.tensors.list import TensorList
 from precgui.gui.panels.inspect.tensors.model import TensorTable
 from precgui.gui.panels.inspect.tensors.spectrogram import Spectrogram
 from precgui.gui.panels.inspect.tensors.step_view import Moment
+from precgui.gui.plots.heat_map import HeatMap
 from precgui.gui.session import Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages
 from precgui.gui.widgets.plain_text import ElidedLabel, PlainLabel
@@ -45,6 +45,14 @@ _NO_RUN = "Open a run, or start one: precgui records the exponents of its gradie
 _NO_TENSORS = "This run holds no tensors: event files never do, run files do with record.tensors (in Run)."
 
 
+_MAP_TITLE = "Share lost, all tensors over the steps"
+_MAP_ABOUT = (
+    "One row for each tensor, steps from left to right; the colour is the share that the chosen format loses. Click or "
+    "use the arrow keys for a tensor and a step."
+)
+_CELL_TEXT = "{name}\nstep {step}: {share} lost"
+
+
 class TensorsPanel(Pages):
     """One run, one kind of tensor, one format and scale at a time."""
 
@@ -67,7 +75,11 @@ class TensorsPanel(Pages):
         self.list = TensorList(self.table, self)
         self.filter = QLineEdit(self)
         self.caption = ElidedLabel(self)
-        self.spectrogram, self.moment, self.heat_map = Spectrogram(), Moment(self), HeatMap(self)
+        self.spectrogram, self.moment, self.heat_map = (
+            Spectrogram(),
+            Moment(self),
+            HeatMap(_MAP_TITLE, _MAP_ABOUT, _CELL_TEXT, self),
+        )
         self._pictures = QStackedWidget(self)
         self._sides = QSplitter(self)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)

@@ -10,8 +10,8 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.panels.inspect.tensors.heat_map import colour_of
 from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
+from precgui.gui.plots.heat_map import colour_of
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.tensors.grouping import ALL, Rows, grouped

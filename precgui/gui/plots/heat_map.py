@@ -1,8 +1,10 @@
-"""The heat map of all tensors over the steps: the share of each that a format loses, with every name readable."""
+"""A heat map of named rows over the steps: the share of each cell as a colour, with every name readable."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isnan
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,38 +27,49 @@ from precgui.gui.plots.signals import grouped
 from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.tensors.confidence import share_text
-from precgui.runs.tensors.lost import LostShares
 
 _LEVELS = 256
 _NAMES_SHARE, _NAMES_MOST_PX = 0.42, 260  # of the width, for the names
 _GAP_PX, _LEGEND_PX = 8, 90
 _LEGEND = (0.0, 0.01, 0.1, 0.5, 1.0)
-_ABOUT = (
-    "One row for each tensor, steps from left to right; the colour is the share that the chosen format loses. Click or "
-    "use the arrow keys for a tensor and a step."
-)
+
+
+class Shares(Protocol):
+    """`share` (rows, steps) from 0 to 1, NaN where nothing was recorded, of `names` (rows,) at `steps` (steps,)."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def steps(self) -> NDArray[np.int64]: ...
+    @property
+    def share(self) -> NDArray[np.float64]: ...
 
 
 class HeatMap(QAbstractScrollArea):
-    """Rows keep the height of a line of text and scroll. `cell_chosen` gives the entry and the recorded step."""
+    """Rows keep the height of a line of text and scroll. `cell_chosen` gives the row and the recorded step.
+
+    `title` and `about` are its accessible name and description; `cell_text` is the sentence on a cell, with the
+    placeholders `name`, `step` and `share`.
+    """
 
     cell_chosen = Signal(int, float)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, title: str, about: str, cell_text: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.shares: LostShares | None = None
+        self._cell_text = cell_text
+        self.shares: Shares | None = None
         self.entry, self.step = 0, float("nan")
         self._picture: QImage | None = None
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMinimumHeight(160)
-        self.setAccessibleName("Share lost, all tensors over the steps")
-        self.setAccessibleDescription(_ABOUT)
+        self.setAccessibleName(title)
+        self.setAccessibleDescription(about)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setMouseTracking(True)
         themes().follow(self, self._redraw)
 
-    def show_shares(self, shares: LostShares | None) -> None:
+    def show_shares(self, shares: Shares | None) -> None:
         """Show these; the chosen cell stays where it is."""
         self.shares = shares
         self.entry = min(self.entry, len(shares.names) - 1) if shares is not None else 0
@@ -254,8 +267,10 @@ class HeatMap(QAbstractScrollArea):
             return ""
         entry, step = cell
         share = float(self.shares.share[entry, int(np.flatnonzero(self.shares.steps == step)[0])])
-        own = "nothing recorded" if isnan(share) else f"{share_text(share)} lost"
-        return f"{self.shares.names[entry]}\nstep {grouped(round(step))}: {own}"
+        name, at = self.shares.names[entry], grouped(round(step))
+        if isnan(share):
+            return f"{name}\nstep {at}: nothing recorded"
+        return self._cell_text.format(name=name, step=at, share=share_text(share))
 
 
 def colour_of(level: float) -> str:

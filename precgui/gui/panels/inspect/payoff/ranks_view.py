@@ -1,0 +1,103 @@
+"""The ranks of a run over its steps: who waited, what each one did, and what more of them would send, on paper."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
+
+from precgui.gui.panels.setup.ranks_plan import RanksPlan
+from precgui.gui.plots.heat_map import HeatMap
+from precgui.gui.session import Session
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.widgets.text_table import TextTable
+from precgui.planner.ledger import mib
+from precgui.runs.ranks import RankFigures, one_rank_step_s, rank_figures, rank_waits, waiting_sentence
+from precgui.runs.run import Run
+
+COLUMNS = ("Rank", "Step", "Waited", "CPU time", "Memory", "Sent", "Through the interface")
+_TITLE = "Waiting, all ranks over the steps"
+_ABOUT = "One row for each rank, steps from left to right; the colour is the share of the step in which it only waited."
+_CELL_TEXT = "{name}\nstep {step}: {share} of the step waited"
+_ONE_PROCESS = (
+    "This run trained in one process. Below is what several ranks would send for it, on paper; "
+    "parallel.strategy in Run starts them."
+)
+_REFRESH_MS = 1000  # of a run that goes on
+_SIZES = (240, 130, 260)  # pixels at the start
+
+
+class RanksView(QWidget):
+    """Follows a run that goes on once a second; nothing is computed while it is hidden."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._key: str | None = None
+        self._plan_of: str | None = None
+        self.verdict = PlainLabel(self)
+        self.verdict.setWordWrap(True)
+        self.picture = HeatMap(_TITLE, _ABOUT, _CELL_TEXT, self)
+        self.picture.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # nothing follows a chosen cell
+        self.table = TextTable(COLUMNS, "Medians of each rank", self)
+        self.plan: RanksPlan | None = None
+        self._parts = QSplitter(Qt.Orientation.Vertical, self)
+        for part in (self.picture, self.table):
+            self._parts.addWidget(part)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 8, 0, 0)
+        column.addWidget(self.verdict)
+        column.addWidget(self._parts, 1)
+        self._timer = QTimer(self, singleShot=True, interval=_REFRESH_MS)
+        self._timer.timeout.connect(self.refresh)
+        session.data_arrived.connect(self._on_data)
+
+    def show_run(self, key: str | None) -> None:
+        self._key = key
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the columns of the ranks again."""
+        opened = self._session.runs.get(self._key or "")
+        if opened is None or not self.isVisible():
+            return
+        figures = rank_figures(opened.run)
+        for part in (self.picture, self.table):
+            part.setVisible(bool(figures))
+        self.verdict.setText(waiting_sentence(figures) if figures else _ONE_PROCESS)
+        self.picture.show_shares(rank_waits(opened.run) if figures else None)
+        self.table.fill([_cells(row) for row in figures])
+        if opened.run.status != "running" and self._plan_of != self._key:
+            self._make_plan(opened.run, figures)
+
+    def _make_plan(self, run: Run, figures: list[RankFigures]) -> None:
+        """The model on paper with the config of this run and, where it was measured, the time of its step."""
+        if self.plan is not None:
+            self.plan.stop()
+            self.plan.deleteLater()
+        self._plan_of = self._key
+        self.plan = RanksPlan(run.config, self._parts)
+        step_s = one_rank_step_s(figures)
+        if step_s is not None:
+            self.plan.step_ms.setValue(1e3 * step_s)
+        self._parts.addWidget(self.plan)
+        self._parts.setSizes(list(_SIZES))
+        self.plan.show()
+
+    def _on_data(self, key: str) -> None:
+        if key == self._key and self.isVisible() and not self._timer.isActive():
+            self._timer.start()
+
+
+def _cells(row: RankFigures) -> list[str]:
+    return [
+        str(row.rank), _milliseconds(row.step_s), _milliseconds(row.wait_s), _milliseconds(row.cpu_s),
+        _size(row.memory_bytes), _size(row.sent_bytes), _size(row.interface_bytes),
+    ]  # fmt: skip
+
+
+def _milliseconds(time_s: float) -> str:
+    return "not measured" if time_s != time_s else f"{1e3 * time_s:.3g} ms"
+
+
+def _size(size_bytes: float) -> str:
+    return "not measured" if size_bytes != size_bytes else mib(size_bytes)

@@ -1,0 +1,64 @@
+"""Several ranks in Inspect > Time: the picture, the medians, and the plan with the time of this run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.panels.inspect.payoff.time_views import TimeViews
+from precgui.gui.panels.setup import ranks_plan
+from precgui.gui.session import Session
+from tests.gui.conftest import write_run
+from tests.gui.panels.setup.test_plan_sheet import SilentTask
+from tests.runs.test_ranks import run_of_two
+
+
+@pytest.fixture
+def views(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> TimeViews:
+    monkeypatch.setattr(ranks_plan, "EngineTask", SilentTask)
+    session = Session()
+    made = TimeViews(session)
+    qtbot.addWidget(made)
+    made.resize(900, 700)
+    made.show()
+    return made
+
+
+def show(views: TimeViews, path: Path) -> None:
+    views.ranks._session.open_file(path)
+    views.show_run(next(reversed(views.ranks._session.runs)))
+    views.choice.choose("Several ranks")
+
+
+def test_that_a_run_of_two_ranks_is_shown_with_who_waited(views: TimeViews, tmp_path: Path) -> None:
+    show(views, run_of_two(tmp_path / "run.h5"))
+    ranks = views.ranks
+    assert "rank 0 least" in ranks.verdict.text()
+    rows = [[ranks.table.item(row, column) for column in range(3)] for row in range(2)]
+    assert [[cell.text() for cell in row if cell] for row in rows] == [
+        ["0", "100 ms", "10 ms"],
+        ["1", "100 ms", "60 ms"],
+    ]
+    area = ranks.picture.area()
+    place = QPoint(area.right() - 3, area.top() + ranks.picture.row_px + 3)
+    assert ranks.picture.text_of(ranks.picture.cell_at(place)) == "rank 1\nstep 8: 60 % of the step waited"
+
+
+def test_that_the_plan_takes_the_time_that_this_run_computed(views: TimeViews, tmp_path: Path) -> None:
+    show(views, run_of_two(tmp_path / "run.h5"))
+    plan = views.ranks.plan
+    assert plan is not None
+    assert plan.step_ms.value() == 130.0  # 100 ms less the median of 10 and 60 ms of waiting, on two ranks
+    assert SilentTask.asked[0][0] == "precgui.engine.parallel.forecast:serve"
+    plan.take({"kind": "traffic", "traffic": {"gradient_bytes": 1e6, "pieces": 2, "coded": False}})
+    assert plan.table.rowCount() == 7  # up to the 64 samples of the batch
+
+
+def test_that_a_run_on_one_process_says_so_and_has_the_plan(views: TimeViews, tmp_path: Path) -> None:
+    show(views, write_run(tmp_path / "run.h5"))
+    assert views.ranks.verdict.text().startswith("This run trained in one process.")
+    assert not views.ranks.table.isVisible()
+    assert views.ranks.plan is not None
