@@ -3,14 +3,16 @@
     python benchmarks/parallel.py formats --ranks 2 --steps 200
     python benchmarks/parallel.py formats --ranks 2 --steps 60 --link 100mbit
     python benchmarks/parallel.py kills --count 50
+    python benchmarks/parallel.py kills --count 50 --strategy fsdp
 
 `formats` trains `gpt-quick` (466 432 parameters, 16 sequences of 64 bytes, one thread a rank) over gloo on the loopback
 interface, one format after another in the same processes. It has no network of a given rate: bytes are those that the
 hook counts and, beside them, those of the interface for one rank. Loss is the validation loss after the last step.
 With `--link` (Linux, as root) each rank has a network namespace of its own, behind a veth that sends at that rate (tbf;
 `unlimited`: no limit), and the time in which backward waited stands beside the time that the planner foretells for it.
-`kills` starts runs of two ranks, kills one of the two at random after a random time, and looks for processes that are
-left, for runs that hang, and for files that cannot be read.
+`kills` starts runs of two ranks (DDP with INT8 gradients, or FSDP2), kills one of the two at random after a random
+time of up to `--within` seconds, and looks for processes that are left, for runs that hang, and for files that cannot
+be read.
 """
 
 from __future__ import annotations
@@ -172,18 +174,20 @@ def table_row(name: str, row: dict[str, Any], ranks: int, whole: float) -> str:
     )
 
 
-def one_kill(number: int, seed: int, folder: Path) -> str:
+def one_kill(number: int, args: argparse.Namespace, folder: Path) -> str:
     """One run of two ranks with one of them killed; '' or what went wrong."""
     from precgui.job import Job
     from precgui.runs.file.reader import open_run
 
-    draw = random.Random(seed * 1000 + number)
+    draw = random.Random(args.seed * 1000 + number)
     path = folder / f"{number}.h5"
-    settings = ["train.epochs=1000", "data.epoch_steps=1000", "parallel.gradient_format=int8"]
+    how = ["parallel.gradient_format=int8"] if args.strategy == "ddp" else ["parallel.strategy=fsdp"]
+    settings = ["train.epochs=1000", "data.epoch_steps=1000", *how]
     job = Job(load("gpt-quick", [*PLAIN, *settings]), path)
     killed: list[int] = []
     pids: set[int] = set()
-    threading.Thread(target=_kill_one, args=(draw, killed, pids), daemon=True).start()
+    within_s = draw.uniform(0, args.within)
+    threading.Thread(target=_kill_one, args=(draw, within_s, killed, pids), daemon=True).start()
     begin = time.monotonic()
     ended = job.run()
     left = [pid for pid in pids if psutil.pid_exists(pid)]
@@ -198,8 +202,8 @@ def one_kill(number: int, seed: int, folder: Path) -> str:
     )
 
 
-def _kill_one(draw: random.Random, killed: list[int], pids: set[int]) -> None:
-    """Kill one rank, from its first moment on or some seconds later."""
+def _kill_one(draw: random.Random, after_s: float, killed: list[int], pids: set[int]) -> None:
+    """Kill one rank, that many seconds after both processes are there."""
     while True:
         children = psutil.Process().children()
         own = [c.pid for c in children if any("spawn_main" in word for word in c.cmdline())]
@@ -207,15 +211,15 @@ def _kill_one(draw: random.Random, killed: list[int], pids: set[int]) -> None:
             break
         time.sleep(0.02)
     pids.update(own)
-    time.sleep(draw.uniform(0, 30))
+    time.sleep(after_s)
     killed.append(draw.choice(own))
     psutil.Process(killed[0]).kill()
 
 
-def kills(count: int, seed: int) -> None:
+def kills(args: argparse.Namespace) -> None:
     folder = Path(tempfile.mkdtemp(prefix="precgui-kills-"))
-    faults = {number: fault for number in range(count) if (fault := one_kill(number, seed, folder))}
-    print(f"{count} kills: {len(faults)} with a fault {faults or ''}")
+    faults = {number: fault for number in range(args.count) if (fault := one_kill(number, args, folder))}
+    print(f"{args.count} kills of {args.strategy} ranks: {len(faults)} with a fault {faults or ''}")
 
 
 def main() -> None:
@@ -229,6 +233,8 @@ def main() -> None:
     killing = commands.add_parser("kills")
     killing.add_argument("--count", type=int, default=50)
     killing.add_argument("--seed", type=int, default=0)
+    killing.add_argument("--strategy", choices=["ddp", "fsdp"], default="ddp")
+    killing.add_argument("--within", type=float, default=30.0, metavar="SECONDS")
     inner = commands.add_parser("rank")
     inner.add_argument("runs", type=Path)
     inner.add_argument("results", type=Path)
@@ -238,7 +244,7 @@ def main() -> None:
     elif args.command == "formats":
         formats(args.ranks, args.steps, args.formats.split(","))
     elif args.command == "kills":
-        kills(args.count, args.seed)
+        kills(args)
     else:
         rank_main(args.runs, args.results)
 

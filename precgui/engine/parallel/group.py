@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from precgui import __version__
 from precgui.engine.errors import EngineError
 from precgui.engine.torch_private import process_group_store, tree_map
 
@@ -78,10 +80,45 @@ def joined(config: RunConfig) -> Iterator[RankGroup]:
             f"rank {rank} of {world} found no way to the others ({str(error).splitlines()[0]}); look whether "
             f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} can be reached"
         ) from error
+    group = RankGroup(rank, world, local_rank)
     try:
-        yield RankGroup(rank, world, local_rank)
+        _require_agreement(group, config)
+        yield group
     finally:
         dist.destroy_process_group()
+
+
+def _require_agreement(group: RankGroup, config: RunConfig) -> None:
+    """Raises EngineError on every rank where hosts have other versions or another config than the first rank."""
+    group.leave_text("identity", _identity(config))
+    group.exchange([0.0])  # all have left theirs
+    sentence = disagreement([group.text_of("identity", rank) for rank in range(group.world)])
+    if sentence:
+        raise EngineError(sentence)
+
+
+def _identity(config: RunConfig) -> dict[str, str]:
+    """The names under which ranks must be equal. Devices and threads may differ."""
+    own = json.dumps(config.model_dump(mode="json", exclude={"device", "threads"}), sort_keys=True)
+    digest = hashlib.sha256(own.encode()).hexdigest()
+    return {"torch": str(torch.__version__), "precgui": __version__, "config": digest}
+
+
+def disagreement(identities: Sequence[Mapping[str, str]]) -> str:
+    """A sentence on the first rank whose identity is not that of rank 0, or ''."""
+    first = identities[0]
+    for rank, own in enumerate(identities):
+        for name in ("torch", "precgui"):
+            if own[name] != first[name]:
+                return (
+                    f"rank {rank} has {name} {own[name]}, rank 0 has {first[name]}; install the same version on every "
+                    "host"
+                )
+        if own["config"] != first["config"]:
+            return (
+                f"rank {rank} was started with another config than rank 0; give every host the same file and settings"
+            )
+    return ""
 
 
 def slice_of(batch: Batch, rank: int, world: int) -> tuple[Batch, float]:

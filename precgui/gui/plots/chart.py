@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent
 from PySide6.QtWidgets import QGraphicsSimpleTextItem
 
 from precgui.gui.open_runs import short_names
@@ -30,6 +30,7 @@ LOADING = "Loading..."
 READOUT_LINES = 8
 _READOUT_NAME_PX = 190
 _READOUT_GAP_PX = 4
+_READOUT_MARGINS_PX = 48  # of the label, its mark and the spaces in a line
 _RIGHT_PX = 30  # half of the widest tick text of the x axis
 _BEHIND = -200.0  # grid lines lie under the curves
 
@@ -270,11 +271,14 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     def _readout_html(self, x: float, readings: Sequence[ReadoutLine], headed: bool) -> str:
         heading = place_text(x, self.over)
         lines = [f"<b>{heading[:1].upper()}{heading[1:]}</b>"] if headed else []
-        metrics = QFontMetrics(self.readout.font())
+        metrics, bold = QFontMetrics(self.readout.font()), QFont(self.readout.font())
+        bold.setBold(True)
+        room_px = int(self.view.width()) - 4 * _READOUT_GAP_PX - _READOUT_MARGINS_PX
         displayed = readings[:READOUT_LINES]
         for reading, name in zip(displayed, _fitting([reading.name for reading in displayed], metrics), strict=True):
+            text_px = room_px - metrics.horizontalAdvance(name)
             values = ", ".join(
-                f"{escape(value.label)} <b>{escape(value.text)}</b>"
+                f"{escape(value.label)} <b>{escape(_cut(value.text, bold, text_px))}</b>"
                 + ("" if value.x == x else f" at {place_text(value.x, self.over)}")
                 for value in reading.values
             )
@@ -289,6 +293,11 @@ def _fitting(names: Sequence[str], metrics: QFontMetrics) -> list[str]:
     short = short_names(names)
     cut = [metrics.elidedText(name, Qt.TextElideMode.ElideMiddle, _READOUT_NAME_PX) for name in short]
     return cut if len(set(cut)) == len(set(names)) else short
+
+
+def _cut(text: str, font: QFont, room_px: int) -> str:
+    """A message without what has no room in the plot; numbers are short enough."""
+    return QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideRight, max(room_px, _READOUT_NAME_PX))
 
 
 def _translucent(colour: str) -> str:

@@ -195,15 +195,17 @@ class HeatMap(QAbstractScrollArea):
     def _draw_legend(self, painter: QPainter, area: QRect) -> None:
         """Swatches with their share above the cells."""
         theme, metrics, x = themes().theme, self.fontMetrics(), area.left()
-        side = self.row_px - 6
-        for share in _LEGEND:
-            text = share_text(share)
+        side, texts = self.row_px - 6, [share_text(share) for share in _LEGEND]
+        whole_px = sum(side + 4 + metrics.horizontalAdvance(text) for text in texts)
+        gap_px = min((area.width() - whole_px) // (len(texts) - 1), 16)
+        x = min(x, area.right() - whole_px - 4 * (len(texts) - 1))  # over the names where cells have no room for it
+        for share, text in zip(_LEGEND, texts, strict=True):
             painter.fillRect(QRect(x, 3, side, side), QColor(colour_of(share**0.5)))
             painter.setPen(QPen(QColor(theme.line), 1))
             painter.drawRect(QRect(x, 3, side, side))
             painter.setPen(QColor(theme.muted))
             painter.drawText(x + side + 4, 3 + metrics.ascent(), text)
-            x += side + metrics.horizontalAdvance(text) + 16
+            x += side + 4 + metrics.horizontalAdvance(text) + max(gap_px, 4)
 
     def _draw_steps(self, painter: QPainter, area: QRect) -> None:
         assert self.shares is not None
@@ -214,7 +216,7 @@ class HeatMap(QAbstractScrollArea):
         count = max(min(area.width() // _LEGEND_PX, 6), 2)
         for part in range(count):
             step, x = first + part / (count - 1) * (last - first), area.left() + part * area.width() // (count - 1)
-            text = grouped(round(step))
+            text = grouped(round(min(step, float(self.shares.steps[-1]))))
             width = self.fontMetrics().horizontalAdvance(text)
             left = min(max(x - width // 2, area.left()), area.right() - width)
             painter.drawText(left, y + self.fontMetrics().ascent(), text)

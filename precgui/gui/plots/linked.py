@@ -278,11 +278,10 @@ class LinkedPlots(QScrollArea):
         self.view_changed.emit()
 
     def jump_to(self, x: float) -> None:
-        """Show the surroundings of x, with the cursor on it."""
-        index_span = _JUMP_POINTS
-        if self.over == "time_s" and (end := self.last_x()):
-            index_span = max(end * 0.01, 1e-3)
-        self.show_range(x - index_span, x + index_span)
+        """Show the surroundings of x as far as there are data, with the cursor on it."""
+        end = max(self.last_x() or x, x)
+        index_span = max(end * 0.01, 1e-3) if self.over == "time_s" else _JUMP_POINTS
+        self.show_range(max(x - index_span, 0.0), min(x + index_span, end + 0.02 * index_span))
         self.crosshair.put(x)
 
     # View

@@ -46,6 +46,7 @@ class Cause:
     needs: str = ""
     confidence: float = 0.8
     certainty: Certainty = "exact"
+    tensors: tuple[str, ...] = ()
 
 
 def non_finite_cause(m: Measurements, place: int) -> Cause:
@@ -153,7 +154,7 @@ def _of_weights(m: Measurements, place: int) -> Cause | None:
         return Cause(
             "weights-not-finite", "weights hold NaN or Inf before the first step", False,
             "Initialise all weights: check empty tensors, meta devices and checkpoints that do not match.", (start,),
-            name.rpartition(".")[0], confidence=0.97,
+            name.rpartition(".")[0], confidence=0.97, tensors=(name,),
         )  # fmt: skip
     proof = Evidence(
         "weights not finite after a step with finite loss and gradients", {"step": step, "tensor": name},
@@ -164,11 +165,12 @@ def _of_weights(m: Measurements, place: int) -> Cause | None:
             "epsilon-vanishes", "the optimizer divides by zero: its epsilon vanishes in FP16", True,
             "Set eps = 1e-4, or keep weights and optimizer state in FP32.", (proof, zeros), "",
             {"optimizer.eps": 1e-4, "precision_options.master_weights": True}, confidence=0.95,
+            tensors=(name,),
         )  # fmt: skip
     return Cause(
         "nonfinite-update", f"the update of step {step} made weights NaN or Inf",
         None if storage(m) != "fp32" else False,
-        "Look at the optimizer: its epsilon, its state, a second step.", (proof,), confidence=0.6,
+        "Look at the optimizer: its epsilon, its state, a second step.", (proof,), confidence=0.6, tensors=(name,),
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def _collapse(m: Measurements, streak: Streak) -> Finding:
         {"skipped_in_a_row": streak.length, "scale_first": high, "scale_last": low},
         f"{streak.length} steps in a row were skipped up to the last one, while the scale fell from {power(high)} to "
         f"{power(low)}.",
-        "scale",
+        "log2 of the loss scale",
         m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
     )
     enough = low < 2.0**-10
@@ -64,6 +64,7 @@ def _collapse(m: Measurements, streak: Streak) -> Finding:
         0.95 if enough else 0.7,
         "Micikevicius et al. 2018; pytorch issues 99640 and 40497",
         cause.module,
+        cause.tensors,
         config_change=cause.config_change,
         certainty=cause.certainty,
         needs=cause.needs,
@@ -71,7 +72,7 @@ def _collapse(m: Measurements, streak: Streak) -> Finding:
 
 
 def warm_up(m: Measurements) -> Answer:
-    """Skipped steps of a scaler that table for its scale: healthy, unless they are a large part of the run."""
+    """Skipped steps of a scaler that looks for its scale: healthy, unless they are a large part of the run."""
     result = streaks(m)
     if not m.loops_scale or not result or result[0].last >= m.n - 1:
         return None
@@ -87,7 +88,7 @@ def warm_up(m: Measurements) -> Answer:
         {"skipped": first.length, "scale_first": high, "scale_taken": low, "share": share},
         f"{first.length} steps ({percent(share)}) from {power(high)} down to {power(low)}, then step "
         f"{m.steps[first.last + 1]} was taken.",
-        "scale",
+        "log2 of the loss scale",
         m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
     )
     long = share > _LONG_WARM_UP
@@ -122,7 +123,7 @@ def scale_too_high(m: Measurements) -> Answer:
         "skipped steps = steps",
         {"skipped": skipped, "steps": m.n, "scale_first": float(m.scale[0]), "scale_last": float(m.scale[-1])},
         f"{skipped} of {m.n} steps were skipped at scales from {power(high)} to {power(low)}, with a finite loss.",
-        "scale",
+        "log2 of the loss scale",
         m.series_of(np.log2(m.scale)),
     )
     return [
@@ -162,7 +163,7 @@ def repeated_skips(m: Measurements) -> Answer:
         "skipped at scale <= (largest scale of a taken step) / 2, share of steps > 0.05",
         {"skipped": count, "steps": m.n, "share": share},
         f"{count} of {m.n} steps ({percent(share)}) were skipped at scales that had worked before.",
-        "scale",
+        "log2 of the loss scale",
         m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
     )
     return [
@@ -170,7 +171,7 @@ def repeated_skips(m: Measurements) -> Answer:
             "repeated-skips", "error" if share > 0.2 else "warning",
             f"{percent(share)} of the steps are skipped, and not because of the scale: {cause.short}",
             int(m.steps[place]), int(m.steps[np.flatnonzero(odd)[-1]]), (proof, *cause.evidence),
-            cause.fix, cause.blame, 0.85, "pytorch issue 40497", cause.module,
+            cause.fix, cause.blame, 0.85, "pytorch issue 40497", cause.module, cause.tensors,
             config_change=cause.config_change, certainty=cause.certainty, needs=cause.needs,
         )
     ]  # fmt: skip
@@ -202,7 +203,7 @@ def scale_runaway(m: Measurements) -> Answer:
     proof = Evidence(
         "scale > 2^60", {"scale": last, "last_norm": float(norms[-1]) if len(norms) else float("nan")},
         f"The scale has reached {power(last)}; the last gradient norm is {norms[-1] if len(norms) else 0:.3g}.",
-        "scale", m.series_of(np.log2(m.scale)),
+        "log2 of the loss scale", m.series_of(np.log2(m.scale)),
     )  # fmt: skip
     return [
         Finding(

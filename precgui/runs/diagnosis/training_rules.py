@@ -72,7 +72,7 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
         cause.rule, "info" if harmless else "error" if last or share > 0.2 else "warning",
         f"{text}{after}" if not harmless else f"{text}; the step was skipped, nothing is lost",
         first, int(m.steps[bad[-1]]), (*cause.evidence, harm), cause.fix, cause.blame, cause.confidence,
-        "docs/diagnosis.md, origin of the first value that is not finite", cause.module,
+        "docs/diagnosis.md, origin of the first value that is not finite", cause.module, cause.tensors,
         config_change=cause.config_change, certainty=cause.certainty, needs=cause.needs,
     )  # fmt: skip
 

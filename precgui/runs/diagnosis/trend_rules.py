@@ -75,7 +75,7 @@ def scale_probing(m: Measurements) -> Answer:
     proof = Evidence(
         "steps skipped from a rise of the scale on / steps > 0.25", {"count": count, "steps": m.n, "share": share},
         f"{count} of {m.n} steps ({percent(share)}) were skipped because the scale had just been raised.",
-        "scale", m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+        "log2 of the loss scale", m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
     )  # fmt: skip
     return [
         Finding(
@@ -106,7 +106,7 @@ def scaler_set_anew(m: Measurements) -> Answer:
         {"step": int(m.steps[at]), "before": float(m.scale[at - 1]), "after": float(m.scale[at]), "skipped": max(lost)},
         f"In step {m.steps[at]} the scale jumps from {power(float(m.scale[at - 1]))} to {power(float(m.scale[at]))}; "
         f"{max(lost)} of the next {_AFTER} steps are skipped.",
-        "scale", m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+        "log2 of the loss scale", m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
     )  # fmt: skip
     grave = max(lost) / m.n > 0.05
     return [

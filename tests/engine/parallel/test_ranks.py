@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from precgui.config import RunConfig, build, load
+from precgui.engine.parallel.group import disagreement
 from precgui.engine.train import train
 from precgui.events import Event, StepDone
 from tests.engine.parallel.many_runs import run_all
@@ -44,8 +45,10 @@ def config_of(name: str) -> RunConfig:
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    told = run_all([config_of(name).model_dump() for name in RUNS], 2, tmp_path_factory.mktemp("ranks"), port)
-    return dict(zip(RUNS, told, strict=True))
+    runs = [config_of(name).model_dump() for name in RUNS]
+    runs.append({**runs[0], "of_other_ranks": {**runs[0], "seed": 1}})
+    told = run_all(runs, 2, tmp_path_factory.mktemp("ranks"), port)
+    return dict(zip([*RUNS, "other seed"], told, strict=True))
 
 
 def field(result: dict[str, Any], kind: str, name: str) -> list[float]:
@@ -129,3 +132,16 @@ def test_that_error_feedback_trains(results: dict[str, dict[str, Any]]) -> None:
 
 def test_that_powersgd_in_several_buckets_on_gloo_is_refused(results: dict[str, dict[str, Any]]) -> None:
     assert "works on gloo with one bucket only" in results["powersgd"]["error"]
+
+
+def test_that_ranks_with_different_configs_do_not_train(results: dict[str, dict[str, Any]]) -> None:
+    assert "rank 1 was started with another config than rank 0" in results["other seed"]["error"]
+    assert field(results["other seed"], "StepDone", "loss") == []
+
+
+def test_that_another_version_of_torch_on_a_host_is_named() -> None:
+    first = {"torch": "2.15.0", "precgui": "0.1.0", "config": "a"}
+    assert disagreement([first, first]) == ""
+    assert disagreement([first, first | {"torch": "2.9.0"}]) == (
+        "rank 1 has torch 2.9.0, rank 0 has 2.15.0; install the same version on every host"
+    )

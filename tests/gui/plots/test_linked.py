@@ -183,6 +183,27 @@ def test_that_the_readout_says_nan_where_the_loss_is_nan(show: Show) -> None:
     assert "NaN" in plots.frames[LOSS].chart.readout.text()
 
 
+def test_that_a_jump_shows_no_empty_room_before_the_first_step_or_behind_the_last(show: Show) -> None:
+    plots = show(opened(training_run("run", 40)))
+    plots.jump_to(2.0)
+    low, high = plots.x_range
+    assert low == 0
+    assert 40 <= high <= 42
+
+
+def test_that_a_long_message_of_an_event_is_cut_at_its_end_and_stays_in_the_plot(show: Show) -> None:
+    run = training_run("run", 400)
+    run.incidents = [
+        Incident(0.5, 50, "snapshot", "info", "batch, weights and random state are kept in " + 40 * "name ")
+    ]
+    plots = show(opened(run))
+    plots.jump_to(50.0)
+    chart = plots.frames[EVENTS].chart
+    assert "snapshot: batch, weights" in chart.readout.text()
+    assert "…" in chart.readout.text()
+    assert chart.readout.x() >= chart.view.sceneBoundingRect().left()
+
+
 def test_that_new_points_appear_and_the_range_grows_in_steps_of_a_tenth(show: Show) -> None:
     run = training_run("run", 1000)
     whole = dict(run.values)

@@ -287,6 +287,7 @@ def test_that_weights_that_begin_as_nan_are_not_put_down_to_a_step() -> None:
     rows = [tensors(0, "weight", {"a.weight": {"l2": 1.0}, "b.weight": {"nan": 5.0}})]
     [found] = examine(run_of([*rows, *steps([math.nan] * 20, grad_norm=[math.nan] * 20)])).problems
     assert (found.rule, found.module, found.precision_is_to_blame) == ("weights-not-finite", "b", False)
+    assert found.tensors == ("b.weight",)  # where Show me leads
 
 
 def test_that_an_integer_model_is_compared_with_the_trained_one() -> None:

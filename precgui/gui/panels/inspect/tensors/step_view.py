@@ -78,8 +78,7 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
         self.bars.setOpts(brush=theme.accent, pen=None)
         for name, pen in line_pens().items():
             self.lines[name].setPen(pen)
-        self.plotItem.setLabel("bottom", "exponent of two", color=theme.muted)
-        self.plotItem.setLabel("left", "share", color=theme.muted)
+        self.plotItem.setLabel("bottom", "exponent of two; height: share of all elements", color=theme.muted)
         for side in ("left", "bottom"):
             self.getAxis(side).setPen(theme.line)
             self.getAxis(side).setTextPen(theme.muted)
