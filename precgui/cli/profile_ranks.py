@@ -11,7 +11,7 @@ from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.planner.ledger import mib
 
-_COLUMNS = ("rank", "step, ms", "waited, ms", "CPU, ms", "memory", "sent", "interface")
+_COLUMNS = ("rank", "step, ms", "waited, ms", "CPU, ms", "memory", "sent", "interface, all ranks")
 
 
 def show_ranks(path: Path | None, *, as_json: bool) -> int:

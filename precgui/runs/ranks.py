@@ -112,8 +112,8 @@ def waiting_sentence(figures: list[RankFigures]) -> str:
     least = min(measured, key=lambda row: row.wait_s / row.step_s)
     if max(shares) - min(shares) < _ALIKE:
         return (
-            f"All ranks wait alike, {min(shares):.0%} to {max(shares):.0%} of a step (medians): the time goes to the "
-            "link and the collective, not to one slow rank."
+            f"All ranks wait alike, {min(shares):.0%} to {max(shares):.0%} of a step (medians): for the link, the "
+            "collective, or ranks that are slow in turn; no rank is slow throughout."
         )
     return (
         f"Ranks wait {min(shares):.0%} to {max(shares):.0%} of a step (medians), rank {least.rank} least: the others "

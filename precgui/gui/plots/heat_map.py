@@ -34,7 +34,7 @@ _GAP_PX, _LEGEND_PX = 8, 90
 _LEGEND = (0.0, 0.01, 0.1, 0.5, 1.0)
 
 
-class Shares(Protocol):
+class ShareGrid(Protocol):
     """`share` (rows, steps) from 0 to 1, NaN where nothing was recorded, of `names` (rows,) at `steps` (steps,)."""
 
     @property
@@ -57,19 +57,18 @@ class HeatMap(QAbstractScrollArea):
     def __init__(self, title: str, about: str, cell_text: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._cell_text = cell_text
-        self.shares: Shares | None = None
+        self.shares: ShareGrid | None = None
         self.entry, self.step = 0, float("nan")
         self._picture: QImage | None = None
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setMinimumHeight(160)
         self.setAccessibleName(title)
         self.setAccessibleDescription(about)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setMouseTracking(True)
         themes().follow(self, self._redraw)
 
-    def show_shares(self, shares: Shares | None) -> None:
+    def show_shares(self, shares: ShareGrid | None) -> None:
         """Show these; the chosen cell stays where it is."""
         self.shares = shares
         self.entry = min(self.entry, len(shares.names) - 1) if shares is not None else 0
@@ -87,6 +86,10 @@ class HeatMap(QAbstractScrollArea):
     @property
     def row_px(self) -> int:
         return self.fontMetrics().height() + 3
+
+    def height_px(self, rows: int) -> int:
+        """The height at which that many rows need no scroll bar."""
+        return self._head_px() + rows * self.row_px + self.row_px + 4
 
     def _head_px(self) -> int:
         return self.row_px + 6

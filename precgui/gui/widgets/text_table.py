@@ -72,5 +72,9 @@ class TextTable(QTableWidget):
 
     def fit_rows(self, rows: int) -> None:
         """Be no higher than so many rows need."""
+        self.setMaximumHeight(self.height_px(rows))
+
+    def height_px(self, rows: int) -> int:
+        """The height at which that many rows need no scroll bar."""
         remainder = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth() + 14
-        self.setMaximumHeight(remainder + rows * self.verticalHeader().defaultSectionSize())
+        return remainder + rows * self.verticalHeader().defaultSectionSize()

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 from precgui.config import ConfigError, RunConfig, change, is_own_task
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.batch_search import BatchSearch
-from precgui.gui.panels.setup.ranks_plan import RanksPlan
+from precgui.gui.ranks_plan import RanksPlan
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from precgui.gui import ranks_plan
 from precgui.gui.panels.inspect.payoff.time_views import TimeViews
-from precgui.gui.panels.setup import ranks_plan
 from precgui.gui.session import Session
 from tests.gui.conftest import write_run
 from tests.gui.panels.setup.test_plan_sheet import SilentTask
@@ -17,9 +18,13 @@ from tests.runs.test_ranks import run_of_two
 
 
 @pytest.fixture
-def views(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> TimeViews:
+def session(qapp: QApplication) -> Session:
+    return Session()
+
+
+@pytest.fixture
+def views(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, session: Session) -> TimeViews:
     monkeypatch.setattr(ranks_plan, "EngineTask", SilentTask)
-    session = Session()
     made = TimeViews(session)
     qtbot.addWidget(made)
     made.resize(900, 700)
@@ -27,14 +32,14 @@ def views(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> TimeViews:
     return made
 
 
-def show(views: TimeViews, path: Path) -> None:
-    views.ranks._session.open_file(path)
-    views.show_run(next(reversed(views.ranks._session.runs)))
+def show(views: TimeViews, session: Session, path: Path) -> None:
+    session.open_file(path)
+    views.show_run(next(reversed(session.runs)))
     views.choice.choose("Several ranks")
 
 
-def test_that_a_run_of_two_ranks_is_shown_with_who_waited(views: TimeViews, tmp_path: Path) -> None:
-    show(views, run_of_two(tmp_path / "run.h5"))
+def test_that_a_run_of_two_ranks_is_shown_with_who_waited(views: TimeViews, session: Session, tmp_path: Path) -> None:
+    show(views, session, run_of_two(tmp_path / "run.h5"))
     ranks = views.ranks
     assert "rank 0 least" in ranks.verdict.text()
     rows = [[ranks.table.item(row, column) for column in range(3)] for row in range(2)]
@@ -47,8 +52,10 @@ def test_that_a_run_of_two_ranks_is_shown_with_who_waited(views: TimeViews, tmp_
     assert ranks.picture.text_of(ranks.picture.cell_at(place)) == "rank 1\nstep 8: 60 % of the step waited"
 
 
-def test_that_the_plan_takes_the_time_that_this_run_computed(views: TimeViews, tmp_path: Path) -> None:
-    show(views, run_of_two(tmp_path / "run.h5"))
+def test_that_the_plan_takes_the_time_that_this_run_computed(
+    views: TimeViews, session: Session, tmp_path: Path
+) -> None:
+    show(views, session, run_of_two(tmp_path / "run.h5"))
     plan = views.ranks.plan
     assert plan is not None
     assert plan.step_ms.value() == 130.0  # 100 ms less the median of 10 and 60 ms of waiting, on two ranks
@@ -57,8 +64,8 @@ def test_that_the_plan_takes_the_time_that_this_run_computed(views: TimeViews, t
     assert plan.table.rowCount() == 7  # up to the 64 samples of the batch
 
 
-def test_that_a_run_on_one_process_says_so_and_has_the_plan(views: TimeViews, tmp_path: Path) -> None:
-    show(views, write_run(tmp_path / "run.h5"))
+def test_that_a_run_on_one_process_says_so_and_has_the_plan(views: TimeViews, session: Session, tmp_path: Path) -> None:
+    show(views, session, write_run(tmp_path / "run.h5"))
     assert views.ranks.verdict.text().startswith("This run trained in one process.")
     assert not views.ranks.table.isVisible()
     assert views.ranks.plan is not None

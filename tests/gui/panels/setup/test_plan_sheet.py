@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QPushButton, QTabWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, load
-from precgui.gui.panels.setup import batch_search, plan_sheet, ranks_plan
+from precgui.gui import ranks_plan
+from precgui.gui.panels.setup import batch_search, plan_sheet
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.plan_sheet import FormulaPlan, PlanSheet
 from precgui.gui.session import Session

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
-from precgui.gui.panels.setup.ranks_plan import RanksPlan
 from precgui.gui.plots.heat_map import HeatMap
+from precgui.gui.ranks_plan import RanksPlan
 from precgui.gui.session import Session
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.widgets.text_table import TextTable
@@ -14,7 +14,7 @@ from precgui.planner.ledger import mib
 from precgui.runs.ranks import RankFigures, one_rank_step_s, rank_figures, rank_waits, waiting_sentence
 from precgui.runs.run import Run
 
-COLUMNS = ("Rank", "Step", "Waited", "CPU time", "Memory", "Sent", "Through the interface")
+COLUMNS = ("Rank", "Step", "Waited", "CPU time", "Memory", "Sent", "Interface, all ranks")
 _TITLE = "Waiting, all ranks over the steps"
 _ABOUT = "One row for each rank, steps from left to right; the colour is the share of the step in which it only waited."
 _CELL_TEXT = "{name}\nstep {step}: {share} of the step waited"
@@ -23,7 +23,8 @@ _ONE_PROCESS = (
     "parallel.strategy in Run starts them."
 )
 _REFRESH_MS = 1000  # of a run that goes on
-_SIZES = (240, 130, 260)  # pixels at the start
+_MOST_ROWS = 8  # of ranks, before the picture and the table scroll by themselves
+_PLAN_PX = 330
 
 
 class RanksView(QWidget):
@@ -38,18 +39,28 @@ class RanksView(QWidget):
         self.verdict.setWordWrap(True)
         self.picture = HeatMap(_TITLE, _ABOUT, _CELL_TEXT, self)
         self.picture.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # nothing follows a chosen cell
+        self.picture.choose(-1, None)
         self.table = TextTable(COLUMNS, "Medians of each rank", self)
         self.plan: RanksPlan | None = None
-        self._parts = QSplitter(Qt.Orientation.Vertical, self)
-        for part in (self.picture, self.table):
-            self._parts.addWidget(part)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 8, 0, 0)
-        column.addWidget(self.verdict)
-        column.addWidget(self._parts, 1)
+        self._lay_out()
         self._timer = QTimer(self, singleShot=True, interval=_REFRESH_MS)
         self._timer.timeout.connect(self.refresh)
         session.data_arrived.connect(self._on_data)
+
+    def _lay_out(self) -> None:
+        content = QWidget(self)
+        self._column = QVBoxLayout(content)
+        self._column.setContentsMargins(0, 8, 8, 0)
+        for part in (self.verdict, self.picture, self.table):
+            self._column.addWidget(part)
+        self._column.addStretch(1)
+        area = QScrollArea(self)
+        area.setWidgetResizable(True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setWidget(content)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(area)
 
     def show_run(self, key: str | None) -> None:
         self._key = key
@@ -66,6 +77,9 @@ class RanksView(QWidget):
         self.verdict.setText(waiting_sentence(figures) if figures else _ONE_PROCESS)
         self.picture.show_shares(rank_waits(opened.run) if figures else None)
         self.table.fill([_cells(row) for row in figures])
+        rows = min(len(figures), _MOST_ROWS)
+        self.picture.setFixedHeight(self.picture.height_px(rows))
+        self.table.setFixedHeight(self.table.height_px(rows))
         if opened.run.status != "running" and self._plan_of != self._key:
             self._make_plan(opened.run, figures)
 
@@ -75,13 +89,12 @@ class RanksView(QWidget):
             self.plan.stop()
             self.plan.deleteLater()
         self._plan_of = self._key
-        self.plan = RanksPlan(run.config, self._parts)
+        self.plan = RanksPlan(run.config, self)
+        self.plan.setMinimumHeight(_PLAN_PX)
         step_s = one_rank_step_s(figures)
         if step_s is not None:
             self.plan.step_ms.setValue(1e3 * step_s)
-        self._parts.addWidget(self.plan)
-        self._parts.setSizes(list(_SIZES))
-        self.plan.show()
+        self._column.insertWidget(self._column.count() - 1, self.plan)
 
     def _on_data(self, key: str) -> None:
         if key == self._key and self.isVisible() and not self._timer.isActive():

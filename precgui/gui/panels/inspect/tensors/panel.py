@@ -45,6 +45,7 @@ _NO_RUN = "Open a run, or start one: precgui records the exponents of its gradie
 _NO_TENSORS = "This run holds no tensors: event files never do, run files do with record.tensors (in Run)."
 
 
+_MAP_PX = 160
 _MAP_TITLE = "Share lost, all tensors over the steps"
 _MAP_ABOUT = (
     "One row for each tensor, steps from left to right; the colour is the share that the chosen format loses. Click or "
@@ -75,11 +76,9 @@ class TensorsPanel(Pages):
         self.list = TensorList(self.table, self)
         self.filter = QLineEdit(self)
         self.caption = ElidedLabel(self)
-        self.spectrogram, self.moment, self.heat_map = (
-            Spectrogram(),
-            Moment(self),
-            HeatMap(_MAP_TITLE, _MAP_ABOUT, _CELL_TEXT, self),
-        )
+        self.spectrogram, self.moment = Spectrogram(), Moment(self)
+        self.heat_map = HeatMap(_MAP_TITLE, _MAP_ABOUT, _CELL_TEXT, self)
+        self.heat_map.setMinimumHeight(_MAP_PX)
         self._pictures = QStackedWidget(self)
         self._sides = QSplitter(self)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)

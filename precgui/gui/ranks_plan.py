@@ -64,10 +64,10 @@ class RanksPlan(QWidget):
             ignore_wheel(widget)
             line.addWidget(label)
             line.addWidget(widget)
-        line.addWidget(self.own_batch)
         line.addStretch(1)
         column = QVBoxLayout(self)
         column.addLayout(line)
+        column.addWidget(self.own_batch)
         column.addWidget(self.answer)
         column.addWidget(self.table, 1)
 
