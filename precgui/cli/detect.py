@@ -21,7 +21,7 @@ from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
 from precgui.hardware.measured import number_text, threads_text
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Absent, Maybe, gibibytes
 from precgui.hardware.report import document
 from precgui.hardware.support import Support
 
@@ -109,7 +109,7 @@ def _print_device(console: Console, device: Device) -> None:
     console.rule(f"[bold]{escape(device.id)}  {escape(device.name)}[/]  [dim]{escape(what)}", align="left")
     if device.problem:
         console.print(f"[red]{escape(device.problem)}")
-    facts = [("Memory", _gibibytes(device.memory_bytes)), ("Bandwidth", _bandwidth(device)), *device.details]
+    facts = [("Memory", gibibytes(device.memory_bytes)), ("Bandwidth", _bandwidth(device)), *device.details]
     console.print("   ".join(f"[dim]{escape(label)}[/] {escape(_value(value))}" for label, value in facts))
     table = Table("Format", "Support", "Peak 10¹²/s", "Why", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for names, cell in _grouped(device):
@@ -147,11 +147,7 @@ def _value(value: Maybe[str]) -> str:
 
 
 def _memory(count: int | None) -> str:
-    return "memory not known" if count is None else f"{count / 2**30:.1f} GiB of memory"
-
-
-def _gibibytes(count: Maybe[int]) -> Maybe[str]:
-    return count if isinstance(count, Absent) else f"{count / 2**30:.1f} GiB"
+    return "memory not known" if count is None else f"{gibibytes(count)} of memory"
 
 
 def _bandwidth(device: Device) -> Maybe[str]:

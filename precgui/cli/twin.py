@@ -19,7 +19,8 @@ from precgui.cli.terminal import say
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
-    from precgui.runs.twins import DriftRecord, TwinResult
+    from precgui.runs.twins import TwinResult
+    from precgui.runs.verdict.branches import Drift
 
 _BRANCHES, _STEPS, _TWINS = 16, 12, 1
 _MOST = 1000
@@ -166,7 +167,7 @@ def _print(result: TwinResult, path: Path | None) -> None:
         console.print(Text(f"written to {path}"))
 
 
-def _cells(drift: DriftRecord) -> list[str]:
+def _cells(drift: Drift) -> list[str]:
     from precgui.runs.twins import p_text
 
     if drift.mean is None or drift.sd is None or drift.p_t is None or drift.p_sign_flip is None:

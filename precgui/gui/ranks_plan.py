@@ -7,11 +7,11 @@ from typing import Any
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
-from precgui.config import RunConfig, is_own_task
+from precgui.config import RunConfig
+from precgui.gui.engine_answer import EngineAnswer
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.widgets.text_table import TextTable
-from precgui.gui.workers.engine_task import EngineTask
 from precgui.planner.communication import (
     COLUMNS,
     NOTE,
@@ -30,13 +30,13 @@ LINKS = ("100Mb/s", "1Gb/s", "10Gb/s", "25Gb/s", "100Gb/s", "400Gb/s", "450GB/s"
 STAGES = range(4)
 
 
-class RanksPlan(QWidget):
+class RanksPlan(EngineAnswer):
     """Asks a child process once what a step sends; all else is computed here."""
 
+    own_code = "The run trains code of its own; plan it with precgui plan CONFIG.toml --link 10Gb/s."
+
     def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._config = config
-        self._task: EngineTask | None = None
+        super().__init__(config, parent)
         self._traffic: Traffic | None = None
         self._parts: dict[str, int] = {}
         self.link = QComboBox(self)
@@ -47,8 +47,6 @@ class RanksPlan(QWidget):
         self.step_ms = _number(0, 1e9, 0)
         self.step_ms.setSpecialValueText("not known")
         self.own_batch = QCheckBox("Each rank has the batch for itself", self)
-        self.answer = PlainLabel(self)
-        self.answer.setWordWrap(True)
         self.table = TextTable(COLUMNS, "Several ranks, on paper", self)
         self._lay_out()
         self.link.currentTextChanged.connect(self.refresh)
@@ -73,28 +71,11 @@ class RanksPlan(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        if self._traffic is None and self._task is None:
-            self._ask()
+        if self._traffic is None and not self._slot.is_busy and self.is_allowed:
+            self.start_task("precgui.engine.parallel.forecast:serve", "Counting what a step sends ...")
 
-    def _ask(self) -> None:
-        if is_own_task(self._config.task):
-            self.answer.setText("The run trains code of its own; plan it with precgui plan CONFIG.toml --link 10Gb/s.")
-            return
-        self.answer.setText("Counting what a step sends ...")
-        self._task = EngineTask("precgui.engine.parallel.forecast:serve", {"config": self._config.model_dump()})
-        self._task.said.connect(self.take)
-        self._task.ended.connect(self._end)
-        self._task.start()
-
-    def stop(self) -> None:
-        if self._task is not None:
-            self._task.stop()
-
-    def take(self, event: dict[str, Any]) -> None:
-        """Show the traffic, or the sentence of what is wrong."""
-        if event["kind"] == "fault":
-            self.answer.setText(str(event["message"]))
-            return
+    def receive(self, event: dict[str, Any]) -> None:
+        """Show the traffic."""
         self._traffic = Traffic(**event["traffic"])
         self.refresh()
 
@@ -126,11 +107,6 @@ class RanksPlan(QWidget):
             return []
         shared = not self.own_batch.isChecked()
         return [mib(sharded_bytes(self._parts, stage, row.ranks, shared_batch=shared)) for stage in STAGES]
-
-    def _end(self, fault: str) -> None:
-        self._task = None
-        if fault:
-            self.answer.setText(fault)
 
 
 def _number(least: float, most: float, value: float) -> QDoubleSpinBox:

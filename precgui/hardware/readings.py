@@ -24,6 +24,11 @@ class Absent:
 Maybe: TypeAlias = T | Absent
 
 
+def gibibytes(count: Maybe[int]) -> str:
+    """A memory of `count` bytes as text such as `15.6 GiB`, or why its size is not available."""
+    return str(count) if isinstance(count, Absent) else f"{count / 2**30:.1f} GiB"
+
+
 def known(value: Maybe[T]) -> T | None:
     """The value, or None where it is absent: for places that keep only what is there, such as JSON."""
     return None if isinstance(value, Absent) else value

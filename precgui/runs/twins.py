@@ -7,7 +7,6 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,22 +25,6 @@ _Values = Annotated[list[float | None], Field(max_length=10_000)]
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-
-
-class DriftRecord(_Part):
-    """How far an arm drifts from FP32 in a branch; see `precgui.runs.verdict.branches.Drift`."""
-
-    verdict: DriftVerdict
-    n: int
-    broken: int
-    progress: float
-    mean: float | None = None
-    sd: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p_t: float | None = None
-    p_sign_flip: float | None = None
-    needed: int | None = None
 
 
 class BranchedPoint(_Part):
@@ -79,8 +62,8 @@ class TwinResult(_Part):
     steps: Annotated[int, Field(ge=1)]
     samples: int = 0
     branches: Annotated[list[BranchedPoint], Field(min_length=2, max_length=10_000)]
-    drift: DriftRecord
-    twin: DriftRecord
+    drift: Drift
+    twin: Drift
     loss: DistanceBand
     tensors: Annotated[list[DistanceBand], Field(max_length=20_000)]
     skipped: int = 0
@@ -126,8 +109,8 @@ def twin_result(
     drift = judge_drift([_difference(point.low, point) for point in branches], progress)
     twin = judge_drift([_difference(value, point) for point in branches for value in point.twins], progress)
     return TwinResult(
-        precision=precision, steps=steps, samples=samples, branches=branches, drift=DriftRecord(**asdict(drift)),
-        twin=DriftRecord(**asdict(twin)), loss=loss, tensors=list(tensors), skipped=skipped,
+        precision=precision, steps=steps, samples=samples, branches=branches, drift=drift, twin=twin,
+        loss=loss, tensors=list(tensors), skipped=skipped,
         verdict=_verdict(drift, twin), message=_message(precision, steps, drift, twin), notes=list(notes),
     )  # fmt: skip
 

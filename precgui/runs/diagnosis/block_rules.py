@@ -10,12 +10,12 @@ from precgui.formats.registry import blocks, get
 from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, Values
+from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _ROWS = 5  # measurements of which histograms are read
 _MOST_FLUSHED = 0.9  # of the elements of a tensor; of normal numbers in FP4 this bound is 0.4
 _RADIANS = 0.25  # error of an angle
-_DIGITS = {"bf16": 8, "fp16": 11}  # of a significand; half an ulp of 2^e is 2^(e - digits)
 _OPERANDS = ("activation", "weight")  # gradients have long tails in healthy runs, too
 
 
@@ -159,13 +159,13 @@ def coarse_angles(m: Measurements) -> Answer:
         return None
     angle = census.get("angle")
     radians = angle.get("radians") if isinstance(angle, dict) else None
-    if not isinstance(angle, dict) or not isinstance(radians, int | float) or angle.get("format") not in _DIGITS:
+    if not isinstance(angle, dict) or not isinstance(radians, int | float) or angle.get("format") not in DIGITS:
         operations = census.get("operations")
         if isinstance(operations, dict) and {"sin", "cos"} & set(operations):
             return RuledOut("coarse-angles", "because no sine or cosine is taken of an angle in 16 bits")
         return None
     kept, module = str(angle["format"]), str(angle.get("module") or "")
-    error = 2.0 ** (np.floor(np.log2(max(float(radians), 1e-30))) - _DIGITS[kept])
+    error = half_ulp(kept, max(float(radians), 1e-30))
     if not error > _RADIANS:
         return RuledOut(
             "coarse-angles",

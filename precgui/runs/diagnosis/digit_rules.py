@@ -11,7 +11,7 @@ from precgui.runs.diagnosis.analysis import is_adaptive, learning_ends, median, 
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values, thinned
 from precgui.runs.diagnosis.nan_aware import largest, middle
-from precgui.runs.diagnosis.number_formats import format_of
+from precgui.runs.diagnosis.number_formats import DIGITS, format_of, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 # Shares of the progress of a step that arrive in the weights: below the first an error, below the second a warning.
@@ -19,8 +19,6 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 _LIMITS = {True: (0.25, 0.4), False: (0.6, 0.8)}  # for adaptive optimizers, and for others
 _MOMENTUM_STEPS = 10  # steps after which momentum has nearly grown to its size
 _HISTOGRAMS = 5  # rows of them that are read
-_ULP = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # half an ulp of the smallest significand of a binade, relative to 1
-_DIGITS = {"bf16": 8, "fp16": 11}
 _REMAINDERS = ("kahan", "compensation", "remainder", "residue", "lower_bits")  # in names of optimizer state
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
@@ -36,7 +34,7 @@ def changed_share(table: RecordedRows) -> Values:
 def stagnation(m: Measurements) -> Answer:
     """Weights stored in 16 bits, whose updates are below half an ulp and change nothing."""
     stored = storage(m)
-    if stored not in _ULP or not m.n:
+    if stored not in DIGITS or not m.n:
         return None
     if (kept_elsewhere := _compensated(m)) is not None:
         return kept_elsewhere
@@ -159,11 +157,10 @@ def _stagnation(
     grave, slow = _LIMITS[is_adaptive(m)]
     proof = Evidence(
         "share of sum |g dw| in elements with |dw| > ulp(w) / 2 < 0.4 (Adam), 0.8 (SGD)",
-        {"changed": changed, "arrived": arrived, "limit": slow, "half_ulp": _ULP[stored], "lr": rate},
+        {"changed": changed, "arrived": arrived, "limit": slow, "half_ulp": half_ulp(stored), "lr": rate},
         f"A step changes {percent(changed)} of the weights, those that carry {percent(arrived)} of its progress: at a "
-        f"rate of "
-        f"{rate:.3g} the other updates are below half an ulp of {_NAMES[stored]} (1/{round(1 / _ULP[stored])} of the "
-        f"weight) and lost.",
+        f"rate of {rate:.3g} the other updates are below half an ulp of {_NAMES[stored]} "
+        f"(1/{round(1 / half_ulp(stored))} of the weight) and lost.",
         "share of weights that a step changes",
         thinned(table.steps, share),
     )  # fmt: skip
@@ -183,7 +180,7 @@ def frozen_moments(m: Measurements) -> Answer:
     if table is None:
         return None
     own = [place for place, name in enumerate(table.names) if name.endswith("exp_avg_sq")]
-    low = [place for place in own if table.formats[place] in _ULP]
+    low = [place for place in own if table.formats[place] in DIGITS]
     if not own:
         return None
     if not low:
@@ -201,7 +198,7 @@ def frozen_moments(m: Measurements) -> Answer:
         "mean(v) / (sum of (1 - b2) b2^(T - t) mean(g_t^2)) > 4", {"ratio": worst, "tensors": len(low)},
         f"At the end the second moments ({_NAMES[stored]}) are {worst:.2g} times those that the recorded gradients "
         f"give: the "
-        f"decay of 0.001 is below half an ulp, 2^-{_DIGITS[stored]}.",
+        f"decay of 0.001 is below half an ulp, 2^-{DIGITS[stored]}.",
     )  # fmt: skip
     return [
         Finding(
@@ -244,14 +241,14 @@ def coarse_loss(m: Measurements) -> Answer:
     kept = format_of(np.abs(finite))
     exact = bool((finite.astype(np.float32).astype(np.float64) == finite).all())
     distinct = len(np.unique(finite))
-    if not exact or kept not in _ULP:
+    if not exact or kept not in DIGITS:
         return RuledOut(
             "coarse-loss", f"because {distinct} of {len(finite)} losses are distinct and have the digits of FP32"
         )
     proof = Evidence(
         "loss = round_16(loss) in all steps", {"distinct": distinct, "steps": len(finite)},
         f"All {len(finite)} losses are numbers of {_NAMES[kept]}, {distinct} of them distinct: a step of "
-        f"{percent(2 * _ULP[kept])}.",
+        f"{percent(2 * half_ulp(kept))}.",
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [

@@ -12,9 +12,9 @@ from precgui.runs.diagnosis.analysis import learning_ends, median, narrow_range,
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, thinned
 from precgui.runs.diagnosis.nan_aware import middle
+from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 
-_HALF_ULP = {"bf16": 2.0**-9, "fp16": 2.0**-12}  # of a weight just below a power of two
 _UNSEEN = 0.02  # share of an average that a step changes, where it may be replaced in steps that are not recorded
 _FROZEN, _SLOW = 0.1, 0.5  # share of an average that a step changes: an error, a warning
 
@@ -58,7 +58,7 @@ def frozen_average(m: Measurements) -> Answer:
     table = m.table("ema")
     if table is None or len(table.steps) < 2:
         return None
-    low = [place for place, result in enumerate(table.formats) if result in _HALF_ULP]
+    low = [place for place, result in enumerate(table.formats) if result in DIGITS]
     if not low:
         return RuledOut("frozen-average", f"because the {len(table.names)} averages of weights are in FP32")
     learning = table.steps <= learning_ends(m)  # later the average is where the weights are
@@ -178,16 +178,24 @@ def unused_scaler(m: Measurements) -> Answer:
 _HARMFUL = 16.0  # times the limit; six times it was measured to do no harm to a small model
 
 
+def _most_passes(name: str) -> float:
+    """How many equal terms a sum in BF16 or FP16 takes before a tenth of them is lost: 1 / (4 x half an ulp).
+
+    The ulp is that of a sum just below a power of two, half as large, relative to it, as that of 1.
+    """
+    return 1 / (2 * half_ulp(name))
+
+
 def swamped_accumulation(m: Measurements) -> Answer:
     """Micro-steps added up in 16 bits, so many that a single one is below half an ulp of their sum."""
     passes = median(m.backward_passes) if m.own_loop else float(m.config.train.accumulation)
     table = m.table("gradient")
-    stored = [result for result in table.formats if result in _HALF_ULP] if table is not None else []
+    stored = [result for result in table.formats if result in DIGITS] if table is not None else []
     if not passes > 1 or table is None:
         return None
     if len(stored) < len(table.formats) / 2:
         return RuledOut("swamped-accumulation", f"because {passes:.0f} gradients are added in FP32")
-    limit = 1 / (4 * _HALF_ULP[stored[0]])
+    limit = _most_passes(stored[0])
     if passes < limit:
         return RuledOut(
             "swamped-accumulation",
@@ -212,13 +220,13 @@ def embedding_accumulation(m: Measurements) -> Answer:
     """Embeddings whose gradient is added up in 16 bits, once for each time that an entry occurs."""
     operations = m.fact("census").get("operations")
     counts = operations.get("embedding_dense_backward") if isinstance(operations, dict) else None
-    low = [name for name in counts if name in _HALF_ULP] if isinstance(counts, dict) else []
+    low = [name for name in counts if name in DIGITS] if isinstance(counts, dict) else []
     if not isinstance(counts, dict):
         return None
     if not low:
         return RuledOut("embedding-accumulation", "because gradients of embeddings are added up in FP32")
     hits, name = _hits(m)
-    limit = 1 / (4 * _HALF_ULP[low[0]])
+    limit = _most_passes(low[0])
     if not hits > limit:
         return RuledOut(
             "embedding-accumulation",

@@ -10,9 +10,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+DIGITS = {"bf16": 8, "fp16": 11}  # of the significand, with the hidden one
 _ZERO_BITS = (("fp16", 13), ("bf16", 16), ("fp8", 20))  # of FP32's 23 digits
 _GRID = 12  # octaves from the step of a grid to its largest number
 _FEWEST = 2  # numbers that are not powers of two
+
+
+def half_ulp(name: str, value: float = 1.0) -> float:
+    """Half the distance from a positive value to the next larger number of BF16 or FP16, subnormal numbers aside."""
+    return float(2.0 ** (np.floor(np.log2(value)) - DIGITS[name]))
 
 
 def trailing_zeros(values: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -7,13 +7,12 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QPushButton
 
-from precgui.config import OWN_LOOP, is_own_task
 from precgui.gui.open_runs import Problem
+from precgui.gui.run_task import Refusals
 from precgui.gui.session import Session
 from precgui.gui.widgets.plain_text import plain_tip
-from precgui.gui.workers.engine_task import EngineTask
+from precgui.gui.workers.engine_task import TaskSlot
 from precgui.runs.replays import read_replay
-from precgui.runs.run import Run
 
 _BLAMED = {
     True: "precision is to blame",
@@ -21,6 +20,11 @@ _BLAMED = {
     None: "whether precision is to blame cannot be told",
 }
 MEASURE, STOP = "Measure it", "Stop measuring"
+REFUSALS = Refusals(
+    "A step is made again from a run file; this run has none.",
+    "The run is still going on; measure it when it has ended.",
+    "The run trained code of its own, which no run file starts; call precgui.shadow in its loop.",
+)
 
 
 class StepMeasurement(QObject):
@@ -31,19 +35,11 @@ class StepMeasurement(QObject):
     def __init__(self, session: Session, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session = session
-        self._task: EngineTask | None = None
+        self._slot = TaskSlot(self)
+        self._slot.said.connect(self._take)
+        self._slot.ended.connect(self._end)
         self._place: tuple[str, int | None] = ("", None)
         self._is_kept = False
-
-    def why_not(self, run: Run) -> str:
-        """The sentence for a run whose steps cannot be made again from the window; empty when they can."""
-        if run.path is None:
-            return "A step is made again from a run file; this run has none."
-        if run.status == "running":
-            return "The run is still going on; measure it when it has ended."
-        if run.config.task == OWN_LOOP or is_own_task(run.config.task):
-            return "The run trained code of its own, which no run file starts; call precgui.shadow in its loop."
-        return ""
 
     def result(self, key: str, step: int | None) -> str:
         """The sentence of the replay that is kept beside the run for a step; empty without one."""
@@ -58,25 +54,22 @@ class StepMeasurement(QObject):
     def mark(self, button: QPushButton, key: str, step: int | None) -> None:
         """Name a button for a finding on a step by what it does now."""
         opened = self._session.runs.get(key)
-        own, why_not = self._place == (key, step), self.why_not(opened.run) if opened is not None else ""
-        button.setText(STOP if self._task is not None and own else MEASURE)
-        button.setEnabled(own if self._task is not None else not why_not)
+        own, why_not = self._place == (key, step), REFUSALS.reason(opened.run) if opened is not None else ""
+        button.setText(STOP if self._slot.is_busy and own else MEASURE)
+        button.setEnabled(own if self._slot.is_busy else not why_not)
         if why_not:
             button.setToolTip(plain_tip(why_not))
 
     def toggle(self, key: str, step: int | None) -> None:
         """Begin to replay a step, or stop."""
-        if self._task is not None:
-            self._task.stop()
+        if self._slot.is_busy:
+            self._slot.stop()
             return
         opened = self._session.runs.get(key)
-        if opened is None or step is None or self.why_not(opened.run):
+        if opened is None or step is None or REFUSALS.reason(opened.run):
             return
         self._place, self._is_kept = (key, step), False
-        self._task = EngineTask("precgui.job:serve_replay", {"path": str(opened.run.path), "step": step})
-        self._task.said.connect(self._take)
-        self._task.ended.connect(self._end)
-        self._task.start()
+        self._slot.start("precgui.job:serve_replay", {"path": str(opened.run.path), "step": step})
         self.changed.emit()
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -85,7 +78,6 @@ class StepMeasurement(QObject):
         self._is_kept = event["kind"] == "kept"
 
     def _end(self, fault: str) -> None:
-        self._task = None
         if fault:
             self._session.notice.emit(Problem(f"The step was not made again: {fault}"))
         elif self._is_kept and self._place[0] in self._session.runs:

@@ -6,6 +6,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
+from precgui.gui.plots.axes import colour_axes
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.theme import themes
 
@@ -27,12 +28,8 @@ class Plot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         themes().follow(self, self.recolour)
 
     def recolour(self) -> None:
-        theme = themes().theme
-        self.setBackground(theme.base)
-        for side in ("bottom", "left"):
-            axis = self.getPlotItem().getAxis(side)
-            axis.setPen(pg.mkPen(theme.line))
-            axis.setTextPen(pg.mkPen(theme.muted))
+        """Take the colours of the present theme."""
+        colour_axes(self)
 
 
 def pen(colour: str, width: float = 1.0, opacity: float = 1.0, dashed: bool = False) -> pg.mkPen:

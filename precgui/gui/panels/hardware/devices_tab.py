@@ -14,7 +14,7 @@ from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device
 from precgui.hardware.measured import NOISY, best_tops, copy_gb_s, noise_of, rate_text
 from precgui.hardware.power import SensorReport
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Absent, Maybe, gibibytes
 from precgui.hardware.support import LEVELS
 
 
@@ -118,10 +118,6 @@ def _sentence(sensor: SensorReport) -> str:
 def value_or_reason(value: Maybe[str]) -> str:
     """The value, or why there is none."""
     return str(value)
-
-
-def gibibytes(count: Maybe[int]) -> str:
-    return str(count) if isinstance(count, Absent) else f"{count / 2**30:.1f} GiB"
 
 
 def _bandwidth(rate: Maybe[float], result: Mapping[str, Any] | None) -> str:

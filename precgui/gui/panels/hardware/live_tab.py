@@ -15,7 +15,7 @@ from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.hardware.strip_chart import Band, Severity, Strip
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
 from precgui.hardware.live import HardwareSnapshot, LivePoller
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Absent, Maybe, gibibytes
 
 DRAW_MS = 500
 GIB = 2.0**30
@@ -199,4 +199,4 @@ class LiveTab(QWidget):
 
 
 def _gib(count: Maybe[int]) -> str:
-    return "" if isinstance(count, Absent) else f"{count / GIB:.1f} GiB"
+    return "" if isinstance(count, Absent) else gibibytes(count)

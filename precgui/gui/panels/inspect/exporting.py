@@ -45,7 +45,6 @@ class Exports(QObject):
     def __init__(self, session: Session, panel: QWidget) -> None:
         super().__init__(panel)
         self._session, self._panel = session, panel
-        self._task: EngineTask | None = None
         self.menu = QMenu(panel)
 
     def fill(self, opened: OpenRun | None) -> None:
@@ -94,13 +93,12 @@ class Exports(QObject):
             "environment": dict(opened.run.environment),
             "path": str(place),
         }
-        self._task = EngineTask(_SCRIPT, arguments)
-        self._task.said.connect(self._report)
-        self._task.ended.connect(self._on_ended)
-        self._task.start()
+        task = EngineTask(_SCRIPT, arguments)
+        task.said.connect(self._report)
+        task.ended.connect(self._on_ended)
+        task.start()
 
     def _on_ended(self, fault: str) -> None:
-        self._task = None
         if fault:
             self._report(f"The script was not written: {fault}")
 

@@ -27,7 +27,7 @@ from precgui.events import Metric
 from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.workers.background import Background
-from precgui.gui.workers.engine_task import EngineTask
+from precgui.gui.workers.engine_task import TaskSlot
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.metric import metric_of, value_text
@@ -96,7 +96,9 @@ class IntegerDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(f"Integer model of {title}")
         self._model, self._metric = model, metric
-        self._task: EngineTask | None = None
+        self._slot = TaskSlot(self)
+        self._slot.said.connect(self._show)
+        self._slot.ended.connect(self._on_ended)
         self.models = _table([*_HEADS, metric.title, "Loss", *map(_samples, model.batches)], len(model.models))
         self.layers = _table(["Layer", "Bits", "Error of weights", "Error of result"], len(model.layers))
         self.message = PlainLabel(self)
@@ -163,10 +165,7 @@ class IntegerDialog(QDialog):
         """Read the saved model and evaluate it, in a child process."""
         self.again.setEnabled(False)
         self.message.setText("Evaluating the saved model...")
-        self._task = EngineTask(_EVALUATE, {"path": str(self._model.file)})
-        self._task.said.connect(self._show)
-        self._task.ended.connect(self._on_ended)
-        self._task.start()
+        self._slot.start(_EVALUATE, {"path": str(self._model.file)})
 
     def _show(self, reported: dict[str, Any]) -> None:
         self.message.setText(reported["error"] if "error" in reported else self._sentence(reported))
@@ -183,7 +182,6 @@ class IntegerDialog(QDialog):
         return f"Evaluated again on {reported['samples']} samples: {', '.join(parts)}"
 
     def _on_ended(self, fault: str) -> None:
-        self._task = None
         self.again.setEnabled(True)
         if fault:
             self.message.setText(fault)

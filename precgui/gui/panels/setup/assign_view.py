@@ -22,12 +22,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.config import ConfigError, RunConfig, build, is_own_task
+from precgui.config import ConfigError, RunConfig, build
+from precgui.gui.engine_answer import EngineAnswer
 from precgui.gui.session import Session
 from precgui.gui.widgets.editors import ChoiceEditor, ignore_wheel
 from precgui.gui.widgets.empty_state import named
-from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.gui.workers.engine_task import EngineTask
 
 ABOUT = (
     "Trains this run in FP32 and finds a format for each linear and convolutional layer within the budget. A study "
@@ -39,15 +38,16 @@ _FIND, _STOP = "Find formats", "Stop"
 _BUDGETS = {"bits": (6.0, 0.5, 32.0, 1), "loss": (0.05, 0.0, 100.0, 3)}  # value, least, most, decimals
 
 
-class AssignView(QWidget):
+class AssignView(EngineAnswer):
     """`config_requested` carries the verified config."""
+
+    own_code = "The run trains code of its own; use precgui assign CONFIG.toml in a terminal."
 
     config_requested = Signal(object)
 
     def __init__(self, config: RunConfig, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._config, self._session = config, session
-        self._task: EngineTask | None = None
+        super().__init__(config, parent)
+        self._session = session
         self._planned: RunConfig | None = None
         self._folder: Path | None = None  # of the study that verifies
         self._is_verified = False
@@ -59,7 +59,7 @@ class AssignView(QWidget):
         self.find_button, self.verify_button, self.use_button = (
             QPushButton(text, self) for text in (_FIND, "Verify by a study", "Use in the form")
         )
-        self.answer = PlainLabel(ABOUT, self)
+        self.answer.setText(ABOUT)
         self.table = QTreeWidget(self)
         self._lay_out()
         self.kind.currentIndexChanged.connect(self._choose_budget)
@@ -80,7 +80,6 @@ class AssignView(QWidget):
         self.seeds.setValue(5)
         for spin in (self.budget, self.seeds, self.kind):
             ignore_wheel(spin)
-        self.answer.setWordWrap(True)
         self.table.setAccessibleName("Formats of the layers")
         self.table.setProperty("kind", "facts")
         self.table.setRootIsDecorated(False)
@@ -116,36 +115,20 @@ class AssignView(QWidget):
 
     def toggle(self) -> None:
         """Begin to search, or stop."""
-        if self._task is not None:
-            self._task.stop()
+        if self._slot.is_busy:
+            self.stop()
             return
-        if is_own_task(self._config.task):
-            self.answer.setText("The run trains code of its own; use precgui assign CONFIG.toml in a terminal.")
+        if not self.is_allowed:
             return
         names = [name.strip() for name in self.formats.text().split(",") if name.strip()]
         self._planned, self._folder, self._is_verified = None, None, False
         self.table.clear()
-        self.answer.setText("Training in FP32, then scoring the layers ...")
-        arguments = {
-            "config": self._config.model_dump(), "formats": names, "kind": self.kind.get(),
-            "budget": self.budget.value(),
-        }  # fmt: skip
-        self._task = EngineTask(_TASK, arguments)
-        self._task.said.connect(self.take)
-        self._task.ended.connect(self._end)
-        self._task.start()
+        arguments = {"formats": names, "kind": self.kind.get(), "budget": self.budget.value()}
+        self.start_task(_TASK, "Training in FP32, then scoring the layers ...", arguments)
         self._mark()
 
-    def stop(self) -> None:
-        """End the search; a study goes on in Live."""
-        if self._task is not None:
-            self._task.stop()
-
-    def take(self, event: dict[str, Any]) -> None:
-        """Show formats that were found, or the sentence of what is wrong."""
-        if event["kind"] == "fault":
-            self.answer.setText(str(event["message"]))
-            return
+    def receive(self, event: dict[str, Any]) -> None:
+        """Show the formats of the layers."""
         try:
             self._planned = build(event["config"])
         except ConfigError as error:
@@ -225,17 +208,15 @@ class AssignView(QWidget):
     def _use(self) -> None:
         self.config_requested.emit(self._planned)
 
-    def _end(self, fault: str) -> None:
-        self._task = None
-        if fault:
-            self.answer.setText(fault)
+    def task_ended(self, fault: str) -> None:
+        super().task_ended(fault)
         self._mark()
 
     def _mark(self) -> None:
         """Which buttons can be pressed."""
-        self.find_button.setText(_FIND if self._task is None else _STOP)
+        self.find_button.setText(_STOP if self._slot.is_busy else _FIND)
         is_verifying = self._folder is not None and self._session.study.is_running
-        self.verify_button.setEnabled(self._planned is not None and self._task is None and not is_verifying)
+        self.verify_button.setEnabled(self._planned is not None and not self._slot.is_busy and not is_verifying)
         self.use_button.setEnabled(self._is_verified)
 
 

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QPushButton, QTreeWidget
 
 from precgui.config import RunConfig, is_own_task
 from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.gui.workers.engine_task import EngineTask
+from precgui.gui.workers.engine_task import TaskSlot
 from precgui.planner.ledger import mib
 
 _COLUMNS = ("Batch", "Peak memory", "Samples per second", "Result")
@@ -31,7 +31,9 @@ class BatchSearch(QWidget):
         self._config = config
         self._limit_bytes = 0
         self._largest = 0
-        self._task: EngineTask | None = None
+        self._slot = TaskSlot(self)
+        self._slot.said.connect(self.take)
+        self._slot.ended.connect(self._end)
         self.search_button = QPushButton(_SEARCH, self)
         self.search_button.setEnabled(False)
         self.use_button = QPushButton(self)
@@ -64,7 +66,7 @@ class BatchSearch(QWidget):
 
     def toggle(self) -> None:
         """Begin the search, or cancel it."""
-        if self._task is not None:
+        if self._slot.is_busy:
             self.stop()
             return
         self._largest = 0
@@ -72,17 +74,13 @@ class BatchSearch(QWidget):
         self.table.show()
         self.use_button.hide()
         arguments = {"config": self._config.model_dump(), "limit_bytes": self._limit_bytes}
-        self._task = EngineTask("precgui.engine.profile.search:serve", arguments)
-        self._task.said.connect(self.take)
-        self._task.ended.connect(self._end)
-        self._task.start()
+        self._slot.start("precgui.engine.profile.search:serve", arguments)
         self.search_button.setText(_CANCEL)
         self.state.setText(_TRYING.format(batch=self._config.data.batch_size))
 
     def stop(self) -> None:
         """End the search and the step that it tries."""
-        if self._task is not None:
-            self._task.stop()
+        self._slot.stop()
 
     def take(self, event: dict[str, Any]) -> None:
         """Show a size that was tried, the result, or the sentence of what is wrong."""
@@ -121,7 +119,6 @@ class BatchSearch(QWidget):
         self.use_button.setVisible(self._largest > 0)
 
     def _end(self, fault: str) -> None:
-        self._task = None
         self.search_button.setText(_SEARCH)
         if fault:
             self.state.setText(fault)

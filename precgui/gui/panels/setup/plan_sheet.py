@@ -19,7 +19,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.config import ConfigError, RunConfig, change, is_own_task
+from precgui.config import ConfigError, RunConfig, change
+from precgui.gui.engine_answer import EngineAnswer
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.batch_search import BatchSearch
 from precgui.gui.ranks_plan import RanksPlan
@@ -28,7 +29,6 @@ from precgui.gui.theme import themes
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.gui.workers.engine_task import EngineTask
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
 from precgui.planner.plan import PlanRequest, first_change, largest_batch, plan
@@ -144,18 +144,16 @@ class FormulaPlan(QWidget):
         self.answer.setText("\n".join(reported))
 
 
-class RunPlan(QWidget):
+class RunPlan(EngineAnswer):
     """The run that is set up, gone through on shapes in a child process."""
+
+    own_code = "The run trains code of its own; plan it with precgui plan CONFIG.toml."
 
     config_requested = Signal(object)  # a RunConfig to try
     planned = Signal(dict)  # with the keys of `precgui plan --json`
 
     def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._config = config
-        self._task: EngineTask | None = None
-        self.answer = PlainLabel(self)
-        self.answer.setWordWrap(True)
+        super().__init__(config, parent)
         self.chart = BarChart(parent=self)
         self.chart.setAccessibleName("Memory by part")
         self.tries = QVBoxLayout()
@@ -170,25 +168,15 @@ class RunPlan(QWidget):
 
     def ask(self) -> None:
         """Plan in a child process; code of the user's own is not run for it."""
-        if is_own_task(self._config.task):
-            self.answer.setText("The run trains code of its own; plan it with precgui plan CONFIG.toml.")
-            return
-        self.answer.setText("Going through a step on shapes ...")
-        self._task = EngineTask("precgui.engine.profile.planning:serve", {"config": self._config.model_dump()})
-        self._task.said.connect(self.take)
-        self._task.ended.connect(self._end)
-        self._task.start()
+        if self.is_allowed:
+            self.start_task("precgui.engine.profile.planning:serve", "Going through a step on shapes ...")
 
     def stop(self) -> None:
         self.search.stop()
-        if self._task is not None:
-            self._task.stop()
+        super().stop()
 
-    def take(self, event: dict[str, Any]) -> None:
-        """Show a plan, or the sentence of what is wrong."""
-        if event["kind"] == "fault":
-            self.answer.setText(str(event["message"]))
-            return
+    def receive(self, event: dict[str, Any]) -> None:
+        """Show a plan."""
         created = event["plan"]
         self.planned.emit(created)
         self.search.allow(int(created["memory"]["limit_bytes"]))
@@ -213,11 +201,6 @@ class RunPlan(QWidget):
             self.config_requested.emit(change(self._config, texts))
         except ConfigError as error:
             self.answer.setText(str(error))
-
-    def _end(self, fault: str) -> None:
-        self._task = None
-        if fault:
-            self.answer.setText(fault)
 
 
 class PlanSheet(QDialog):

@@ -18,6 +18,7 @@ from precgui.gui.panels.diagnose.panel import DiagnosePanel, changed
 from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.sparkline import Sparkline, broken, place, summary
 from precgui.gui.session import Session
+from precgui.gui.workers import engine_task
 from precgui.runs.diagnosis import RULES, Evidence, Finding
 from tests.runs.synthetic import live_run
 
@@ -135,7 +136,7 @@ def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, monkeypatc
     assert card.finding.replay_step == 21
     assert not card.measure_button.isEnabled()  # no file
     tasks: list[FakeTask] = []
-    monkeypatch.setattr(measurement, "EngineTask", lambda *given: tasks.append(FakeTask(*given)) or tasks[-1])
+    monkeypatch.setattr(engine_task, "EngineTask", lambda *given: tasks.append(FakeTask(*given)) or tasks[-1])
     session.runs["bad"].run.path = Path("run.h5")  # type: ignore[misc]
     panel.verdicts.itemSelectionChanged.emit()
     panel.cards[0].measure_button.click()

@@ -18,6 +18,7 @@ from precgui.gui.panels.inspect.payoff.time_tab import TimeTab
 from precgui.gui.panels.inspect.payoff.time_views import TimeViews
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.gui.workers import engine_task
 from precgui.runs.payoff.profile_file import profile_path, write_profile
 from tests.cli.test_profile_cli import document
 from tests.gui.conftest import write_run
@@ -128,9 +129,9 @@ def test_that_what_the_child_says_is_shown(
     panel: InspectPanel, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
 ) -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
-    started: list[profile_bar.EngineTask] = []
+    started: list[engine_task.EngineTask] = []
 
-    class Task(profile_bar.EngineTask):
+    class Task(engine_task.EngineTask):
         def __init__(self, task: str, arguments: dict[str, Any]) -> None:
             super().__init__(task, arguments)
             asked.append((task, arguments))
@@ -139,7 +140,7 @@ def test_that_what_the_child_says_is_shown(
         def start(self) -> None:
             self.said.emit({"kind": "progress", "text": "round 1"})
 
-    monkeypatch.setattr(profile_bar, "EngineTask", Task)
+    monkeypatch.setattr(engine_task, "EngineTask", Task)
     path = write_run(tmp_path / "bare.h5", "bare")
     session.open_file(path)
     tab = time_tab(panel)

@@ -9,9 +9,9 @@ from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from precgui.gui import ranks_plan
 from precgui.gui.panels.inspect.payoff.time_views import TimeViews
 from precgui.gui.session import Session
+from precgui.gui.workers import engine_task
 from tests.gui.conftest import write_run
 from tests.gui.panels.setup.test_plan_sheet import SilentTask
 from tests.runs.test_ranks import run_of_two
@@ -24,7 +24,7 @@ def session(qapp: QApplication) -> Session:
 
 @pytest.fixture
 def views(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, session: Session) -> TimeViews:
-    monkeypatch.setattr(ranks_plan, "EngineTask", SilentTask)
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     made = TimeViews(session)
     qtbot.addWidget(made)
     made.resize(900, 700)

@@ -9,11 +9,11 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.panels.inspect.panel import InspectPanel
-from precgui.gui.panels.inspect.shadow import twin_bar
 from precgui.gui.panels.inspect.shadow.error_views import ErrorViews
 from precgui.gui.panels.inspect.shadow.twin_view import TwinView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.gui.workers import engine_task
 from precgui.runs.twins import read_twins, twin_path, write_twin
 from tests.gui.conftest import write_run
 from tests.runs.test_twins import result
@@ -55,7 +55,7 @@ def test_that_the_button_asks_a_child_process_and_shows_what_it_keeps(
 ) -> None:
     tasks: list[Any] = []
 
-    class Task(twin_bar.EngineTask):
+    class Task(engine_task.EngineTask):
         def __init__(self, task: str, arguments: dict[str, Any]) -> None:
             super().__init__(task, arguments)
             self.asked = task, arguments
@@ -64,7 +64,7 @@ def test_that_the_button_asks_a_child_process_and_shows_what_it_keeps(
         def start(self) -> None:
             self.said.emit({"kind": "progress", "text": "3 of 16 branches"})
 
-    monkeypatch.setattr(twin_bar, "EngineTask", Task)
+    monkeypatch.setattr(engine_task, "EngineTask", Task)
     view.bar.precision.set("bf16-pure")
     view.bar.button.click()
     path = tmp_path / "one.h5"

@@ -10,10 +10,10 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, build, load
-from precgui.gui.panels.setup import assign_view
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
+from precgui.gui.workers import engine_task
 from precgui.runs.verdict.judge import Verdict
 
 LONG_MS = 480_000  # on a machine that may be busy
@@ -48,7 +48,7 @@ def view(qtbot: QtBot, session: Session) -> AssignView:
     return made
 
 
-class SilentTask(assign_view.EngineTask):
+class SilentTask(engine_task.EngineTask):
     """Says nothing; what it was asked is kept."""
 
     asked: list[tuple[str, Any]]
@@ -64,7 +64,7 @@ class SilentTask(assign_view.EngineTask):
 def test_that_the_search_is_asked_with_formats_and_budget_and_its_plan_is_a_table(
     view: AssignView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assign_view, "EngineTask", SilentTask)
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     view.formats.setText("bf16, e2m1,")
     view.kind.set("loss")
     assert view.budget.value() == 0.05
@@ -86,7 +86,7 @@ def test_that_the_search_is_asked_with_formats_and_budget_and_its_plan_is_a_tabl
 
 
 def test_that_a_fault_of_the_search_is_its_sentence(view: AssignView, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assign_view, "EngineTask", SilentTask)
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     view.find_button.click()
     SilentTask.newest.said.emit({"kind": "fault", "message": "3 bits a weight are too few"})
     SilentTask.newest.ended.emit("")

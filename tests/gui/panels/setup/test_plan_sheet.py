@@ -9,11 +9,10 @@ from PySide6.QtWidgets import QPushButton, QTabWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, load
-from precgui.gui import ranks_plan
-from precgui.gui.panels.setup import batch_search, plan_sheet
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.plan_sheet import FormulaPlan, PlanSheet
 from precgui.gui.session import Session
+from precgui.gui.workers import engine_task
 from precgui.planner.ledger import PARTS
 
 PLAN: dict[str, Any] = {
@@ -26,7 +25,7 @@ PLAN: dict[str, Any] = {
 }  # fmt: skip
 
 
-class SilentTask(plan_sheet.EngineTask):
+class SilentTask(engine_task.EngineTask):
     """Says nothing; what it was asked is kept."""
 
     asked: list[tuple[str, Any]]
@@ -50,7 +49,7 @@ def first_change(sheet: PlanSheet) -> QPushButton:
 
 @pytest.fixture
 def sheet(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> PlanSheet:
-    monkeypatch.setattr(plan_sheet, "EngineTask", SilentTask)
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     made = PlanSheet(load("digits-quick"), Session())
     qtbot.addWidget(made)
     return made
@@ -71,7 +70,7 @@ def test_that_the_plan_of_the_run_is_shown_with_what_to_change(sheet: PlanSheet,
 def test_that_the_largest_batch_is_searched_by_real_steps_and_goes_into_the_form(
     sheet: PlanSheet, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_search, "EngineTask", SilentTask)
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     search = sheet.run_plan.search
     assert not search.search_button.isEnabled()  # the plan says how much memory a step may take
     sheet.run_plan.take({"kind": "plan", "plan": PLAN})
@@ -96,7 +95,7 @@ def test_that_the_largest_batch_is_searched_by_real_steps_and_goes_into_the_form
 
 
 def test_that_a_cancelled_search_keeps_what_it_has_found(sheet: PlanSheet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_search, "EngineTask", SilentTask)
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     search = sheet.run_plan.search
     sheet.run_plan.take({"kind": "plan", "plan": PLAN})
     search.search_button.click()
@@ -113,7 +112,7 @@ def test_that_what_is_wrong_is_one_sentence(sheet: PlanSheet) -> None:
 
 
 def test_that_code_of_the_users_own_is_not_run_for_a_plan(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_sheet, "EngineTask", SilentTask)
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     SilentTask.asked = []
     made = PlanSheet(load("digits-quick", ["task=mine.py:make"]), Session())
     qtbot.addWidget(made)
@@ -138,7 +137,7 @@ def test_that_the_formula_answers_each_change_at_once(qtbot: QtBot) -> None:
 def test_that_the_plan_opens_from_run_and_a_change_goes_into_the_form(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_sheet, "EngineTask", SilentTask)
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     panel = SetupPanel(Session())
     qtbot.addWidget(panel)
     sheet = panel.plan()
@@ -153,7 +152,7 @@ def test_that_the_plan_opens_from_run_and_a_change_goes_into_the_form(
 def test_that_several_ranks_follow_each_change_of_the_link(
     sheet: PlanSheet, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks_plan, "EngineTask", SilentTask)
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     ranks = sheet.ranks
     sheet.show()
     tabs = sheet.findChild(QTabWidget)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QBrush, QColor, QShowEvent
+from PySide6.QtGui import QBrush, QColor
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QComboBox,
     QHBoxLayout,
     QHeaderView,
     QTreeWidget,
@@ -19,9 +19,9 @@ from PySide6.QtWidgets import (
 
 from precgui.gui.panels.inspect.shadow.share_bar import SHARE_ROLE, ShareDelegate
 from precgui.gui.session import Session
+from precgui.gui.step_pages import StepPages
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import EmptyState, Pages, named
+from precgui.gui.widgets.empty_state import EmptyState, named
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.replays import ReplayedLine, StepReplay, read_replays
 
@@ -32,28 +32,21 @@ _EMPTY = (
 _COLUMNS = ("Share of the error", "Left in FP64", "Line", "Module", "Source")
 
 
-class ErrorTab(Pages):
-    """Shows the replays that are kept beside the run; reads them again whenever the tab is shown."""
+class ErrorTab(StepPages[StepReplay]):
+    """Shows the replays that are kept beside the run."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("inspect", "No replayed step", _EMPTY), parent)
-        self._session = session
-        self._key: str | None = None
-        self._replays: list[StepReplay] = []
-        self.step_choice = QComboBox(self)
+        super().__init__(session, EmptyState("inspect", "No replayed step", _EMPTY), "Replayed step", parent)
         self.verdict = PlainLabel(self)
         self.mechanisms = PlainLabel(self)
         self.left = PlainLabel(self)
         self.notes = PlainLabel(self)
         self.tree = QTreeWidget(self)
         self._lay_out()
-        self.step_choice.currentIndexChanged.connect(self._show_step)
         self.tree.itemChanged.connect(lambda: self._say_left())
         themes().follow(self, self._recolour)
 
     def _lay_out(self) -> None:
-        self.step_choice.setAccessibleName("Replayed step")
-        ignore_wheel(self.step_choice)
         self.tree.setHeaderLabels(list(_COLUMNS))
         self.tree.setAccessibleName("Source lines by their share of the error")
         self.tree.setProperty("kind", "facts")
@@ -82,40 +75,14 @@ class ErrorTab(Pages):
         for part in (self.left, self.notes):
             column.addWidget(part)
 
-    def show_run(self, key: str | None) -> None:
-        self._key = key
-        self.refresh()
+    def read(self, path: Path) -> list[StepReplay]:
+        return read_replays(path)
 
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.refresh()
+    def label(self, step: StepReplay) -> str:
+        return f"{step.step} ({step.verdict})"
 
-    def refresh(self) -> None:
-        """Read the side files of the run again; the chosen step stays if it is still there."""
-        opened = self._session.runs.get(self._key or "")
-        path = opened.run.path if opened is not None else None
-        replays = read_replays(path) if path is not None else []
-        if replays == self._replays:
-            return
-        before = self.step_choice.currentData()
-        self._replays = replays
-        self.step_choice.blockSignals(True)
-        self.step_choice.clear()
-        for replay in replays:
-            self.step_choice.addItem(f"{replay.step} ({replay.verdict})", replay.step)
-        self.step_choice.setCurrentIndex(max(0, self.step_choice.findData(before)) if replays else -1)
-        self.step_choice.blockSignals(False)
-        self.show_content(bool(replays))
-        self._show_step()
-
-    @property
-    def replay(self) -> StepReplay | None:
-        """The step that is shown."""
-        index = self.step_choice.currentIndex()
-        return self._replays[index] if 0 <= index < len(self._replays) else None
-
-    def _show_step(self) -> None:
-        replay = self.replay
+    def show_step(self) -> None:
+        replay = self.chosen
         self.tree.blockSignals(True)
         self.tree.clear()
         for line in replay.lines if replay is not None else ():
@@ -129,7 +96,7 @@ class ErrorTab(Pages):
         self._say_left()
 
     def _recolour(self) -> None:
-        replay = self.replay
+        replay = self.chosen
         if replay is None:
             return
         theme = themes().theme
@@ -142,7 +109,7 @@ class ErrorTab(Pages):
 
     def _say_left(self) -> None:
         """The error left when the ticked lines run in FP64: measured for one line where it was, else by the shares."""
-        replay = self.replay
+        replay = self.chosen
         chosen = [line for row, line in enumerate(replay.lines) if self._ticked(row)] if replay is not None else []
         if replay is None or not replay.lines:
             self.left.setText("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Literal
 
 from PySide6.QtCore import Qt
@@ -19,9 +20,10 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.session import Session
+from precgui.gui.step_pages import StepPages
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import EmptyState, Pages, named
+from precgui.gui.widgets.empty_state import EmptyState, named
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.layer_errors import LayerDistance, LayersReplay, read_layers
 
@@ -42,27 +44,21 @@ _LEAST, _MOST = -8.0, 0.0  # decades of the relative distance from no colour to 
 _STRONGEST = 0.55  # opacity of the full colour, so that text can be read on it
 
 
-class LayerView(Pages):
+class LayerView(StepPages[LayersReplay]):
     """Shows the comparisons that are kept beside the run."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("inspect", "No layers compared", _EMPTY), parent)
-        self._session = session
-        self._key: str | None = None
-        self._replays: list[LayersReplay] = []
-        self.step_choice = QComboBox(self)
+        super().__init__(session, EmptyState("inspect", "No layers compared", _EMPTY), "Compared step", parent)
         self.metric_choice = QComboBox(self)
         self.table = QTableWidget(self)
         self.notes = PlainLabel(self)
         self._lay_out()
-        self.step_choice.currentIndexChanged.connect(self._fill)
-        self.metric_choice.currentIndexChanged.connect(self._fill)
-        themes().follow(self, self._fill)
+        self.metric_choice.currentIndexChanged.connect(self.show_step)
+        themes().follow(self, self.show_step)
 
     def _lay_out(self) -> None:
-        for choice, name in ((self.step_choice, "Compared step"), (self.metric_choice, "Measure of the distance")):
-            choice.setAccessibleName(name)
-            ignore_wheel(choice)
+        self.metric_choice.setAccessibleName("Measure of the distance")
+        ignore_wheel(self.metric_choice)
         self.metric_choice.addItems(list(_METRICS))
         self.table.setAccessibleName("Distance of each layer from FP64, by precision")
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -84,36 +80,15 @@ class LayerView(Pages):
         column.addWidget(self.table, 1)
         column.addWidget(self.notes)
 
-    def show_run(self, key: str | None) -> None:
-        self._key = key
-        self.refresh()
+    def read(self, path: Path) -> list[LayersReplay]:
+        return read_layers(path)
 
-    def refresh(self) -> None:
-        """Read the side files of the run again; the chosen step stays if it is still there."""
-        opened = self._session.runs.get(self._key or "")
-        path = opened.run.path if opened is not None else None
-        replays = read_layers(path) if path is not None else []
-        if replays == self._replays:
-            return
-        before = self.step_choice.currentData()
-        self._replays = replays
-        self.step_choice.blockSignals(True)
-        self.step_choice.clear()
-        for replay in replays:
-            self.step_choice.addItem(str(replay.step), replay.step)
-        self.step_choice.setCurrentIndex(max(0, self.step_choice.findData(before)) if replays else -1)
-        self.step_choice.blockSignals(False)
-        self.show_content(bool(replays))
-        self._fill()
-
-    def _fill(self) -> None:
-        index = self.step_choice.currentIndex()
-        if not 0 <= index < len(self._replays):
-            self.table.clear()
-            return
-        replay = self._replays[index]
-        names = replay.precisions
+    def show_step(self) -> None:
+        replay = self.chosen
         self.table.clear()
+        if replay is None:
+            return
+        names = replay.precisions
         self.table.setRowCount(len(replay.layers))
         self.table.setColumnCount(2 * len(names))
         heads = [(side, name) for side in ("Output", "Gradient") for name in names]

@@ -20,7 +20,8 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.runs.twins import DistanceBand, DriftRecord, TwinResult, p_text, read_twins
+from precgui.runs.twins import DistanceBand, TwinResult, p_text, read_twins
+from precgui.runs.verdict.branches import Drift
 
 NONE_YET = (
     "No branches of this run are kept. Branching trains it again in FP32; at each branch point the next steps are made "
@@ -38,7 +39,7 @@ class TwinView(QWidget):
         self._session = session
         self._key: str | None = None
         self._results: list[TwinResult] = []
-        self.bar = TwinBar(session, self)
+        self.bar = TwinBar(self)
         self.choice = QComboBox(self)
         self.verdict = PlainLabel(self)
         self.numbers = PlainLabel(self)
@@ -141,7 +142,7 @@ class TwinView(QWidget):
         self.verdict.setStyleSheet(f"color: {colour}; font-weight: {600 if result is not None else 400}")
 
 
-def drift_text(name: str, drift: DriftRecord) -> str:
+def drift_text(name: str, drift: Drift) -> str:
     """The numbers of a drift as a sentence."""
     if drift.mean is None or drift.p_t is None or drift.p_sign_flip is None:
         return f"{name}: {drift.broken} of {drift.n} branches are not finite."

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QComboBox,
     QHBoxLayout,
     QHeaderView,
     QTableWidget,
@@ -17,8 +17,8 @@ from PySide6.QtWidgets import (
 
 from precgui.gui.panels.inspect.step.rails import FormatLegend, StepRails, describe
 from precgui.gui.session import Session
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import EmptyState, Pages, named
+from precgui.gui.step_pages import StepPages
+from precgui.gui.widgets.empty_state import EmptyState, named
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.anatomy import StepAnatomy, read_anatomies
 
@@ -30,27 +30,20 @@ _HINT = "Click an operation, or use the arrow keys, to read its formats, its ran
 _COLUMNS = ("Casts asked for by", "From", "To", "Of", "Count", "Bytes", "Reused")
 
 
-class StepTab(Pages):
-    """Shows the anatomies that are kept beside the run; reads them again whenever the tab is shown."""
+class StepTab(StepPages[StepAnatomy]):
+    """Shows the anatomies that are kept beside the run."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("inspect", "No replayed step", _EMPTY), parent)
-        self._session = session
-        self._key: str | None = None
-        self._anatomies: list[StepAnatomy] = []
-        self.step_choice = QComboBox(self)
+        super().__init__(session, EmptyState("inspect", "No replayed step", _EMPTY), "Replayed step", parent)
         self.legend = FormatLegend(self)
         self.rails = StepRails(self)
         self.details = PlainLabel(_HINT, self)
         self.moments = PlainLabel(self)
         self.casts = QTableWidget(0, len(_COLUMNS), self)
         self._lay_out()
-        self.step_choice.currentIndexChanged.connect(self._show_step)
         self.rails.operation_chosen.connect(self._describe)
 
     def _lay_out(self) -> None:
-        self.step_choice.setAccessibleName("Replayed step")
-        ignore_wheel(self.step_choice)
         self.casts.setHorizontalHeaderLabels(list(_COLUMNS))
         self.casts.setAccessibleName("Casts of the step by who asked for them")
         self.casts.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -79,40 +72,11 @@ class StepTab(Pages):
         column.addWidget(self.details)
         column.addLayout(below, 2)
 
-    def show_run(self, key: str | None) -> None:
-        self._key = key
-        self.refresh()
+    def read(self, path: Path) -> list[StepAnatomy]:
+        return read_anatomies(path)
 
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the side files of the run again; the chosen step stays if it is still there."""
-        opened = self._session.runs.get(self._key or "")
-        path = opened.run.path if opened is not None else None
-        anatomies = read_anatomies(path) if path is not None else []
-        if anatomies == self._anatomies:
-            return
-        before = self.step_choice.currentData()
-        self._anatomies = anatomies
-        self.step_choice.blockSignals(True)
-        self.step_choice.clear()
-        for anatomy in anatomies:
-            self.step_choice.addItem(str(anatomy.step), anatomy.step)
-        self.step_choice.setCurrentIndex(max(0, self.step_choice.findData(before)) if anatomies else -1)
-        self.step_choice.blockSignals(False)
-        self.show_content(bool(anatomies))
-        self._show_step()
-
-    @property
-    def anatomy(self) -> StepAnatomy | None:
-        """The step that is shown."""
-        index = self.step_choice.currentIndex()
-        return self._anatomies[index] if 0 <= index < len(self._anatomies) else None
-
-    def _show_step(self) -> None:
-        anatomy = self.anatomy
+    def show_step(self) -> None:
+        anatomy = self.chosen
         self.rails.show_operations(anatomy.operations if anatomy is not None else ())
         self.details.setText(_HINT)
         self.casts.setRowCount(0)
@@ -135,5 +99,5 @@ class StepTab(Pages):
                 self.casts.setItem(row, place, cell)
 
     def _describe(self, index: int) -> None:
-        if (anatomy := self.anatomy) is not None:
+        if (anatomy := self.chosen) is not None:
             self.details.setText(describe(anatomy.operations[index]))

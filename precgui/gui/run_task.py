@@ -1,0 +1,107 @@
+"""Work on a run that a button starts in a child process: why a run cannot have it, and the line with the button."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
+
+from precgui.config import OWN_LOOP, is_own_task
+from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.workers.engine_task import TaskSlot
+from precgui.runs.run import Run
+
+STOP = "Stop"
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """One sentence for each reason why precgui cannot train a run again from the window."""
+
+    no_file: str
+    running: str
+    own_code: str
+
+    def reason(self, run: Run | None) -> str:
+        """The sentence that applies to a run; empty when it can be trained again."""
+        if run is None or run.path is None:
+            return self.no_file
+        if run.status == "running":
+            return self.running
+        if run.config.task == OWN_LOOP or is_own_task(run.config.task):
+            return self.own_code
+        return ""
+
+
+class RunTaskBar(QWidget):
+    """A sentence and a button that starts a task "module:function" on the shown run, or stops it.
+
+    `kept` is emitted when the task has written a side file beside the run. Subclasses give the arguments of the task
+    and the texts of the button.
+    """
+
+    kept = Signal()
+    task = ""  # "module:function" of precgui, which emits events of the kinds progress, fault and kept
+    first_text = "Starting the engine ..."
+    refusals: Refusals
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._run: Run | None = None
+        self._fault = ""  # of the last task, as a sentence
+        self._slot = TaskSlot(self)
+        self._slot.said.connect(self._take)
+        self._slot.ended.connect(self._end)
+        self.text = PlainLabel(self)
+        self.text.setWordWrap(True)
+        self.button = QPushButton(self)
+        self.button.clicked.connect(self.toggle)
+        self.line = QHBoxLayout(self)
+        self.line.setContentsMargins(0, 8, 0, 0)
+
+    def arguments(self, run: Run) -> dict[str, Any]:
+        """The arguments of the task for a run."""
+        raise NotImplementedError
+
+    def start_label(self) -> str:
+        """The text of the button that starts the task."""
+        raise NotImplementedError
+
+    def idle_text(self) -> str:
+        """The sentence while no task is going on and none has failed."""
+        return ""
+
+    def why_not(self) -> str:
+        """The sentence for a run that cannot be trained again from the window; empty when it can."""
+        return self.refusals.reason(self._run)
+
+    def toggle(self) -> None:
+        """Start the task, or stop it."""
+        if self._slot.is_busy:
+            self._slot.stop()
+        elif self._run is not None and not self.why_not():
+            self._fault = ""
+            self._slot.start(self.task, self.arguments(self._run))
+            self.say(self.first_text)
+
+    def say(self, text: str = "") -> None:
+        """Show a sentence, or that of the present state, and what the button does now."""
+        why_not, busy = self.why_not(), self._slot.is_busy
+        self.button.setText(STOP if busy else self.start_label())
+        self.button.setEnabled(busy or not why_not)
+        self.text.setText(text or self._fault or self.idle_text() or why_not)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "progress":
+            text = str(event["text"])
+            self.say(f"{text[:1].upper()}{text[1:]} ...")
+        elif event["kind"] == "fault":
+            self._fault = str(event["message"])
+        elif event["kind"] == "kept":
+            self.kept.emit()
+
+    def _end(self, fault: str) -> None:
+        self._fault = fault or self._fault
+        self.say()

@@ -1,0 +1,84 @@
+"""A view of the side files that replays of steps have left beside a run: one of these steps is chosen and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QComboBox, QWidget
+
+from precgui.gui.session import Session
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.empty_state import EmptyState, Pages
+
+
+class _OfStep(Protocol):
+    @property
+    def step(self) -> int: ...
+
+
+S = TypeVar("S", bound=_OfStep)
+
+
+class StepPages(Pages, Generic[S]):
+    """Reads the side files again whenever it is shown; `step_choice` chooses one, which `show_step` then shows.
+
+    Subclasses define `read` and `show_step`.
+    """
+
+    def __init__(self, session: Session, empty: EmptyState, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(empty, parent)
+        self._session = session
+        self._key: str | None = None
+        self._steps: list[S] = []
+        self.step_choice = QComboBox(self)
+        self.step_choice.setAccessibleName(name)
+        ignore_wheel(self.step_choice)
+        self.step_choice.currentIndexChanged.connect(lambda _: self.show_step())
+
+    def read(self, path: Path) -> Sequence[S]:
+        """The contents of the side files of the run at `path`, by step."""
+        raise NotImplementedError
+
+    def label(self, step: S) -> str:
+        """The text of a step in the choice."""
+        return str(step.step)
+
+    def show_step(self) -> None:
+        """Show the chosen step, or nothing."""
+        raise NotImplementedError
+
+    @property
+    def chosen(self) -> S | None:
+        """The step that is chosen; None without side files."""
+        index = self.step_choice.currentIndex()
+        return self._steps[index] if 0 <= index < len(self._steps) else None
+
+    def show_run(self, key: str | None) -> None:
+        """Show the steps of the run of that key."""
+        self._key = key
+        self.refresh()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the side files of the run again; the chosen step stays if it is still there."""
+        opened = self._session.runs.get(self._key or "")
+        path = opened.run.path if opened is not None else None
+        steps = list(self.read(path)) if path is not None else []
+        if steps == self._steps:
+            return
+        before = self.step_choice.currentData()
+        self._steps = steps
+        self.step_choice.blockSignals(True)
+        self.step_choice.clear()
+        for step in steps:
+            self.step_choice.addItem(self.label(step), step.step)
+        self.step_choice.setCurrentIndex(max(0, self.step_choice.findData(before)) if steps else -1)
+        self.step_choice.blockSignals(False)
+        self.show_content(bool(steps))
+        self.show_step()
