@@ -25,7 +25,8 @@ _FIGURES = {"speedup": "step_s", "memory_saved": "memory_bytes", "energy_saved":
 class GuideClaim:
     """A claim as a range of a quantity, `low` to `high`, None for no bound; `conditions` name its device.
 
-    `url` is the page that says it; "no loss" is read as less than half a point.
+    `url` is the page that says it, `was_read` whether it was opened for the table; "no loss" is read as less than half
+    a point.
     """
 
     id: str
@@ -35,8 +36,14 @@ class GuideClaim:
     precisions: tuple[str, ...]
     low: float | None
     high: float | None
+    was_read: bool
     conditions: Mapping[str, str] = field(default_factory=dict)
     url: str = ""
+
+    @property
+    def cited(self) -> str:
+        """The source, with a word where its page was not opened."""
+        return self.source if self.was_read else f"{self.source} (page not opened for this table)"
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ def _on_group(claim: GuideClaim, group: Group, study: Study, runs: Sequence[RunF
     return ClaimResult(
         claim.id,
         claim.sentence,
-        claim.source,
+        claim.cited,
         group.group,
         verdict,
         value,
@@ -111,7 +118,7 @@ def _on_group(claim: GuideClaim, group: Group, study: Study, runs: Sequence[RunF
 
 
 def _untested(claim: GuideClaim, why: str, group: str = "") -> ClaimResult:
-    return ClaimResult(claim.id, claim.sentence, claim.source, group, "not tested here", None, None, "", why, claim.url)
+    return ClaimResult(claim.id, claim.sentence, claim.cited, group, "not tested here", None, None, "", why, claim.url)
 
 
 def _other_device(claim: GuideClaim, runs: Sequence[RunFigures]) -> str:

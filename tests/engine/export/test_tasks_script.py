@@ -135,3 +135,21 @@ def test_that_nothing_in_a_run_file_becomes_code(hostile: Callable[[str], dict[s
     text = script(wanted, environment)
     statements = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import)]
     assert "precgui_was_here" not in {alias.name for node in statements for alias in node.names}
+
+
+@pytest.mark.parametrize(
+    ("task", "recorded_file", "named"),
+    [
+        ("/mine/spirals.py:make_task", "/theirs/evil_other.py", "/mine/spirals.py:make_task"),
+        ("spirals.py:make_task", "/theirs/evil_other.py", "spirals.py:make_task"),
+        ("spirals.py:make_task", "/mine/spirals.py", "/mine/spirals.py:make_task"),
+        ("package.module:make_task", "/theirs/module.py", "package.module:make_task"),
+    ],
+)
+def test_that_a_script_imports_the_task_of_its_config_whatever_file_the_run_names(
+    task: str, recorded_file: str, named: str
+) -> None:
+    """A file of somebody else may name any file as that of its task."""
+    text = script(config.load("digits-quick", [f"task={task}"]), {"data": {"file": recorded_file}})
+    assert f"'{named}'" in text.replace('"', "'")
+    assert "evil_other" not in text

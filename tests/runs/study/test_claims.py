@@ -23,6 +23,7 @@ def test_that_every_claim_is_whole_and_about_a_precision_that_there_is() -> None
         assert set(claim.precisions) <= set(PRECISIONS)
         assert claim.sentence.endswith(".")
         assert claim.source
+        assert ("not opened" in claim.cited) != claim.was_read
         assert claim.url.startswith("https://")
         assert claim.low is not None or claim.high is not None
         assert set(claim.conditions) <= {"device", "device_name"}
