@@ -51,6 +51,16 @@ def test_that_a_loss_that_is_no_number_is_named_and_is_no_step(tmp_path: Path) -
         assert run.series("loss")[1].tolist() == [0.5]
 
 
+def test_that_a_whole_number_beyond_every_float_is_an_infinite_loss(tmp_path: Path) -> None:
+    """It was an OverflowError in the loop of the user."""
+    model = network()
+    with Recorder(tmp_path / "run.h5", model, torch.optim.SGD(model.parameters(), lr=0.1)) as recorder:
+        recorder.step(10**400)
+        recorder.step(-(10**400))
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert run.series("loss")[1].tolist() == [float("inf"), float("-inf")]
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
