@@ -47,8 +47,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         port = server.getsockname()[1]
     runs = [config_of(name).model_dump() for name in RUNS]
     runs.append({**runs[0], "of_other_ranks": {**runs[0], "seed": 1}})
+    own_record = {**runs[0]["record"], "snapshot_to": str(tmp_path_factory.mktemp("kept") / "run")}
+    runs.append({**runs[0], "record": own_record, "of_other_ranks": runs[0]})
     told = run_all(runs, 2, tmp_path_factory.mktemp("ranks"), port)
-    return dict(zip([*RUNS, "other seed"], told, strict=True))
+    return dict(zip([*RUNS, "other seed", "other record"], told, strict=True))
 
 
 def field(result: dict[str, Any], kind: str, name: str) -> list[float]:
@@ -137,6 +139,11 @@ def test_that_powersgd_in_several_buckets_on_gloo_is_refused(results: dict[str, 
 def test_that_ranks_with_different_configs_do_not_train(results: dict[str, dict[str, Any]]) -> None:
     assert "rank 1 was started with another config than rank 0" in results["other seed"]["error"]
     assert field(results["other seed"], "StepDone", "loss") == []
+
+
+def test_that_only_the_first_rank_needs_to_know_where_the_run_is_kept(results: dict[str, dict[str, Any]]) -> None:
+    assert results["other record"]["error"] == ""
+    assert field(results["other record"], "StepDone", "loss") == field(results["fp32"], "StepDone", "loss")
 
 
 def test_that_another_version_of_torch_on_a_host_is_named() -> None:
