@@ -77,16 +77,26 @@ def joined(config: RunConfig) -> Iterator[RankGroup]:
             device_id=torch.device("cuda", local_rank) if cuda else None,
         )
     except (RuntimeError, ValueError) as error:
-        raise EngineError(
-            f"rank {rank} of {world} found no way to the others ({str(error).splitlines()[0]}); look whether "
-            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} can be reached"
-        ) from error
+        raise EngineError(_no_group(rank, world, str(error))) from error
     group = RankGroup(rank, world, local_rank)
     try:
         _require_agreement(group, config)
         yield group
     finally:
         dist.destroy_process_group()
+
+
+def _no_group(rank: int, world: int, words: str) -> str:
+    """The sentence for a group that did not come about; `words` are those of torch."""
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if "EADDRINUSE" in words:
+        return (
+            f"rank {rank} of {world} cannot use port {port}, which another program has; set MASTER_PORT to a free one"
+        )
+    return (
+        f"rank {rank} of {world} found no way to the others at {address}:{port}; start all ranks, and look whether it "
+        f"can be reached ({words.splitlines()[0].rstrip('.')})"
+    )
 
 
 def _require_agreement(group: RankGroup, config: RunConfig) -> None:
@@ -99,7 +109,7 @@ def _require_agreement(group: RankGroup, config: RunConfig) -> None:
 
 
 def _identity(config: RunConfig) -> dict[str, str]:
-    """What must be equal on all ranks. Devices and threads may differ, and the record, which one rank keeps."""
+    """Facts that must be equal on all ranks. Devices and threads may differ, and the record, which one rank keeps."""
     own = json.dumps(config.model_dump(mode="json", exclude=_OF_ONE_RANK), sort_keys=True)
     digest = hashlib.sha256(own.encode()).hexdigest()
     return {"torch": str(torch.__version__), "precgui": __version__, "config": digest}

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from precgui.config import RunConfig, build, load
-from precgui.engine.parallel.group import disagreement
+from precgui.engine.errors import EngineError
+from precgui.engine.parallel.group import disagreement, joined
 from precgui.engine.train import train
 from precgui.events import Event, StepDone
 from tests.engine.parallel.many_runs import run_all
@@ -152,3 +153,17 @@ def test_that_another_version_of_torch_on_a_host_is_named() -> None:
     assert disagreement([first, first | {"torch": "2.9.0"}]) == (
         "rank 1 has torch 2.9.0, rank 0 has 2.15.0; install the same version on every host"
     )
+
+
+def test_that_a_port_that_is_taken_is_told_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for name, value in {
+            "RANK": "0",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(EngineError, match=f"rank 0 of 2 cannot use port {port}, which another program has"):
+            joined(config_of("fp32")).__enter__()
