@@ -133,10 +133,16 @@ def _short_name(run: Run) -> str:
     return run.title if run.path is None or NAME_PART in run.path.name else run.path.stem
 
 
-def compare(runs: Sequence[Run], baseline: str | None = None, called: Sequence[str] | None = None) -> RunComparison:
+def compare(
+    runs: Sequence[Run],
+    baseline: str | None = None,
+    called: Sequence[str] | None = None,
+    kept: KeptFigures | None = None,
+) -> RunComparison:
     """Compare runs with a baseline named by file name, title or precision; the first FP32 run by default.
 
-    `called` are unique names for the runs, in their order, in place of those of `names`.
+    `called` are unique names for the runs, in their order, in place of those of `names`. `kept` has the figures of
+    ended runs from one comparison to the next.
 
     Raises UnknownBaseline, and ValueError when there are no runs.
     """
@@ -144,7 +150,7 @@ def compare(runs: Sequence[Run], baseline: str | None = None, called: Sequence[s
         raise ValueError("there is no run to compare")
     called = names(runs) if called is None else called
     at = _baseline_index(runs, called, baseline)
-    sides = [_side(run) for run in runs]
+    sides = (kept or KeptFigures()).of(runs)
     clock = _clock(sides, sides[at])
     varied = sides[at].variation(clock)
     rows = [_compared(name, side, sides[at], clock, varied) for name, side in zip(called, sides, strict=True)]
@@ -219,6 +225,8 @@ class _Side:
     samples: float  # of a step; 0 where not recorded
     tells_samples: bool
     timing: RunTiming
+    is_final: bool  # the run had ended
+    _variations: dict[str, Variation | None] = field(default_factory=dict)  # by the signal of the clock
 
     @cached_property
     def identity(self) -> TrainingIdentity:
@@ -226,16 +234,35 @@ class _Side:
 
     def variation(self, clock: StepClock) -> Variation | None:
         """Of the steps; by the clock on a CPU with the share of the time in which they waited for it."""
-        times, on_cpu = self.run.series(clock.signal)[1], self.timing.device_kind == "cpu"
-        return variation(times, self.run.series("cpu_s")[1] if on_cpu and clock.signal == "step_s" else None)
+        if clock.signal not in self._variations:
+            times, on_cpu = self.run.series(clock.signal)[1], self.timing.device_kind == "cpu"
+            cpu_s = self.run.series("cpu_s")[1] if on_cpu and clock.signal == "step_s" else None
+            self._variations[clock.signal] = variation(times, cpu_s)
+        return self._variations[clock.signal]
+
+
+class KeptFigures:
+    """The figures of runs that have ended, for as long as the same runs are compared."""
+
+    def __init__(self) -> None:
+        self._sides: list[_Side] = []
+
+    def of(self, runs: Sequence[Run]) -> list[_Side]:
+        """The side of each run; of those that go on it is made anew, and runs that are no longer there are let go."""
+        known = {id(side.run): side for side in self._sides if side.is_final}
+        self._sides = [known.get(id(run)) or _side(run) for run in runs]
+        return self._sides
 
 
 def _side(run: Run) -> _Side:
+    is_final = run.status != "running"
     summary = summarise(run)
     final = summary.pop("final")
     samples = run.series("samples")[1]
     tells = not len(samples) or bool(samples.any())
-    return _Side(run, {**summary, **final}, float(np.median(samples)) if len(samples) else 0.0, tells, timing_of(run))
+    return _Side(
+        run, {**summary, **final}, float(np.median(samples)) if len(samples) else 0.0, tells, timing_of(run), is_final
+    )
 
 
 def _clock(sides: Sequence[_Side], base: _Side) -> StepClock:

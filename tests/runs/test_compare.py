@@ -10,7 +10,7 @@ import pytest
 from precgui.config import RunConfig
 from precgui.events import Evaluated, HostRead, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs.baseline import LOSS_GAP, BaselineComparison
-from precgui.runs.compare import ONE_SEED, UnknownBaseline, compare, names
+from precgui.runs.compare import ONE_SEED, KeptFigures, UnknownBaseline, compare, names
 from precgui.runs.live import LiveRun
 from precgui.runs.ratio_interval import Variation, ratio_interval, ratio_text, variation
 from precgui.runs.summary import energy_j
@@ -257,3 +257,15 @@ def test_that_energy_is_that_of_the_time_of_the_run_alone() -> None:
     read = [PowerRead("a", n * 0.5, 100.0, 50.0 * n) for n in range(13)]
     recorded = live_run([*trained, *read, RunEnded(6.0, "completed")])
     assert energy_j(recorded) == pytest.approx(300)
+
+
+def test_that_figures_of_ended_runs_are_worked_out_once_and_those_that_go_on_each_time() -> None:
+    ended, running = live_run([]), live_run([])
+    ended.extend([RunEnded(2.0, "completed", "")])
+    kept = KeptFigures()
+    first = kept.of([ended, running])
+    second = kept.of([running, ended])
+    assert second[1] is first[0]
+    assert second[0] is not first[1]
+    assert kept.of([running])[0] is not second[0]  # and the ended one is let go
+    assert kept.of([ended])[0] is not first[0]

@@ -20,7 +20,7 @@ from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.widgets.segmented import SegmentedChoice
 from precgui.gui.widgets.when_visible import is_covered
-from precgui.runs.compare import compare
+from precgui.runs.compare import KeptFigures, compare
 from precgui.runs.differences import differing, facts_of, machine_sentence
 
 REFRESH_MS = 1000
@@ -58,6 +58,7 @@ class ComparePanel(Pages):
         for page in (self.differences, self.groups):
             self.add_page(page)
         self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._kept = KeptFigures()
         self._lay_out()
         self._connect()
         if session.study.folder is not None:
@@ -129,15 +130,16 @@ class ComparePanel(Pages):
         self.show_content(bool(opened))
         for part in (self.baseline_label, self.baseline):
             part.setVisible(bool(opened) and self.view.current == RUNS)
+        if self.view.current == GROUPS and self.isVisible():
+            return
         differences = differing([facts_of(each.run, each.name) for each in opened.values()])
         self.differences.show_rows([each.name for each in opened.values()], differences)
-        if not self.isVisible() or not opened:
+        if not self.isVisible() or not opened or self.view.current != RUNS:
             return
         requested = self._baseline_key()
         keys, runs = list(opened), [opened[key].run for key in opened]
-        result = compare(
-            runs, opened[requested].name if requested in opened else None, [each.name for each in opened.values()]
-        )
+        base_name = opened[requested].name if requested in opened else None
+        result = compare(runs, base_name, [each.name for each in opened.values()], self._kept)
         self._fill_baseline(keys, requested)
         notes = [machine_sentence(differences), *(f"{note[:1].upper()}{note[1:]}." for note in result.notes)]
         self.note.setText(" ".join(note for note in notes if note))
