@@ -13,12 +13,13 @@ import argparse
 import math
 import os
 import random
+import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -129,17 +130,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run after so long")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    try:
-        measure(options)
-    finally:  # a training goes on without its window: here it may not
-        for child in psutil.Process().children(recursive=True):
-            child.kill()
+    measure(options)
+
+
+def stop(folder: str, *_: object) -> None:
+    """End at once with all children: a training goes on without its window, and Qt swallows what a slot raises."""
+    for child in psutil.Process().children(recursive=True):
+        child.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
 
 
 def measure(options: argparse.Namespace) -> None:
     """Print the figures while they come."""
     with tempfile.TemporaryDirectory() as folder:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, partial(stop, folder))
         os.environ["PRECGUI_STATE"], os.environ["PRECGUI_RUNS"] = f"{folder}/state", f"{folder}/runs"
         app = QApplication([])
         window = Window(Settings(), Notices())
