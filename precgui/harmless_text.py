@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # C0 but tab and line end, DEL, C1, halves of surrogate pairs, and what turns the direction of writing: a terminal acts
 # on some of these, and by the others "exe.png" can stand for a file that is called "gnp.exe".
@@ -19,3 +20,9 @@ def one_line(text: str, most: int = MOST_TITLE) -> str:
     """The text on one line of at most `most` characters, harmless; a longer one ends in "…"."""
     line = harmless(" ".join(text[: 8 * most].split(None)))
     return line if len(line) <= most and len(text) <= 8 * most else f"{line[: most - 1]}…"
+
+
+def some_names(names: Sequence[str], most: int) -> str:
+    """The first `most` names, commas between them, and how many more there are: `a, b and 3 more`."""
+    listed = ", ".join(names[:most])
+    return f"{listed} and {len(names) - most} more" if len(names) > most else listed

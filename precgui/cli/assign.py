@@ -169,8 +169,8 @@ def _print(assignment: Assignment, verdict: Verdict, folder: Path, output: Path 
 
 
 def _sentence(name: str, measured: MeasuredPlan, assignment: Assignment) -> str:
-    caveat = "" if measured.above_noise else ", which is within the noise of the held-out data"
-    return (
+    text = (
         f"{name}: {measured.bits:.3g} bits a weight, held-out loss {assignment.fp32_loss + measured.rise:.4g}, "
-        f"{measured.rise:+.2g} against FP32{caveat}"
+        f"{measured.rise:+.2g} against FP32"
     )
+    return text if measured.above_noise else f"{text}; the change is within the noise of the held-out data"

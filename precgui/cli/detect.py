@@ -25,6 +25,9 @@ from precgui.hardware.readings import Absent, Maybe, gibibytes
 from precgui.hardware.report import document
 from precgui.hardware.support import Support
 
+_USE = "[bold]Use {precision}[/] for {situation}."
+_USE_THEN = "[bold]Use {precision}[/], then try {then} for {situation}."
+_SUPPOSED = "{size} {task} (supposed; choose with --task and --size)"
 _STYLE = {"native": "green", "slow": "yellow", "emulated": "yellow", "none": "bright_black", "unknown": "dim"}
 _MARK = {"native": "●", "slow": "◐", "emulated": "○", "none": "✕", "unknown": "?"}
 
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(document(machine, advices, problem), indent=1))
     else:
         supposed = not args.task and not args.size
-        situation = f"{size} {task}" + (" (supposed; choose with --task and --size)" if supposed else "")
+        situation = _SUPPOSED.format(size=size, task=task) if supposed else f"{size} {task}"
         _print(HarmlessConsole(), machine, advices, problem, situation)
     return 0
 
@@ -133,8 +136,9 @@ def _grouped(device: Device) -> list[tuple[str, Support]]:
 
 
 def _print_advice(console: Console, advice: Advice, situation: str) -> None:
-    then = f", then try {advice.then}" if advice.then else ""
-    console.print(f"\n[bold]Use {advice.precision}[/]{then} for {escape(situation)}. {escape(advice.reason)}")
+    answer = _USE_THEN if advice.then else _USE
+    head = answer.format(precision=advice.precision, then=advice.then, situation=escape(situation))
+    console.print(f"\n{head} {escape(advice.reason)}")
     for step in advice.path:
         console.print(f"  {escape(step.question)} [bold]{escape(step.answer)}[/]  [dim]{escape(step.why)}")
     for line in advice.watch:

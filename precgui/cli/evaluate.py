@@ -11,6 +11,9 @@ from typing import Any
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 
+_NOW = "{title} {now} on {samples} samples"
+_NOW_AND_SAVED = "{title} {now} on {samples} samples, {saved} when it was saved"
+
 
 def add_parsers(subparsers: Any) -> None:
     """Add `evaluate` to the command line."""
@@ -43,6 +46,7 @@ def _lines(reported: Mapping[str, Any]) -> list[str]:
     form = ".2%" if reported["unit"] == "%" else ".4g"
     for name, title, shape in (("metric", reported["metric"].lower(), form), ("loss", "loss", ".4f")):
         if name in reported["now"]:
-            before = f", {reported['saved'][name]:{shape}} when it was saved" if name in reported["saved"] else ""
-            lines.append(f"{title} {reported['now'][name]:{shape}} on {reported['samples']} samples{before}")
+            sentence = _NOW_AND_SAVED if name in reported["saved"] else _NOW
+            now, saved = format(reported["now"][name], shape), format(reported["saved"].get(name, 0.0), shape)
+            lines.append(sentence.format(title=title, now=now, saved=saved, samples=reported["samples"]))
     return lines

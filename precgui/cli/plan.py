@@ -32,6 +32,14 @@ from precgui.planner.plan import (
 )
 from precgui.planner.storage import BASE_BITS, OPTIMIZERS, STORAGE, storage_of
 
+_CHANGE = {
+    True: "Change first: {change} Then it needs {needed} and fits.",
+    False: "Change first: {change} Then it needs {needed} and does not fit yet.",
+}
+_LARGEST_BATCH = {
+    True: "The largest batch by steps really made: {samples} samples.",
+    False: "The largest batch by the plan: {samples} samples.",
+}
 _MOMENTS = {
     "forward": "in the forward pass",
     "backward": "in the backward pass",
@@ -226,15 +234,14 @@ def _sentences(plain: dict[str, Any]) -> list[str]:
     word = "fits" if plain["fits"] else "does not fit"
     reported.append(f"It {word} into {mib(size)} ({plain['memory']['from']}).")
     if first := plain.get("first_change"):
-        after = "fits" if first["fits"] else "does not fit yet"
-        reported.append(f"Change first: {first['change']} Then it needs {mib(first['total_bytes'])} and {after}.")
-    how = "by steps really made" if "search" in plain else "by the plan"
-    reported.append(f"The largest batch {how}: {plain['largest_batch']} samples.")
+        reported.append(_CHANGE[first["fits"]].format(change=first["change"], needed=mib(first["total_bytes"])))
+    reported.append(_LARGEST_BATCH["search" in plain].format(samples=plain["largest_batch"]))
     for attempt in plain.get("search", {}).get("attempts", ()):
-        rate = "" if attempt["samples_per_s"] is None else f", {attempt['samples_per_s']:.4g} samples/s"
-        peak = "" if attempt["peak_bytes"] is None else f", peak {mib(attempt['peak_bytes'])}"
+        figures = [f"batch {attempt['batch']}"]
+        figures += [] if attempt["peak_bytes"] is None else [f"peak {mib(attempt['peak_bytes'])}"]
+        figures += [] if attempt["samples_per_s"] is None else [f"{attempt['samples_per_s']:.4g} samples/s"]
         verdict = "fits" if attempt["fits"] else f"does not fit: {attempt['reason']}"
-        reported.append(f"  batch {attempt['batch']}{peak}{rate}: {verdict}")
+        reported.append(f"  {', '.join(figures)}: {verdict}")
     if "search" in plain:
         reported.append(f"Rates are medians of half a second, by {plain['search']['clock']}.")
     return reported

@@ -201,9 +201,10 @@ class _Terminal:
         count = self._printed[incident.kind] = self._printed.get(incident.kind, 0) + 1
         if count > _MAX_PER_KIND:
             return
-        more = " (further ones are in the file)" if count == _MAX_PER_KIND else ""
-        where = f"step {incident.step}: " if incident.step else ""
-        self._console.print(f"[{_STYLE[incident.severity]}]{where}{escape(incident.message)}{more}[/]", highlight=False)
+        text = f"step {incident.step}: {incident.message}" if incident.step else incident.message
+        self._console.print(f"[{_STYLE[incident.severity]}]{escape(text)}[/]", highlight=False)
+        if count == _MAX_PER_KIND:
+            self._console.print("Further incidents of this kind are in the file only.", highlight=False)
 
     def print_report(self, report: dict[str, Any]) -> None:
         table = Table(show_header=False, box=None)

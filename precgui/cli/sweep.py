@@ -210,8 +210,10 @@ def _show(folder: SweepFolder, as_json: bool) -> int:
         return 0
     console = HarmlessConsole()
     console.print(_members_table([asdict(member) for member in document.members]))
-    left = "" if document.left_s is None else f", about {_duration(document.left_s)}"
-    console.print(f"{document.done} runs done, {document.left} left{left}", highlight=False)
+    counts = f"{document.done} runs done, {document.left} left"
+    if document.left_s is not None:
+        counts = f"{document.done} runs done, {document.left} left for about {_duration(document.left_s)}"
+    console.print(counts, highlight=False)
     if document.left == 0:
         console.print(f"precgui compare {escape(str(folder.path))} shows what came out", highlight=False)
     elif document.paused:

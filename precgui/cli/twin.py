@@ -16,6 +16,7 @@ from precgui import config
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
+from precgui.harmless_text import some_names
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -158,9 +159,8 @@ def _print(result: TwinResult, path: Path | None) -> None:
     else:
         console.print(Text(f"step {step} of a branch is the first outside the band of the rounding twins"))
     if outside:
-        names = ", ".join(band.name for band in outside[:_MAX_TENSORS])
-        more = f" and {len(outside) - _MAX_TENSORS} more" if len(outside) > _MAX_TENSORS else ""
-        console.print(Text(f"first tensors outside it, the farthest first: {names}{more}"))
+        names = some_names([band.name for band in outside], _MAX_TENSORS)
+        console.print(Text(f"first tensors outside it, the farthest first: {names}"))
     for note in result.notes:
         console.print(Text(f"note: {note}"))
     if path is not None:

@@ -130,8 +130,9 @@ def _formats(text: str) -> list[str]:
             range_of(given.strip())
             names.append(get(given.strip()).name)
         except ValueError as error:
-            elements = "; ask for that of its elements, such as e2m1" if given.strip() in blocks() else ""
-            raise UserError(f"--format {given}: {error}{elements}") from None
+            if given.strip() in blocks():
+                raise UserError(f"--format {given}: {error}; ask for its elements, such as e2m1") from None
+            raise UserError(f"--format {given}: {error}") from None
     return names
 
 
@@ -186,8 +187,9 @@ def _print(console: Console, tables: list[WhatIfTable], args: argparse.Namespace
 
 def _extent(tables: list[WhatIfTable]) -> str:
     first, last = min(kind.first_step for kind in tables), max(kind.last_step for kind in tables)
-    own = f"{tables[0].kind}, {tables[0].steps} looks, " if len(tables) == 1 else ""
-    return f"{own}steps {first} to {last}"
+    if len(tables) == 1:
+        return f"{tables[0].kind}, measured at {tables[0].steps} steps from {first} to {last}"
+    return f"steps {first} to {last}"
 
 
 def _notes(tables: list[WhatIfTable]) -> list[str]:

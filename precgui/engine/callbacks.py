@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from precgui.config import RunConfig
 from precgui.config.sections import SNAPSHOT_IN_RUN_FOLDER
-from precgui.engine import census
+from precgui.engine import census, incident_text
 from precgui.engine.callback import Callback, CallbackList
 from precgui.engine.description import FirstPassOrder, described
 from precgui.engine.ema import WeightAverage
@@ -126,12 +126,10 @@ class NonFiniteReporter(Callback):
         if not math.isfinite(done.grad_norm):
             self._tell_gradients(done)
         if done.skipped:
-            message = f"weights not updated: Inf or NaN in the gradients at scale {done.scale:g}"
-            self._journal.incident(done.step, "skipped_step", "warning", message)
+            text = incident_text.skipped_text(done.scale)
+            self._journal.incident(done.step, "skipped_step", "warning", text)
         if (scale := self._precision.scale) != done.scale:
-            word = "lowered" if scale < done.scale else "raised"
-            message = f"loss scale {word} from {done.scale:g} to {scale:g}"
-            self._journal.incident(done.step, "scale_change", "info", message)
+            self._journal.incident(done.step, "scale_change", "info", incident_text.scale_text(done.scale, scale))
         self._batches, self._normed = (), ((), ())
 
     def _tell_loss(self, done: StepDone) -> None:
@@ -140,8 +138,8 @@ class NonFiniteReporter(Callback):
             self._journal.incident(done.step, "nonfinite_loss", "error", message)
             return
         module = self._telemetry.first_nonfinite() if self._telemetry else ""
-        where = f", first not finite is the output of {module}" if module else ""
-        self._journal.incident(done.step, "nonfinite_loss", "error", f"the loss is {done.loss}{where}", module)
+        text = incident_text.loss_text(str(done.loss), module)
+        self._journal.incident(done.step, "nonfinite_loss", "error", text, module)
 
     def _tell_gradients(self, done: StepDone) -> None:
         weights, norms = self._normed
@@ -149,9 +147,9 @@ class NonFiniteReporter(Callback):
         name = first_nonfinite_parameter(
             [self._names[id(w)] for w, value in zip(weights, values, strict=True) if _is_bad(w, value)]
         )
-        where = f"first in {name}" if name else "each is finite, their norm overflows FP32"
         severity: Severity = "warning" if done.skipped else "error"
-        self._journal.incident(done.step, "nonfinite_gradient", severity, f"gradients not finite: {where}", name)
+        text = incident_text.gradients_text(name, norm_overflows=not name)
+        self._journal.incident(done.step, "nonfinite_gradient", severity, text, name)
 
 
 def _is_bad(weight: Tensor, norm: float) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat, Special, power_of_two
 from precgui.paths import resources
 
+_NO_FORMAT = "{name} is no number format; `precgui formats` lists the known ones, or write eXmY such as e5m7"
+_NO_FORMAT_NEAR = "{name} is no number format; near are {near}, or write eXmY such as e5m7"
 MAIN = ("fp64", "fp32", "tf32", "bf16", "fp16", "e4m3fn", "e5m2")
 MAX_EXPONENT_BITS, MAX_MANTISSA_BITS = 15, 112
 
@@ -124,8 +126,8 @@ def get(name: str) -> Format:
     near = difflib.get_close_matches(key, [*_aliases(), *blocks()], n=3, cutoff=0.5)
     if key in blocks():
         raise UnknownFormatError(f"{name} is a block format: it has no code for a single value")
-    hint = f"; near are {', '.join(near)}" if near else "; `precgui formats` lists the known ones"
-    raise UnknownFormatError(f"{_short(name)!r} is no number format{hint}, or write eXmY such as e5m7")
+    sentence = _NO_FORMAT_NEAR if near else _NO_FORMAT
+    raise UnknownFormatError(sentence.format(name=repr(_short(name)), near=", ".join(near)))
 
 
 def bits_per_value(name: str) -> float:

@@ -99,8 +99,10 @@ class RanksPlan(EngineAnswer):
         self.table.set_columns((*COLUMNS, *(TIMED_COLUMNS if step_s else ()), *memory))
         rows = forecasts(self._traffic, link, step_s, shared_batch_size=batch)
         self.table.fill([[*row.texts(), *self._memory(row)] for row in rows])
-        time = "" if step_s else " With the time of a step of one rank the time of a step of several is given, too."
-        self.answer.setText(f"{batch_note(batch)} {NOTE}{time}")
+        sentences = [batch_note(batch), NOTE]
+        if not step_s:
+            sentences.append("With the time of a step of one rank the time of a step of several is given, too.")
+        self.answer.setText(" ".join(sentences))
 
     def _memory(self, row: Forecast) -> list[str]:
         if not self._parts:

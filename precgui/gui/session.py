@@ -164,7 +164,7 @@ class Session(QObject):
         self.run_changed.emit(key)
 
     def rename(self, key: str, name: str) -> None:
-        """The name in the window; the library keeps names across sessions."""
+        """Set the name of a run in the window; the library keeps names across sessions."""
         self.runs[key].name = name
         self.run_changed.emit(key)
 
@@ -188,7 +188,7 @@ class Session(QObject):
             self._warm = self._new_thread()
 
     def start(self, config: RunConfig) -> None:
-        """Run now, or after the runs that are before it."""
+        """Start a run, or queue it behind those that wait."""
         self.queue.append(config)
         if self._measuring:
             self.notice.emit(Problem("The run starts when the measurement in Hardware has ended.", severity="info"))
@@ -250,7 +250,7 @@ class Session(QObject):
         return self._thread is not None and self._thread.stopping
 
     def progress(self) -> RunProgress | None:
-        """Of the active run; None when nothing runs."""
+        """The progress of the active run; None when nothing runs."""
         if self.active_key is None:
             return None
         return progress_of(self.runs[self.active_key].run, stopping=self.is_stopping)
@@ -270,7 +270,7 @@ class Session(QObject):
         self._finish_shutdown()
 
     def _give_up_waiting(self) -> None:
-        """A process or a disk that does not answer must not keep the window open."""
+        """Close without a process or a disk that does not answer."""
         self._leaving.clear()
         self.study.give_up()
         self._finish_shutdown()
@@ -294,7 +294,7 @@ class Session(QObject):
         return next((pair for pair in (usual, *ring) if pair not in pairs), usual)
 
     def _keep_style(self, opened: OpenRun) -> None:
-        """Remember it for the next time that the run is opened, of the last `MOST_STYLES` runs."""
+        """Keep colour and dash of a run for its next opening; those of the last `MOST_STYLES` runs are kept."""
         self.styles.pop(opened.run.run_id, None)
         self.styles[opened.run.run_id] = (opened.colour_index, opened.dash_index)
         while len(self.styles) > MOST_STYLES:
@@ -321,7 +321,7 @@ class Session(QObject):
         return thread
 
     def _drain(self) -> None:
-        """Take what the child said since the last tick."""
+        """Take the events that the child process has sent since the last tick."""
         if self._thread is None or self.active_key is None or not self._thread.inbox:
             return
         run = self.runs[self.active_key].run

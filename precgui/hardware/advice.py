@@ -150,8 +150,10 @@ def _format(asked: Situation) -> tuple[str, str]:
         return "BF16", formats["bf16"].reason
     if formats["fp16"].support == "native":
         return "FP16 only", f"BF16: {formats['bf16'].reason} FP16: {formats['fp16'].reason}"
-    measured = "" if asked.gain is None else f" The bench found BF16 {asked.gain:.2f} times as fast as FP32."
-    return "neither", f"BF16: {formats['bf16'].reason} FP16: {formats['fp16'].reason}{measured}"
+    reasons = [f"BF16: {formats['bf16'].reason}", f"FP16: {formats['fp16'].reason}"]
+    if asked.gain is not None:
+        reasons.append(f"The bench measured BF16 {asked.gain:.2f} times as fast as FP32.")
+    return "neither", " ".join(reasons)
 
 
 def _gain(asked: Situation) -> tuple[str, str]:

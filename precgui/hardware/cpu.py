@@ -80,7 +80,7 @@ class Cpu:
     amx_permitted: Maybe[bool]
 
     def has(self, *names: str) -> bool:
-        """All of these features are known to be there."""
+        """Whether all of these features are known to be present."""
         return not isinstance(self.features, Absent) and set(names) <= self.features
 
 

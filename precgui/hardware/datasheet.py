@@ -1,4 +1,4 @@
-"""Devices that are not in this machine, from their datasheets: what would a V100 do?"""
+"""Devices that are not in this machine, such as a V100, from their datasheets."""
 
 from __future__ import annotations
 

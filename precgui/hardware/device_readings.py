@@ -131,7 +131,7 @@ class GpuReader:
         return bits if isinstance(bits, Absent) else int(bits)
 
     def reasons(self) -> Maybe[tuple[str, ...]]:
-        """The same as words; empty when nothing holds the clocks."""
+        """Why the clocks are not higher, in words; empty when nothing limits them."""
         bits = self.reason_bits()
         if isinstance(bits, Absent):
             return bits

@@ -14,7 +14,7 @@ PRESSURE = Path("/proc/pressure/cpu")  # Linux 4.20 and later, where the kernel 
 
 
 class HostLoadReader:
-    """Reads the load since the last reading; NaN for readings that the system does not provide."""
+    """Reads the load since the last reading; NaN for values that the system does not provide."""
 
     def __init__(self, now_s: float, pressure: Path = PRESSURE) -> None:
         self._pressure = pressure

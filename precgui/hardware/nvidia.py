@@ -133,7 +133,7 @@ def _capability(gpu: nvml.Gpu) -> Maybe[str]:
 
 
 def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices) -> Maybe[int]:
-    """From torch, else from the number of cores."""
+    """The number of SMs as torch reports it, else derived from the number of cores."""
     reported = next((row["sms"] for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
     if reported is not None:
         return int(reported)
@@ -191,8 +191,9 @@ def unseen(device: Device, facts: Mapping[str, Any]) -> str:
     if "/" in device.id:
         return f"torch sees one slice of a GPU at a time; this one with CUDA_VISIBLE_DEVICES={device.uuid}."
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    why = "" if hidden is None else f"; CUDA_VISIBLE_DEVICES is set to {hidden!r}"
-    return f"torch does not see this GPU, which the driver lists{why}."
+    if hidden is None:
+        return "torch does not see this GPU, which the driver lists."
+    return f"torch does not see this GPU, which the driver lists; CUDA_VISIBLE_DEVICES is set to {hidden!r}."
 
 
 def _torch_id(uuid: str, rows: TorchDevices) -> str:

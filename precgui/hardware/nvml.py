@@ -58,7 +58,7 @@ class Gpu:
         return call(self.library, function, self.handle, *arguments)
 
     def name(self) -> str:
-        """As NVML spells it; `NVIDIA GPU` where it gives no name."""
+        """The name of the GPU as NVML gives it; `NVIDIA GPU` where it gives none."""
         name = self.ask("nvmlDeviceGetName")
         if isinstance(name, Absent):
             return "NVIDIA GPU"

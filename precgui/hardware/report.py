@@ -25,7 +25,7 @@ def document(machine: Machine, advices: Mapping[str, Advice], torch_problem: str
 
 
 def text(machine: Machine, advices: Mapping[str, Advice], results: list[dict[str, Any]]) -> str:
-    """The same for people, with the newest measured rates."""
+    """The machine as plain text, with the newest measured rates of each device."""
     host = machine.host
     versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items() if version)
     lines = [f"{host['os']}, Python {host['python']}, {versions}", *(sensor.message for sensor in machine.sensors)]

@@ -1,4 +1,4 @@
-"""The fact tables: what each architecture does in hardware, and what the datasheets of cards promise."""
+"""The fact tables: the formats that each architecture computes in hardware, and the rates on datasheets of cards."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def check(text: str) -> list[ScriptFinding]:
         source = Source(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
-        raise ScriptError(f"is no Python that can be parsed{f' (line {line})' if line else ''}") from None
+        text = f"is no Python that can be parsed (line {line})" if line else "is no Python that can be parsed"
+        raise ScriptError(text) from None
     results = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
     return sorted(dict.fromkeys(results), key=lambda each: (each.line, each.rule))
 

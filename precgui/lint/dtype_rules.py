@@ -10,6 +10,11 @@ from precgui.lint.scaler_rules import is_optimizer
 from precgui.lint.source import CallSite, Source, keyword, number
 
 Mistakes = Iterator[tuple[int, Severity, str, str]]
+_FP16_WEIGHTS = "{model} is trained with FP16 weights: small updates and gradients are lost"
+_FP16_WEIGHTS_SCALED = (
+    "{model} is trained with FP16 weights: small updates and gradients are lost, and torch's scaler refuses FP16 "
+    "gradients"
+)
 _FP16_LARGEST = 65504.0
 _FP16_SMALLEST = 6e-8
 _HALF = ("torch.half", "torch.float16")
@@ -80,10 +85,9 @@ def half_weights(source: Source) -> Mistakes:
     for site in source.calls:
         owner = next(iter(sorted(models & {site.owner, *source.assigned(site.node)})), "")
         if _is_half(source, site.node) and owner:
-            scaler = " and torch's scaler refuses FP16 gradients" if source.scalers else ""
             yield (
                 site.line, "error" if source.scalers else "warning",
-                f"{owner} is trained with FP16 weights: small updates and gradients are lost{scaler}",
+                (_FP16_WEIGHTS_SCALED if source.scalers else _FP16_WEIGHTS).format(model=owner),
                 "keep FP32 weights and use torch.autocast with a GradScaler",
             )  # fmt: skip
             yield from _small_eps(source)

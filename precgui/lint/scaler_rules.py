@@ -9,6 +9,10 @@ from precgui.events import Severity
 from precgui.lint.source import CallSite, Source, keyword
 
 Mistakes = Iterator[tuple[int, Severity, str, str]]
+_CLIPPED = "gradients are clipped while they are multiplied by the scale"
+_CLIPPED_BEFORE = (
+    "gradients are clipped while they are multiplied by the scale ({scaler}.unscale_() comes later, in line {line})"
+)
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_")
 
 
@@ -72,9 +76,10 @@ def clip_before_unscale(source: Source) -> Mistakes:
             if not scaled or not steps or _excludes(source, clip.node, scaled[0].node):
                 continue
             if not any(site.line <= clip.line for site in unscaled):
-                late = f" ({name}.unscale_() comes later, in line {unscaled[0].line})" if unscaled else ""
+                text = _CLIPPED_BEFORE if unscaled else _CLIPPED
+                late = unscaled[0].line if unscaled else 0
                 yield (
-                    clip.line, "error", f"gradients are clipped while they are multiplied by the scale{late}",
+                    clip.line, "error", text.format(scaler=name, line=late),
                     f"call {name}.unscale_(optimizer) before {clip.method}",
                 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The record of a training loop of one's own."""
+"""Recording of a training loop that precgui does not run itself."""
 
 from precgui.record.recorder import Recorder
 

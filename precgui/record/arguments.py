@@ -28,7 +28,10 @@ Scaler = torch.amp.GradScaler
 
 
 def checked(model: object, optimizers: object, scaler: object) -> list[Optimizer]:
-    """The optimizers. Raises TypeError or ValueError, one sentence, for what is no part of a training loop."""
+    """The optimizers as a list, after all three arguments were checked.
+
+    Raises TypeError or ValueError with one sentence for an argument that no training loop has.
+    """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {_kind(model)}")
     given = [optimizers] if isinstance(optimizers, Optimizer) else optimizers
@@ -59,13 +62,11 @@ def checked_metric(metric: object) -> Metric:
 
 
 def number(value: object, name: str) -> float:
-    """Raises TypeError for what is no single number."""
+    """The argument `name` as a float. Raises TypeError for a value that is not one number."""
     if isinstance(value, Tensor):
         if value.numel() != 1 or value.is_complex() or value.is_meta:
-            where = " on meta" if value.is_meta else ""
-            raise TypeError(
-                f"{name} must be one number, not a tensor of shape {list(value.shape)} and {value.dtype}{where}"
-            )
+            tensor = "a tensor on meta" if value.is_meta else "a tensor"
+            raise TypeError(f"{name} must be one number, not {tensor} of shape {list(value.shape)} and {value.dtype}")
         return float(value.detach())
     size = getattr(value, "size", 1)
     if isinstance(value, str) or not isinstance(value, SupportsFloat) or (isinstance(size, int) and size != 1):
@@ -81,7 +82,7 @@ def number(value: object, name: str) -> float:
 
 
 def count(value: object, name: str) -> int:
-    """Raises TypeError or ValueError for what is no whole number from 0 on."""
+    """The argument `name` as an int. Raises TypeError or ValueError for a value that is not a whole number >= 0."""
     try:
         result = operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -118,7 +119,7 @@ def _groups(optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
 
 
 def copies(ema: object, weights: Sequence[Weight]) -> Copies | None:
-    """A function that gives the copies of weights that the training keeps, None for none.
+    """A function that returns the copies of weights that the loop keeps outside the model; None if it keeps none.
 
     Raises TypeError or ValueError for what is no copy.
     """
@@ -134,7 +135,7 @@ def copies(ema: object, weights: Sequence[Weight]) -> Copies | None:
 
 
 def scaler_facts(scaler: Scaler | None, *, used: bool) -> dict[str, Any]:
-    """The settings of a scaler and whether it multiplied a loss; {} for no scaler, None for hidden ones."""
+    """The settings of a scaler and whether it has multiplied a loss; {} without a scaler, None for hidden ones."""
     if scaler is None:
         return {}
     reported = {
@@ -160,7 +161,7 @@ def first_scale(scaler: Scaler | None) -> float:
 
 
 def optimizer_facts(optimizer: Optimizer) -> dict[str, Any]:
-    """Its class and what it was given, as far as JSON can say it."""
+    """The class of an optimizer and its settings, as far as JSON can hold them."""
     plain = {name: value for name, value in optimizer.defaults.items() if isinstance(value, bool | int | float | str)}
     return {"name": type(optimizer).__name__, **plain}
 

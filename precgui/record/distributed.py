@@ -55,7 +55,7 @@ class Mailbox:
             self._ask("add", "members", int(not self._first))
 
     def tell(self, trouble: Trouble) -> None:
-        """To the first process."""
+        """Send a report to the first process."""
         place = self._ask("add", "sent", 1)
         self._ask("set", str(place), json.dumps(asdict(trouble)))
 
@@ -74,7 +74,7 @@ class Mailbox:
         return results
 
     def close(self, wait_s: float = LATE_S) -> list[Trouble]:
-        """The last of it. The first process gives the others a moment to close their recorders."""
+        """End the exchange and return the last reports; the first process waits up to `wait_s` seconds for others."""
         if not self._first:
             self._ask("add", "closed", 1)
             return []

@@ -30,13 +30,13 @@ class OpenRecord:
     """The open resources of a recorded loop: the file, and in `parts` the hooks and the sensors."""
 
     def __init__(self, outlet: Outlet, parts: contextlib.ExitStack, begin: float) -> None:
-        """`begin` is the `time.perf_counter()` of the run's zero."""
+        """`begin` is the value of `time.perf_counter()`, in seconds, at which the time of the run is 0."""
         self._outlet, self._parts, self._begin = outlet, parts, begin
         self._process, self._ended = os.getpid(), False
 
     @property
     def is_open(self) -> bool:
-        """Neither ended nor a copy of it in a forked process, whose file belongs to the parent."""
+        """Whether events may be recorded: not after the end, nor in a forked child, since the file is the parent's."""
         return not self._ended and self._process == os.getpid()
 
     def now_s(self) -> float:

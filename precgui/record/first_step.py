@@ -50,7 +50,7 @@ class FirstStep:
         return str(self.certificate["fp32_products"])
 
     def called(self) -> None:
-        """The model is called for training; also called before each later pass of the step."""
+        """Begin the census at the first forward pass for training; also to be called before each later pass."""
         if self._is_over:
             return
         self._calls[census.autocast_now()] += 1
@@ -66,7 +66,7 @@ class FirstStep:
         self._entered = True
 
     def end(self) -> None:
-        """The step is over, or nothing follows it. Idempotent."""
+        """End the census: the step is over, or no further one follows. Idempotent."""
         self._is_over = True
         self.order.close()
         self.leave()
@@ -83,11 +83,11 @@ class FirstStep:
             self._census.stop()
 
     def census(self) -> dict[str, Any] | None:
-        """The counts, None where nothing was counted."""
+        """The counts of the operations; None where nothing was counted."""
         return self._census.facts() if self._census is not None else None
 
     def autocast(self) -> AutocastState | None:
-        """Its state where most modules ran, or else where the model was called; None when it was never called."""
+        """The state of autocast where most modules ran, else where the model was called; None if it never ran."""
         calls = self._census.autocast if self._census is not None and self._census.autocast else self._calls
         on = Counter({state: count for state, count in calls.items() if state.dtype})
         return (on or calls).most_common(1)[0][0] if calls else None

@@ -116,7 +116,7 @@ class LoopWatch:
         self._first = ""
 
     def _rate(self) -> Any:
-        """The learning rate of the first optimizer as it is now; a tensor stays one, since reading it may take long."""
+        """The present learning rate of the first optimizer; a tensor stays one, since reading it may wait for a GPU."""
         rate = _rate_of(self._optimizers[0]) if self._optimizers else math.nan
         return rate.detach().clone() if isinstance(rate, Tensor) else rate
 
@@ -138,7 +138,7 @@ class LoopWatch:
                 self._telemetry.before_update()
 
     def step_measurements(self, *, lowered: bool) -> StepMeasurements:
-        """The measurements of the step; `lowered` says that the scaler met gradients that are not finite.
+        """The measurements of the step; `lowered`: the scaler has lowered its scale because of non-finite gradients.
 
         Gradients that no optimizer has used for this reason are measured here, if they still exist.
         """
@@ -220,7 +220,7 @@ class LoopWatch:
             self._telemetry.close()
 
     def pass_begins(self) -> None:
-        """The model is called."""
+        """Note the start of a forward pass; called before each call of the model."""
         if not self._model.training or not torch.is_grad_enabled() or tracing_state() is not None:
             return
         self._lr = self._rate()  # a scheduler may have stepped since the step began
@@ -317,7 +317,7 @@ def _device(model: nn.Module) -> torch.device:
 
 
 def _is_compiled(model: nn.Module) -> bool:
-    """Whether it hides its modules."""
+    """Whether a model is compiled, so that its modules cannot be hooked."""
     return isinstance(model, torch.jit.ScriptModule) or is_compiled(model)
 
 

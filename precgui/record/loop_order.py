@@ -44,7 +44,7 @@ class LoopOrder:
         self._reported: dict[str, Any] = {}
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
-        """Begin with those that are new."""
+        """Watch those of the optimizers that are not watched yet."""
         for optimizer in optimizers if self._active and self._cleared is None else ():
             if optimizer not in self._watched:
                 state = self._watched[optimizer] = _Watched()
@@ -54,7 +54,7 @@ class LoopOrder:
                     self._by_hand.watch(optimizer, hooked)
 
     def steps(self, optimizer: Optimizer, *, closure: bool) -> None:
-        """An optimizer is about to step; one with a `closure` clears its gradients inside the step, if at all."""
+        """Note a step that an optimizer is about to make; a `closure` clears gradients inside the step, if at all."""
         self._note_scaler(optimizer)
         state = self._watched.get(optimizer)
         if state is None or self._cleared is not None or closure:

@@ -28,7 +28,7 @@ class ManualUpdates:
         self._before = _sample(weights) if self._doubtful else None
 
     def stepped(self) -> None:
-        """An optimizer has stepped."""
+        """Note that an optimizer has stepped: its update explains changed weights."""
         self._doubtful = self.is_in_use = False
 
     def changed(self, weights: Sequence[Weight]) -> bool | None:

@@ -31,7 +31,7 @@ class PrecisionFact:
 
 
 def of_weights(trained: Sequence[Tensor]) -> PrecisionFact:
-    """By the weights that optimizers update: the dtype of most of their elements. Known before the first step."""
+    """The precision by the dtype of most elements of the updated weights; known before the first step."""
     name, sizes = _main_dtype(trained)
     share = sizes[name] / max(sizes.total(), 1)
     reason = f"{share:.0%} of the trained weights are held in {name.upper()}"
@@ -44,7 +44,7 @@ def of_first_step(
     autocast: AutocastState | None,
     fp32_products: str,
 ) -> PrecisionFact:
-    """By the census of the first step where there is one, else by the state of autocast, else by the weights."""
+    """The precision by the census of the first step, else by the state of autocast, else by the weights."""
     reported = of_weights(trained)
     if reported.name != "fp32":
         return reported
@@ -59,7 +59,7 @@ def of_first_step(
 
 
 def _of_census(formats: Mapping[str, float], fp32_products: str) -> PrecisionFact:
-    """`formats` are the shares of FLOPs by executed format."""
+    """The precision by `formats`, the share of the FLOPs of the first step by executed format."""
     low = {name: sum(share for ran, share in formats.items() if name in ran.split(" x ")) for name in _AMP}
     if fp32_products in low:  # products of FP32 operands; autocast is not the reason
         low[fp32_products] = 0.0

@@ -1,4 +1,4 @@
-"""The record of a training loop of one's own: two lines in it, and a run file comes out."""
+"""The record of a training loop that precgui does not run: two lines in the loop write a run file."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from torch.optim import Optimizer
 
 from precgui.config import RecordConfig, RunConfig
 from precgui.engine import device as devices
+from precgui.engine import incident_text
 from precgui.engine.telemetry.held import Copies
 from precgui.engine.telemetry.parameters import tensor_count
 from precgui.events import Evaluated, Facts, Incident, IncidentKind, Metric, RunStarted, Severity, Status, StepDone
@@ -107,7 +108,7 @@ class Recorder:
         started: RunStarted,
         copies: Copies | None,
     ) -> ending.OpenRecord:
-        """The hooks, and in the first process the file and the sensors: all of them or, where one fails, none."""
+        """Open the hooks and, in the first process, the file and the sensors: all of them or, where one fails, none."""
         first = distributed.rank() == 0
         with contextlib.ExitStack() as parts:
             self._watch = LoopWatch(
@@ -125,7 +126,7 @@ class Recorder:
     _status_without_close: Status = "completed"
 
     def step(self, loss: Tensor | float, *, samples: int = 0) -> None:
-        """One optimizer step is over, after `scaler.update()`.
+        """Record one optimizer step; to be called after `scaler.update()`.
 
         `loss` is unscaled and of the whole step: a loop that divides it by the number of its micro-steps gives the sum
         of the parts. `samples` are those of the step. A call in a micro-step of accelerate is no step: the losses of
@@ -161,13 +162,13 @@ class Recorder:
         self._begin(scale)
 
     def _begin(self, scale: float) -> None:
-        """The next step begins, with this scale as far as the scaler is in use."""
+        """Begin the next step at this loss scale, or at that of the scaler's first use."""
         self._scale: float = scale
         reported = scale if self._scaler_used else partial(arguments.first_scale, self._scaler)
         self._watch.begin(self._step + 1, reported)
 
     def evaluated(self, loss: float, accuracy: float = math.nan, epoch: int = 0) -> None:
-        """The validation set was evaluated; `accuracy` is the value of the metric, a share of 1 where its unit is %."""
+        """Record an evaluation of the validation set; `accuracy` is the metric, a share of 1 where its unit is %."""
         value, share = arguments.number(loss, "loss"), arguments.number(accuracy, "accuracy")
         self._emit(Evaluated(self._step, arguments.count(epoch, "epoch"), self._recording.now_s(), value, share))
 
@@ -205,7 +206,7 @@ class Recorder:
         self.close(status, message, details)
 
     def abandon(self) -> None:
-        """End the record of a loop that ended without a word. Called by itself when Python exits.
+        """End the record of a loop that did not call `close`. Python calls it at exit.
 
         The status is failed after an uncaught exception, else completed.
         """
@@ -216,13 +217,13 @@ class Recorder:
             self.close(self._status_without_close, f"ended after step {self._step} without close()")
 
     def expect_close(self) -> None:
-        """From now on a loop that ends without `close` counts as failed: a library closes its recorder itself."""
+        """Let a loop that ends without `close` count as failed from now on: a library always closes its recorder."""
         self._status_without_close = "failed"
 
     def __del__(self) -> None:
         recording = getattr(self, "_recording", None)
         if recording is not None and recording.is_open:
-            text = f"the recorder was deleted after step {self._step} without close(); an exception is not known of"
+            text = f"the recorder was deleted after step {self._step} without close(); no exception is known"
             ended = self._status_without_close, text
             # Not here: garbage is collected at any moment, also while this thread is at work on the file.
             threading.Thread(target=recording.end, args=ended, name="run-file-end").start()
@@ -237,8 +238,8 @@ class Recorder:
             result: PrecisionFact = facts["precision"]
             if self._precision:
                 self._compare_precision(result)
-                reason = "the recorder was told so" + (f"; {result.reason}" if result.reason else "")
-                result = PrecisionFact(self._precision, "given", reason)
+                reasons = ["the name was given to the recorder", result.reason]
+                result = PrecisionFact(self._precision, "given", "; ".join(reason for reason in reasons if reason))
             reported |= {**facts, "precision": replace(result, given=self._precision).fact()}
         if reported:
             self._emit(Facts(time_s, reported))
@@ -246,11 +247,11 @@ class Recorder:
     def _compare_precision(self, fact: PrecisionFact) -> None:
         """Report a first step whose precision differs from the one given to the recorder."""
         if self._precision in _CENSUS_PRECISIONS and fact.name != self._precision:
-            text = f"this loop was called {self._precision}, but its first step ran as {fact.name}: {fact.reason}"
+            text = f"the recorder was given {self._precision}, but the first step ran as {fact.name}: {fact.reason}"
             self._incident("note", "warning", text)
 
     def _report(self, loss: float, visited: StepMeasurements, used: float, scale: float) -> None:
-        """The incidents of the step just done, and those of other processes that have come."""
+        """Record the incidents of the step that has just ended, and those that other processes have sent."""
         bad_loss, bad_gradients = (
             not math.isfinite(loss),
             visited.has_gradients and not math.isfinite(visited.grad_norm),
@@ -275,31 +276,22 @@ class Recorder:
         for result in self._mail.received():
             self._tell(result)
         if visited.skipped:
-            some = "some " if visited.partly else ""
-            why = f"at scale {used:g}" if scale < used else "no optimizer has stepped"
-            unsure = visited.weights_changed is None and not visited.partly and scale >= used
-            text = f"{some}weights not updated in this step, {why}"
-            if unsure:
-                text += "; whether the loop has updated them by itself was not checked"
+            unchecked = visited.weights_changed is None and not visited.partly and scale >= used
+            too_large = used if scale < used else None
+            text = incident_text.skipped_text(too_large, partly=visited.partly, unchecked=unchecked)
             self._incident("skipped_step", "warning", text)
         if scale != used:
-            word = "lowered" if scale < used else "raised"
-            self._incident("scale_change", "info", f"loss scale {word} from {used:g} to {scale:g}")
+            self._incident("scale_change", "info", incident_text.scale_text(used, scale))
 
     def _tell(self, trouble: distributed.Trouble) -> None:
-        """Of what was not finite in a step of a process."""
-        who = f" in process {trouble.rank}" if distributed.world() > 1 else ""
+        """Record an incident each for a loss and for gradients that were not finite in a step of a process."""
+        rank = trouble.rank if distributed.world() > 1 else None
         if trouble.loss:
-            where = f", first not finite is the output of {trouble.module}" if trouble.module else ""
-            if trouble.why_not:
-                where += f" (of those checked: {trouble.why_not})"
-            self._incident(
-                "nonfinite_loss", "error", f"the loss is not finite{who}{where}", trouble.module, trouble.step
-            )
+            text = incident_text.loss_text("not finite", trouble.module, rank, trouble.why_not)
+            self._incident("nonfinite_loss", "error", text, trouble.module, trouble.step)
         if trouble.gradients:
-            where = f": first in {trouble.parameter}" if trouble.parameter else ""
             severity: Severity = "warning" if trouble.skipped else "error"
-            text = f"gradients not finite{who}{where}"
+            text = incident_text.gradients_text(trouble.parameter, rank)
             self._incident("nonfinite_gradient", severity, text, trouble.parameter, trouble.step)
 
     def _read_scale(self) -> float:
@@ -316,7 +308,7 @@ class Recorder:
 
 
 def _abandon_at_exit(recorder: Recorder) -> None:
-    """Registers anew at each call: after the writer, so that it is called before the writer's own."""
+    """Have Python end this record at exit. Each call registers anew, so that it runs before the hook of the writer."""
     _recorders.add(recorder)
     atexit.unregister(_abandon_all)
     atexit.register(_abandon_all)

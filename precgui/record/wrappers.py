@@ -33,7 +33,7 @@ class Accumulation:
         return bool(self._states) and not any(state.sync_gradients for state in self._states)
 
     def add(self, loss: float, samples: int) -> None:
-        """One micro-step that is not the last of its step."""
+        """Keep the loss and the samples of a micro-step that is not the last of its step."""
         self._losses.append(loss)
         self._samples += samples
 

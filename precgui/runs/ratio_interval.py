@@ -83,6 +83,8 @@ def ratio_text(ratio: float | None, interval: Interval | None, unknown: str, mar
     if ratio is None:
         return unknown
     if interval is None:
-        return f"{ratio:.2f}x{mark}" + (" (too few steps for an interval)" if ratio != 1 else "")
-    noise = ", within noise" if interval[0] <= 1 <= interval[1] else ""
-    return f"{ratio:.2f}x ({interval[0]:.2f} to {interval[1]:.2f}{noise}){mark}"
+        return f"{ratio:.2f}x{mark}" if ratio == 1 else f"{ratio:.2f}x{mark} (too few steps for an interval)"
+    low, high = interval
+    if low <= 1 <= high:
+        return f"{ratio:.2f}x ({low:.2f} to {high:.2f}, within noise){mark}"
+    return f"{ratio:.2f}x ({low:.2f} to {high:.2f}){mark}"

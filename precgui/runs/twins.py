@@ -17,6 +17,15 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.user_notes import replace_file
 from precgui.runs.verdict.branches import ALPHA, LEVEL, MARGIN, Drift, DriftVerdict, judge_drift
 
+_HIGHER = "{size:.2g} higher than in FP32 after {steps} steps ({level:.0%} interval {low:+.2g} to {high:+.2g})"
+_LOWER = "{size:.2g} lower than in FP32 after {steps} steps ({level:.0%} interval {low:+.2g} to {high:+.2g})"
+_VERDICTS = {
+    "bias": "{precision} is biased: its held-out loss is on average {size}.",
+    "negligible": "{precision} drifts, but not so that it matters: its held-out loss is {size}.",
+    "no bias": "No bias of {precision} is shown: its held-out loss is on average {size}; a bias of more than "
+    "{margin:.0%} of the change in a branch is ruled out.",
+    "undecided": "It is undecided whether {precision} is biased: its held-out loss is on average {size}.",
+}
 BAND_FACTOR = 2.0  # on the largest distance of a twin: its band
 _LARGEST = 1 << 24
 _Text = Annotated[str, Field(max_length=1000)]
@@ -152,19 +161,15 @@ def _message(precision: str, steps: int, drift: Drift, twin: Drift) -> str:
             "fair sample."
         )
     mean, low, high = drift.mean or 0.0, drift.low or 0.0, drift.high or 0.0
-    where = "higher" if mean > 0 else "lower"
-    size = f"{abs(mean):.2g} {where} than in FP32 after {steps} steps ({LEVEL:.0%} interval {low:+.2g} to {high:+.2g})"
-    share = f", {abs(drift.share):.2g} times the change that FP32 makes in a branch" if drift.share else ""
-    sentences = {
-        "bias": f"{precision} is biased: its held-out loss is on average {size}{share}. Chance does that in fewer than "
-        f"{ALPHA:.1%} of runs without bias.",
-        "negligible": f"{precision} drifts, but not so that it matters: its held-out loss is {size}{share}.",
-        "no bias": f"No bias of {precision} is shown: its held-out loss is on average {size}; a bias of more than "
-        f"{MARGIN:.0%} of the change in a branch is ruled out.",
-        "undecided": f"It is undecided whether {precision} is biased: its held-out loss is on average {size}. "
-        f"{_needed_text(drift)}",
-    }
-    return sentences[drift.verdict]
+    size = (_HIGHER if mean > 0 else _LOWER).format(size=abs(mean), steps=steps, level=LEVEL, low=low, high=high)
+    sentences = [_VERDICTS[drift.verdict].format(precision=precision, size=size, margin=MARGIN)]
+    if drift.share and drift.verdict in ("bias", "negligible"):
+        sentences.append(f"That is {abs(drift.share):.2g} times the change that FP32 makes in a branch.")
+    if drift.verdict == "bias":
+        sentences.append(f"Chance gives so large a drift in fewer than {ALPHA:.1%} of runs without bias.")
+    if drift.verdict == "undecided":
+        sentences.append(_needed_text(drift))
+    return " ".join(sentences)
 
 
 def _needed_text(drift: Drift) -> str:

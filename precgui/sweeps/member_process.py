@@ -93,6 +93,7 @@ def _death(exit_code: int) -> str:
         return f"the process of the run ended by itself with exit code {exit_code}"
     with contextlib.suppress(ValueError):
         name = signal.Signals(-exit_code).name
-        hint = ": the system was probably out of memory" if name == "SIGKILL" else ""
-        return f"the process of the run was killed by {name}{hint}"
+        if name == "SIGKILL":
+            return "the process of the run was killed by SIGKILL: the system was probably out of memory"
+        return f"the process of the run was killed by {name}"
     return f"the process of the run was killed by signal {-exit_code}"

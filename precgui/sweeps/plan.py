@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from precgui.config import RunConfig
+from precgui.harmless_text import some_names
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.spec import Arm, SweepSpec
 
@@ -50,7 +51,7 @@ class SweepPlan:
         for member in self.members:
             if member.name == name:
                 return member
-        raise SweepError(f"the sweep has no run {name}; the runs are {_some(m.name for m in self.members)}")
+        raise SweepError(f"the sweep has no run {name}; the runs are {some_names([m.name for m in self.members], 12)}")
 
     @property
     def seeds(self) -> list[int]:
@@ -173,8 +174,3 @@ def _parsed(item: Mapping[str, Any]) -> Member:
     if not re.fullmatch(r"[\w.-]{1,200}", member.name, re.ASCII) or member.name.startswith("."):
         raise ValueError(f"{member.name[:40]!r} is not a name that a run may have")
     return member
-
-
-def _some(names: Any) -> str:
-    results = list(names)
-    return ", ".join(results[:12]) + (f" and {len(results) - 12} more" if len(results) > 12 else "")

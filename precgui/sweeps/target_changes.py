@@ -15,6 +15,14 @@ from typing import Any
 from precgui.regular_files import read_text
 from precgui.runs.verdict.targets import Targets
 
+_CHANGED = (
+    "The targets were changed after {runs} ({when}): {targets}. A verdict by targets that were chosen with results in "
+    "view is no test of them."
+)
+_CHANGED_BY_HAND = (
+    "The targets were changed by hand; this was noticed after {runs} ({when}): {targets}. A verdict by targets that "
+    "were chosen with results in view is no test of them."
+)
 _MOST_BYTES = 1 << 20
 
 
@@ -104,11 +112,8 @@ def _note(change: dict[str, Any]) -> str:
     except (ValueError, TypeError, KeyError, AttributeError):
         return ""
     runs = "1 run had ended" if ended == 1 else f"{ended} runs had ended"
-    how = " by hand, noticed" if change.get("by_hand") is True else ""
-    return (
-        f"The targets were changed{how} after {runs} ({when:%Y-%m-%d %H:%M} UTC): {targets}. "
-        "A verdict by targets that were chosen with results in view is no test of them."
-    )
+    sentence = _CHANGED_BY_HAND if change.get("by_hand") is True else _CHANGED
+    return sentence.format(runs=runs, when=f"{when:%Y-%m-%d %H:%M} UTC", targets=targets)
 
 
 def _text(value: object) -> str:

@@ -86,7 +86,7 @@ def test_that_a_processor_without_bf16_is_told_fp32_for_every_task_and_int8_for_
             advice = advise(Situation(device, task, size, gain=0.28))
             assert (advice.precision, advice.then) == ("fp32", "")
             assert "slower than FP32" in advice.path[0].why
-            assert advice.path[0].why.endswith("The bench found BF16 0.28 times as fast as FP32.")
+            assert advice.path[0].why.endswith("The bench measured BF16 0.28 times as fast as FP32.")
             assert advice.watch == ("For inference INT8 is native here: the precision int8-qat trains a model for it.",)
             assert "cudnn" not in advice.code
 

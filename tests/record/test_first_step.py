@@ -109,7 +109,7 @@ def test_that_a_precision_that_did_not_run_is_told(tmp_path: Path) -> None:
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert run.config.precision == "bf16-amp"
         (note,) = [event for event in run.events("note") if event.severity == "warning"]
-        assert "called bf16-amp, but its first step ran as fp32" in note.message
+        assert "given bf16-amp, but the first step ran as fp32" in note.message
 
 
 def test_that_a_bf16_loop_is_no_fp32_baseline(tmp_path: Path) -> None:

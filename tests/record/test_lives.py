@@ -233,7 +233,7 @@ def test_that_one_of_several_optimizers_that_is_skipped_is_seen(tmp_path: Path) 
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert [event.module for event in run.events("nonfinite_gradient")] == ["0.weight"]
         (skipped,) = run.events("skipped_step")
-        assert skipped.message.startswith("some weights not updated")
+        assert skipped.message.startswith("some weights were not updated")
 
 
 # In a process of its own: torch refuses a backward pass after a fork once autograd has threads.

@@ -51,11 +51,12 @@ def add_adapters(model: nn.Module, config: RunConfig, device: torch.device) -> l
         base = freeze(layer, config.base, backend, keep=keep)
         _replace(model, name, LoraLinear(base, config.adapter, layer.weight.device))
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    held = f"{config.base.format}" + (" with scales in 8 bits" if config.base.double_quant else "")
     notes = [
         f"{trained} weights of LoRA of rank {config.adapter.rank} train beside a frozen base: {len(chosen)} layers, "
-        f"{weights} weights, held in {held}, back end {backend}"
+        f"{weights} weights, held in {config.base.format}, back end {backend}"
     ]
+    if config.base.double_quant:
+        notes.append("the scales of the base are held in 8 bits")
     if (bits := bits_per_weight(model)) is not None:
         kept = "kept unpacked from forward to backward" if keep else "unpacked again in the backward pass"
         notes.append(

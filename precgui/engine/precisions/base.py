@@ -51,7 +51,7 @@ class Precision:
         return 0
 
     def continue_from(self, batch_count: int) -> None:
-        """Count batches from here."""
+        """Go on counting batches from `batch_count`, as after a resumed run."""
 
     @property
     def has_history(self) -> bool:
@@ -86,12 +86,12 @@ class Precision:
         return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """Called when an epoch, counted from 1, begins; the model is in training mode."""
+        """Prepare an epoch, counted from 1; called when it begins, with the model in training mode."""
 
     def finish(
         self, model: nn.Module, task: Task, stopped: Callable[[], bool]
     ) -> Iterable[tuple[dict[str, Any], list[str]]]:
-        """Final results of the trained model: facts for the record, each with sentences."""
+        """Convert the trained model, where the precision does, and return facts for the record, each with sentences."""
         return ()
 
     def convert_input(self, inputs: Any, targets: Any) -> tuple[Any, Any]:

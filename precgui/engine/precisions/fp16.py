@@ -73,7 +73,7 @@ class FP16Pure(Pure):
 
 
 def half_products(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """The context in which products outside of layers are FP16 at a bearable speed."""
+    """The context for FP16 products outside of layers: on a CPU they are emulated, whose own kernels are slow."""
     return Fp16ProductMode() if device.type == "cpu" else contextlib.nullcontext()
 
 

@@ -1,4 +1,4 @@
-"""Eight bits and fewer, and any format at all: operands rounded for each product, native where the device has it."""
+"""Products of rounded operands: FP8, block formats and `emulated:FORMAT`; on native kernels where they exist."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.registry import blocks, get
+from precgui.harmless_text import some_names
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -84,9 +85,8 @@ class Low(Precision):
         if rounds_everywhere(self.config):
             self._convert_other_operations(model)
         elif left := [name for name, module in model.named_modules() if _multiplies_elsewhere(module)]:
-            displayed = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
             self.notes.append(
-                f"products inside {displayed} stay in FP32; precision_options.products = all rounds them, too"
+                f"products inside {some_names(left, 3)} stay in FP32; precision_options.products = all rounds them, too"
             )
         return model
 
@@ -95,7 +95,7 @@ class Low(Precision):
         return [*chosen, *(recurrent if rounds_everywhere(self.config) else ())]
 
     def _convert_other_operations(self, model: nn.Module) -> None:
-        """Recurrent layers, and what is computed outside of layers but not in the modules that are kept."""
+        """Round operands in recurrent layers and in functional operations, except inside modules kept in FP32."""
         self.labels |= emulate_recurrent(
             recurrent_layers(model, fp32_modules.members(self.fp32_modules)), self._products
         )
@@ -149,7 +149,7 @@ class Low(Precision):
         return self._to(self.formats[role], place)
 
     def _to(self, name: str, place: str) -> OperandQuantizer:
-        """Rounding to a format: blocks in blocks, floats as they are, integers and code books scaled per tensor."""
+        """Rounding to a format: blocks with their scales, floats unscaled, integers and code books scaled by tensor."""
         rounding = RoundingSpec(self.options.rounding, self.clock, place)
         if name == "fp32":
             return Identity()
@@ -261,7 +261,7 @@ class FP8(Low):
             super()._turn(remainder)
 
     def _native(self, chosen: dict[str, nn.Module]) -> dict[str, nn.Module]:
-        """The layers that run on FP8 hardware: nearest-even rounding and an FP32 sum are all that it has."""
+        """The layers that run on FP8 kernels, which round to nearest even and sum in FP32 only."""
         plain = self.options.rounding == "nearest_even" and self.options.accumulator is None
         if not plain or not native_fp8.available(self.device):
             return {}

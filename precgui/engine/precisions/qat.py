@@ -68,7 +68,7 @@ class QuantizationAware(Precision):
         return model
 
     def _doubts(self) -> list[str]:
-        """Settings that do not do what they seem to."""
+        """A sentence for each setting that has no effect, or another one than its name suggests."""
         qat, reported = self.qat, []
         if qat.start_epoch > self.config.train.epochs:
             reported.append(f"qat.start_epoch = {qat.start_epoch} comes after the last epoch: trained in plain FP32")

@@ -18,6 +18,7 @@ from precgui.engine.pruning.sparse_kernels import has_sparse_kernels, sparse_spe
 from precgui.engine.pruning.zeros import operand
 from precgui.engine.torch_private import ConvNd
 from precgui.events import IncidentKind, ZerosCounted
+from precgui.harmless_text import some_names
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -109,8 +110,7 @@ class Pruner:
 
     def _left_dense(self, config: RunConfig) -> list[tuple[IncidentKind, str]]:
         dense = [name for name, layer in self.layers.items() if layer.share == 0]
-        named = ", ".join(dense[:5]) + (f" and {len(dense) - 5} more" if len(dense) > 5 else "")
-        return [("note", f"not pruned: {named}")] if dense and config.pruning.share else []
+        return [("note", f"not pruned: {some_names(dense, 5)}")] if dense and config.pruning.share else []
 
     def counts_at(self, step: int) -> bool:
         """Whether zeros are counted after this step."""

@@ -1,4 +1,4 @@
-"""A rounding as one torch operation, for those who follow a step operation by operation.
+"""A rounding as one torch operation, for code that traces a step operation by operation.
 
 The loops that round write into memory past torch, and tricks with bits have no counterpart in FP64. While a caller
 follows, each rounding is called as `precgui::rounded`, whose counterpart in exact arithmetic is its input.
@@ -30,7 +30,7 @@ ROUNDED = torch.ops.precgui.rounded.default
 
 @contextlib.contextmanager
 def following() -> Iterator[None]:
-    """Inside, roundings are operations that reach dispatch modes."""
+    """Context in which each rounding is one operation that dispatch modes see."""
     global _followers
     _followers += 1
     try:

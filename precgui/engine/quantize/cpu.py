@@ -62,7 +62,7 @@ def _in_threads(run: Run, source: Array, out: Array, machine: HostFloat, threads
 
 
 def _cuts(size: int, threads: int) -> list[slice]:
-    """Equal pieces, one for each thread, none across a multiple of 2^32 (where the keys of the draws change)."""
+    """Bounds of equal pieces, one a thread; no piece crosses a multiple of 2^32, where the keys of the draws change."""
     count = max(1, min(threads, size // PIECE))
     edges = {round(size * i / count) for i in range(count + 1)} | set(range(0, size, 1 << 32))
     ordered = sorted(edges)
@@ -89,7 +89,7 @@ def _moves(rounding: str, plan: RoundingPlan) -> tuple[Any, ...]:
 
 
 def _added(share: float, plan: RoundingPlan) -> int:
-    """The addend to the bits with which the carry goes outwards from that share of the gap on."""
+    """The addend to the bits for which values from `share` of the gap on carry into the outer neighbour."""
     dropped = (1 << plan.dropped_bits) - 1
     return 0 if share > 1 else dropped if share == 0 else (dropped + 1) >> 1
 
@@ -101,7 +101,7 @@ def _stochastic_runner(plan: RoundingPlan, numbers: Any, seed: int) -> Run:
 
 
 def _round_slowly(source: Array, out: Array, fmt: Format, convention: CastPolicy, seed: int) -> None:
-    """In pieces that stay in the cache; stochastic rounding counts places, so it takes the array at once."""
+    """Round by the array form of `formats`, in pieces that fit the cache; stochastic rounding in one piece."""
     piece = source.size if convention.rounding == "stochastic" else SLOW_PIECE
     for start in range(0, source.size, piece or 1):
         part = slice(start, start + piece)

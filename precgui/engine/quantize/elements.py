@@ -67,7 +67,7 @@ def _check(tensor: Tensor, rounding: str, overflow: str | None, nan: str) -> Non
 
 
 def check_dtype(tensor: Tensor) -> None:
-    """Raises TypeError for a tensor of integers, complex numbers or floats of 8 bits."""
+    """Refuse integers, complex numbers and floats of 8 bits. Raises TypeError."""
     if tensor.dtype not in DTYPES:
         raise TypeError(f"rounding takes float32, float64, bfloat16 or float16 tensors, not {tensor.dtype}")
 
@@ -90,7 +90,7 @@ def _seed(seed: int | None) -> int:
 
 
 class StraightThrough(torch.autograd.Function):
-    """Forward rounds; backward hands the gradient on as it is (Bengio et al. 2013)."""
+    """Straight-through estimator: forward rounds, backward passes the gradient unchanged (Bengio et al. 2013)."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
@@ -107,7 +107,7 @@ def _quantized(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, n
 
 
 def _any_order(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
-    """Rounded, in whatever order the elements lie in memory, subnormals too."""
+    """Round a tensor of any memory order, with its subnormals."""
     if tensor.is_meta:
         return torch.empty_like(tensor)
     with subnormals_kept(tensor):
@@ -157,7 +157,7 @@ def _memory_order(tensor: Tensor) -> list[int]:
 
 
 def _rounded(source: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
-    """A contiguous float32 or float64 tensor, rounded."""
+    """Round a contiguous float32 or float64 tensor."""
     if source.device.type == "cpu":
         result = torch.empty_like(source)
         round_into(source.view(-1).numpy(), result.view(-1).numpy(), fmt, convention, seed, torch.get_num_threads())
@@ -169,7 +169,7 @@ def _rounded(source: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan
 
 
 def _with_nan(result: Tensor, source: Tensor, fmt: Format, nan: Nan) -> Tensor:
-    """NaN of the input as the caller wants it, in a format that has none; the loops keep it."""
+    """Replace NaN in a format that has none, as the caller asked; the loops themselves keep it."""
     if fmt.has_nan:
         return result
     if nan == "keep" and isinstance(fmt, FloatFormat) and fmt.has_zero:

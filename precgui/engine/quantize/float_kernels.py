@@ -59,7 +59,7 @@ class LoopConstants(NamedTuple):
 
 @lru_cache(maxsize=256)
 def constants(plan: RoundingPlan) -> LoopConstants:
-    """The numbers of a plan in the type of its machine."""
+    """The constants of a plan in the word type of its machine float."""
     machine = plan.machine
     every = (1 << machine.bits) - 1
     dropped = (1 << plan.dropped_bits) - 1
@@ -128,7 +128,7 @@ def _finisher(word: Any) -> Any:
 
 
 def _plain_finisher(word: Any) -> Any:
-    """The same for plans that are plain: every loop rounds infinity to more than the largest value."""
+    """`_finisher` for plain plans, in which every loop rounds infinity to more than the largest value."""
 
     @register_jitable(inline="always")
     def finish(b: Any, a: Any, rounded: Any, k: Any) -> Any:
@@ -195,7 +195,7 @@ def _directed_added(word: Any, real: Any) -> Rule:
 
 
 def _away_added(word: Any, real: Any) -> Rule:
-    """To nearest, ties outwards."""
+    """Rounds to nearest, ties away from zero."""
 
     @register_jitable(inline="always")
     def away(x: Any, big: Any, step: Any, sign: Any, place: Any, extra: Any) -> Any:

@@ -113,7 +113,7 @@ def _stochastic_integer(machine: HostFloat) -> Loop:
 
 @cache
 def book_runner(fmt: CodeBook, machine: HostFloat, rounding: RoundingMode, seed: int) -> Run:
-    """The same for a code book: each number is compared with the least one that rounds to each entry."""
+    """`integer_runner` for a code book: compares each number with the least one that rounds to each entry."""
     real = machine.real
     book = tuple(real(float(value)) for value in fmt.values)
     if rounding == "stochastic":

@@ -70,7 +70,7 @@ def quantize_blocks(
 def rounded(
     source: Tensor, fmt: Format, policy: CastPolicy, seed: int, run: Callable[..., Tensor] | None = None
 ) -> Tensor | None:
-    """A contiguous float32 or float64 tensor, rounded; NaN stays. None for rare formats that need the array form.
+    """Round a contiguous float32 or float64 tensor; NaN stays. None for rare formats that need the array form.
 
     `run` is `round_tensor` or that compiled.
     """
@@ -92,7 +92,7 @@ def rounded(
 
 @lru_cache(maxsize=256)
 def _plan(fmt: FloatFormat, policy: CastPolicy, dtype: torch.dtype) -> RoundingPlan | None:
-    """In the type of the tensor where it has room around the format; else in double precision, without subnormals."""
+    """The plan in the tensor's type where its range exceeds the format's; else in float64, without subnormals."""
     if not fmt.has_zero:
         return None
     plan = make_plan(fmt, policy, SINGLE if dtype == torch.float32 else DOUBLE)

@@ -71,7 +71,7 @@ class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
         self.update()
 
     def boundingRect(self) -> QRectF:
-        """With room for the texts of ticks at the very ends, which stand out over the plot."""
+        """The rectangle with room for tick texts that extend past the ends of the axis."""
         beyond = (0, _BEYOND_PX) if self.orientation == "left" else (3 * _BEYOND_PX, 0)
         rect: QRectF = super().boundingRect()
         return rect.adjusted(-beyond[0], -beyond[1], beyond[0], beyond[1])
@@ -130,7 +130,7 @@ def _even_ticks(low: float, high: float, spacing: float) -> Ticks:
 
 
 def _power_spacing(least: float, base: int) -> int:
-    """Between labelled exponents: powers of two themselves for base 2; 1, 2, 3, 5, 10 ... for base 10."""
+    """The distance between labelled exponents: a power of two for base 2; 1, 2, 3, 5, 10 ... for base 10."""
     steps = (1, 2, 4, 8, 16, 32, 64, 128, 256) if base == 2 else (1, 2, 3, 5, 10, 20, 50, 100, 200)
     return next((s for s in steps if s >= least), math.ceil(least))
 
@@ -148,7 +148,7 @@ def _clock(seconds: float) -> str:
 
 
 def _power(exponent: float, base: int) -> str:
-    """2¹⁶, 10⁻³; small powers of ten and what lies between as plain numbers."""
+    """An exponent as text: 2¹⁶, 10⁻³; small powers of ten and fractions of a power as plain numbers."""
     whole = round(exponent)
     is_power = math.isclose(exponent, whole, abs_tol=1e-9)
     if is_power and (base == 2 or not -4 < whole < 4):
@@ -157,7 +157,7 @@ def _power(exponent: float, base: int) -> str:
 
 
 def _plain(value: float, spacing: float) -> str:
-    """With just the decimals that the spacing needs; far from 1 in scientific form."""
+    """A value with as many decimals as the spacing needs; far from 1 in scientific form."""
     size = max(abs(value), spacing)
     if size >= 1e5 or size < 1e-3:
         digits = max(1, math.ceil(math.log10(size / spacing)) + 1) if spacing > 0 else 3

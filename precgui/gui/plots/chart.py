@@ -149,7 +149,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             self.left.emit()
 
     def point_at(self, place: QPointF) -> None:
-        """The mouse is at this place of the scene; a chart may answer with a tool tip."""
+        """Take a position of the mouse in the scene; a chart may show a tool tip there."""
 
     def leaveEvent(self, event: QEvent) -> None:
         super().leaveEvent(event)
@@ -168,7 +168,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         raise NotImplementedError
 
     def is_empty(self) -> bool:
-        """Nothing to draw, so `empty_sentence` is shown in its place."""
+        """Whether there is nothing to draw, so that `empty_sentence` takes the place of the plot."""
         raise NotImplementedError
 
     def empty_sentence(self) -> str:
@@ -296,7 +296,7 @@ def _fitting(names: Sequence[str], metrics: QFontMetrics) -> list[str]:
 
 
 def _cut(text: str, font: QFont, room_px: int) -> str:
-    """A message without what has no room in the plot; numbers are short enough."""
+    """A message cut to the room in the plot; numbers are short enough as they are."""
     return QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideRight, max(room_px, _READOUT_NAME_PX))
 
 

@@ -18,7 +18,7 @@ class Crosshair:
         self.place: float | None = None
 
     def point(self, chart: Chart, x: float) -> None:
-        """The mouse is over x of a chart; shown by the next `show_pointed`."""
+        """Take a position of the mouse over a chart; the next `show_pointed` puts the crosshair there."""
         self._pointed = (chart, x)
 
     def show_pointed(self) -> None:
@@ -43,7 +43,7 @@ class Crosshair:
             frame.chart.hide_cursor()
 
     def step(self, by: int, start: float) -> None:
-        """To the next recorded point of the first run, or the one before; from `start` when it stands nowhere."""
+        """Move to the next recorded point of the first run, or the one before; from `start` while it is nowhere."""
         for frame in self._frames:
             if isinstance(frame.chart, CurveChart):
                 place = frame.chart.neighbour(start if self.place is None else self.place, by)

@@ -23,6 +23,9 @@ from precgui.runs.run import SignalSource
 if TYPE_CHECKING:
     from precgui.gui.open_runs import DrawnRun
 
+_SMOOTHED = "smoothed: mean of the last {points} points; faint: {drawn}"
+_SMOOTHED_DENSE = "smoothed: mean of the last {points} points, {drawn}"
+
 
 def device_sentences(runs: Sequence[DrawnRun], signal: Signal) -> str:
     """Why no device of these runs recorded this signal."""
@@ -82,7 +85,7 @@ class CurveChart(Chart):
         self.restyle_runs()
 
     def _smooth(self, curves: Sequence[Curve]) -> None:
-        """Evaluations are few and stay as they are."""
+        """Smooth curves as chosen; evaluations are few and stay as recorded."""
         for curve in curves:
             if curve.dots is None:
                 curve.smooth(self._points)
@@ -98,7 +101,7 @@ class CurveChart(Chart):
         self.restyle_runs()
 
     def _take_signal(self, signal: Signal) -> None:
-        """Draw in the words and the unit that suit the runs."""
+        """Draw a signal with the words and the unit that fit the runs."""
         if signal == self.signal:
             return
         if signal.factor != self.signal.factor:
@@ -190,9 +193,10 @@ class CurveChart(Chart):
         exact = self._draw_lines(parts, x0, x1, dense)
         self._draw_marks(parts, x0, x1)
         drawn = "every point" if exact else "min and max of each pixel"
-        faint = ", " if dense else "; faint: "
-        smoothed = f"smoothed: mean of the last {self._points} points{faint}" if self._points > 1 else ""
-        self.note = smoothed + drawn + legend(parts)
+        note = drawn
+        if self._points > 1:
+            note = (_SMOOTHED_DENSE if dense else _SMOOTHED).format(points=self._points, drawn=drawn)
+        self.note = "; ".join(part for part in (note, legend(parts)) if part)
 
     @staticmethod
     def _is_dense(parts: Sequence[RunCurves]) -> bool:
@@ -200,7 +204,7 @@ class CurveChart(Chart):
 
     @staticmethod
     def _set_detail(parts: Sequence[RunCurves], dense: bool) -> None:
-        """Lines of one picture are drawn from more points, which cost little there."""
+        """Set how many points a line is drawn from: more in one picture of all runs, where they cost little."""
         detail = DENSE_RAW_PER_PIXEL if dense else RAW_POINTS_PER_PIXEL
         for part in parts:
             for curve in part.curves:
@@ -299,7 +303,7 @@ class CurveChart(Chart):
 
     @staticmethod
     def _unmeasured(curve: Curve) -> bool:
-        """NaN throughout: the signal was not recorded, which is not the same as having become NaN."""
+        """Whether a curve is NaN throughout: the signal was not recorded, which differs from having become NaN."""
         if not len(curve.y) or len(curve.nonfinite) < len(curve.y) or not np.isnan(curve.nonfinite.value).all():
             return False
         return curve.name not in _LOSSES or not curve.run.events("nonfinite_loss")

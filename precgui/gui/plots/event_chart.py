@@ -166,7 +166,7 @@ class EventChart(Chart):
         )
 
     def show_cursor(self, x: float, headed: bool) -> None:
-        """Without the readout while a tool tip says the same in whole sentences."""
+        """Draw the cursor line at x; no readout while a tool tip has the messages in full."""
         super().show_cursor(x, headed)
         if self._pointed:
             self.readout.hide()

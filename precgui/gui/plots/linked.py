@@ -152,7 +152,7 @@ class LinkedPlots(QScrollArea):
         chart.left.connect(self.crosshair.hide)
 
     def _adopt(self, frame: PlotFrame) -> None:
-        """A frame has a new chart: give it runs, range and data."""
+        """Give the new chart of a frame its runs, range and data."""
         self._connect_chart(frame)
         frame.chart.set_over(self.over)
         frame.chart.set_smoothing(self.smoothing)
@@ -174,7 +174,7 @@ class LinkedPlots(QScrollArea):
         self.refresh()
 
     def data_arrived(self) -> None:
-        """Some run has more to show."""
+        """Mark the plots as stale: some run has new data."""
         if not self.paused:
             self.refresh()
 
@@ -239,7 +239,7 @@ class LinkedPlots(QScrollArea):
         return max(ends, default=None)
 
     def _keep_up(self, exactly: bool = False) -> None:
-        """While following: make room for what has come, a tenth at a time."""
+        """Extend the x range for new data while following, by a tenth at a time."""
         end = self.last_x()
         if not self.following or end is None or end <= 0:
             return
@@ -287,7 +287,7 @@ class LinkedPlots(QScrollArea):
     # View
 
     def follow(self) -> None:
-        """Back to the whole of every run, growing with the data."""
+        """Show every run as a whole again, and follow new data."""
         self.following = True
         self._keep_up(exactly=True)
         self.autoscale()

@@ -97,4 +97,4 @@ def legend(parts: Sequence[RunCurves]) -> str:
     """The meaning of the dots: a second series has the colour and dash of the run's own curve."""
     drawn = [curve.name for part in parts for curve in part.curves[1:] if len(curve.y)]
     meant = dict.fromkeys(DOTTED[name] for name in drawn if name in DOTTED)
-    return f"; dots: {', '.join(meant)}" if meant else ""
+    return f"dots: {', '.join(meant)}" if meant else ""

@@ -94,8 +94,8 @@ class Banner(QFrame):
 
     def update_entry(self, entry: NoticeEntry) -> None:
         """Show how often the cause has come; a note goes by itself after some seconds."""
-        times = f" (seen {entry.count} times)" if entry.count > 1 else ""
-        self._word.setText(WORDS[entry.notice.severity] + times)
+        word = WORDS[entry.notice.severity]
+        self._word.setText(f"{word} (seen {entry.count} times)" if entry.count > 1 else word)
         self.text.setText(entry.notice.text)
         if entry.notice.severity == "info" and not entry.notice.remedies:
             self._timer.start()

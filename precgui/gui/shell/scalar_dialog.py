@@ -39,8 +39,8 @@ TITLES = {
     "cpu_s": "CPU time of a step (s)",
 }
 NOTHING = "not in the file"
-_NEVER = "No event file tells of tensors, power, or how the run ended"
-_FOREIGN = "this one was not written by precgui, so the precision and the machine are unknown, too"
+_NEVER = "No event file tells of tensors, power, or how the run ended."
+_FOREIGN = "This one was not written by precgui, so the precision and the machine are unknown, too."
 _NEEDED = "Choose a loss, a validation loss or a validation accuracy: without one there is nothing to compare."
 
 
@@ -119,9 +119,10 @@ class ScalarsDialog(QDialog):
         enough = shows_training(tags)
         self.accept_button.setEnabled(enough)
         absent = ", ".join(TITLES[signal].lower() for signal in SIGNALS if signal not in tags)
-        foreign = "" if self._events.about else f"; {_FOREIGN}"
-        lacking = f"Not in the file: {absent}. " if absent else ""
-        self.missing.setText(f"{lacking}{_NEVER}{foreign}." if enough else _NEEDED)
+        sentences = [f"Not in the file: {absent}."] if absent else []
+        sentences.append(_NEVER)
+        sentences += [] if self._events.about else [_FOREIGN]
+        self.missing.setText(" ".join(sentences) if enough else _NEEDED)
 
 
 def _points(scalars: Scalars) -> str:

@@ -104,9 +104,9 @@ class StatusLine(QStatusBar):
             self.text.setText("A study is running; its grid is in Live" if studying else "No run is active")
             self.power.setText("")
             return
-        queued = f", {len(session.queue)} waiting" if session.queue else ""
         self._mark_with("start")
-        self.text.setText(f"{session.runs[session.active_key].name}: {progress.text}{queued}")
+        text = f"{session.runs[session.active_key].name}: {progress.text}"
+        self.text.setText(f"{text}, {len(session.queue)} waiting" if session.queue else text)
         total = max(progress.total_steps, 1)
         self.bar.setValue(round(PROGRESS_STEPS * min(progress.step / total, 1)))
         self.steps.setText(f"{progress.step} / {progress.total_steps}" if progress.total_steps else "")

@@ -190,5 +190,6 @@ def _death(exit_code: int) -> str:
         name = signal.Signals(-exit_code).name
     except ValueError:
         name = f"signal {-exit_code}"
-    hint = ": the system was probably out of memory" if name == "SIGKILL" else ""
-    return f"the engine process was killed by {name}{hint}"
+    if name == "SIGKILL":
+        return "the engine process was killed by SIGKILL: the system was probably out of memory"
+    return f"the engine process was killed by {name}"

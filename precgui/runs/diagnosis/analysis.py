@@ -70,7 +70,7 @@ class Growth:
 
 @np.errstate(all="ignore")
 def growth(m: Measurements, end: int) -> Growth | None:
-    """Over the steps before place `end` that updated the weights; None for fewer than two with a finite loss."""
+    """The growth over the steps before place `end` that updated the weights; None below two with a finite loss."""
     taken = np.flatnonzero(m.finite_loss[:end] & ~m.skipped[:end])
     if len(taken) < 2:
         return None
@@ -136,19 +136,19 @@ def storage(m: Measurements) -> str:
 
 @lru_cache(maxsize=64)
 def power(value: float) -> str:
-    """2^k, or the number itself."""
+    """A power of two as text, `2^k`; any other number as it is."""
     mantissa, exponent = np.frexp(value)
     return f"2^{int(exponent) - 1}" if mantissa == 0.5 else f"{value:.4g}"
 
 
 def percent(share: float) -> str:
-    """A share of 1 with two digits that matter."""
+    """A share of 1 as a percentage with two significant digits."""
     value = 100 * share
     return "0 %" if value == 0 else f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
 
 
 def median(values: Values) -> float:
-    """Of the finite ones, NaN without any."""
+    """The median of the finite values; NaN without any."""
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else float("nan")
 

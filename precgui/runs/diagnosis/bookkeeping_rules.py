@@ -10,6 +10,12 @@ from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
+_VALIDATION = "The validation loss of step {step} is not finite while the training loss is."
+_VALIDATION_AFTER = (
+    "The validation loss of step {step} is not finite while the training loss is; step {before} before it was skipped "
+    "or not finite."
+)
+
 
 def foreign_parameters(m: Measurements) -> Answer:
     """The optimizer holds tensors that are not the model's parameters."""
@@ -184,14 +190,14 @@ def validation_not_finite(m: Measurements) -> Answer:
     before = m.steps[(m.skipped | ~m.finite_loss) & (m.steps <= first)]
     proof = Evidence(
         "val_loss not finite, train_loss finite", {"step": first, "skipped_before": len(before)},
-        f"The validation loss of step {first} is not finite while the training loss is"
-        + (f"; step {before[-1]} before it was skipped or not finite." if len(before) else "."),
+        (_VALIDATION_AFTER if len(before) else _VALIDATION).format(step=first, before=before[-1] if len(before) else 0),
         "val_loss", tuple(zip(steps.astype(int).tolist(), values.tolist(), strict=True)),
     )  # fmt: skip
     return [
         Finding(
-            "validation-not-finite", "error", "The validation is not finite although the training is" + (": running "
-            "statistics are poisoned" if len(before) else ""),
+            "validation-not-finite", "error",
+            "The validation is not finite although the training is: running statistics are poisoned" if len(before)
+            else "The validation is not finite although the training is",
             first, int(steps[-1]), (proof,),
             "Restore running statistics of batch norm after a skipped step, and evaluate in the precision of the "
             "training.",

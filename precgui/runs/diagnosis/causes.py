@@ -89,9 +89,10 @@ def _of_rate(m: Measurements, place: int) -> Cause | None:
         return None
     text = (
         f"Before, the loss rose from {grown.least_loss:.3g} to {grown.last_loss:.3g}, the gradient norm from "
-        f"{grown.first_norm:.3g} to {grown.last_norm:.3g}"
+        f"{grown.first_norm:.3g} to {grown.last_norm:.3g}."
     )
-    text += f"; one step changed the weights by up to {largest:.2g} of their norm." if early.any() else "."
+    if early.any():
+        text = f"{text} One step changed the weights by up to {largest:.2g} of their norm."
     proof = Evidence(
         "loss > 3 min(loss) or |update| / |weight| > 0.3, before the first value that is not finite",
         {"loss_least": grown.least_loss, "loss_last": grown.last_loss, "norm_first": grown.first_norm,
@@ -205,8 +206,9 @@ def _of_input(m: Measurements, origin: Origin) -> Cause:
         f"In step {origin.step} the output of {origin.module}, the first module, is not finite; its weights were.",
     )  # fmt: skip
     return Cause(
-        "data-not-finite", f"the inputs of step {origin.step} hold NaN or Inf" + (", or are beyond "
-        "FP16" if undecided else ""),
+        "data-not-finite",
+        f"the inputs of step {origin.step} hold NaN or Inf, or are beyond FP16" if undecided
+        else f"the inputs of step {origin.step} hold NaN or Inf",
         None if undecided else False, "Look at the inputs of this step; normalise or clean them.", (proof,),
         origin.module,
         needs=replay(m, origin.step) if undecided else "", confidence=0.85,
@@ -271,7 +273,7 @@ def _large_factors(m: Measurements, result: Origin) -> tuple[Evidence, ...]:
 
 
 def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
-    """All outputs are finite: the loss function or the targets."""
+    """All outputs are finite, so the loss function or the targets are at fault."""
     infinite = bool(np.isinf(m.loss[place]))
     proof = Evidence(
         "outputs finite, loss not", {"step": origin.step, "loss": float(m.loss[place])},
@@ -299,7 +301,7 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
 
 
 def _of_backward(m: Measurements, place: int) -> Cause:
-    """The loss is finite, gradients are not."""
+    """The cause where the loss is finite and gradients are not."""
     step, scale = int(m.steps[place]), float(m.scale[place])
     result = origin.of_gradients(m, step)
     lowest = min((float(m.scale[each.last]) for each in streaks(m) if each.first <= place <= each.last), default=scale)

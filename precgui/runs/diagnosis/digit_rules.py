@@ -128,7 +128,7 @@ def _arrived(m: Measurements, table: RecordedRows, kept: NDArray[np.bool_]) -> f
 
 @np.errstate(all="ignore")
 def _progress(counts: Values, changed: Values, sizes: Values, *, adaptive: bool) -> float:
-    """Of tensors with these exponents (tensors, 256), of which these shares of all elements changed."""
+    """The share of the progress in changed elements, from exponents (tensors, 256) and the changed share by tensor."""
     finite = counts[:, :255]
     alive = 1 - finite[:, 0] / np.maximum(finite.sum(1), 1)
     if adaptive:

@@ -109,19 +109,19 @@ class Diagnosis:
 
     @property
     def sentence(self) -> str:
-        """The whole in one sentence."""
+        """The diagnosis in one or two sentences: healthy, or the weightiest problem and how many more there are."""
         if self.verdict == "cannot be told":
             return "Cannot be told: no step is recorded."
         if not self.problems:
             steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
             return f"Healthy: {len(self.ruled_out)} faults are ruled out in {steps}."
         first, remainder = self.problems[0], len(self.problems) - 1
-        more = f" {remainder} more {'finding' if remainder == 1 else 'findings'}." if remainder else ""
-        return f"{first.title}.{more}"
+        more = "1 more finding." if remainder == 1 else f"{remainder} more findings."
+        return f"{first.title}. {more}" if remainder else f"{first.title}."
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
-    """Built-in types; numbers that are not finite as text."""
+    """A finding in built-in types; numbers that are not finite as text."""
     return {
         "rule": finding.rule,
         "severity": finding.severity,

@@ -12,6 +12,14 @@ from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecid
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
+_SCALED = (
+    "The scale is {scale} in all steps; the first gradient norm is {norm:.4g}, divided by the scale {quotient:.3g}, "
+    "at a loss of {loss:.3g}."
+)
+_SCALED_EXACT = (
+    "No step went through scaler.step() or after scaler.unscale_(), though the scale is {scale}; the first gradient "
+    "norm is {norm:.4g}, divided by the scale {quotient:.3g}, at a loss of {loss:.3g}."
+)
 _ALIKE = 0.02  # relative deviation of norms that were clipped to the same length
 
 
@@ -96,13 +104,15 @@ def _not_unscaled(m: Measurements, taken_bad: NDArray[np.bool_], *, exact: bool)
     norms = m.grad_norm[np.isfinite(m.grad_norm)]
     norm, loss, scale = float(norms[0]) if len(norms) else math.nan, float(m.loss[0]), float(m.scale[0])
     step = int(m.steps[np.flatnonzero(taken_bad)[0]]) if taken_bad.any() else int(m.steps[0])
-    bad = f"; step {step} was taken although its gradients are not finite." if taken_bad.any() else "."
-    how = "No step went through scaler.step() or after scaler.unscale_(), though" if exact else "Of all steps"
+    sentences = [
+        (_SCALED_EXACT if exact else _SCALED).format(scale=power(scale), norm=norm, quotient=norm / scale, loss=loss)
+    ]
+    if taken_bad.any():
+        sentences.append(f"Step {step} was taken although its gradients are not finite.")
     proof = Evidence(
         "optimizer.step() called outside scaler.step(), loss multiplied by the scale",
         {"scale": scale, "norm": norm, "norm_over_scale": norm / scale, "loss": loss},
-        f"{how} the scale is {power(scale)}; the first gradient norm is {norm:.4g}, divided by the scale "
-        f"{norm / scale:.3g}, at a loss of {loss:.3g}{bad}",
+        " ".join(sentences),
         "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
     harmless = is_adaptive(m) and not taken_bad.any() and bool(m.finite_loss.all())

@@ -29,7 +29,7 @@ _HALVES = {"fp16", "bf16"}
 
 @dataclass(frozen=True)
 class RecordedRows:
-    """RecordedRows at one kind of tensor, in the order of the steps. NaN where a tensor was not recorded.
+    """Recorded rows of one kind of tensor, in the order of the steps. NaN where a tensor was not recorded.
 
     `stats` is (rows, tensors, TENSOR_STATS), `strides` (rows, tensors).
     """
@@ -85,7 +85,7 @@ class RecordedRows:
         return share
 
     def of(self, chosen: NDArray[np.bool_]) -> RecordedRows:
-        """Only some of the table."""
+        """The chosen rows only."""
         return replace(self, steps=self.steps[chosen], stats=self.stats[chosen], strides=self.strides[chosen])
 
 
@@ -142,7 +142,7 @@ class Measurements:
         return bool((self.scale[np.isfinite(self.scale)] != 1).any())
 
     def table(self, kind: str) -> RecordedRows | None:
-        """At most MOST_ROWS table spread over the run, with the first ones and those around trouble; None for none."""
+        """At most MOST_ROWS rows, spread over the run, with the first ones and those near trouble; None without any."""
         if kind not in self._tables:
             self._tables[kind] = self._read(kind)
         return self._tables[kind]
@@ -156,7 +156,7 @@ class Measurements:
 
     @cached_property
     def _trouble(self) -> NDArray[np.int64]:
-        """Steps at which something happened that table should be read of."""
+        """Steps with an incident, whose rows should be read."""
         bad = self.steps[(~self.finite_loss) | self.skipped]
         reported = np.array(
             [each.step for each in self.of_kind("nonfinite_activation", "nonfinite_gradient")], np.int64
@@ -175,7 +175,7 @@ class Measurements:
         return tuple(record.names[: len(counts)]), counts
 
     def at_loss(self, steps: NDArray[np.int64]) -> Values:
-        """The loss at each of these steps, NaN where none is recorded."""
+        """The loss at each of these steps; NaN where none is recorded."""
         places = np.searchsorted(self.steps, steps)
         inside = (
             (places < self.n) & (self.steps[np.minimum(places, max(self.n - 1, 0))] == steps) if self.n else steps < 0

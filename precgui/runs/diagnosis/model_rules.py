@@ -15,12 +15,17 @@ from precgui.runs.diagnosis.nan_aware import middle
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 
+_BUFFERS = "{bad} of {all} buffers hold NaN or Inf from step {step} on ({first}), the loss is finite."
+_BUFFERS_AFTER = (
+    "{bad} of {all} buffers hold NaN or Inf from step {step} on ({first}), the loss is finite; step {before} was "
+    "skipped or not finite."
+)
 _UNSEEN = 0.02  # share of an average that a step changes, where it may be replaced in steps that are not recorded
 _FROZEN, _SLOW = 0.1, 0.5  # share of an average that a step changes: an error, a warning
 
 
 def parameters_left_out(m: Measurements) -> Answer:
-    """Parameters that want a gradient, get one, and that no optimizer updates."""
+    """Parameters that require a gradient and get one, but that no optimizer updates."""
     known = [each for each in m.model.parameters if each.role == "parameter"]
     if not known:
         return Undecided("parameters-left-out", f"the model ({m.model.unavailable})") if m.own_loop else None
@@ -131,9 +136,9 @@ def poisoned_buffers(m: Measurements) -> Answer:
     before = m.steps[(m.skipped | ~m.finite_loss) & (m.steps <= step)]
     proof = Evidence(
         "buffers not finite, loss finite", {"step": step, "buffers": len(names), "of": len(table.names)},
-        f"{len(names)} of {len(table.names)} buffers hold NaN or Inf from step {step} on ({names[0]}), the loss is "
-        "finite"
-        + (f"; step {before[-1]} was skipped or not finite." if len(before) else "."),
+        (_BUFFERS_AFTER if len(before) else _BUFFERS).format(
+            bad=len(names), all=len(table.names), step=step, first=names[0], before=before[-1] if len(before) else 0
+        ),
     )  # fmt: skip
     return [
         Finding(

@@ -41,7 +41,7 @@ def forward_order(m: Measurements) -> list[str]:
 
 
 def of_loss(m: Measurements, place: int) -> Origin:
-    """Of a loss that is not finite; `place` is that of the step in the signals."""
+    """The origin of a loss that is not finite; `place` is the index of its step in the signals."""
     step = int(m.steps[place])
     reported = [each for each in m.of_kind("nonfinite_loss") if each.step == step]
     for each in reported:
@@ -73,7 +73,7 @@ def is_first(m: Measurements, module: str) -> bool:
 
 
 def of_gradients(m: Measurements, step: int) -> Origin:
-    """Of gradients that are not finite while the loss is: the module behind the last one whose gradient is finite."""
+    """The origin of non-finite gradients at a finite loss: the module behind the last one with a finite gradient."""
     table, order = m.table("gradient"), forward_order(m)
     reported = next((e.module for e in m.of_kind("nonfinite_gradient") if e.step == step and e.module), "")
     row = _row(table, step)
@@ -120,7 +120,7 @@ def _row(table: RecordedRows | None, step: int) -> int | None:
 
 
 def _first_bad_output(m: Measurements, step: int) -> Origin | None:
-    """From the outputs recorded in this step; None without any. All finite means that the loss itself is at fault."""
+    """The first bad output recorded in this step; None without any. If all are finite, the loss itself is at fault."""
     table = m.table("activation")
     row = _row(table, step)
     if table is None or row is None:

@@ -53,7 +53,7 @@ def _profile(m: Measurements) -> dict[str, Any] | None:
 
 
 def _costly(m: Measurements, key: str) -> Answer:
-    """One factor of the account of the speed-up."""
+    """Whether one factor of the speed-up's waterfall costs much of a step."""
     document = _profile(m)
     if document is None or m.precision == "fp32":
         return None
@@ -120,7 +120,7 @@ def no_memory_saved(m: Measurements) -> Answer:
 
 
 def ledger_residual(m: Measurements) -> Answer:
-    """The peak is not the one that the shapes predict."""
+    """A measured peak of memory that differs from the one predicted from shapes."""
     known = _ledgers(m)
     if known is None or not {"predicted", "measured"} <= known[1].keys():
         return None

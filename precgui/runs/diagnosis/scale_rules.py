@@ -208,7 +208,8 @@ def scale_runaway(m: Measurements) -> Answer:
     return [
         Finding(
             "scale-runaway", "error" if dead else "warning",
-            "The loss scale grows without end" + (", since all gradients are zero" if dead else ""),
+            "The loss scale grows without end, since all gradients are zero" if dead
+            else "The loss scale grows without end",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Look for a cut in the graph: a detach, a frozen model, a loss that does not depend on the weights.",
             False if dead else None, 0.9, "pytorch issue 98828",

@@ -24,6 +24,11 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import least
 from precgui.runs.diagnosis.rule import Answer, Rule
 
+_TITLES = {
+    "skipped": "{cause}; the step was skipped, nothing is lost",
+    "once": "{cause}",
+    "often": "{cause}, and {bad} of {all} steps are not finite",
+}
 _SIGNED_TASKS = ("gan", "cartpole")  # their losses are no measure of progress
 # Precisions that do not make a training diverge: FP32 or FP64 weights, operands of 16 bits or more.
 _WIDE = tuple(
@@ -62,7 +67,7 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
     share = len(bad) / m.n
     harmless = not last and bool(m.skipped[bad].all()) and (share <= 0.02 or len(bad) <= 2)
     first = int(m.steps[bad[0]])
-    after = f", and {len(bad)} of {m.n} steps are not finite" if len(bad) > 1 else ""
+    title = _TITLES["skipped" if harmless else "once" if len(bad) == 1 else "often"]
     text = cause.short[0].upper() + cause.short[1:]
     harm = Evidence(
         "count of steps that are not finite", {"first": first, "count": len(bad), "steps": m.n},
@@ -70,7 +75,7 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
     )  # fmt: skip
     return Finding(
         cause.rule, "info" if harmless else "error" if last or share > 0.2 else "warning",
-        f"{text}{after}" if not harmless else f"{text}; the step was skipped, nothing is lost",
+        title.format(cause=text, bad=len(bad), all=m.n),
         first, int(m.steps[bad[-1]]), (*cause.evidence, harm), cause.fix, cause.blame, cause.confidence,
         "docs/diagnosis.md, origin of the first value that is not finite", cause.module, cause.tensors,
         config_change=cause.config_change, certainty=cause.certainty, needs=cause.needs,

@@ -148,9 +148,10 @@ def _to_loss(group: Group) -> str:
         return f"{reached.reached} of {reached.n} runs reached it"
     if group.emulated:
         return f"all {reached.n} runs reached it; its time is not measurable: emulated here"
-    cpu = "" if reached.cpu_s is None else f", CPU time {reached.cpu_s:.2f} s"
-    energy = "" if reached.energy_j is None else f", {reached.energy_j:.1f} J"
-    return f"{reached.time_s:.1f} s{cpu}{energy} (median of {reached.n})"
+    costs = [f"{reached.time_s:.1f} s"]
+    costs += [] if reached.cpu_s is None else [f"CPU time {reached.cpu_s:.2f} s"]
+    costs += [] if reached.energy_j is None else [f"{reached.energy_j:.1f} J"]
+    return f"{', '.join(costs)} (median of {reached.n})"
 
 
 def _mean(figure: GroupMetric, factor: float, unit: str, digits: int) -> str:

@@ -205,8 +205,10 @@ def _guesses_text(chosen: Mapping[str, str], scalars: Mapping[str, Scalars]) -> 
     """Which scalars are taken for which signals; nothing when precgui has named them itself."""
     taken = [f"{signal} is {tag}" for signal, tag in chosen.items() if tag != OWN_TAGS[signal]]
     left = [tag for tag in scalars if tag not in chosen.values()]
-    others = f"; not shown: {listed(left)}" if left else ""
-    return f"Of the scalars, {', '.join(taken)}{others}." if taken else ""
+    if not taken:
+        return ""
+    text = f"Of the scalars, {', '.join(taken)}."
+    return f"{text} Not shown: {listed(left)}." if left else text
 
 
 def _run(events: EventScalars, chosen: Mapping[str, str]) -> ImportedRun:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping, Sequence
 
+from precgui.harmless_text import some_names
 from precgui.runs.errors import RunFileError
 from precgui.runs.tensorboard.export import EVALUATION_TAGS, STEP_TAGS
 from precgui.runs.tensorboard.imported_run import Scalars
@@ -51,9 +52,7 @@ def shows_training(signals: Container[str]) -> bool:
 
 def listed(tags: Mapping[str, Scalars] | Sequence[str]) -> str:
     """The first tags by name, and how many more there are."""
-    names = sorted(tags)
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    return some_names(sorted(tags), _MOST_NAMED)
 
 
 def _words(tag: str) -> set[str]:

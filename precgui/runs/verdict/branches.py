@@ -1,4 +1,4 @@
-"""Bias told apart from noise in differences of branches that begin at the same state: t, sign flips, effect bound."""
+"""Whether differences of branches from the same state are bias or noise: t test, sign flips, bound on the effect."""
 
 from __future__ import annotations
 

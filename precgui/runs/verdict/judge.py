@@ -90,7 +90,7 @@ def judge(
 
 
 def _without_test(goal: Goal, sample: Sample, looks: Looks) -> Verdict | None:
-    """The verdict where there is nothing to test; None where there is."""
+    """The verdict on a sample that needs no test; None for a sample that needs one."""
     n, margin = len(sample.values), goal.in_own_unit(goal.bound)
     if sample.why or not n:
         why = sample.why or "no seed has both runs of a pair"

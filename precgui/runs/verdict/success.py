@@ -1,7 +1,7 @@
-"""How many runs of an arm came through: the share with its exact interval, and the verdict on failures.
+"""How many runs of an arm completed: the share with its exact interval, and the verdict on failures.
 
 A run that failed has no final accuracy, so it enters no mean. A mean of the others alone would flatter the arm: where
-runs failed, the share of those that came through is the result, and the mean is shown but not judged.
+runs failed, the share of completed runs is the result, and the mean is shown but not judged.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_that_the_window_says_which_scalar_it_took_and_takes_another(
     window.files.open([file])
     qtbot.waitUntil(lambda: len(session.runs) == 1)
     (entry,) = notices.entries()
-    assert "loss is trainer/loss; not shown: memory, trainer/loss_box" in entry.notice.text
+    assert "loss is trainer/loss. Not shown: memory, trainer/loss_box" in entry.notice.text
     ((_, remedy),) = entry.notice.remedies
     remedy()
     asked = dialog(qtbot, window)

@@ -55,7 +55,7 @@ def test_that_scalars_of_torch_are_a_run(tmp_path: Path, style: dict[str, bool])
     assert (run.title, run.status, run.config.precision, run.tensors()) == ("my run", "imported", "unknown", {})
     (note,) = run.notes
     assert "loss is Loss/train" in note
-    assert "not shown: images_per_day" in note
+    assert "Not shown: images_per_day" in note
 
 
 def test_that_an_imported_run_stands_beside_one_of_ours(write: Callable[..., Path], tmp_path: Path) -> None:

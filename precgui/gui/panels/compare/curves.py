@@ -14,6 +14,12 @@ from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.baseline import BaselineComparison, window_of
 
+_CAPTIONS = {  # averaged, some of the runs
+    (False, False): "Training loss: step by step",
+    (False, True): "Training loss: step by step; {drawn} of {runs} runs",
+    (True, False): "Training loss: mean over {steps} steps",
+    (True, True): "Training loss: mean over {steps} steps; {drawn} of {runs} runs",
+}
 TWO_COLUMNS_PX = 760
 LINE_PX, BASELINE_PX = 1.5, 5.0
 LEAST_HEIGHT = 200
@@ -64,7 +70,5 @@ class CompareCurves(QWidget):
             )
         self.plots.set_runs(drawn)
         self.all_runs.setVisible(bool(chosen))
-        averaged = f"mean over {window} steps" if window > 1 else "step by step"
-        self.caption.setText(
-            f"Training loss: {averaged}" + (f"; {len(requested)} of {len(runs)} runs" if chosen else "")
-        )
+        caption = _CAPTIONS[window > 1, bool(chosen)]
+        self.caption.setText(caption.format(steps=window, drawn=len(requested), runs=len(runs)))

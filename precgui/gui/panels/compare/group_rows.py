@@ -66,8 +66,8 @@ def group_row(group: Group, figure: GroupFigure, study: Study) -> tuple[str, ...
 def _change(own: GroupMetric, figure: GroupFigure) -> tuple[str, str]:
     if own.ratio is not None:
         ratio, ci = speed_or_share(own, figure.key)
-        word = "speed-up " if figure.target == "speedup" else ""
-        return f"{word}{ratio:.2f}x", _ends(ci, lambda end: f"{end:.2f}x")
+        text = f"speed-up {ratio:.2f}x" if figure.target == "speedup" else f"{ratio:.2f}x"
+        return text, _ends(ci, lambda end: f"{end:.2f}x")
     if own.difference is not None:
         text = f"{_signed(own.difference, figure)}{figure.change_unit}"
         return text, _ends(own.difference_ci95, lambda end: _signed(end, figure))

@@ -16,6 +16,7 @@ from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pareto import Domination, dominated, has_point
 
 # key of the cost, its name, factor to the unit shown
+_LEFT_OUT = "Left out, because this cost is not measurable there: {groups}."
 COSTS: tuple[tuple[str, str, float], ...] = (
     ("cpu_s", "CPU time of a step (ms)", 1e3),
     ("step_s", "Time of a step by the clock (ms)", 1e3),
@@ -147,6 +148,6 @@ class TradeOffView(QWidget):
         cost = self.cost.currentData()
         self.plot.show_study(self._study, cost)
         missing = [g.group for g in self._study.groups if not has_point(g, cost[0])] if self._study else []
-        text = f"Left out, because this cost is not measurable there: {', '.join(missing)}. " if missing else ""
-        self.note.setText(text + _ABOUT)
+        sentences = [_LEFT_OUT.format(groups=", ".join(missing)), _ABOUT] if missing else [_ABOUT]
+        self.note.setText(" ".join(sentences))
         self.note.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

@@ -97,8 +97,8 @@ def summary(evidence: Evidence) -> str:
     if not known:
         return f"{evidence.signal}, {steps}: not finite"
     lost = len(evidence.series) - len(known)
-    end = f"; {lost} of {len(evidence.series)} points not finite" if lost else ""
-    return (
+    text = (
         f"{evidence.signal}, {steps}: first {known[0]:.4g}, least {min(known):.4g}, largest {max(known):.4g}, last "
-        f"{known[-1]:.4g}{end}"
+        f"{known[-1]:.4g}"
     )
+    return f"{text}; {lost} of {len(evidence.series)} points are not finite" if lost else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from PySide6.QtCore import QEvent, QModelIndex, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence
@@ -282,7 +283,13 @@ def _facts(result: Result) -> dict[str, str]:
     facts["Exact of these"] = text.short(result.exact, 24)
     overall = result.overall
     if overall.error is not None:
-        relative = overall.relative_error
-        companion = "" if relative is None else f" ({text.approximate(relative, 3)} relative)"
-        facts["From input"] = f"{text.approximate(overall.error, 6)}{companion}" if overall.error else "no error"
+        facts["From input"] = _error_text(overall.error, overall.relative_error)
     return facts
+
+
+def _error_text(error: Fraction, relative: Fraction | None) -> str:
+    """An error, and its size relative to the exact value where there is one."""
+    if not error:
+        return "no error"
+    size = text.approximate(error, 6)
+    return size if relative is None else f"{size} ({text.approximate(relative, 3)} relative)"

@@ -230,4 +230,5 @@ def _meaning(explorer: Explorer) -> str:
     plain = explorer.text.strip().lower()
     if words == plain:
         return "taken exactly as typed, never through a double"
-    return f"= {words if len(words) <= 400 else words[:400] + '…'}" + (" exactly" if real.exact else "")
+    short = words if len(words) <= 400 else f"{words[:400]}…"
+    return f"= {short} exactly" if real.exact else f"= {short}"

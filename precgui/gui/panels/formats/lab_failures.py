@@ -50,11 +50,11 @@ class Underflow(Experiment):
         self.plot.setXRange(0, 32)
         self.plot.setYRange(0, 100)
         good = curve.exponents[(curve.overflow == 0) & (curve.underflow == curve.underflow.min())]
-        advice = f" The least is lost at 2^{good[0]}." if good.size else ""
-        return (
+        text = (
             f"With a loss scale of 2^{at}, {percent(curve.underflow[at])} of the gradients become zero in {name} and "
-            f"{percent(curve.overflow[at])} overflow; without a scale {percent(curve.underflow[0])} vanish.{advice}"
+            f"{percent(curve.overflow[at])} overflow; without a scale {percent(curve.underflow[0])} vanish."
         )
+        return f"{text} The least is lost at 2^{good[0]}." if good.size else text
 
 
 class Overflowing(Experiment):

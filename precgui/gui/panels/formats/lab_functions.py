@@ -136,5 +136,6 @@ class Functions(Experiment):
             return f"{name} gives no finite value here."
         worst = float(np.max(np.abs(exact - rounded)[both]))
         steps = np.unique(rounded[known]).size
-        lost = f" {np.count_nonzero(~known)} of {x.size} points are not finite." if not known.all() else ""
-        return f"{steps} different values of {name} in this range; the largest error is {worst:.3g}.{lost}"
+        text = f"{steps} different values of {name} in this range; the largest error is {worst:.3g}."
+        lost = np.count_nonzero(~known)
+        return f"{text} {lost} of {x.size} points are not finite." if lost else text

@@ -92,12 +92,13 @@ class QuantiseSource(QWidget):
 
     def _take_recorded(self, recorded: Recorded) -> None:
         size, known = SAMPLE[0] * SAMPLE[1], recorded.histogram()
-        left_out = f" {recorded.not_finite} values that are not finite are left out." if recorded.not_finite else ""
         words = (
             f"Not the tensor itself, of which the run keeps no values: {size} numbers drawn from the exponents "
             f"recorded at step {recorded.step} (of {known.counts.sum():.0f} elements). Exponents and the largest "
-            f"magnitude are as recorded; digits, signs and order are random.{left_out}"
+            f"magnitude are as recorded; digits, signs and order are random."
         )
+        if recorded.not_finite:
+            words = f"{words} {recorded.not_finite} values that are not finite are left out."
         self._show_loaded(f"run: {recorded.title}", lambda: in_memory(draw_values(known, size).reshape(SAMPLE)), words)
 
     def _show_loaded(self, name: str, values: Values, words: str) -> None:

@@ -197,8 +197,8 @@ def _shares(values: SortedValues) -> tuple[NDArray[np.int_], Floats]:
 def _size(fmt: Format) -> str:
     """Bytes; also bits where they do not fill them. TF32 is kept as FP32."""
     if fmt.bits in (8, 16, 32, 64):
-        return f"{fmt.bits // 8} byte{'s' if fmt.bits > 8 else ''}"
-    return f"{fmt.bits} bits" + (" in 4 bytes" if fmt.name == "tf32" else f", {fmt.bits / 8:g} bytes")
+        return "1 byte" if fmt.bits == 8 else f"{fmt.bits // 8} bytes"
+    return f"{fmt.bits} bits in 4 bytes" if fmt.name == "tf32" else f"{fmt.bits} bits, {fmt.bits / 8:g} bytes"
 
 
 def span(fmt: Format) -> tuple[float, float, float]:

@@ -33,6 +33,8 @@ from precgui.gui.panels.formats.format_table import SORT_ROLE, FormatTable, Row
 from precgui.gui.panels.formats.reading import scrolled, wrapped_label
 from precgui.gui.theme import themes
 
+_ONE_SCALE = "one {scale} scale for {block} values of {element}"
+_TWO_SCALES = "one {scale} scale for {block} values of {element}, and one FP32 scale for the tensor"
 BAR_HEIGHT = 34
 
 
@@ -182,8 +184,8 @@ class ReferenceTab(QWidget):
             lines.append(("In torch", f"<code>{words.torch}</code>"))
         lines += [("Source", escape(source.sentence)) for source in sources_of(words.source)]
         if isinstance(row, BlockFormat):
-            scales = f"one {row.scale} scale for {row.block} values of {row.element}"
-            lines.insert(0, ("Block", scales + (", and one FP32 scale for the tensor" if row.two_level else "")))
+            scales = _TWO_SCALES if row.two_level else _ONE_SCALE
+            lines.insert(0, ("Block", scales.format(scale=row.scale, block=row.block, element=row.element)))
         elif row.aliases:
             lines.append(("Also called", ", ".join(row.aliases)))
         rows = "".join(f"<tr><td><b>{name}</b>&nbsp;&nbsp;</td><td>{said}</td></tr>" for name, said in lines)

@@ -31,6 +31,7 @@ from precgui.runs.inference_advice import START as INFERENCE_START
 from precgui.runs.inference_advice import TREE as INFERENCE_TREE
 from precgui.runs.model_memory import training_sentence
 
+_USE, _USE_THEN = "Use {precision}", "Use {precision}, then try {then}"
 TRAINING, INFERENCE = "Training", "Inference"
 MOST_MILLIONS = 1e8
 # A recipe that stands for each task; a person changes it in Run.
@@ -214,9 +215,9 @@ class AdviceTab(QWidget):
 
     def _show(self, device: Device, advice: Advice) -> None:
         self.advice = advice
-        then = f", then try {advice.then}" if advice.then else ""
         fits = advice.precision != NO_FORMAT
-        self.answer.setText(f"Use {advice.precision}{then}" if fits else "No format fits into this memory")
+        answer = "No format fits into this memory" if not fits else _USE_THEN if advice.then else _USE
+        self.answer.setText(answer.format(precision=advice.precision, then=advice.then))
         for button in (self.run_button, self.claims_button):
             button.setEnabled(fits)
         self.reason.setText(advice.reason)

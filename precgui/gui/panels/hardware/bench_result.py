@@ -200,9 +200,8 @@ def _bar(row: Mapping[str, Any], fp32: float | None, earlier: float | None) -> B
         parts.append(f"{tops / fp32:.2f} x FP32")
     wrong_peak = bool(share and share > 1)
     if share:
-        parts.append(
-            f"{share:.0%} of the peak {number_text(row['peak_tops'])}{', which is wrong' if wrong_peak else ''}"
-        )
+        text = "{share:.0%} of the peak {peak}, which is wrong" if wrong_peak else "{share:.0%} of the peak {peak}"
+        parts.append(text.format(share=share, peak=number_text(row["peak_tops"])))
     elif row["note"]:
         parts.append(row["note"])
     return Bar(row["format"], tops, row.get("peak_tops"), earlier, "   ".join(parts), wrong_peak)

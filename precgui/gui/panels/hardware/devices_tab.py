@@ -69,8 +69,8 @@ def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Devi
 def _rate(result: Mapping[str, Any], name: str, tops: float) -> str:
     """A rate with its unit and its spread."""
     spread = noise_of(result, name)
-    noisy = ", noisy" if spread > NOISY else ""
-    return f"{name} {rate_text(tops)} ± {spread:.0%}{noisy}"
+    text = f"{name} {rate_text(tops)} ± {spread:.0%}"
+    return f"{text}, noisy" if spread > NOISY else text
 
 
 def software_card(machine: Machine, torch_problem: str) -> DeviceCard:
@@ -89,7 +89,7 @@ def _torch_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     kernels = ", ".join(name.removeprefix("sm_") for name in facts["architectures"])
     switches = facts["switches"]
     return [
-        ("torch built for", f"{built}{f', capabilities {kernels}' if kernels else ''}"),
+        ("torch built for", f"{built}, capabilities {kernels}" if kernels else built),
         ("Matrix products, CUDA", _fp32(switches["backends.cuda.matmul.fp32_precision"])),
         ("Convolutions, cuDNN", _fp32(switches["backends.cudnn.conv.fp32_precision"])),
         ("Matrix products, CPU", _fp32(switches["backends.mkldnn.matmul.fp32_precision"])),

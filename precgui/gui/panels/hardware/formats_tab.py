@@ -55,8 +55,9 @@ def explain(name: str, device: Device, cell: Support) -> str:
             lines.append(f"Peak {cell.peak.reason.removeprefix('peak ')}.")
     else:
         sheet = cell.peak.datasheet_tops
-        reported = f" (datasheet: {sheet:g})" if sheet is not None and abs(sheet / cell.peak.tops - 1) > 0.005 else ""
-        lines.append(f"Peak, dense: {cell.peak.formula}{reported}")
+        lines.append(f"Peak, dense: {cell.peak.formula}")
+        if sheet is not None and abs(sheet / cell.peak.tops - 1) > 0.005:
+            lines.append(f"Datasheet: {sheet:g}")
     if cell.source:
         lines.append(f"Source: {cell.source}")
     lines += [f"Sheet of {device.name}: {source.sentence}" for source in device.sources]

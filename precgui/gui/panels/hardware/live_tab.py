@@ -160,9 +160,10 @@ class LiveTab(QWidget):
     def _tell(self) -> None:
         machine = self._model.machine
         sensors = machine.sensors if machine else ()
-        power = "Power 20 times a second. " if any(sensor.available for sensor in sensors) else ""
-        missing = " ".join(sensor.message for sensor in sensors if not sensor.available)
-        self.caption.setText(f"{power}The last 5 minutes. {missing}")
+        sentences = ["Power 20 times a second."] if any(sensor.available for sensor in sensors) else []
+        sentences.append("The last 5 minutes.")
+        sentences += [sensor.message for sensor in sensors if not sensor.available]
+        self.caption.setText(" ".join(sentences))
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

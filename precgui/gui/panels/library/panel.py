@@ -241,8 +241,9 @@ class LibraryPanel(QWidget):
             reported = entry.error or "\n".join(part for part in (entry.path.name, entry.note) if part)
         else:
             runs = "1 run" if total == 1 else f"{total} runs"
-            reported = f"{len(chosen)} of {runs} selected" if chosen else runs
-            reported += f", {total - displayed} hidden by the filter" if displayed < total else ""
+            counts = [f"{len(chosen)} of {runs} selected" if chosen else runs]
+            counts += [f"{total - displayed} hidden by the filter"] if displayed < total else []
+            reported = ", ".join(counts)
         self.message.setText(reported)
 
     # What a user does with runs ----------------------------------------------------------------------------

@@ -112,9 +112,10 @@ def _study_cells(entry: StudyEntry) -> tuple[str, ...]:
     created = datetime.fromtimestamp(entry.created_s).astimezone().strftime("%Y-%m-%d %H:%M")
     if entry.error:
         return entry.title, "", "unreadable", "", "", created
-    status = f"{entry.done} of {entry.done + entry.left} runs done"
-    status += f", {entry.failed} failed" if entry.failed else ""
-    status += ", paused" if entry.paused and entry.left else ""
+    counts = [f"{entry.done} of {entry.done + entry.left} runs done"]
+    counts += [f"{entry.failed} failed"] if entry.failed else []
+    counts += ["paused"] if entry.paused and entry.left else []
+    status = ", ".join(counts)
     return entry.title, ", ".join(entry.precisions), status, "", f"{entry.seeds} seeds", created
 
 

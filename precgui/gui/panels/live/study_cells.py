@@ -65,11 +65,14 @@ def summary(grid: StudyGrid) -> str:
     """How far the study is, in a sentence."""
     document = grid.document
     failed = sum(member.status == "failed" for member in document.members)
-    text = f"{document.done} of {document.done + document.left} runs done"
-    text += f", {failed} of them failed" if failed else ""
+    total = document.done + document.left
+    sentences = [
+        f"{document.done} of {total} runs done, {failed} of them failed." if failed
+        else f"{document.done} of {total} runs done."
+    ]  # fmt: skip
     if document.left and document.left_s is not None:
-        text += f"; about {duration(round(document.left_s))} left here"
-    return f"{text}."
+        sentences.append(f"About {duration(round(document.left_s))} left here.")
+    return " ".join(sentences)
 
 
 def seeds_to_next_verdict(grid: StudyGrid) -> int:

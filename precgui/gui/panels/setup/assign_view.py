@@ -221,5 +221,5 @@ class AssignView(EngineAnswer):
 
 
 def _sentence(name: str, plan: dict[str, Any], rise: float) -> str:
-    caveat = "" if plan["above_noise"] else ", which is within the noise of the held-out data"
-    return f"{name}: {plan['bits']:.3g} bits a weight, the held-out loss rises by {rise:+.2g}{caveat}."
+    text = f"{name}: {plan['bits']:.3g} bits a weight, the held-out loss rises by {rise:+.2g}."
+    return text if plan["above_noise"] else f"{text} This is within the noise of the held-out data."

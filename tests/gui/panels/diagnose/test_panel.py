@@ -207,7 +207,7 @@ def test_that_a_curve_breaks_where_values_are_not_finite() -> None:
     assert [len(part) for part in parts] == [2, 1]
     assert parts[0][1][1] < parts[0][0][1]
     assert len(broken(evidence, 100)) == 1
-    assert "; 1 of 4 points not finite" in summary(evidence)
+    assert "; 1 of 4 points are not finite" in summary(evidence)
 
 
 def test_that_changes_keep_everything_else() -> None:

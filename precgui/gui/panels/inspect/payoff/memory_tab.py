@@ -169,8 +169,9 @@ def _sentence(memory: Mapping[str, Any], ledgers: Mapping[str, Ledger]) -> str:
     if {"predicted", "measured"} <= ledgers.keys():
         total, result = ledgers["measured"].total_bytes, ledgers["predicted"].total_bytes
         miss = (total - result) / max(total, 1)
-        judged = ", more than a tenth: see the parts" if abs(miss) > RESIDUAL_LIMIT else ""
-        reported.append(f"Predicted from shapes {mib(result)}, measured {mib(total)}: {miss:+.1%}{judged}.")
+        reported.append(f"Predicted from shapes {mib(result)}, measured {mib(total)}: {miss:+.1%}.")
+        if abs(miss) > RESIDUAL_LIMIT:
+            reported.append("The difference is more than a tenth: see the parts.")
     return "\n".join(reported)
 
 

@@ -157,8 +157,8 @@ def _outside_text(result: TwinResult) -> str:
     if step is None:
         return f"Within {result.steps} steps neither the loss nor a tensor leaves the band of the rounding twins."
     tensors = result.tensors_outside()
-    named = f" The farthest tensor is {tensors[0].name}." if tensors else ""
-    return f"Step {step} of a branch is the first outside the band of the rounding twins.{named}"
+    text = f"Step {step} of a branch is the first outside the band of the rounding twins."
+    return f"{text} The farthest tensor is {tensors[0].name}." if tensors else text
 
 
 def _row(band: DistanceBand) -> QTreeWidgetItem:

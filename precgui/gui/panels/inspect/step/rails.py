@@ -187,9 +187,12 @@ def describe(operation: StepOperation) -> str:
     inputs = ", ".join(operation.inputs) or "no floating-point numbers"
     largest = "not finite" if operation.largest is None else f"{operation.largest:.4g}"
     error = "none" if not operation.local_error else f"{operation.local_error:.2e}"
-    once = f" (one rounding: {operation.rounding_error:.2e})" if operation.rounding_error else ""
-    asked = f" The cast was asked for by {operation.asked_by}." if operation.asked_by else ""
-    return (
+    sentences = [
         f"{operation.operation} in {operation.module or 'the step'}, {way}, {operation.line}: {inputs} to "
-        f"{operation.format}, largest value {largest}, local error {error}{once}.{asked}"
-    )
+        f"{operation.format}, largest value {largest}, local error {error}."
+    ]
+    if operation.rounding_error:
+        sentences.append(f"One rounding makes an error of {operation.rounding_error:.2e}.")
+    if operation.asked_by:
+        sentences.append(f"The cast was asked for by {operation.asked_by}.")
+    return " ".join(sentences)

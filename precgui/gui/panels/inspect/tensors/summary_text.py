@@ -14,6 +14,12 @@ from precgui.runs.tensors.lost import LostShares
 from precgui.runs.tensors.what_if import Prediction
 from precgui.runs.tensors.what_if_table import LOST_FORMATS, lost_sentence, mean_share
 
+_BROKEN = {  # in several steps, in several tensors
+    (False, False): " NaN or Inf in step {step} in {name}.",
+    (False, True): " NaN or Inf in step {step} in {name}, then in {others} more.",
+    (True, False): " NaN or Inf in {rows} recorded steps, first in step {step} in {name}.",
+    (True, True): " NaN or Inf in {rows} recorded steps, first in step {step} in {name}, then in {others} more.",
+}
 _MOST_NAME = 45  # characters
 _MOST_REASONS = 2  # so that nothing below jumps; all of them are in the hint of the word beside the scale
 
@@ -31,12 +37,12 @@ def answer(prediction: Prediction, view: View, basis: Provenance, question: tupl
         spread_text(float(share[0]), float(spread(share[:1], sampled, count)[0]))
         for share in (prediction.underflow, prediction.overflow)
     )
-    noise = "" if isnan(snr) or over > 0 else f" The signal is {snr_text(snr)} above the rounding noise."
-    limit = "" if isnan(safe) else f" The largest safe scale is {power_label(round(safe), 2)}."
-    text = (
-        f"In {name} at {power_label(log2_scale, 2)}, {become} of all {kind} become zero, {overflow} overflow."
-        f"{noise}{limit}"
-    )
+    sentences = [f"In {name} at {power_label(log2_scale, 2)}, {become} of all {kind} become zero, {overflow} overflow."]
+    if not isnan(snr) and not over > 0:
+        sentences.append(f"The signal is {snr_text(snr)} above the rounding noise.")
+    if not isnan(safe):
+        sentences.append(f"The largest safe scale is {power_label(round(safe), 2)}.")
+    text = " ".join(sentences)
     lost = {each: float(mean_share(view, f"lost_{each}")[0]) for each in LOST_FORMATS}
     own = {each: share for each, share in lost.items() if each == name} or lost
     return " ".join([text, *filter(None, [lost_sentence(own)]), *basis.reasons(log2_scale)[:_MOST_REASONS]])
@@ -48,10 +54,9 @@ def what_broke(view: View, run: Run) -> str:
     if not first:
         return ""
     step, names = first
-    often = f"{rows} recorded steps, first in " if rows > 1 else ""
     name = first_broken(run, view.rows.kind, step, names)
-    others = f", then in {len(names) - 1} more" if len(names) > 1 else ""
-    return f" NaN or Inf in {often}step {step} in {name}{others}."
+    sentence = _BROKEN[rows > 1, len(names) > 1]
+    return sentence.format(rows=rows, step=step, name=name, others=len(names) - 1)
 
 
 def how_much(done: int, total: int) -> str:
@@ -61,8 +66,9 @@ def how_much(done: int, total: int) -> str:
 
 def caption(view: View, entry: int, done: int) -> str:
     """A sentence on the contents of the picture."""
-    added = f", up to {view.rows.every} in a column" if view.rows.every > 1 else ""
-    return f"{short(view.names[entry])}, measured at {done} step{'s' if done != 1 else ''}{added}"
+    steps = "1 step" if done == 1 else f"{done} steps"
+    text = f"{short(view.names[entry])}, measured at {steps}"
+    return f"{text}, up to {view.rows.every} in a column" if view.rows.every > 1 else text
 
 
 def losses_caption(lost: LostShares, name: str) -> str:
