@@ -27,6 +27,13 @@ from precgui.runs.payoff.profile_file import profile_path, write_profile
 from precgui.runs.replays import StepReplay, snapshot_path, write_replay
 from precgui.runs.twins import TwinResult, distance_band, twin_path, twin_result, write_twin
 
+_AS_RECORDED = (
+    "the step was made from its snapshot, without training; its loss is {loss:.9g}, as recorded, to the last bit"
+)
+_NOT_AS_RECORDED = (
+    "the step was made from its snapshot, without training; its loss is {loss:.9g}, recorded {recorded:.9g}: other "
+    "hardware, kernels or random draws"
+)
 if TYPE_CHECKING:
     from precgui.child import StopToken
 
@@ -301,10 +308,8 @@ def _comparison_of_step(recorded: Sequence[float], loss: float, step: int) -> st
     """Whether a step from a snapshot is that of the run."""
     was = float(recorded[step - 1]) if step <= len(recorded) else math.nan
     same = loss == was or (math.isnan(loss) and math.isnan(was))
-    compared = (
-        "as recorded, to the last bit" if same else f"recorded {was:.9g}: other hardware, kernels or random draws"
-    )
-    return f"the step was made from its snapshot, without training; its loss is {loss:.9g}, {compared}"
+    sentence = _AS_RECORDED if same else _NOT_AS_RECORDED
+    return sentence.format(loss=loss, recorded=was)
 
 
 def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: float, step: int) -> str:

@@ -84,8 +84,9 @@ def _program(saved: Any, args: argparse.Namespace) -> list[Path]:
     if model is None:
         raise UserError(f"{args.file} has no integer model; train in int8-qat to int1-qat with qat.save_to = auto")
     if model.file is None:
-        why = "is no longer where it was written" if model.kept else "was not kept; set qat.save_to = auto"
-        raise UserError(f"the integer model of {args.file} {why}")
+        if model.kept:
+            raise UserError(f"the integer model of {args.file} is no longer where it was written")
+        raise UserError(f"the integer model of {args.file} was not kept; set qat.save_to = auto")
     from precgui.engine.errors import EngineError
     from precgui.engine.qat.pt2 import write_program
 

@@ -15,6 +15,14 @@ from precgui.formats.model import FloatFormat
 from precgui.formats.registry import blocks, get
 
 Trigger = Literal["step", "share", "plateau", "underflow"]
+_NARROW_WEIGHTS = (
+    "{precision} stores weights in {storage}, so a change would touch weights and optimizer state; use precisions with "
+    "FP32 weights, such as fp32, bf16-amp, fp16-amp or emulated:FORMAT"
+)
+_LEARNED_RANGES = (
+    "{precision} learns the ranges of its integers, so a change would touch weights and optimizer state; use "
+    "precisions with FP32 weights, such as fp32, bf16-amp, fp16-amp or emulated:FORMAT"
+)
 _EXAMPLE = "step:100=bf16-amp"
 _FORM = "trigger:number=precision"
 _TRIGGERS = {
@@ -100,11 +108,8 @@ def check_schedule(table: Mapping[str, str], known: Mapping[str, Any]) -> None:
 def _check_storage(precision: str) -> None:
     row = traits(precision)
     if row.storage != "fp32" or row.weight_bits is not None:
-        why = f"stores weights in {row.storage}" if row.storage != "fp32" else "learns the ranges of its integers"
-        raise ValueError(
-            f"{precision} {why}, so a change would touch weights and optimizer state; use precisions with FP32 "
-            "weights, such as fp32, bf16-amp, fp16-amp or emulated:FORMAT"
-        )
+        sentence = _NARROW_WEIGHTS if row.storage != "fp32" else _LEARNED_RANGES
+        raise ValueError(sentence.format(precision=precision, storage=row.storage))
 
 
 def gradient_floor(precision: str) -> float | None:

@@ -7,6 +7,9 @@ import math
 from precgui.config import TrainConfig
 from precgui.events import StepDone
 
+_LOSS = "the loss is not finite in step {step} (train.stop_at_nonfinite)"
+_GRADIENTS = "the gradients are not finite in step {step} (train.stop_at_nonfinite)"
+
 
 class EarlyEnd:
     """Watches the steps as the config asks; `reason` is empty until the run should end."""
@@ -21,7 +24,7 @@ class EarlyEnd:
         self._skipped = self._skipped + 1 if done.skipped else 0
         bad = not done.skipped and not (math.isfinite(done.loss) and math.isfinite(done.grad_norm))
         if self._at_nonfinite and bad:
-            what = "gradients are" if math.isfinite(done.loss) else "loss is"
-            self.reason = f"the {what} not finite in step {done.step} (train.stop_at_nonfinite)"
+            sentence = _GRADIENTS if math.isfinite(done.loss) else _LOSS
+            self.reason = sentence.format(step=done.step)
         elif self._most_skipped is not None and self._skipped >= self._most_skipped:
             self.reason = f"{self._skipped} steps in a row were skipped (train.stop_after_skipped)"

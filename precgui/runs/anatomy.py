@@ -13,6 +13,8 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.user_notes import replace_file
 from precgui.runs.replays import side_files
 
+_FINITE_STEP = ("Check: All gradients are finite.", "Step: the optimizer updates the weights.")
+_BAD_STEP = ("Check: NaN or Inf was met.", "Step: the optimizer is skipped where the loss is scaled.")
 _LARGEST = 1 << 24
 _Text = Annotated[str, Field(max_length=1000)]
 
@@ -85,8 +87,6 @@ class StepAnatomy(_Part):
     def sentences(self) -> list[str]:
         """The moments of the step, one sentence each, with their numbers."""
         m = self.moments
-        checked = "All gradients are finite" if m.gradients_are_finite else "NaN or Inf was met"
-        outcome = "updates the weights" if m.gradients_are_finite else "is skipped where the loss is scaled"
         return [
             f"Weights and inputs: the largest is {_number(m.given_largest)}.",
             f"Casts: {m.casts} of the {m.forward_operations} operations of the forward pass change the format.",
@@ -94,8 +94,7 @@ class StepAnatomy(_Part):
             f"Loss: {_number(m.loss)}, scaled by {m.scale:g} it is {_number(m.scaled_loss)}.",
             f"Backward: {m.backward_operations} operations, the largest finite value is {_number(m.backward_largest)}.",
             f"Unscale: the largest gradient goes from {_number(m.gradient_largest)} to {_number(m.unscaled_largest)}.",
-            f"Check: {checked}.",
-            f"Step: the optimizer {outcome}.",
+            *(_FINITE_STEP if m.gradients_are_finite else _BAD_STEP),
         ]
 
 

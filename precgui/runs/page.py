@@ -82,7 +82,7 @@ def _loss_picture(run: Run) -> str:
     text = f"Training loss, {loss.max():.4g} to {loss.min():.4g}, steps {steps[0]:.0f} to {steps[-1]:.0f}"
     left_out = len(finite) - len(loss)
     if left_out:
-        text += f"; {left_out} steps with NaN or Inf are not drawn"
+        text = f"{text}; {left_out} steps with NaN or Inf are not drawn"
     box = f"0 -4 {_WIDTH} {_HEIGHT + 8}"
     line = f'<polyline points="{" ".join(points)}"/>'
     return f'<figure><svg viewBox="{box}" role="img">{line}</svg><figcaption class="muted">{text}</figcaption></figure>'

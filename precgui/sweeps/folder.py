@@ -42,8 +42,9 @@ def create_sweep(path: Path, spec: SweepSpec, targets: Targets = DEFAULT_TARGETS
     """Make the folder of a new sweep. Raises SweepError when it holds something already or cannot be made."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            hint = "name the folder alone to go on with it" if is_sweep(path) else "choose another name"
-            raise SweepError(f"{path} already holds something; {hint}")
+            if is_sweep(path):
+                raise SweepError(f"{path} already holds a sweep; name the folder alone to go on with it")
+            raise SweepError(f"{path} already holds something; choose another name")
         (path / MEMBERS).mkdir(parents=True, exist_ok=True)
         _write(path / PLAN, plan_json(make_plan(spec)))
         if targets != DEFAULT_TARGETS:

@@ -119,7 +119,7 @@ class EventChart(Chart):
                 count += int(((x >= x0) & (x <= x1)).sum())
                 x = x[one_per_pixel(x, x0, x1, self.width_px())]
                 item.setData(x, np.full(len(x), _height(row, place, len(displayed))), symbol=lane.symbol)
-        self.note = "no events in view" if not count else f"{grouped(count)} event{'s' if count != 1 else ''} in view"
+        self.note = {0: "no events in view", 1: "1 event in view"}.get(count, f"{grouped(count)} events in view")
 
     def _visible(self) -> list[_RunMarks]:
         return [self._marks[opened.key] for opened in self.visible_runs()]

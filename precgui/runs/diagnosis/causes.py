@@ -27,6 +27,18 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.diagnosis.origin import Origin
 
+_FIRST_OUTPUT = "In step {step} the output of {module} is the first that is not finite."
+_FIRST_OUTPUT_AFTER = (
+    "In step {step} the output of {module} is the first that is not finite; the output of {before} is still finite."
+)
+_GRADIENTS_IN = (
+    "In step {step} the loss is finite and gradients are not ({kind}), first in {module}; scale {scale}, later down to "
+    "{lowest}."
+)
+_GRADIENTS_BETWEEN = (
+    "In step {step} the loss is finite and gradients are not ({kind}), first between {module} and {before}; scale "
+    "{scale}, later down to {lowest}."
+)
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
 _GROWN = 3.0
 _HUGE_UPDATE = 0.3  # of the weights' norm in one step
@@ -216,18 +228,20 @@ def _of_input(m: Measurements, origin: Origin) -> Cause:
 
 
 def _of_forward(m: Measurements, result: Origin) -> Cause:
-    where = f"{result.module}" + (f" (the output of {result.before} is finite still)" if result.before else "")
     last = origin.last_amax(m, "activation", result.module, result.step - 1)
     values: dict[str, float | int | str] = {"step": result.step, "module": result.module}
     near = last is not None and last[1] > FP16_LARGEST / 8
-    text = f"In step {result.step} the output of {where} is the first that is not finite"
+    sentences = [
+        (_FIRST_OUTPUT_AFTER if result.before else _FIRST_OUTPUT).format(
+            step=result.step, module=result.module, before=result.before
+        )
+    ]
     if last is not None:
         values |= {"last_amax": last[1], "octaves_left": float(np.log2(FP16_LARGEST / last[1]))}
-        text += f"; in step {last[0]} its largest magnitude was {last[1]:.4g}"
-    kind = {True: "Inf is among its values.", False: "All of these are NaN.", None: ""}[result.infinite]
-    proof = Evidence(
-        "first output that is not finite, in the order of the forward pass", values, f"{text}. {kind}".strip()
-    )
+        sentences.append(f"In step {last[0]} its largest magnitude was {last[1]:.4g}.")
+    if result.infinite is not None:
+        sentences.append("Inf is among its values." if result.infinite else "Its values that are not finite are NaN.")
+    proof = Evidence("first output that is not finite, in the order of the forward pass", values, " ".join(sentences))
     if narrow_range(m) and (result.infinite or near):
         return Cause(
             "forward-overflow", f"the output of {result.module} overflows FP16 in step {result.step}", True,
@@ -247,14 +261,14 @@ def _undefined(m: Measurements, result: Origin, proof: Evidence) -> Cause:
         )  # fmt: skip
     low = narrow_range(m) or ((storage(m) == "bf16" or m.precision.startswith("bf16")) and result.infinite is not False)
     large = _large_factors(m, result)
-    where = f"{result.module or 'the loss'} computes NaN or Inf"
+    text = f"{result.module or 'the loss'} computes NaN or Inf in step {result.step}"
     kind = m.model.module_types.get(result.module, "")
     if result.before and result.infinite is False and kind.startswith("torch.nn.modules.linear."):
-        where = f"NaN appears between the outputs of {result.before} and {result.module}"
+        text = f"NaN appears between the outputs of {result.before} and {result.module} in step {result.step}"
     fix = "Look for a division by zero, log(0), sqrt at 0, or a row masked completely; add an epsilon or use "
     fix += "torch.where."
     return Cause(
-        "undefined-operation", f"{where} in step {result.step}", None if low else False,
+        "undefined-operation", text, None if low else False,
         "Divide before the product is taken, or compute it in FP32 or BF16. " + fix if large else fix,
         (proof, *large), result.module, needs=replay(m, result.step) if low else "", confidence=0.8,
     )  # fmt: skip
@@ -305,17 +319,13 @@ def _of_backward(m: Measurements, place: int) -> Cause:
     step, scale = int(m.steps[place]), float(m.scale[place])
     result = origin.of_gradients(m, step)
     lowest = min((float(m.scale[each.last]) for each in streaks(m) if each.first <= place <= each.last), default=scale)
-    between = (
-        f"between {result.module} and {result.before}"
-        if result.module and result.before
-        else f"in {result.module or 'the loss'}"
-    )
     kind = {True: "with Inf", False: "NaN only", None: "unknown"}[result.infinite]
     proof = Evidence(
         "loss finite, gradients not", {"step": step, "scale": scale, "lowest_scale": lowest, "kind": kind},
-        f"In step {step} the loss is finite and gradients are not ({kind}), first {between}; scale {power(scale)}, "
-        f"later "
-        f"down to {power(lowest)}.",
+        (_GRADIENTS_BETWEEN if result.module and result.before else _GRADIENTS_IN).format(
+            step=step, kind=kind, module=result.module or "the loss", before=result.before, scale=power(scale),
+            lowest=power(lowest),
+        ),
     )  # fmt: skip
     if m.loops_scale and lowest >= 1 and result.infinite is not False:
         return Cause(

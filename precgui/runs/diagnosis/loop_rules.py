@@ -12,6 +12,8 @@ from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecid
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
+_SKIPPED_BAD = "The scaler skipped step {step}, yet {name} became NaN or Inf in it."
+_SKIPPED_CHANGED = "The scaler skipped step {step}, yet {share} of the elements of {name} changed in it."
 _SCALED = (
     "The scale is {scale} in all steps; the first gradient norm is {norm:.4g}, divided by the scale {quotient:.3g}, "
     "at a loss of {loss:.3g}."
@@ -147,11 +149,11 @@ def skipped_but_changed(m: Measurements) -> Answer:
     row = int(np.flatnonzero(broken)[0])
     name = table.names[int(np.argmax(np.where(table.bad[row], 2.0, np.nan_to_num(table.stat("changed")[row]))))]
     bad = bool(table.bad[row, table.names.index(name)])
-    what = "became NaN or Inf" if bad else f"changed by {percent(float(changed[row]))} of its elements"
+    sentence = _SKIPPED_BAD if bad else _SKIPPED_CHANGED
     proof = Evidence(
         "skipped = 1 and changed > 0", {"step": int(table.steps[row]), "changed": float(changed[row]),
         "count": int(broken.sum())},
-        f"The scaler skipped step {table.steps[row]}, yet {name} {what} in it.",
+        sentence.format(step=table.steps[row], name=name, share=percent(float(changed[row]))),
         "skipped", m.series_of(m.skipped.astype(float)),
     )  # fmt: skip
     return [

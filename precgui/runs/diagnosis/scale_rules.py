@@ -11,6 +11,11 @@ from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
+_RECOVERED = (
+    "because the longest run of skipped steps is {count} (from step {step}, scale {high} to {low}) and steps were "
+    "taken after it"
+)
+_SHORT = "because the longest run of skipped steps is only {count} (from step {step}, scale {high} to {low})"
 _FEWEST_SKIPS = 5
 _RUNAWAY = 2.0**60
 _LONG_WARM_UP = 0.4  # of the steps
@@ -27,11 +32,10 @@ def scale_collapse(m: Measurements) -> Answer:
     enough = 24 if m.run.status == "running" else LONG
     endless = longest.last == m.n - 1 and longest.length >= enough
     if not endless and low >= 1:
-        reported = "recovered" if longest.last < m.n - 1 else f"is {longest.length} long only"
+        sentence = _RECOVERED if longest.last < m.n - 1 else _SHORT
         return RuledOut(
             "scale-collapse",
-            f"because the longest run of skipped steps is {longest.length} (from step {m.steps[longest.first]}, scale "
-            f"{power(high)} to {power(low)}) and {reported}",
+            sentence.format(count=longest.length, step=m.steps[longest.first], high=power(high), low=power(low)),
         )
     if not endless:
         return RuledOut("scale-collapse", f"because steps were taken after the {longest.length} skipped ones")

@@ -20,6 +20,11 @@ from typing import Any
 
 from precgui.runs.verdict.paired import paired_difference
 
+_BUSY = "Other programs were busy: this one had the CPU for {share:.0%} of its steps, so times are {clock}"
+_BUSY_WALL = (
+    "Other programs were busy: this one had the CPU for {share:.0%} of its steps, so wall times are not those of the "
+    "run"
+)
 UNEXPLAINED_LIMIT = 0.05
 _LEAST_ROUNDS = 3
 _QUIET = 0.9  # share of the time of a step that its thread has the CPU when no other process competes
@@ -63,8 +68,9 @@ class Waterfall:
     @property
     def speed_text(self) -> str:
         """The observed speed-up with its interval, such as "1.31 [1.28, 1.34]"."""
-        ends = f" [{self.interval[0]:.2f}, {self.interval[1]:.2f}]" if self.interval else ""
-        return f"{self.observed:.2f}{ends}"
+        if not self.interval:
+            return f"{self.observed:.2f}"
+        return f"{self.observed:.2f} [{self.interval[0]:.2f}, {self.interval[1]:.2f}]"
 
     @property
     def closing(self) -> str:
@@ -128,13 +134,12 @@ def _interval(rounds: Sequence[float], observed: float) -> tuple[float, float] |
 
 
 def _caveat(profile: Mapping[str, Any]) -> str:
-    """Of a machine on which other programs ran; empty on a quiet one."""
+    """A caveat for a machine on which other programs ran; empty for a quiet one."""
     share = profile.get("cpu_share")
     if not isinstance(share, int | float) or share >= _QUIET:
         return ""
     clock = str(profile.get("clock", "wall time"))
-    reported = "so wall times are not those of the run" if clock == "wall time" else f"so times are {clock}"
-    return f"Other programs were busy: this one had the CPU for {share:.0%} of its steps, {reported}"
+    return (_BUSY_WALL if clock == "wall time" else _BUSY).format(share=share, clock=clock)
 
 
 def _times(side: Mapping[str, Any]) -> dict[str, float]:

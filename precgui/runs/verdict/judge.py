@@ -69,8 +69,11 @@ class Verdict:
     def text(self) -> str:
         """The verdict in words, such as "undecided: about 5 more seeds"."""
         if self.verdict == "undecided":
-            seeds = self.seeds_needed
-            return "undecided" if seeds is None else f"undecided: about {seeds} more seed{'s' if seeds != 1 else ''}"
+            if self.seeds_needed is None:
+                return "undecided"
+            if self.seeds_needed == 1:
+                return "undecided: about 1 more seed"
+            return f"undecided: about {self.seeds_needed} more seeds"
         return f"not measurable: {self.why}" if self.verdict == "not measurable" and self.why else self.verdict
 
 

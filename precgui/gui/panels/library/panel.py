@@ -326,8 +326,8 @@ class LibraryPanel(QWidget):
             text = "A run that is still training cannot be deleted; stop it first."
             self._session.notice.emit(Problem(text, severity="warning"))
         elif self._doomed:
-            what = f"“{self._doomed[0].title}”" if len(self._doomed) == 1 else f"these {len(self._doomed)} runs"
-            self.bar.ask(f"Move {what} to the bin?")
+            several = f"Move these {len(self._doomed)} runs to the bin?"
+            self.bar.ask(f"Move “{self._doomed[0].title}” to the bin?" if len(self._doomed) == 1 else several)
 
     def _delete_doomed(self) -> None:
         doomed, self._doomed = self._doomed, []

@@ -362,8 +362,10 @@ class SetupPanel(QWidget):
             self._mark_precisions()
         self.outlook.show_config(config)
         if config is None:
-            count = f"{len(faults)} values have" if len(faults) > 1 else "One value has"
-            self.message.setText(f"{count} to be corrected: {', '.join(path for path in faults if path)}")
+            text = "{count} values have to be corrected: {paths}"
+            if len(faults) == 1:
+                text = "One value has to be corrected: {paths}"
+            self.message.setText(text.format(count=len(faults), paths=", ".join(path for path in faults if path)))
         else:
             self.message.setText(f"{config.display_title}, from {Path(self.source).name}")
         if self.is_study:

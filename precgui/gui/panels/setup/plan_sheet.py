@@ -34,6 +34,12 @@ from precgui.planner.network import NETWORKS, Transformer
 from precgui.planner.plan import PlanRequest, first_change, largest_batch, plan
 from precgui.planner.storage import BASE_BITS, OPTIMIZERS, STORAGE
 
+_CHANGE = "Change first: {change} Then {needed}, which does not fit yet."
+_CHANGE_FITS = "Change first: {change} Then {needed}, which fits."
+_NETWORK_FITS = "{billions:.3g} billion parameters. It fits into {size}."
+_NETWORK_DOES_NOT_FIT = "{billions:.3g} billion parameters. It does not fit into {size}."
+_FITS = "It fits into {size} ({source}); {method}."
+_DOES_NOT_FIT = "It does not fit into {size} ({source}); {method}."
 _SIZES = {  # title, least, most, of a transformer
     "layers": ("Layers", 1, 1000), "width": ("Width", 8, 65536), "heads": ("Heads", 1, 512),
     "sequence": ("Sequence", 1, 1 << 20), "vocabulary": ("Vocabulary", 1, 1 << 20),
@@ -133,14 +139,14 @@ class FormulaPlan(QWidget):
         request, size = self.request(), self.device.value() * 2**30
         created = plan(request)
         self.chart.set_rows(part_rows(created.parts))
-        word = "fits" if created.fits(size) else "does not fit"
-        reported = [f"{request.network.parameters / 1e9:.3g} billion parameters. It {word} into {mib(size)}."]
+        sentence = _NETWORK_FITS if created.fits(size) else _NETWORK_DOES_NOT_FIT
+        reported = [sentence.format(billions=request.network.parameters / 1e9, size=mib(size))]
         reported.append(f"The largest batch by formula: {largest_batch(request, size)}.")
         if created.host_bytes:
             reported.append(f"{mib(created.host_bytes)} lie in the host's memory.")
         if (first := first_change(request, size)) is not None:
-            after = "fits" if first.fits else "does not fit yet"
-            reported.append(f"Change first: {first.sentence} Then {mib(first.plan.total_bytes)}, which {after}.")
+            sentence = _CHANGE_FITS if first.fits else _CHANGE
+            reported.append(sentence.format(change=first.sentence, needed=mib(first.plan.total_bytes)))
         self.answer.setText("\n".join(reported))
 
 
@@ -181,8 +187,10 @@ class RunPlan(EngineAnswer):
         self.planned.emit(created)
         self.search.allow(int(created["memory"]["limit_bytes"]))
         self.chart.set_rows(part_rows({part: created["parts"][f"{part}_bytes"] for part in PARTS}))
-        word, memory = "fits" if created["fits"] else "does not fit", created["memory"]
-        reported = [f"It {word} into {mib(memory['device_bytes'])} ({memory['from']}); {created['method']}."]
+        memory = created["memory"]
+        sentence = _FITS if created["fits"] else _DOES_NOT_FIT
+        size = mib(memory["device_bytes"])
+        reported = [sentence.format(size=size, source=memory["from"], method=created["method"])]
         reported.append(
             f"The largest batch by the plan: {created['largest_batch']} samples; set are {created['batch_size']}."
         )

@@ -165,8 +165,8 @@ def _bar(account: Waterfall, place: int) -> BarRow:
 
 
 def _cause(factor: Factor) -> str:
-    cost = f" ({factor.cost:.0%} of the step)" if factor.cost else ""
-    return f"{factor.title}{cost}. {factor.detail} {factor.fix}".strip()
+    title = f"{factor.title} ({factor.cost:.0%} of the step)." if factor.cost else f"{factor.title}."
+    return " ".join(part for part in (title, factor.detail, factor.fix) if part)
 
 
 def _closing(account: Waterfall, document: dict[str, Any]) -> str:
