@@ -46,6 +46,6 @@ def safe_path() -> Iterator[None]:
 
 
 def forget_safe_path() -> None:
-    """In a process that was started so: programs that it starts see the environment of the user."""
+    """Restore the user's environment for programs that this spawned process starts."""
     if os.environ.get(_SAFE_PATH) == _SAFE_PATH_MARK:
         del os.environ[_SAFE_PATH]

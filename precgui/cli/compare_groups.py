@@ -50,7 +50,7 @@ class JudgedRuns:
     targets: Targets
 
     def verdicts_of_runs(self, baseline: str) -> dict[str, dict[str, str]]:
-        """Of each run the words on each target, as a single pair with the baseline; none for the baseline itself."""
+        """The verdict text of each run on each target, as a single pair with the baseline; none for the baseline."""
         from precgui.runs.study.groups import pair_verdicts
 
         base = next(run for run in self.runs if run.name == baseline)

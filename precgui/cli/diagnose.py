@@ -118,7 +118,7 @@ def _print_finding(console: Console, finding: Finding) -> None:
 
 
 def _setting(value: Any) -> str:
-    """As `--set` takes it."""
+    """A value as text that `--set` accepts."""
     if isinstance(value, bool):
         return str(value).lower()
     return (

@@ -85,7 +85,7 @@ def _command(arguments: list[str]) -> int:
 
 
 def _modules_for(word: str) -> list[str]:
-    """Only the module of the command that was asked for, so that each starts fast; all for help."""
+    """The module of the given command alone, so that it starts fast; all modules for help."""
     return [COMMANDS[word]] if word in COMMANDS else list(COMMANDS.values())
 
 

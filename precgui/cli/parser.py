@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As the base class does, but a sub-command answers for its own leftovers, not the program as a whole."""
+        """Parse as the base class does, but report unknown arguments of a sub-command in its own name."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")

@@ -108,7 +108,7 @@ def _short(name: str) -> str:
 
 
 def check_number_format(name: str) -> str:
-    """As `check_format`, of a single number, which a sum is. Raises ValueError."""
+    """Check the format of a single number, such as a sum, which no block format can be. Raises ValueError."""
     from precgui.formats.registry import blocks
 
     if name in blocks():

@@ -164,7 +164,7 @@ def _nearest_dyadic(value: Fraction, fmt: FloatFormat) -> ExtendedReal:
 
 
 def operation(word: str) -> Operation:
-    """By name or sign. Raises ArithmeticFault."""
+    """The operation with this name or sign. Raises ArithmeticFault."""
     result = OPERATIONS.get(SIGNS.get(word.strip(), word.strip().lower()))
     if result is None:
         raise ArithmeticFault(f"{word[:40]!r} is no operation here; there are {', '.join(OPERATIONS)}")

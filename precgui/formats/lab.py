@@ -140,7 +140,7 @@ def softmax(logits: ArrayLike, fmt: Format, *, shifted: bool) -> Floats:
 
 
 def exact_softmax(logits: ArrayLike) -> Floats:
-    """The same in double precision, shifted."""
+    """Softmax in double precision, shifted by the largest logit."""
     x = np.asarray(logits, dtype=np.float64)
     powers = np.exp(x - np.max(x))
     result: Floats = powers / np.sum(powers)

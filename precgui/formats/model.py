@@ -98,7 +98,7 @@ class CodeBook:
         return max(sum(entry <= value for entry in self.values) - 1, 0)
 
     def is_even(self, ordinal: int) -> bool:
-        """By the place; of two entries the upper one is even, so that the sign of zero counts as positive."""
+        """Whether the entry's place is even; of two entries the upper one is, so that the sign of zero is plus."""
         return (ordinal + (len(self.values) == 2)) % 2 == 0
 
     @property

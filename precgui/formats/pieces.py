@@ -18,7 +18,7 @@ OnProgress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Extent:
-    """Of all numbers: the least and largest finite one, and the mean magnitude, NaN and infinities included."""
+    """The least and the largest finite number of a tensor, and the mean magnitude with NaN and infinities."""
 
     low: float
     high: float

@@ -192,6 +192,6 @@ def report(real: ExtendedReal, fmt: Format, convention: CastPolicy | None = None
 def report_code(
     code: int, fmt: Format, requested: ExtendedReal | None = None, convention: CastPolicy | None = None
 ) -> Report:
-    """The same for bits that are already there; without `requested` the error is zero."""
+    """The report on given bits; without `requested` the error is zero."""
     stored = decode(code, fmt)
     return Report(stored.real if requested is None else requested, stored, convention or CastPolicy())

@@ -50,7 +50,7 @@ class SortedValues:
         return np.diff(np.searchsorted(self._sorted, edges, side="left")).astype(np.int_)
 
     def magnitudes(self, edges: Floats) -> NDArray[np.int_]:
-        """The same for absolute values; edges above 0."""
+        """Counts of absolute values between `edges`, all above 0."""
         above = np.searchsorted(self._sorted, edges, side="left")
         below = np.searchsorted(self._sorted, -edges, side="right")
         result: NDArray[np.int_] = (np.diff(above) - np.diff(below)).astype(np.int_)

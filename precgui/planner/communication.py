@@ -55,7 +55,7 @@ class Traffic:
     gathered_bytes: float = 0.0
 
     def sent_bytes(self, ranks: int) -> float:
-        """Of one rank in a step."""
+        """Bytes that one rank sends in a step."""
         share = (ranks - 1) / ranks
         if self.gathered_bytes:
             return share * (2 * self.gathered_bytes + self.gradient_bytes)

@@ -233,7 +233,7 @@ class _Side:
         return identity_of(self.run)
 
     def variation(self, clock: StepClock) -> Variation | None:
-        """Of the steps; by the clock on a CPU with the share of the time in which they waited for it."""
+        """The variation of the step times; on a CPU also the share of the time in which they waited for it."""
         if clock.signal not in self._variations:
             times, on_cpu = self.run.series(clock.signal)[1], self.timing.device_kind == "cpu"
             cpu_s = self.run.series("cpu_s")[1] if on_cpu and clock.signal == "step_s" else None

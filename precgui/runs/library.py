@@ -187,7 +187,7 @@ def _state(path: Path) -> tuple[int, ...]:
 
 
 def _age(entry: LibraryEntry) -> tuple[float, str]:
-    """By creation; the files that say none by their own date."""
+    """Sort key: the date of creation, or that of the file where the run has none."""
     try:
         return datetime.fromisoformat(entry.created).timestamp(), entry.path.name
     except ValueError:

@@ -71,7 +71,7 @@ def _model(config: RunConfig) -> str:
 
 
 def _size(config: RunConfig, step_s: float | None) -> str:
-    """By the timed step in FP32; where there is none by the kind of the model."""
+    """The size class of a model by its timed FP32 step, else by its kind."""
     if step_s is not None:
         return "small" if step_s < SHORT_STEP_S else "large"
     return "small" if _model(config) in _SMALL_MODELS and config.model.size == "small" else "large"

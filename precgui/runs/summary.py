@@ -113,7 +113,7 @@ def _skipped(skipped: NDArray[np.float64]) -> int | None:
 
 
 def _peak_bytes(run: Run) -> int | None:
-    """Of the device's allocator; where it keeps no count, as on a CPU, of the one step that was measured."""
+    """The peak of the device's allocator in bytes; on a CPU, which has none, that of the one measured step."""
     measured = _finite(run.series("memory_bytes")[1])
     if len(measured):
         return int(measured.max())

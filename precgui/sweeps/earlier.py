@@ -70,7 +70,7 @@ class EarlierRuns:
         return next((seconds for seconds in result if seconds is not None), None)
 
     def spread(self, config: RunConfig, baseline: str) -> Spread | None:
-        """Of the newest study with these settings that has this precision and baseline; None without any."""
+        """The spread in the newest study with these settings, precision and baseline; None without one."""
         requested = settings_of(config)
         for study in self._studies():
             runs = [run for run in self._members(study) if run.settings == requested]

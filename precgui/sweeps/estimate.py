@@ -68,7 +68,7 @@ def estimate_sweep(spec: SweepSpec, runs_folder: Path, earlier: EarlierRuns | No
 
 
 def _seconds(spec: SweepSpec, arm: Arm, known: EarlierRuns) -> float | None:
-    """Of one run of an arm: as long as the newest of the same work took, else by its kept step time."""
+    """Seconds of one run of an arm: those of the newest run of the same work, else by its kept step time."""
     config = spec.config_of(arm, spec.first_seed)
     run_s = known.seconds(config)
     if run_s is None and (step := step_time(config, config.precision)) is not None:

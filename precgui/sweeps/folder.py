@@ -219,7 +219,7 @@ class SweepFolder:
 
 
 def _write(path: Path, text: str) -> None:
-    """In one piece: a reader sees the old text or the new one."""
+    """Replace a file atomically: a reader sees the old text or the new one."""
     draft = path.with_name(f".{path.name}.new")
     with draft.open("w", encoding="utf-8", newline="\n") as file:
         file.write(text)

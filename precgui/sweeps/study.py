@@ -74,7 +74,7 @@ class SweepReader:
         return [arm.name for arm in self.folder.spec.arms()].index(group)
 
     def _baselines(self) -> dict[str, str]:
-        """Of each arm the arm with the same values of the varied fields in the baseline's precision."""
+        """The baseline of each arm: same values of the varied fields, in the baseline's precision."""
         own = {arm.settings: arm.name for arm in self.folder.spec.baselines()}
         return {arm.name: own[arm.settings] for arm in self.folder.spec.arms()}
 

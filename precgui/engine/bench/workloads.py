@@ -46,12 +46,12 @@ def gemm(fmt: str, size: int, device: torch.device) -> Callable[[], Tensor]:
 
 
 def by_columns(matrix: Tensor) -> Tensor:
-    """The same values laid out column by column, as tensor cores take the second operand."""
+    """A matrix stored column by column, as tensor cores need the second operand."""
     return matrix.t().contiguous().t()
 
 
 def product(fmt: str, size: int, device: torch.device) -> Tensor:
-    """The same product as numbers in FP64 on the CPU, scales undone."""
+    """The product of a format's operands in FP64 on the CPU, with their scales undone."""
     result = gemm(fmt, size, device)().cpu().double()  # in turn: Metal has no FP64
     if fmt == "int8":
         result *= (_to_int8(normal(size, 1))[1] * _to_int8(normal(size, 2))[1]).double()

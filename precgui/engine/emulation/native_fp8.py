@@ -106,7 +106,7 @@ def _product(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], *, fast: bool) 
 
 
 def _columns(tensor: Tensor) -> Tensor:
-    """The same matrix, stored by columns, as the second operand has to be."""
+    """A matrix stored column by column, as FP8 kernels need the second operand."""
     return tensor.t().contiguous().t()
 
 

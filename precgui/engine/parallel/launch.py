@@ -45,7 +45,7 @@ class _Rank:
 
     @property
     def was_killed(self) -> bool:
-        """It is gone and has not said why."""
+        """Whether the process has ended without a message."""
         return self.is_gone and self.last is None
 
 
@@ -240,7 +240,7 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_agent() -> Iterator[None]:
-    """Without the warnings of torchrun's agent, which says in its log what precgui says in the run."""
+    """Context without the warnings of torchrun's agent: precgui reports the same facts in the run."""
     loggers = [logging.getLogger(name) for name in ("torch.distributed.elastic", "torch.multiprocessing.spawn")]
     before = [logger.level for logger in loggers]
     for logger in loggers:

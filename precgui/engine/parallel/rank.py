@@ -127,7 +127,7 @@ def _failure(rank: int, error: BaseException) -> Failed:
 
 
 def _die_with_launcher() -> None:
-    """On Linux the kernel kills this process when the thread that started it ends, also while it is stopped."""
+    """Let the Linux kernel kill this process when the thread that started it ends, even while it is stopped."""
     if sys.platform == "linux":
         import ctypes
 

@@ -177,7 +177,7 @@ def _own_s(row: OperationRow, profiled: Profiled, cost: EventCost) -> float:
 
 
 def _counts(side: Side) -> OperationCounts:
-    """Of a step with the first batches of an epoch, which are whole ones."""
+    """The operations of a step with the first batches of an epoch, which are full."""
     side.parts.batches = list(itertools.islice(side.parts.task.train_batches(), side.parts.config.train.accumulation))
     error = gemm_error(side.parts.device)
     counts = OperationCounts(side.parts.model, side.parts.precision.labels, executed_fp32(error))

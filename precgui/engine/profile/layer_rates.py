@@ -223,7 +223,7 @@ def _rounds(
 
 
 def _seconds(work: Work, repetitions: int, device: torch.device) -> float:
-    """Of one call: CPU time where one thread does all the work, so that other programs change little."""
+    """Seconds of one call; CPU time where one thread does all the work, so that other programs matter less."""
     if device.type == "cpu" and torch.get_num_threads() == 1:
         return cpu_s(work, repetitions)
     return sample_s(work, device, repetitions)
@@ -264,7 +264,7 @@ def _bandwidth(device: torch.device) -> float | None:
 
 
 def _square_flops_s(fmt: str, device: torch.device) -> float | None:
-    """Of a large square product, of a small one where the large one takes too long."""
+    """FLOPs per second of a large square product, or of a small one where the large one takes too long."""
     size = _SQUARE.get(device.type, 1024)
     set_fp32_arithmetic(tf32=fmt == "tf32")
     small_s = _alone_s(gemm(fmt, 128, device), device)

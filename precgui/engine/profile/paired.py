@@ -109,7 +109,7 @@ def one_thread(device: torch.device) -> bool:
 
 
 def clock_name(device: torch.device) -> str:
-    """In words which time steps are measured in."""
+    """The kind of time that steps are measured in, as text."""
     return "CPU time of the thread" if one_thread(device) else "wall time"
 
 

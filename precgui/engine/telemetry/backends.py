@@ -98,7 +98,7 @@ def _first(stride: Any, tick: int) -> Any:
 
 
 def _difference(now: Tensor, before: Tensor) -> Tensor:
-    """As FP32, but exact in FP64, where a small change of a large number would be none in FP32."""
+    """The difference in FP32, but in FP64 for FP64 tensors: a small change of a large number would vanish."""
     if now.dtype is torch.float64:
         return single(now - before)
     return now.float() - before.float()

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Hook:
-    """To be derived from for what is called by a module or a tensor.
+    """Base class of callables that modules and tensors call as hooks.
 
     A copy or a pickle of the model has in its place a function of the standard library that does nothing: it must
     neither be recorded nor need precgui, and what is recorded with, files and threads, cannot be copied.

@@ -82,7 +82,7 @@ def dense(tensor: Tensor) -> Tensor:
 
 
 def single(values: Tensor) -> Tensor:
-    """As FP32, with the exponents that they have.
+    """Values converted to FP32, with their own exponents.
 
     FP64 is cut to FP32's digits, since rounding could lift a number into the next binade. What is finite stays so, and
     what is not zero: numbers out of range become the nearest in it.

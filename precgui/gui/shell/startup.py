@@ -163,7 +163,7 @@ class Start(QObject):
 
 
 def _soon(act: Callable[[], None]) -> None:
-    """In the next round of the event loop, after what is waiting there."""
+    """Call `act` in the next round of the event loop, after all events that wait there."""
     QTimer.singleShot(0, act)
 
 

@@ -159,7 +159,7 @@ class SuggestionEditor(QComboBox):
 
 
 class FlagEditor(QCheckBox):
-    """On or off."""
+    """A check box as editor of a flag."""
 
     edited = Signal()
 

@@ -92,7 +92,7 @@ class TargetsDialog(QDialog):
         self._check()
 
     def targets(self) -> Targets:
-        """As the form says. Raises TargetError."""
+        """The targets in the form. Raises TargetError."""
         return make_targets(
             {
                 name: read_number(bound.text().strip()) if self.boxes[name].isChecked() else False

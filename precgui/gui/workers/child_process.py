@@ -174,7 +174,7 @@ class RunThread(ChildThread):
         self.inbox.append([ended])
 
     def _finish_file(self, path: Path, ended: RunEnded) -> None:
-        """In a process again: HDF5 can crash on what a dying process left."""
+        """Complete the file in a process of its own: HDF5 can crash on a file that a dying process left."""
         process = ChildProcess(
             target=repair.repair, args=(path, ended.status, ended.message, ended.details), daemon=True
         )

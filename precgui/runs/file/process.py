@@ -60,7 +60,7 @@ def _is_gone_since_boot(pid: int, ticks: int, namespace: object) -> bool | None:
 
 
 def _is_gone_by_clock(pid: int, started: object) -> bool | None:
-    """Of systems without boot ids, and of files of older versions."""
+    """Whether a process has ended, by its start time: for systems without boot ids and older files."""
     if not isinstance(started, (int, float)):
         return None
     try:

@@ -136,7 +136,7 @@ class TableFile:
         }
 
     def _make_column(self, path: str, column: Column, table: Table) -> _Stored:
-        """By the lower level of h5py, a third of the time; a file has some sixty columns, and is made twice."""
+        """Create a column by the low level of h5py in a third of the time: a file has some sixty and is made twice."""
         unlimited = h5py.h5s.UNLIMITED
         longest = (unlimited, *(size or self.tensor_room or unlimited for size in column.row))
         space = h5py.h5s.create_simple((0, *column.row), longest)

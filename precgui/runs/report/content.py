@@ -89,7 +89,7 @@ def report_content(study: Study, runs: Sequence[RunFigures], *, title: str, comm
 
 
 def _setting_notes(groups: Sequence[Group], runs: Sequence[RunFigures]) -> list[str]:
-    """In which settings each group differs from its baseline, apart from the precision."""
+    """A sentence for each group on the settings in which it differs from its baseline, precision apart."""
     first = {run.group: run for run in reversed(runs) if run.kind == "run"}
     notes = []
     for group in groups:

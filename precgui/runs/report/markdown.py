@@ -38,5 +38,5 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """On one line, with what Markdown or HTML would read as markup escaped."""
+    """A text on one line, with all markup of Markdown and HTML escaped."""
     return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))

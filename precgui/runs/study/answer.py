@@ -13,7 +13,7 @@ _SHARES = (("memory_saved", "memory"), ("energy_saved", "energy"))  # targets wh
 
 
 def answer(study: Study) -> str:
-    """At most three sentences."""
+    """The answer of a study in at most three sentences."""
     arms = [group for group in study.groups if group.baseline != group.group]
     if not arms:
         return "There is one group only: nothing was compared. Add runs in another precision."

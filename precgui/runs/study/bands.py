@@ -19,7 +19,7 @@ BandAxis = Literal["steps", "cpu_s", "time_s", "joules"]
 
 @dataclass(frozen=True)
 class LossBand:
-    """Of one group at `x`, shape (n,): the geometric mean of the losses of its runs, the least and the largest.
+    """The geometric mean, the least and the largest loss of a group's runs at `x`, all of shape (n,).
 
     `runs` are the losses of each run at `x`, NaN where they are not finite or not positive; shape (runs, n).
     """

@@ -130,7 +130,7 @@ def _is_number(value: object) -> bool:
 
 
 def _model_bytes(run: Run) -> float | None:
-    """Of the integers where the model was converted to them, else of the weights as the precision keeps them."""
+    """Bytes of the integer model where there is one, else of the weights as the precision stores them."""
     integers = integer_model(run)
     if integers is not None:
         return integers.models[-1].size_bytes

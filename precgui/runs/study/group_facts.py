@@ -11,7 +11,7 @@ from precgui.runs.study.groups import Study
 
 
 def group_differences(study: Study, runs: Sequence[RunFigures]) -> list[DifferenceRow]:
-    """In which facts the groups differ; where the runs of one group differ, all its values stand in one cell."""
+    """The facts in which groups differ; where runs of one group differ, one cell holds all its values."""
     names = [group.group for group in study.groups]
     own = [(name, [run for run in runs if run.group == name and run.kind == "run"]) for name in names]
     return differing([_facts(name, members) for name, members in own])

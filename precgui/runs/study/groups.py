@@ -274,7 +274,7 @@ def _negative(sample: Sample) -> Sample:
 
 
 def _paired(arms: Sequence[PairedArm]) -> dict[str, dict[str, dict[int, float]]]:
-    """Of each group and figure the value of each seed, of times that of each round of timing where there are some."""
+    """The value of each seed by group and figure; of times, that of each round of timing where there are some."""
     figures = (("metric", _METRICS[0][1]), *_COSTS, ("model_bytes", lambda run: run.model_bytes))
     with_rounds = all(any(run.kind == "timing" for run in arm.runs) for arm in arms)
     results: dict[str, dict[str, dict[int, float]]] = {}

@@ -15,7 +15,7 @@ SIZE = "model_bytes"  # the only cost that emulated arithmetic has, too
 
 
 def dominated(study: Study, cost: str) -> dict[str, Domination]:
-    """Of each group that has the metric and this cost whether another one is better in both.
+    """Whether another group is better in both metric and cost, for each group that has both.
 
     `surely`: in both the 95 % t interval of the differences (of costs: of the log ratios) paired by seed holds no zero;
     where fewer than three seeds are common, the 95 % intervals of the two groups lie apart. `perhaps`: by the means

@@ -35,7 +35,7 @@ def common_loss(runs: Sequence[RunFigures], baseline: str) -> float | None:
 
 
 def loss_reached(runs: Sequence[RunFigures], group: str, loss: float) -> LossReached:
-    """Of the runs of a group when they reached the loss."""
+    """How many runs of a group reached the loss, and after what time."""
     own = [run for run in runs if run.group == group and run.kind == "run" and run.status in ("completed", "failed")]
     places = [(run, place) for run in own if (place := _first(run, loss)) is not None]
     if not own or len(places) < len(own):

@@ -150,7 +150,7 @@ class _Reading:
                 self.about = _document(value)
 
     def scalars(self) -> dict[str, Scalars]:
-        """By tag, in the order of steps; of a step that was logged twice, as after a restart, the later one."""
+        """The scalars by tag, in the order of steps; of a step logged twice, as after a restart, the later value."""
         return {tag: self._series(tag) for tag in self._steps}
 
     def _series(self, tag: str) -> Scalars:

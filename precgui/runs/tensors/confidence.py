@@ -86,7 +86,7 @@ def basis_of(run: Run, kind: str, *, sampled: bool) -> Provenance:
 
 @np.errstate(all="ignore")
 def spread(share: NDArray[np.float64], sampled: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By how much shares (n,) of `count` (n,) elements may be off, two standard deviations; 0 where all were measured.
+    """The uncertainty of shares (n,) of `count` (n,) elements: two standard deviations; 0 where all were measured.
 
     `sampled` (n, 2): the number of sampled elements, and the number that they stand for. Wilson's interval for
     as many trials as there were blocks: as if all elements of a block were alike, which is more than it will be.

@@ -146,7 +146,7 @@ SORTS: dict[str, tuple[Callable[[WhatIfRow], float], bool]] = {  # by what, and 
 
 
 def ordered(lines: tuple[WhatIfRow, ...], by: str, whole: str) -> list[WhatIfRow]:
-    """In each format the whole first, then by one of SORTS; what has no such number comes last."""
+    """The rows of each format, the whole first, then by one of SORTS; rows without that number come last."""
     key, down = SORTS[by]
     formats = list(dict.fromkeys(line.format for line in lines))
 

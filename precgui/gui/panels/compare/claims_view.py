@@ -17,7 +17,7 @@ ALL = "all precisions"
 
 
 class ClaimsView(QWidget):
-    """Without a study every claim is shown as not tested here."""
+    """The claims of the guide with their test in a study; without one, each is marked as not tested here."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -47,7 +47,7 @@ class ClaimsView(QWidget):
         self._show()
 
     def choose(self, precision: str) -> None:
-        """Only the claims about this precision; all where there is none about it."""
+        """Show the claims about this precision, or all where none is about it."""
         self.precision.setCurrentIndex(max(0, self.precision.findText(precision)))
 
     def _show(self) -> None:

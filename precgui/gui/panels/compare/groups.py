@@ -34,7 +34,7 @@ STUDY, RUNS = "study", "runs"
 
 
 class GroupsView(Pages):
-    """Of the open study, or of the open runs; judged again when another run has ended."""
+    """Groups of the open study, or of the open runs; judged again when a further run has ended."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("compare", "Nothing to group", _EMPTY, "Set up a study"), parent)

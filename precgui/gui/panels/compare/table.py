@@ -83,7 +83,7 @@ FIGURES = (
 
 
 class CompareTable(QTableWidget):
-    """As high as its rows need, up to eight of them."""
+    """The table of runs, as high as its rows need, up to eight of them."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(0, len(FIGURES), parent)

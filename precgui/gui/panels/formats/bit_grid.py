@@ -113,7 +113,7 @@ class BitGrid(QWidget):
         self._arrange()
 
     def _scale(self) -> float:
-        """By the room with the scroll bar in it: a bar that comes with larger letters must not make them smaller."""
+        """The scale for the room beside a scroll bar, so that a bar caused by larger letters does not shrink them."""
         above = self.parentWidget()
         while above is not None and not isinstance(above, QScrollArea):
             above = above.parentWidget()

@@ -213,6 +213,6 @@ def _least(fmt: Format) -> Fraction:
 
 
 def _log10(value: Fraction) -> float:
-    """Of any positive rational, also beyond the range of doubles."""
+    """The decimal logarithm of a positive rational, also beyond the range of doubles."""
     mantissa, _, exponent = text.approximate(value, 17).partition("e")
     return math.log10(float(mantissa)) + int(exponent or 0)

@@ -172,7 +172,7 @@ class AdviceTab(QWidget):
         return round(millions * 1e6) if 0 < millions <= MOST_MILLIONS else None
 
     def _memory_bytes(self, device: Device) -> int | None:
-        """As a person has written it, else that of the device."""
+        """The memory that was typed, else that of the device, in bytes."""
         try:
             return device_bytes(self.memory_size.text())
         except ValueError:

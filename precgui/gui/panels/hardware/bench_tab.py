@@ -286,7 +286,7 @@ class MeasuredTab(QWidget):
         self.view.show_result(result, self._earlier(result) if result else None)
 
     def _show_view(self, visible: bool) -> None:
-        """Without a result there is nothing to choose, to draw or to export."""
+        """Show or hide the controls that need a result."""
         for widget in (self.view, self.view.size_box, self.export):
             widget.setVisible(visible)
 

@@ -121,7 +121,7 @@ def value_or_reason(value: Maybe[str]) -> str:
 
 
 def _bandwidth(rate: Maybe[float], result: Mapping[str, Any] | None) -> str:
-    """By clock and bus, else as measured by copying."""
+    """The memory bandwidth by clock and bus width, else as measured by copying."""
     if not isinstance(rate, Absent):
         return f"{rate:.0f} GB/s"
     copied = copy_gb_s(result)

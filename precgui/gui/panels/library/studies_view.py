@@ -93,7 +93,7 @@ class StudiesView(QTreeWidget):
         return [item for item in results if item is not None]
 
     def _fit(self) -> None:
-        """As high as the rows need, up to a limit."""
+        """Set the height that the rows need, up to a limit."""
         rows = sum(1 + item.childCount() * item.isExpanded() for item in self._studies())
         row = max(self.sizeHintForRow(0), self.fontMetrics().height())
         self.setFixedHeight(self.header().sizeHint().height() + row * min(rows, MAX_VISIBLE_ROWS) + 8)

@@ -81,7 +81,7 @@ def seeds_to_next_verdict(grid: StudyGrid) -> int:
 
 
 def seeds_text(grid: StudyGrid) -> str:
-    """At which numbers of seeds the study is judged."""
+    """The numbers of seeds at which the study is judged, as text."""
     looks = " and ".join(str(view) for view in grid.document.looks)
     text = f"{grid.seeds} seeds are planned. Verdicts are made at {looks} seeds and nowhere else.\n"
     if grid.seeds >= max(grid.document.looks):

@@ -88,7 +88,7 @@ class ChoiceRow(QWidget):
         self._arrange(len(cards))
 
     def minimumSizeHint(self) -> QSize:
-        """As narrow as the widest card: the others then stand below it."""
+        """The size of the widest card: the others wrap below it."""
         return QSize(self._widest(), super().minimumSizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:

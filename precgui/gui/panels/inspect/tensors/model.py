@@ -217,7 +217,7 @@ class TensorOrder(QSortFilterProxyModel):
         self.invalidate()
 
     def sort_again(self) -> None:
-        """As before, by the present numbers."""
+        """Sort by the same column again, with the present numbers."""
         if self.sortColumn() >= 0:
             self.invalidate()
             self.sort(self.sortColumn(), self.sortOrder())

@@ -156,7 +156,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             self._place_marks()
 
     def _place_marks(self) -> None:
-        """At the upper edge, where no exponent is."""
+        """Put the marks at the upper edge, above all exponents."""
         bad, over = self._bad_steps, self._over_steps
         self.bad.setData(bad, np.full(len(bad), self._top - 0.7), symbol=NAN)
         self.over.setData(over, np.full(len(over), self._top - 2.0), symbol=PLUS_INF)
