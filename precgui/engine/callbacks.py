@@ -175,7 +175,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal, total_steps: int) -> CallbackList:
-    """Those that the run wants, in the order in which they are called."""
+    """The callbacks that the config asks for, in the order in which they are called."""
     fp32 = parts.facts["certificate"]["fp32_products"]
     callbacks: list[Callback] = [
         FirstStepCensus(journal, parts, fp32, compiled=config.train.compile),

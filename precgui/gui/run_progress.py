@@ -14,7 +14,7 @@ SILENT_S, SILENT_STEPS = 10.0, 20.0  # seconds, and times that of a step, withou
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """Where the active run is."""
+    """The progress of the active run."""
 
     step: int
     total_steps: int

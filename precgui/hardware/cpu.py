@@ -117,7 +117,7 @@ def _int(entries: Mapping[str, str], key: str) -> int:
 
 
 def read_cpu(torch_features: Mapping[str, object] | None = None) -> Cpu:
-    """This machine's processor. Where the system lists no features, those of `torch.cpu.get_capabilities()` count,
+    """The processor of this machine. Where the system lists no features, those of `torch.cpu.get_capabilities()` count,
     not before: torch claims AMX-FP16 on processors that lack it."""
     system, machine = platform.system(), platform.machine()
     reported = _from_torch(torch_features or {})

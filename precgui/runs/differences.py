@@ -75,7 +75,7 @@ def differing(compared: Sequence[ComparedFacts]) -> list[DifferenceRow]:
 
 
 def machine_sentence(rows: Sequence[DifferenceRow]) -> str:
-    """That the runs are of several machines, with what differs; empty when they are not, as far as is recorded."""
+    """A sentence that the runs are of several machines, with their differences; empty where none is recorded."""
     own = [(row.fact, dict.fromkeys(row.values)) for row in rows if row.part == "machine"]
     facts = "; ".join(f"{fact}: {', '.join(values)}" for fact, values in own if len({*values} - {NOT_RECORDED}) > 1)
     if not facts:

@@ -108,7 +108,7 @@ def _samples_per_s(run: Run) -> float | None:
 
 
 def _skipped(skipped: NDArray[np.float64]) -> int | None:
-    """None for a run of another tool that does not say."""
+    """The number of skipped steps; None for a run of another tool that does not record them."""
     return None if np.isnan(skipped).any() else int(np.count_nonzero(skipped))
 
 

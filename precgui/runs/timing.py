@@ -43,7 +43,7 @@ class TimedRun(Protocol):
 
 @dataclass(frozen=True)
 class RunTiming:
-    """Those facts of one run. Times are medians over the steps but the first tenth, in which caches fill.
+    """The timing facts of one run. Times are medians over the steps but the first tenth, in which caches fill.
 
     `cpu_s` is the CPU time of the process in a step, of all its threads. `emulated` says why, where the arithmetic is.
     """

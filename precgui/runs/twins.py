@@ -147,7 +147,7 @@ def _difference(value: float | None, point: BranchedPoint) -> float:
 
 
 def _verdict(drift: Drift, twin: Drift) -> DriftVerdict:
-    """That of the precision; undecided where even the rounding twin seems to be biased."""
+    """The verdict on the precision; undecided where even the rounding twin seems to be biased."""
     return "undecided" if twin.verdict in ("bias", "broken") and drift.verdict != "broken" else drift.verdict
 
 

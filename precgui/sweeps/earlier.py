@@ -125,7 +125,7 @@ def _newest(paths: Iterable[Path], most: int) -> list[Path]:
 
 
 def _earlier(run: SavedRun, kind: Kind, arm: str) -> EarlierRun | None:
-    """None for a run that did not complete, or was made by another machine."""
+    """An earlier run of an arm; None for one that did not complete or ran on another machine."""
     if run.status != "completed" or run.machine.get("host") != platform.node():
         return None
     final, data = run.summary.get("final"), run.environment.get("data")

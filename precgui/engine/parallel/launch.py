@@ -100,7 +100,7 @@ class _Launch:
                 self._agent_error = error
 
     def _relay(self, agent: threading.Thread) -> None:
-        """Until all ranks are gone, or one of them has failed and the others had time to say why."""
+        """Relay messages until all ranks have ended, or one has failed and the others had time to report."""
         while True:
             open_pipes = {rank.pipe: rank for rank in self._ranks if not rank.is_gone}
             for pipe in wait(list(open_pipes), _POLL_S) if open_pipes else ():

@@ -147,7 +147,7 @@ class Pruner:
 
 
 def make_pruner(config: RunConfig, parts: RunParts, total_steps: int) -> Pruner | None:
-    """None for a run that prunes nothing. Raises EngineError."""
+    """The pruner of the config; None for a run without pruning. Raises EngineError."""
     return None if config.pruning.method == "none" else Pruner(config, parts, total_steps)
 
 

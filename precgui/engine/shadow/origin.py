@@ -62,7 +62,7 @@ def _note(notes: list[str], sentence: str) -> None:
 
 
 class OriginTracker:
-    """Where the operation that runs now comes from; in the backward pass: where its forward operation came from."""
+    """Tracks the origin of the running operation; in the backward pass, that of its forward operation."""
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes

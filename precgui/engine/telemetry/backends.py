@@ -68,7 +68,7 @@ def stride_for(size: int, stride: int) -> int:
 
 
 def listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], StatisticsTable]:
-    """Those of the tensors that can be read, and the table of their statistics, with a stride for each."""
+    """The tensors that can be read, and the table of their statistics, with a stride for each."""
     results = [(name, tensor, readable(tensor)) for name, tensor in named]
     rows = [(name, tensor, values) for name, tensor, values in results if values is not None and values.numel()]
     tensors = [values for _, _, values in rows]

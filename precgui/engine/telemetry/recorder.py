@@ -286,7 +286,7 @@ class Telemetry:
         return True
 
     def _measure_in_full(self, optimizers: Sequence[Optimizer]) -> None:
-        """Once more and in full what is still there at the end of a step that turned out bad."""
+        """Measure all tensors that still exist again, without strides, at the end of a step with NaN or Inf."""
         still_there = {
             "gradient": gradients(self._weights),
             "weight": values(self._weights),

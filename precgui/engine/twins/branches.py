@@ -133,7 +133,7 @@ class _Reference(_Quiet):
         """Branches are evaluated where they end, not at the ends of epochs."""
 
     def _finish(self) -> None:
-        """There is nothing to convert or to save."""
+        """Do nothing: a branch is neither converted nor saved."""
 
     def _step(self, batches: list[Batch], data_s: float) -> None:
         if not self._pending and self.step - 1 not in self._points:

@@ -175,7 +175,7 @@ class PlotFrame(QFrame):
         self.show_note()
 
     def show_note(self) -> None:
-        """Describe how the plot is drawn, unless a message is displayed."""
+        """Describe how the plot is drawn, unless a message is shown."""
         if self._message_timer.isActive() or self.saver.is_busy:
             return
         text = "" if self.body.currentWidget() is self.message else self.chart.note

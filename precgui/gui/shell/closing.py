@@ -25,7 +25,7 @@ class Closing(QObject):
         self.question: QMessageBox | None = None
 
     def allows(self, session: Session | None) -> bool:
-        """Whether the window may close now. If not, the end of its work was requested."""
+        """Whether the window may close now; if not, its work has been asked to end."""
         if session is None or self._done:
             return True
         if session.is_busy:

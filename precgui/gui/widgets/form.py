@@ -126,7 +126,7 @@ class Form(QWidget, Generic[M]):
         return card
 
     def minimumSizeHint(self) -> QSize:
-        """That of one column: the two of a wide window must not keep it wide."""
+        """The size of one column, so that the two columns of a wide window do not keep it wide."""
         return QSize(self._narrowest(), super().minimumSizeHint().height())
 
     def _narrowest(self) -> int:

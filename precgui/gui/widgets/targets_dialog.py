@@ -27,7 +27,7 @@ _LATE = (
 
 
 class TargetsDialog(QDialog):
-    """`chosen` carries the Targets when they are accepted. `late`: the figures of the study are already displayed."""
+    """`chosen` carries the Targets when they are accepted. `late`: the figures of the study have been seen already."""
 
     chosen = Signal(object)
 

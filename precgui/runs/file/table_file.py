@@ -307,7 +307,7 @@ class _Spaces:
     def __call__(
         self, shape: tuple[int, ...], start: int, inner: tuple[int, ...]
     ) -> tuple[h5py.h5s.SpaceID, h5py.h5s.SpaceID]:
-        """That of the values, and their place from row `start` on in a dataset that ends with them."""
+        """The selection of the values, and their place from row `start` on in a dataset that ends with them."""
         if (shape, inner) not in self._known:
             place = h5py.h5s.create_simple((start + shape[0], *inner))
             place.select_hyperslab((start, *(0 for _ in inner)), shape)

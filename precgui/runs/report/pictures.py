@@ -85,7 +85,7 @@ class _LabelPlaces:
         self._taken: list[tuple[float, float, float]] = []  # left, right, height
 
     def free(self, text: str, left: float, y: float) -> float:
-        """The nearest height above the requested one at which the text fits."""
+        """The nearest height above the wanted one at which the text fits."""
         right = left + _LETTER * len(text)
         while any(left < other[1] and other[0] < right and abs(y - other[2]) < _LINE for other in self._taken):
             y -= _LINE

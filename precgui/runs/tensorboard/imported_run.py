@@ -110,7 +110,7 @@ class ImportedRun:
         return {}
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: the file is not held open."""
 
     def __enter__(self) -> ImportedRun:
         return self

@@ -104,7 +104,7 @@ def one_row(record: TensorHistory, rows: Rows, at: int) -> Rows:
 
 
 def _of(values: NDArray[np.float64], places: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Some tensors of a row, which may know fewer than came later: those were not recorded in it."""
+    """The values of some tensors of a row; zero for tensors that came later and were not recorded in it."""
     missing = max(int(places.max(initial=-1)) + 1 - values.shape[1], 0)
     widths = [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)]
     taken: NDArray[np.float64] = np.pad(values, widths)[:, places]

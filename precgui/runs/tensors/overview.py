@@ -64,7 +64,7 @@ class Overview:
         self._sampled = np.zeros((0, 2))
 
     def expect(self, steps: NDArray[np.int64], tensors: int) -> None:
-        """Rows of these steps are to come: begin with columns as wide as they need."""
+        """Prepare for rows of these steps, with columns as wide as they need."""
         if not self._places and len(steps):
             most = self._limit(tensors)
             while len(np.unique(steps // self.width)) > most:

@@ -168,7 +168,7 @@ class TensorsPanel(Pages):
         self._go_to_requested()
 
     def _go_to_requested(self) -> None:
-        """Choose the kind, the tensor and the step that another panel requested."""
+        """Choose the kind, the tensor and the step that another panel asked for."""
         place, self._session.tensor_place = self._session.tensor_place, None
         if place is None or self._key() is None:
             return
