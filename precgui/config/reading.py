@@ -123,12 +123,17 @@ def _toml_tree(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         names = ", ".join(RECIPES)
         raise ConfigError({"": f"{path} is neither a file nor a recipe; the recipes are {names}"}) from None
-    except OSError as error:
-        raise ConfigError({"": f"{path} cannot be read: {error.strerror}; choose a TOML file"}) from None
-    except UnicodeDecodeError:
-        raise ConfigError({"": f"{path} cannot be read: it is no text in UTF-8; save it as one"}) from None
-    except ValueError as error:
-        raise ConfigError({"": f"{path} is not valid TOML: {error}"}) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError({"": toml_fault(path, error, "a TOML file")}) from None
+
+
+def toml_fault(path: Path, error: OSError | ValueError, choose: str) -> str:
+    """The sentence on a file that `read_toml` could not read; `choose` names the file that a user should choose."""
+    if isinstance(error, OSError):
+        return f"{path} cannot be read: {error.strerror}; choose {choose}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"{path} cannot be read: it is no text in UTF-8; save it as one"
+    return f"{path} is not valid TOML: {error}"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -282,10 +282,14 @@ class Training:
         network = self.network if self.model.training else self.model
         return execution.forward(network, self.precision, self.config.train, batch)
 
+    def _norms(self, weights: list[nn.Parameter]) -> Sequence[Tensor]:
+        """The L2 norm of each gradient, all of which exist."""
+        return single_norms([w.grad for w in weights if w.grad is not None])
+
     def _clip(self) -> Tensor:
         """The L2 norm of the unscaled gradients, before they are clipped to the configured norm."""
         weights = [w for group in self.optimizer.param_groups for w in group["params"] if w.grad is not None]
-        norms = single_norms([w.grad for w in weights if w.grad is not None])
+        norms = self._norms(weights)
         norm = total_norm(norms)
         self.callbacks.norms(weights, norms)
         if self.config.train.clip_norm is not None:

@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from precgui.config import DEFAULT_RECIPE, ConfigError, RunConfig, build, key_table, table_paths, table_text
-from precgui.config.reading import parse_toml, read_toml
+from precgui.config.reading import parse_toml, read_toml, toml_fault
 from precgui.runs.verdict.looks import Looks, planned_looks
 from precgui.sweeps.errors import SweepError
 
@@ -155,14 +155,10 @@ def read_spec(path: Path) -> SweepSpec:
     """The spec of a `sweep.toml`. Raises SweepError."""
     try:
         return check_spec(read_toml(path))
-    except OSError as error:
-        raise SweepError(f"{path} cannot be read: {error.strerror}; choose the folder of a sweep") from None
-    except UnicodeDecodeError:
-        raise SweepError(f"{path} cannot be read: it is no text in UTF-8; save it as one") from None
     except SweepError as error:
         raise SweepError(f"{path}: {error}") from None
-    except ValueError as error:
-        raise SweepError(f"{path} is not valid TOML: {error}") from None
+    except (OSError, ValueError) as error:
+        raise SweepError(toml_fault(path, error, "the folder of a sweep")) from None
 
 
 def spec_toml(spec: SweepSpec) -> str:

@@ -23,7 +23,7 @@ from precgui.engine.parallel.hooks import GradientTraffic
 from precgui.engine.parallel.training import RankTraining
 from precgui.engine.setup import RunParts, build_run
 from precgui.engine.tasks import Batch
-from precgui.engine.update import single_norms, total_norm
+from precgui.engine.update import single_norms
 from precgui.events import Emit
 
 _DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -70,14 +70,12 @@ class ShardedTraining(RankTraining):
         self.model.set_requires_gradient_sync(last)  # type: ignore[operator]
         yield
 
-    def _clip(self) -> Tensor:
-        weights = [w for group in self.optimizer.param_groups for w in group["params"] if w.grad is not None]
-        norms = _whole_norms(weights)
-        norm = total_norm(norms)
-        self.callbacks.norms(weights, norms)
-        if self.config.train.clip_norm is not None:
-            nn.utils.clip_grads_with_norm_(weights, self.config.train.clip_norm, norm)
-        return norm
+    def _norms(self, weights: list[nn.Parameter]) -> Sequence[Tensor]:
+        """The L2 norm of each gradient, from those of its parts on all ranks: one collective for all of them."""
+        parts = [w.grad.to_local() for w in weights if isinstance(w.grad, DTensor)]
+        squares = torch.stack([norm.double().square() for norm in single_norms(parts)])
+        dist.all_reduce(squares)
+        return squares.sqrt().float().unbind()
 
     def _evaluate(self, epoch: int) -> None:
         with torch.no_grad():  # parameters gathered in inference mode could not be trained afterwards
@@ -142,11 +140,3 @@ def shard(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig) -> None:
     for block in blocks(model):
         fully_shard(block, mesh=mesh, mp_policy=policy, offload_policy=offload)
     fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=offload)
-
-
-def _whole_norms(weights: list[nn.Parameter]) -> list[Tensor]:
-    """The L2 norm of each gradient, from those of its parts on all ranks: one collective for all of them."""
-    parts = [w.grad.to_local() for w in weights if isinstance(w.grad, DTensor)]
-    squares = torch.stack([norm.double().square() for norm in single_norms(parts)])
-    dist.all_reduce(squares)
-    return list(squares.sqrt().float().unbind())

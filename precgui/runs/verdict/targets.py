@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from precgui.config.reading import read_toml
+from precgui.config.reading import read_toml, toml_fault
 from precgui.runs.verdict.judge import Goal
 
 SENSOR_ERROR = 0.05  # of an energy reading; it is the same in every run and does not shrink with more of them
@@ -51,14 +51,10 @@ def load_targets(path: Path) -> Targets:
     """The targets of a TOML file; `false` in place of a number switches a target off. Raises TargetError."""
     try:
         return make_targets(read_toml(path))
-    except OSError as error:
-        raise TargetError(f"{path} cannot be read: {error.strerror}; choose a TOML file") from None
-    except UnicodeDecodeError:
-        raise TargetError(f"{path} cannot be read: it is no text in UTF-8; save it as one") from None
     except TargetError as error:
         raise TargetError(f"{path}: {error}") from None
-    except ValueError as error:
-        raise TargetError(f"{path} is not valid TOML: {error}") from None
+    except (OSError, ValueError) as error:
+        raise TargetError(toml_fault(path, error, "a TOML file")) from None
 
 
 def make_targets(tree: Mapping[str, Any]) -> Targets:

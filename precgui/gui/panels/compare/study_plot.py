@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
-from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.axes import ValueAxis, colour_axes
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import Scale
 from precgui.gui.theme import themes
@@ -43,17 +43,14 @@ class StudyPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def redraw(self) -> None:
         """Draw everything anew, in the present colours."""
-        theme = themes().theme
         self.plotItem.clear()
-        self.setBackground(theme.base)
         why = self.draw()
         for axis, name in zip((self._bottom, self._left), self._names, strict=True):
-            axis.setPen(theme.line)
-            axis.setTextPen(theme.muted)
             axis.setStyle(tickFont=self.font())
             axis.enableAutoSIPrefix(False)
-            axis.setLabel(name, color=theme.muted)
+            axis.setLabel(name)
             axis.setGrid(60)
+        colour_axes(self)
         self.empty.setText(why)
         self.empty.setVisible(bool(why))
         for axis in (self._bottom, self._left):
