@@ -152,6 +152,11 @@ def test_that_what_the_child_says_is_shown(
     started[0].ended.emit("")
     assert tab.bar.button.text() == "Profile again"
     assert "most is lost" in tab.verdict.text()
+    tab.bar.button.click()
+    started[1].said.emit({"kind": "fault", "message": "the data set of this run is not there any more"})
+    started[1].ended.emit("")
+    assert tab.bar.text.text() == "the data set of this run is not there any more"
+    assert tab.bar.button.text() == "Profile again"
 
 
 def test_that_both_tabs_are_drawn_in_both_themes(panel: InspectPanel, run: Path, qtbot: QtBot) -> None:
