@@ -1,4 +1,4 @@
-"""What went wrong in a step, as text: whole clauses with named placeholders, joined by semicolons."""
+"""Texts of incidents of a step: whole clauses with named placeholders, joined by semicolons."""
 
 from __future__ import annotations
 
