@@ -94,7 +94,7 @@ def test_that_the_swatches_of_the_ledger_follow_the_theme(panel: InspectPanel, r
 def test_that_the_ledgers_are_shown_side_by_side(panel: InspectPanel, run: Path) -> None:
     tab = memory_tab(panel)
     assert tab.chart.accessibleDescription() == "FP32, predicted 4 MiB; Predicted 2 MiB; Measured 3 MiB"
-    assert "+33.3%, more than a tenth" in tab.sentence.text()
+    assert "+33.3%.\nThe difference is more than a tenth" in tab.sentence.text()
     assert [tab.table.topLevelItem(row).text(3) for row in range(tab.table.topLevelItemCount())] == ["3 MiB", "3 MiB"]
     assert tab.owners.topLevelItem(0).text(1) == "<b>head</b>"
     assert tab.timeline.getAxis("left").range == pytest.approx([0, 9 * 1.05])
