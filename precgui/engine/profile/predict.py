@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
+from precgui.engine import device as devices
 from precgui.engine.backend_flags import restored
 from precgui.engine.memory import MemoryEvents
 from precgui.engine.profile.account import ledger, peak, presence
@@ -37,6 +38,7 @@ def predicted_ledger(config: RunConfig) -> Ledger:
     and carried on in a straight line. Raises EngineError for faults that the user can correct.
     """
     with restored():
+        devices.pin_threads(config.threads)  # convolutions take buffers for each thread
         try:
             return _from_shapes(config)
         except NotPredictableError as reason:

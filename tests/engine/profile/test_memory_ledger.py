@@ -8,6 +8,7 @@ from torch import nn
 
 from precgui.config import RunConfig, load
 from precgui.engine.errors import EngineError
+from precgui.engine.profile import predict
 from precgui.engine.profile.account import alive, ledger, peak, presence, thinned
 from precgui.engine.profile.measure import measured_ledger
 from precgui.engine.profile.one_step import build_step, step, tracked
@@ -41,6 +42,24 @@ def test_that_the_ledger_from_shapes_is_the_measured_one(settings: tuple[str, ..
     assert predicted.total_bytes == pytest.approx(measured.total_bytes, rel=0.05)
     for found in (predicted, measured):
         assert sum(found.parts.values()) == found.total_bytes
+
+
+def test_that_kernels_are_tried_with_the_threads_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+
+    def counted(trace: Trace) -> tuple[dict[int, int], bool]:
+        used.append(torch.get_num_threads())
+        return {}, True
+
+    monkeypatch.setattr(predict, "kernel_buffers", counted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        predicted_ledger(_config())  # threads=1
+        assert used == [1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_that_weights_and_state_have_the_bytes_of_their_numbers() -> None:
