@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from PySide6.QtCore import QTimer
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.open_runs import DrawnRun, OpenRun
@@ -54,6 +56,12 @@ class CompareCurves(QWidget):
         self.axis_choice.chosen.connect(self.plots.set_over)
         self.smoothing.chosen.connect(self.plots.set_smoothing)
         self.whole.clicked.connect(self.plots.follow)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Draw once, when all parts have their sizes; each earlier picture of a hundred curves takes 50 ms."""
+        super().showEvent(event)
+        self.plots.setUpdatesEnabled(False)
+        QTimer.singleShot(0, self, lambda: self.plots.setUpdatesEnabled(True))
 
     def show_runs(self, runs: Sequence[OpenRun], baseline: OpenRun, chosen: Sequence[OpenRun]) -> None:
         """Draw the runs beside the baseline; of chosen ones only these and the baseline."""
