@@ -28,7 +28,7 @@ from precgui.cli.parser import Parser
         ("run --set", "--set needs a value after it; see precgui run --help"),
         ("run -o", "--output needs a value after it"),
         ("compare", "RUN.h5 is missing: name run files or the folder of a sweep; see precgui compare --help"),
-        ("compare a b --json --csv c", "--csv and --json exclude each other: leave one out"),
+        ("whatif a.h5 --json --csv c", "--csv and --json exclude each other: leave one out"),
         ("export a.h5", "one of --csv, --tensorboard, --html, --json, --script, --pt2 is missing"),
         ("evaluate", "MODEL.pt is missing; see precgui evaluate --help"),
         ("detct", "detct is neither a file nor a command; perhaps detect is meant; see precgui --help"),

@@ -98,7 +98,7 @@ def test_that_lines_can_be_grouped_by_parameter_type_and_the_earlier_option_stil
         (["--scale", "2^9999"], "a power of two is needed"),
         (["--format", "fp17"], "fp17"),
         (["--format", "int8"], "no exponents"),
-        (["--format", "mxfp4"], "ask for that of its elements"),
+        (["--format", "mxfp4"], "ask for its elements"),
         (["--tensors", "weight"], "no weight: choose from gradient, update"),
         (["--sort", "worst"], "choose from"),
     ],
