@@ -190,3 +190,12 @@ def test_that_an_older_profile_says_how_to_get_the_products(panel: InspectPanel,
     layers = time_tab(panel).layers
     assert "Profile again" in layers.caption.text()
     assert not layers.table.isVisible()
+
+
+def test_that_the_bar_stays_on_top_where_there_is_no_profile(qtbot: QtBot) -> None:
+    for tab in (TimeTab(Session()), MemoryTab(Session())):
+        qtbot.addWidget(tab)
+        tab.resize(800, 600)
+        tab.show()
+        tab.show_run(None)
+        assert tab.bar.geometry().bottom() < 100

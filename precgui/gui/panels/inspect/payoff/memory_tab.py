@@ -63,6 +63,7 @@ class MemoryTab(QWidget):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(self.bar)
         outer.addWidget(self._content, 1)
+        outer.addStretch(0)  # so that the bar stays on top where there is no profile
 
     def show_run(self, key: str | None) -> None:
         self.bar.show_run(key)
