@@ -44,6 +44,7 @@ class Diagnoser(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._judging: tuple[str, Run] | None = None
+        self._answer: _Answer | None = None
 
     @property
     def busy(self) -> bool:
@@ -53,22 +54,23 @@ class Diagnoser(QObject):
         """Begin with a run. Raises RuntimeError while another one is judged."""
         if self._judging is not None:
             raise RuntimeError(f"The run {self._judging[0]} is still being judged.")
-        self._judging = key, run
+        self._judging, self._answer = (key, run), None
         thread = Background(partial(_judged, reader_of(run)))
         thread.answered.connect(self._take)
         thread.finished.connect(self._end)
         thread.launch()
 
     def _take(self, answer: _Answer) -> None:
-        if self._judging is None:
-            return
-        key, run = self._judging
-        self._judging = None
-        result = answer.diagnosis or _examined(run)  # a file that has been moved is still open here
-        self.judged.emit(key, result, answer.taken_s)
+        self._answer = answer
 
     def _end(self) -> None:
-        self._judging = None
+        """Emit the answer. Not before the thread has ended: `finished` would then end the judging of the next run."""
+        judging, answer, self._judging = self._judging, self._answer, None
+        if judging is None or answer is None:
+            return
+        key, run = judging
+        result = answer.diagnosis or _examined(run)  # a file that has been moved is still open here
+        self.judged.emit(key, result, answer.taken_s)
 
 
 def reader_of(run: Run) -> Reader:

@@ -77,3 +77,17 @@ def test_that_a_second_run_is_refused_while_one_is_judged(qtbot: QtBot) -> None:
     with pytest.raises(RuntimeError, match="one is still being judged"):
         worker.judge("two", live_run(synthetic_events()))
     qtbot.waitUntil(lambda: not worker.busy)
+
+
+def test_that_a_run_whose_judging_begins_with_the_answer_on_another_one_is_judged_too(qtbot: QtBot) -> None:
+    worker, answered = Diagnoser(), list[str]()
+
+    def then(key: str, result: Diagnosis, taken_s: float) -> None:
+        answered.append(key)
+        if key == "first":
+            worker.judge("second", live_run(synthetic_events()))
+
+    worker.judged.connect(then)
+    worker.judge("first", live_run(synthetic_events()))
+    qtbot.waitUntil(lambda: answered == ["first", "second"])
+    assert not worker.busy
