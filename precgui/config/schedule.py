@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from precgui.config.names import check_precision
 from precgui.config.precision_traits import traits
-from precgui.config.sections import as_table
+from precgui.config.sections import as_pairs
 from precgui.formats.model import FloatFormat
 from precgui.formats.registry import blocks, get
 
@@ -24,6 +25,7 @@ _LEARNED_RANGES = (
     "precisions with FP32 weights, such as fp32, bf16-amp, fp16-amp or emulated:FORMAT"
 )
 _EXAMPLE = "step:100=bf16-amp"
+_REPEATED = re.compile(r"\s*#\s*\d+\s*$")  # keeps equal triggers apart in a table
 _FORM = "trigger:number=precision"
 _TRIGGERS = {
     "step": "a whole number of 2 or more, the step from which the precision holds",
@@ -48,7 +50,7 @@ class PrecisionChange:
 
 
 def _change(key: str, precision: str) -> PrecisionChange:
-    trigger, colon, text = (part.strip() for part in key.partition(":"))
+    trigger, colon, text = (part.strip() for part in _REPEATED.sub("", key).partition(":"))
     if trigger not in _TRIGGERS or not colon:
         raise ValueError(f"{key!r} is no trigger; use step:N, share:X, plateau:N or underflow:X, such as {_EXAMPLE}")
     try:
@@ -62,7 +64,20 @@ def _change(key: str, precision: str) -> PrecisionChange:
 
 
 def _as_schedule(value: Any) -> Any:
-    return as_table(value, _FORM, _EXAMPLE)
+    return _keyed(as_pairs(value, _FORM, _EXAMPLE)) if isinstance(value, str) else value
+
+
+def _keyed(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """A table of triggers and precisions; a trigger that comes again is `plateau:50#2`, then `plateau:50#3`."""
+    table: dict[str, str] = {}
+    for given, precision in pairs:
+        trigger, count = _REPEATED.sub("", given), 1
+        key = trigger
+        while key in table:
+            count += 1
+            key = f"{trigger}#{count}"
+        table[key] = precision
+    return table
 
 
 def _check_changes(table: dict[str, str]) -> dict[str, str]:
@@ -71,7 +86,7 @@ def _check_changes(table: dict[str, str]) -> dict[str, str]:
         numbers = [change.number for change in changes if change.trigger == trigger]
         if numbers != sorted(set(numbers)):
             raise ValueError(f"the {trigger}s of a schedule follow one another, so each must be above the one before")
-    return {change.text: change.precision for change in changes}
+    return _keyed((change.text, change.precision) for change in changes)
 
 
 PrecisionSchedule = Annotated[dict[str, str], BeforeValidator(_as_schedule), AfterValidator(_check_changes)]

@@ -26,15 +26,18 @@ def _as_list(value: Any) -> Any:
 
 def as_table(value: Any, form: str, example: str) -> Any:
     """The table that `pattern=text, pattern=text` means; other values as they are. Raises ValueError."""
-    if not isinstance(value, str):
-        return value
-    table = {}
-    for part in _as_list(value):
+    return dict(as_pairs(value, form, example)) if isinstance(value, str) else value
+
+
+def as_pairs(text: str, form: str, example: str) -> list[tuple[str, str]]:
+    """The pairs of `pattern=text, pattern=text`, in their order. Raises ValueError."""
+    pairs = []
+    for part in _as_list(text):
         pattern, equals, name = (piece.strip() for piece in part.rpartition("="))
         if not (equals and pattern and name):
             raise ValueError(f"{part!r} is not {form}, such as {example}")
-        table[pattern] = name
-    return table
+        pairs.append((pattern, name))
+    return pairs
 
 
 def _as_formats(value: Any) -> Any:

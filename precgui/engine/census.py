@@ -172,7 +172,7 @@ def sentence(facts: Mapping[str, Any]) -> str:
     """The census as one sentence."""
     parts = [f"{share:.1%} in {name}" for name, share in facts["formats"].items()]
     return f"of {facts['flops']:.3g} FLOPs in matrix products of one step, {', '.join(parts)}" if parts else (
-        "no matrix products were seen in the first step"
+        "no matrix products were seen in the step"
     )  # fmt: skip
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from precgui.config import RunConfig
 from precgui.config.schedule import changes_of, gradient_floor
+from precgui.engine import census
 from precgui.engine.callback import Callback
+from precgui.engine.certificate import certificate
+from precgui.engine.journal import Journal
+from precgui.engine.precisions import Precision
+from precgui.engine.setup import RunParts
 from precgui.engine.tasks import Batch
 from precgui.events import StepDone
 
@@ -65,6 +72,38 @@ class ScheduleWatch(Callback):
         before, now = math.fsum(self._losses[:window]) / window, math.fsum(self._losses[window:]) / window
         flat = now > before - LEAST_FALL * abs(before)
         return f"{change.text}: mean loss {before:.4g}, then {now:.4g}" if flat else ""
+
+
+class ChangeCensus(Callback):
+    """Counts which formats really ran in the first step after each change, as the census of a run does in its first.
+
+    `changes` is what the run records of them, one entry for each; the count becomes a part of the newest.
+    """
+
+    def __init__(self, journal: Journal, parts: RunParts, changes: list[dict[str, Any]]) -> None:
+        self._journal, self._parts, self._changes = journal, parts, changes
+        self._census: census.Census | None = None
+        self._entered = contextlib.ExitStack()
+
+    def precision_changed(self, precision: Precision) -> None:
+        fp32 = certificate(self._parts.device, fp32_only=True)["fp32_products"]
+        self._census = census.Census(self._parts.model, precision.labels, fp32)
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        if self._census is not None:
+            self._entered.enter_context(self._census)
+
+    def end_step(self, done: StepDone) -> None:
+        if self._census is None:
+            return
+        self._entered.close()
+        facts, self._census = self._census.facts(), None
+        self._changes[-1]["census"] = facts
+        self._journal.facts({"precision_changes": [dict(change) for change in self._changes]})
+        self._journal.note(done.step, census.sentence(facts))
+
+    def close(self) -> None:
+        self._entered.close()
 
 
 def small_share(gradients: Sequence[Tensor], floor: float) -> float:

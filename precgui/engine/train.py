@@ -21,7 +21,7 @@ from precgui.engine.callbacks import build_callbacks
 from precgui.engine.early_end import EarlyEnd
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
-from precgui.engine.precision_schedule import ScheduleWatch
+from precgui.engine.precision_schedule import ChangeCensus, ScheduleWatch
 from precgui.engine.pruning.pruner import make_pruner
 from precgui.engine.setup import RunParts, build_run, change_precision
 from precgui.engine.snapshot.step import StepSnapshot, random_state, set_random_state
@@ -137,7 +137,8 @@ class Training:
         self.callbacks = build_callbacks(config, parts, journal, self.total_steps)
         self.schedule = ScheduleWatch(config, self.total_steps, self._present_gradients)
         if config.precision_schedule:
-            self.callbacks = CallbackList([self.callbacks, self.schedule])
+            counted = ChangeCensus(journal, parts, self.changes)
+            self.callbacks = CallbackList([self.callbacks, self.schedule, counted])
 
     def _present_gradients(self) -> list[Tensor]:
         return [weight.grad for weight in self.parts.weights if weight.grad is not None]
@@ -236,9 +237,9 @@ class Training:
         before, (name, why) = self.precision, change
         self.parts = change_precision(self.parts, self.config, name)
         self.precision = self.parts.precision
-        self.callbacks.precision_changed(self.precision)
         self.changes.append({"step": self.step, "precision": name, "trigger": why})
-        self.journal.facts({"precision_changes": list(self.changes)})
+        self.journal.facts({"precision_changes": [dict(change) for change in self.changes]})
+        self.callbacks.precision_changed(self.precision)
         message = f"from {before.config.precision} to {name} ({why})"
         self.journal.incident(self.step, "precision_change", "info", f"precision changed {message}")
         for note in self.precision.notes:

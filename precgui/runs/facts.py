@@ -55,6 +55,7 @@ def run_facts(run: Run) -> tuple[FactGroup, ...]:
         FactGroup("Changes of the precision", tuple(_precision_changes(environment.get("precision_changes")))),
         FactGroup("Settings", tuple(settings(run.config))),
         FactGroup("Formats of the first step (census)", tuple(_census(environment.get("census")))),
+        *_later_census(environment.get("precision_changes")),
         FactGroup("Certificate of arithmetic", tuple(_certificate(environment.get("certificate")))),
         FactGroup("Memory of one step", tuple(_memory(environment.get("memory")))),
         FactGroup("Data", _tree(environment.get("data"))),
@@ -174,6 +175,14 @@ def _precision_changes(changes: object) -> Iterator[RunFact]:
         if isinstance(change, Mapping):
             name, trigger = plain_text(change.get("precision")), plain_text(change.get("trigger"))
             yield RunFact(f"From step {plain_text(change.get('step'))}", f"{name} ({trigger})")
+
+
+def _later_census(changes: object) -> Iterator[FactGroup]:
+    """A group for the first step in each further precision of a schedule."""
+    for change in changes if isinstance(changes, list | tuple) else ():
+        if isinstance(change, Mapping):
+            where = f"step {plain_text(change.get('step'))}, {plain_text(change.get('precision'))}"
+            yield FactGroup(f"Formats of {where} (census)", tuple(_census(change.get("census"))))
 
 
 def _census(census: object) -> Iterator[RunFact]:

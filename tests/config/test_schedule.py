@@ -51,3 +51,15 @@ def test_that_the_floor_of_gradients_is_the_smallest_normal_number() -> None:
     assert gradient_floor("fp16-amp") == 2.0**-14
     assert gradient_floor("emulated:e5m2") == 2.0**-14
     assert gradient_floor("fp8") is None and gradient_floor("mxfp4") is None and gradient_floor("emulated:nf4") is None
+
+
+def test_that_the_same_trigger_may_follow_itself(tmp_path: Path) -> None:
+    line = "precision_schedule=plateau:50=bf16-amp, plateau:50=emulated:e4m3fn, plateau: 50 = fp32"
+    read = config.load("digits-quick", [line])
+    waits = [PrecisionChange("plateau", 50, name) for name in ("bf16-amp", "emulated:e4m3fn", "fp32")]
+    assert changes_of(read.precision_schedule) == waits
+    path = tmp_path / "c.toml"
+    path.write_text(config.to_toml(read))
+    assert '"plateau:50#2" = "emulated:e4m3fn"' in path.read_text() and config.load(path) == read
+    path.write_text('[precision_schedule]\n"plateau:50" = "bf16-amp"\n"plateau: 50" = "fp32"\n')
+    assert changes_of(config.load(path).precision_schedule) == [waits[0], waits[2]]

@@ -58,8 +58,29 @@ def test_that_each_change_is_an_event_and_a_fact_with_its_trigger(record: Record
         (7, "precision changed from bf16-amp to emulated:e5m2 (share:0.5)"),
     ]
     facts = [event.values for event in events if isinstance(event, Facts) and "precision_changes" in event.values]
-    assert facts[-1]["precision_changes"][1] == {"step": 7, "precision": "emulated:e5m2", "trigger": "share:0.5"}
+    later = facts[-1]["precision_changes"][1]
+    assert {key: later[key] for key in ("step", "precision", "trigger")} == {
+        "step": 7, "precision": "emulated:e5m2", "trigger": "share:0.5",
+    }  # fmt: skip
     assert any("e5m2 is emulated" in e.message for e in events if isinstance(e, Incident) and e.step == 7)
+
+
+def test_that_the_formats_of_the_first_step_after_each_change_are_counted(record: Record) -> None:
+    events = record(*SMALL, "precision_schedule=step:3=bf16-amp, step:7=emulated:e5m2")
+    facts = [event.values for event in events if isinstance(event, Facts)]
+    first = next(values["census"] for values in facts if "census" in values)["formats"]
+    changed = [values["precision_changes"] for values in facts if "precision_changes" in values][-1]
+    assert set(first) == {"fp32"}
+    assert [set(change["census"]["formats"]) for change in changed] == [{"bf16"}, {"e5m2 (emulated)"}]
+    assert changed[0]["census"]["flops"] == changed[1]["census"]["flops"] > 0
+
+
+def test_that_trainings_reach_a_plateau_twice_and_small_gradients(record: Record) -> None:
+    flat = record(*SMALL, "optimizer.lr=1e-7", "precision_schedule=plateau:2=bf16-amp, plateau:2=emulated:e4m3fn")
+    assert [step for step, _ in changes(flat)] == [5, 9]
+    assert [message.partition(" (")[2][:9] for _, message in changes(flat)] == ["plateau:2", "plateau:2"]
+    unscaled = ["precision=fp16-amp", "scaling.mode=none", "precision_schedule=underflow:0.05=bf16-amp"]
+    assert [(step, "% of the gradients" in text) for step, text in changes(record(*SMALL, *unscaled))] == [(11, True)]
 
 
 def test_that_loss_scaling_begins_with_fp16(record: Record) -> None:

@@ -147,3 +147,10 @@ def test_that_changes_of_the_precision_stand_on_the_page() -> None:
     assert values(run)["From step 5"] == "bf16-amp (step:5)"
     assert "Changes of the precision" in page(run)
     assert all(group.title != "Changes of the precision" for group in run_facts(a_run()))
+
+
+def test_that_each_precision_of_a_schedule_has_a_census_of_its_own() -> None:
+    counted = {"flops": 8.0, "formats": {"bf16": 1.0}, "modules": {}, "operations": {}}
+    run = a_run({"precision_changes": [{"step": 5, "precision": "bf16-amp", "trigger": "step:5", "census": counted}]})
+    groups = {group.title: group.facts for group in run_facts(run)}
+    assert groups["Formats of step 5, bf16-amp (census)"][0] == RunFact("Multiplied in bf16", "100 %")

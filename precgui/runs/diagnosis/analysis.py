@@ -107,7 +107,14 @@ def update_ratios(m: Measurements) -> tuple[Values, Values]:
 
 
 def narrow_range(m: Measurements) -> bool:
-    """Whether activations and their gradients have the range of FP16: by the config, or by the digits recorded."""
+    """Whether activations and their gradients have the range of FP16: by the config, or by the digits recorded.
+
+    Of a run with a schedule: in any of its phases.
+    """
+    return any(_is_narrow(part) for part in m.parts)
+
+
+def _is_narrow(m: Measurements) -> bool:
     return m.precision in NARROW or bool(fp16_tensors(m, "activation") or fp16_tensors(m, "activation_gradient"))
 
 

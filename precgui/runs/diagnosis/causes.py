@@ -62,7 +62,14 @@ class Cause:
 
 
 def non_finite_cause(m: Measurements, place: int) -> Cause:
-    """The cause of a step whose loss or gradients are not finite; `place` is its place in the signals."""
+    """The cause of a step whose loss or gradients are not finite; `place` is its place in the signals.
+
+    The precision is that of the step, where a schedule changes it; the steps before are looked at whatever theirs was.
+    """
+    if len(m.phases) > 1:
+        step = int(m.steps[place])
+        m = m.as_in(step)
+        place = int(np.flatnonzero(m.steps == step)[0])
     for judge in (_of_rate, _of_weights):
         cause = judge(m, place)
         if cause is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from precgui.runs.diagnosis import (
@@ -21,7 +22,8 @@ from precgui.runs.diagnosis import (
 )
 from precgui.runs.diagnosis.findings import Diagnosis, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
-from precgui.runs.diagnosis.rule import Rule
+from precgui.runs.diagnosis.phases import for_its_phase
+from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.open import open_run_or_events
 from precgui.runs.run import Run
 
@@ -70,9 +72,9 @@ def examine(run: Run) -> Diagnosis:
     ruled_out: list[RuledOut] = []
     undecided: list[Undecided] = []
     for rule in RULES if m.n else RULES[-1:]:
-        answer = rule.judge(m)
+        answer = _answer(rule, m)
         if isinstance(answer, list):
-            findings += answer
+            findings += [for_its_phase(each, m.phases, m.config.precision_schedule) for each in answer]
         elif isinstance(answer, RuledOut):
             ruled_out.append(answer)
         elif isinstance(answer, Undecided):
@@ -85,6 +87,23 @@ def examine(run: Run) -> Diagnosis:
         tuple(undecided),
         m.n,
     )
+
+
+def _answer(rule: Rule, m: Measurements) -> Answer:
+    """The answer of a rule; where it depends on a precision that changed, the answers for all phases as one."""
+    if not rule.by_phase or len(m.parts) == 1:
+        return rule.judge(m.parts[0] if rule.by_phase else m)
+    answers = [(part.phase_text, rule.judge(part)) for part in m.parts]
+    findings = [
+        replace(each, title=f"{each.title} ({text})")
+        for text, answer in answers if isinstance(answer, list) for each in answer
+    ]  # fmt: skip
+    if findings:
+        return findings
+    reasons = [f"{answer.why} ({text})" for text, answer in answers if isinstance(answer, RuledOut)]
+    if reasons:
+        return RuledOut(rule.name, "; ".join(reasons))
+    return next((answer for _, answer in answers if isinstance(answer, Undecided)), None)
 
 
 def diagnose(run: Run | str | os.PathLike[str]) -> list[Finding]:

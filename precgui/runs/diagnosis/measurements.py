@@ -14,6 +14,7 @@ from precgui.config import OWN_LOOP, RunConfig
 from precgui.events import TENSOR_STATS, Incident
 from precgui.hardware.readings import Absent
 from precgui.runs.diagnosis.number_formats import formats_of
+from precgui.runs.diagnosis.phases import Phase, phases_of
 from precgui.runs.recorded_facts import fact
 from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.run import Run
@@ -90,12 +91,18 @@ class RecordedRows:
 
 
 class Measurements:
-    """A run, read once. Signals are of equal length, one value for each recorded step."""
+    """A run, read once, or the steps of one `phase` of it. Signals are of equal length, a value for each recorded step.
 
-    def __init__(self, run: Run) -> None:
+    `precision` is that of the phase; of a whole run with a schedule the first one, `precisions` are all.
+    """
+
+    def __init__(self, run: Run, phase: Phase | None = None) -> None:
         self.run = run
         self.config: RunConfig = run.config
-        self.precision = run.config.precision
+        self.phases = phases_of(run)
+        self._phase = phase
+        self.precision = phase.precision if phase is not None else run.config.precision
+        self.precisions = (self.precision,) if phase is not None else tuple(each.precision for each in self.phases)
         self.environment: Mapping[str, Any] = run.environment
         self.own_loop = run.config.task == OWN_LOOP
         self.imported = run.status == "imported"
@@ -110,7 +117,41 @@ class Measurements:
         self.backward_passes, self.optimizer_steps = (
             run.series(name)[1][: self.n] for name in ("backward_passes", "optimizer_steps")
         )
+        if phase is not None:
+            self._keep((phase.first <= self.steps) & (self.steps <= phase.last))
         self._tables: dict[str, RecordedRows | None] = {}
+
+    def _keep(self, chosen: NDArray[np.bool_]) -> None:
+        """Keep the signals of these steps only."""
+        self.steps, self.loss, self.scale, self.lr = (
+            values[chosen] for values in (self.steps, self.loss, self.scale, self.lr)
+        )
+        self.grad_norm, self.skipped, self.backward_passes, self.optimizer_steps = (
+            values[chosen] for values in (self.grad_norm, self.skipped, self.backward_passes, self.optimizer_steps)
+        )
+        self.n = len(self.steps)
+
+    @cached_property
+    def parts(self) -> tuple[Measurements, ...]:
+        """The phases with a step, each by itself; the run as it is where its precision never changed."""
+        if self._phase is not None or len(self.phases) == 1:
+            return (self,)
+        return tuple(part for part in (Measurements(self.run, phase) for phase in self.phases) if part.n)
+
+    @property
+    def phase_text(self) -> str:
+        """The precision and the steps of a phase; '' for a whole run."""
+        return self._phase.text if self._phase is not None else ""
+
+    def as_in(self, step: int) -> Measurements:
+        """All steps of the run, but with the precision of this one; the run as it is where that never changed."""
+        if len(self.phases) == 1:
+            return self
+        result = Measurements(self.run)
+        phase = next(each for each in reversed(self.phases) if each.first <= max(step, 1))
+        result.precision, result.precisions = phase.precision, (phase.precision,)
+        result.parts = (Measurements(self.run, phase),)
+        return result
 
     @cached_property
     def records(self) -> Mapping[str, TensorHistory]:
@@ -118,7 +159,8 @@ class Measurements:
 
     @cached_property
     def incidents(self) -> list[Incident]:
-        return self.run.events()
+        events, phase = self.run.events(), self._phase
+        return events if phase is None else [each for each in events if phase.first <= each.step <= phase.last]
 
     def of_kind(self, *kinds: str) -> list[Incident]:
         return [each for each in self.incidents if each.kind in kinds]
@@ -129,6 +171,8 @@ class Measurements:
 
     def fact(self, name: str) -> Mapping[str, Any]:
         """One of `recorded_facts.FACTS`, empty where it is not recorded."""
+        if name == "census" and self._phase is not None and self._phase.first > 1:
+            return self._phase.census
         result = fact(self.run, name)
         return {} if isinstance(result, Absent) else result
 
@@ -151,8 +195,15 @@ class Measurements:
         record = self.records.get(kind)
         if record is None or not len(record):
             return None
-        steps = record.steps()
-        return table_of(record, _chosen(steps, self._trouble))
+        inside = self._rows(record)
+        return table_of(record, inside[_chosen(record.steps()[inside], self._trouble)]) if len(inside) else None
+
+    def _rows(self, record: TensorHistory) -> NDArray[np.intp]:
+        """The places of the measurements that belong to these steps."""
+        steps, phase = record.steps(), self._phase
+        if phase is None:
+            return np.arange(len(steps))
+        return np.flatnonzero((phase.first <= steps) & (steps <= phase.last))
 
     @cached_property
     def _trouble(self) -> NDArray[np.int64]:
@@ -166,9 +217,10 @@ class Measurements:
     def histograms(self, kind: str, step: int) -> tuple[tuple[str, ...], Values]:
         """Names and exponents (tensors, 256), scaled to whole tensors, of the measurement nearest to a step."""
         record = self.records.get(kind)
-        if record is None or not len(record):
+        inside = self._rows(record) if record is not None else np.empty(0, np.intp)
+        if record is None or not len(inside):
             return (), np.empty((0, 256))
-        row = int(np.argmin(np.abs(record.steps() - step)))
+        row = int(inside[np.argmin(np.abs(record.steps()[inside] - step))])
         counts, strides = record.exponents(row, row + 1)[0].astype(np.float64), record.strides(row, row + 1)[0]
         known = min(len(counts), len(strides))  # the axis of one may be longer
         counts[:known] *= np.maximum(strides[:known], 1)[:, None]

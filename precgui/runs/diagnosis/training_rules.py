@@ -116,7 +116,7 @@ def _rising(m: Measurements, proof: Evidence) -> Finding:
 
 def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by_rate: bool) -> Finding:
     rate = base_rate(m)
-    low = m.precision not in _WIDE and not m.own_loop and ratio < 0.05
+    low = not set(_WIDE).issuperset(m.precisions) and not m.own_loop and ratio < 0.05
     least_at = int(np.nanargmin(rolling_median(m.loss, max(m.n // 20, 1))))
     return Finding(
         "divergence", "error" if grave else "warning",
