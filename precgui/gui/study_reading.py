@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from precgui.config import RunConfig
 from precgui.events import Metric
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
@@ -13,7 +14,7 @@ from precgui.runs.metric import metric_of
 from precgui.runs.report.content import ReportContent, report_content
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import MemberRow, SweepDocument, sweep_document
-from precgui.sweeps.spec import repeat_command
+from precgui.sweeps.spec import formats_of_layers, repeat_command
 from precgui.sweeps.state import ENDED
 from precgui.sweeps.study import SweepReader
 
@@ -23,7 +24,8 @@ class StudyGrid:
     """The state of every run. `arms` are in the order of the plan; `shares` say how far running ones are, 0 to 1.
 
     `metric` is None before a run has ended. `runner` is the process that runs the study, as "process 12 on host";
-    empty where there is none. `tasks` are the names of the tasks that its runs train.
+    empty where there is none. `tasks` are the names of the tasks that its runs train. `formats_of_layers` is the config
+    that it verifies, where it is a study of formats of layers.
     """
 
     document: SweepDocument
@@ -33,6 +35,7 @@ class StudyGrid:
     metric: Metric | None
     runner: str = ""
     tasks: tuple[str, ...] = ()
+    formats_of_layers: RunConfig | None = None
 
     @property
     def is_run_somewhere(self) -> bool:
@@ -66,6 +69,7 @@ class StudyReading:
             self._metric or self._read_metric(document),
             _runner(folder),
             tuple(folder.spec.tasks),
+            formats_of_layers(folder.spec),
         )
 
     def groups(self) -> ReportContent:

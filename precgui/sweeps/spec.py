@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from precgui.config import DEFAULT_RECIPE, ConfigError, RunConfig, build, key_table, table_paths, table_text
+from precgui.config import DEFAULT_RECIPE, EMULATED, ConfigError, RunConfig, build, key_table, table_paths, table_text
 from precgui.config.reading import parse_toml, read_toml, toml_fault
 from precgui.runs.verdict.looks import Looks, planned_looks
 from precgui.sweeps.errors import SweepError
@@ -108,6 +108,15 @@ def make_spec(
         "config": base.model_dump(exclude_none=True),
     }  # fmt: skip
     return check_spec(tree)
+
+
+def formats_of_layers(spec: SweepSpec) -> RunConfig | None:
+    """The config whose formats of layers a sweep verifies beside its baseline; None for another kind of sweep."""
+    others = [arm for arm in spec.arms() if arm.precision != spec.baseline]
+    if spec.vary or len(others) != 1 or not others[0].precision.startswith(EMULATED):
+        return None
+    planned = spec.config_of(others[0], spec.first_seed)
+    return planned if planned.precision_options.layers else None
 
 
 def _checked_precision(base: RunConfig, name: str) -> str:

@@ -21,10 +21,10 @@ from PySide6.QtWidgets import (
 
 from precgui.config import ConfigError, RunConfig, change
 from precgui.gui.engine_answer import EngineAnswer
+from precgui.gui.found_formats import FoundFormats
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.batch_search import BatchSearch
 from precgui.gui.ranks_plan import RanksPlan
-from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
 from precgui.gui.widgets.editors import ignore_wheel
@@ -216,14 +216,14 @@ class PlanSheet(QDialog):
 
     config_requested = Signal(object)
 
-    def __init__(self, config: RunConfig, session: Session, parent: QWidget | None = None) -> None:
+    def __init__(self, config: RunConfig, found: FoundFormats, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         themes().dress(self)
         self.setWindowTitle("Plan before the run")
         self.resize(900, 620)
         self.run_plan = RunPlan(config, self)
         self.formula, self.ranks = FormulaPlan(self), RanksPlan(config, self)
-        self.assignment = AssignView(config, session, self)
+        self.assignment = AssignView(config, found, self)
         self.tabs = tabs = QTabWidget(self)
         tabs.addTab(self.run_plan, "This run")
         tabs.addTab(self.assignment, "Formats of layers")

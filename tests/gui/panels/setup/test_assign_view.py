@@ -10,11 +10,14 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, build, load
+from precgui.gui.found_formats import FoundFormats
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.gui.workers import engine_task
 from precgui.runs.verdict.judge import Verdict
+from precgui.sweeps.folder import create_sweep
+from precgui.sweeps.spec import make_spec
 
 LONG_MS = 480_000  # on a machine that may be busy
 SMALL = ["model.name=mlp", "train.max_steps=10", "device=cpu", "threads=1"]
@@ -41,7 +44,7 @@ def session(qtbot: QtBot, tmp_path: Path) -> Session:
 
 @pytest.fixture
 def view(qtbot: QtBot, session: Session) -> AssignView:
-    made = AssignView(load("digits-quick", SMALL), session)
+    made = AssignView(load("digits-quick", SMALL), FoundFormats(session, session))
     qtbot.addWidget(made)
     made.resize(900, 500)
     made.show()
@@ -154,3 +157,69 @@ def test_that_the_formats_are_a_page_of_the_plan_and_fill_the_form(
     sheet.assignment.config_requested.emit(planned)
     assert panel.form.value() == planned
     sheet.close()
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, session: Session, word: Any) -> None:
+    """Let the study of the session end at once with a verdict."""
+
+    def start(spec: Any, folder: Path, targets: Any = None) -> bool:
+        session.study.folder = folder
+        return True
+
+    group = SimpleNamespace(precision="emulated:fp32", verdicts={"accuracy_lost": Verdict("accuracy_lost", word, n=5)})
+    monkeypatch.setattr(session.study, "start", start)
+    monkeypatch.setattr(session.study, "read_groups", lambda: session.study.groups_read.emit())
+    session.study.groups = SimpleNamespace(study=SimpleNamespace(groups=[group]))
+
+
+def test_that_formats_that_are_verified_after_the_sheet_was_closed_are_told_and_can_still_be_used(
+    qtbot: QtBot, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = SetupPanel(session)
+    qtbot.addWidget(panel)
+    monkeypatch.setattr("precgui.gui.panels.setup.plan_sheet.RunPlan.ask", lambda self: None)
+    judged(monkeypatch, session, "met")
+    notices: list[str] = []
+    session.notice.connect(lambda problem: notices.append(problem.message))
+    panel.form.set_value(load("digits-quick", SMALL))
+    sheet = panel.plan()
+    assert sheet is not None
+    sheet.assignment.take(found(load("digits-quick", SMALL)))
+    sheet.assignment.verify_button.click()
+    sheet.close()
+    session.study.changed.emit()
+    assert notices == ["The formats of layers are verified; Run > Plan > Formats of layers puts them into the form."]
+    again = panel.plan()
+    assert again is not None
+    view = again.assignment
+    assert view.answer.text().startswith("Verified: with 5 seeds") and "7.5 bits a weight" in view.answer.text()
+    assert view.table.topLevelItem(0).text(2) == "bf16"
+    view.use_button.click()
+    value = panel.form.value()
+    assert value is not None and value.precision_options.layers == PLAN["layers"]
+    again.close()
+
+
+def test_that_formats_found_for_other_settings_say_so(qtbot: QtBot, session: Session) -> None:
+    formats = FoundFormats(session, session)
+    formats.take(load("digits-quick", SMALL), *_planned())
+    view = AssignView(load("digits-quick", [*SMALL, "optimizer.lr=0.01"]), formats)
+    qtbot.addWidget(view)
+    assert "They were found for other settings" in view.answer.text()
+
+
+def _planned() -> tuple[RunConfig, dict[str, Any]]:
+    event = found(load("digits-quick", SMALL))
+    return build(event["config"]), event["assignment"]
+
+
+def test_that_a_study_of_formats_that_is_opened_gives_them_back(
+    view: AssignView, session: Session, tmp_path: Path, qtbot: QtBot
+) -> None:
+    planned = _planned()[0]
+    create_sweep(tmp_path / "study", make_spec(planned, ["fp32", planned.precision], 2, twins=0))
+    session.study.open(tmp_path / "study")
+    qtbot.waitUntil(lambda: view.table.topLevelItemCount() == 2)
+    qtbot.waitUntil(lambda: "not judged" in view.answer.text() or "Not verified" in view.answer.text())
+    assert [view.table.topLevelItem(row).text(2) for row in range(2)] == ["bf16", "e2m1"]
+    assert view.verify_button.isEnabled() and not view.use_button.isEnabled()

@@ -1,0 +1,138 @@
+"""Formats of layers that a search found, and the study that verifies them; kept while no view shows them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QObject, Signal
+
+from precgui.config import RunConfig
+from precgui.gui.open_runs import Problem
+
+if TYPE_CHECKING:
+    from precgui.gui.session import Session
+
+BASELINE, VERDICT = "fp32", "accuracy_lost"
+_UNVERIFIED = "Nothing is verified yet."
+_BUSY = "A run or a study is going on; verify when it has ended."
+_RUNS = "The study runs in {folder}; it is shown in Live, and goes on when this is closed."
+_NOT_JUDGED = "The study was not judged: {why}."
+_MET = "Verified: with {seeds} seeds the metric stays within its target beside FP32."
+_NOT_MET = (
+    "Not verified: the metric beside FP32 with {seeds} seeds is {verdict}{why}. More seeds in Live or a larger budget "
+    "may decide; the form stays as it is."
+)
+_WHERE_MET = "The formats of layers are verified; Run > Plan > Formats of layers puts them into the form."
+
+
+class FoundFormats(QObject):
+    """What was found last: `planned` trains in it, `assignment` has its scores, `folder` is the study that verifies it.
+
+    A study that verifies formats and is opened in the window counts as found, too, then without scores.
+    """
+
+    changed = Signal()
+    forgotten = Signal()
+
+    def __init__(self, session: Session, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self.base: RunConfig | None = None  # that was searched for
+        self.planned: RunConfig | None = None
+        self.assignment: dict[str, Any] | None = None
+        self.folder: Path | None = None
+        self.is_verified = False
+        self.sentence = ""
+        self.is_displayed = False  # by a view, so that no notice is needed
+        session.study.changed.connect(self._follow_study)
+        session.study.grid_read.connect(self._adopt)
+        session.study.groups_read.connect(self._judge)
+
+    @property
+    def is_verifying(self) -> bool:
+        return self._is_own_study and self._session.study.is_running
+
+    @property
+    def _is_own_study(self) -> bool:
+        return self.folder is not None and self._session.study.folder == self.folder
+
+    def forget(self) -> None:
+        """A search begins: what was found before is out of date."""
+        self.base, self.planned, self.assignment, self.folder, self.is_verified = None, None, None, None, False
+        self.sentence = ""
+        self.forgotten.emit()
+
+    def take(self, base: RunConfig, planned: RunConfig, assignment: dict[str, Any]) -> None:
+        """Keep the result of a search for `base`."""
+        self.base, self.planned, self.assignment, self.folder, self.is_verified = base, planned, assignment, None, False
+        self._say(_UNVERIFIED)
+
+    def verify(self, seeds: int) -> None:
+        """Begin a study of the formats beside FP32."""
+        from precgui.sweeps.errors import SweepError
+        from precgui.sweeps.spec import make_spec
+
+        if self.planned is None:
+            return
+        if self._session.is_busy:
+            self._say(_BUSY)
+            return
+        try:
+            spec = make_spec(
+                self.planned, [BASELINE, self.planned.precision], seeds, twins=0,
+                order_seed=secrets.randbelow(2**31), title="Formats of layers",
+            )  # fmt: skip
+        except SweepError as error:
+            self._say(f"{error}.")
+            return
+        folder = self._session.folder / time.strftime("assign-%Y%m%d-%H%M%S")
+        before, self.folder, self.is_verified = self.folder, folder, False
+        if self._session.study.start(spec, folder):
+            self._say(_RUNS.format(folder=folder))
+        else:
+            self.folder = before
+
+    def _adopt(self) -> None:
+        """Take the formats of a study that was opened, where none are found that wait to be verified."""
+        study = self._session.study
+        planned = study.grid.formats_of_layers if study.grid is not None else None
+        if planned is None or self._is_own_study or (self.planned is not None and self.folder is None):
+            return
+        self.base, self.planned, self.assignment = None, planned, None
+        self.folder, self.is_verified, self.sentence = study.folder, False, ""
+        self._follow_study()
+
+    def _follow_study(self) -> None:
+        study = self._session.study
+        if self._is_own_study and study.is_running:
+            self._say(_RUNS.format(folder=self.folder))
+        elif self._is_own_study:
+            study.read_groups()
+        self.changed.emit()
+
+    def _judge(self) -> None:
+        """Say whether the formats keep the metric, once the study has ended."""
+        study = self._session.study
+        if not self._is_own_study or study.is_running or self.planned is None:
+            return
+        was_verified, self.is_verified = self.is_verified, False
+        groups = study.groups.study.groups if study.groups is not None else ()
+        own = [group for group in groups if group.precision == self.planned.precision]
+        verdict = own[0].verdicts.get(VERDICT) if own else None
+        if verdict is None:
+            self._say(_NOT_JUDGED.format(why=study.why_no_groups or "no run of it has ended"))
+        elif verdict.verdict == "met":
+            self.is_verified = True
+            self._say(_MET.format(seeds=verdict.n))
+            if not was_verified and not self.is_displayed:
+                self._session.notice.emit(Problem(_WHERE_MET, severity="info"))
+        else:
+            why = f" ({verdict.why})" if verdict.why else ""
+            self._say(_NOT_MET.format(seeds=verdict.n, verdict=verdict.verdict, why=why))
+
+    def _say(self, sentence: str) -> None:
+        self.sentence = sentence
+        self.changed.emit()
