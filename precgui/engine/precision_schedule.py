@@ -83,9 +83,11 @@ class ChangeCensus(Callback):
     def __init__(self, journal: Journal, parts: RunParts, changes: list[dict[str, Any]]) -> None:
         self._journal, self._parts, self._changes = journal, parts, changes
         self._census: census.Census | None = None
+        self._precision = ""
         self._entered = contextlib.ExitStack()
 
     def precision_changed(self, precision: Precision) -> None:
+        self._precision = precision.config.precision
         fp32 = certificate(self._parts.device, fp32_only=True)["fp32_products"]
         self._census = census.Census(self._parts.model, precision.labels, fp32)
 
@@ -100,7 +102,7 @@ class ChangeCensus(Callback):
         facts, self._census = self._census.facts(), None
         self._changes[-1]["census"] = facts
         self._journal.facts({"precision_changes": [dict(change) for change in self._changes]})
-        self._journal.note(done.step, census.sentence(facts))
+        self._journal.note(done.step, f"in {self._precision}, {census.sentence(facts)}")
 
     def close(self) -> None:
         self._entered.close()

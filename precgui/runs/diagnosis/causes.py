@@ -41,6 +41,7 @@ _GRADIENTS_BETWEEN = (
 )
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
 _GROWN = 3.0
+_BEYOND = 2.0**24  # a loss scale with which FP16 overflows in any model
 _HUGE_UPDATE = 0.3  # of the weights' norm in one step
 
 
@@ -334,7 +335,8 @@ def _of_backward(m: Measurements, place: int) -> Cause:
             lowest=power(lowest),
         ),
     )  # fmt: skip
-    if m.loops_scale and lowest >= 1 and result.infinite is not False:
+    beyond = lowest > _BEYOND and narrow_range(m)  # Inf - Inf and 0 * Inf are NaN
+    if m.loops_scale and lowest >= 1 and (result.infinite is not False or beyond):
         return Cause(
             "scale", f"the gradients times {power(scale)} overflow FP16", True, "Let the scaler lower the scale.",
             (proof,), result.module, {"scaling.mode": "dynamic"},

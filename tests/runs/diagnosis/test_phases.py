@@ -96,3 +96,12 @@ def test_that_a_phase_has_its_own_steps_and_its_own_census() -> None:
         (1, 20, "fp32"), (21, 40, "fp16-amp"), (41, 60, "fp32"),
     ]  # fmt: skip
     assert parts[1].fact("census") == {"formats": {"fp16": 1.0}} and parts[2].fact("census") == {}
+
+
+def test_that_a_scale_that_skips_every_step_of_one_precision_is_a_problem_of_that_part() -> None:
+    result = finding(
+        run_of(FALLING, CHANGES[:1], bad=range(21, 61), scales=[2.0**40] * 60, scaling={"mode": "static"}),
+        "scale-too-high",
+    )
+    assert result is not None and (result.first_step, result.last_step) == (21, 60)
+    assert result.precision_is_to_blame and "(fp16-amp, from step 21 on)" in result.title
