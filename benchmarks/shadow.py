@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import inspect
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import shadow_plants as plants
@@ -26,6 +28,8 @@ from torch import Tensor, nn
 
 import precgui
 from precgui.engine.models.transformer import Gpt
+from precgui.engine.shadow import step as step_module
+from precgui.engine.shadow.record import record_step
 from precgui.engine.shadow.replay import F64, replay_exact
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.tape import TapeOp
@@ -264,6 +268,48 @@ def row(outcome: Outcome) -> str:
     )
 
 
+def peak_bytes() -> int:
+    """The most memory that this process has held since the last call (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    Path("/proc/self/clear_refs").write_text("5")
+    return 1024 * int(re.search(r"VmHWM:\s*(\d+)", status)[1])  # type: ignore[index]
+
+
+def memory(size: str, batch: int, blocks: int) -> None:
+    """The peak of memory of the parts of one shadow of a GPT, of the whole step at once or in blocks (Linux)."""
+    torch.manual_seed(0)
+    model, tokens = Gpt(size, 128), torch.randint(256, (batch, 128))
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model(tokens)
+        loss = F.cross_entropy(outputs.float().flatten(0, 1), tokens.flatten())
+        loss.backward()
+        return loss
+
+    peaks = []
+    for work in (lambda: None, step, lambda: record_step(step, model.parameters())):
+        peak_bytes()
+        taken = work()
+        peaks.append(peak_bytes())
+    step_module.blocks_needed = lambda tape: (blocks, "")  # type: ignore[attr-defined]
+    begin = time.process_time()
+    shadow = Shadow(taken)  # type: ignore[arg-type]
+    seconds = time.process_time() - begin
+    peaks.append(peak_bytes())
+    made = sum(
+        8 * taken.tape.values[id].numel()
+        for o in taken.tape.operations
+        if not o.is_view  # type: ignore[union-attr]
+        for id in o.outputs
+        if id in taken.tape.values
+    )  # type: ignore[union-attr]
+    names = ("model", "low step", "recorded", "blamed")
+    print(", ".join(f"{name} {peak / 2**30:.2f} GiB" for name, peak in zip(names, peaks, strict=True)))
+    print(f"FP64 values {made / 2**30:.2f} GiB; {seconds:.1f} s; explained {shadow.explained:.8f}")
+    print([(line.line, line.share) for line in shadow.lines()[:3]])
+
+
 def cost(size: str) -> None:
     """CPU time of the shadow of a GPT, beside its low step and its FP64 step, and the peak of memory (POSIX)."""
     import resource
@@ -302,8 +348,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="do not measure what each line leaves")
     parser.add_argument("--held-out", action="store_true", help="the plants that nothing was tuned on")
     parser.add_argument("--cost", choices=("medium", "large"), help="only the CPU time for a GPT of this size")
+    parser.add_argument("--memory", choices=("medium", "large"), help="only the memory for a GPT of this size")
+    parser.add_argument("--batch", type=int, default=4, help="with --memory, sequences of 128")
+    parser.add_argument("--blocks", type=int, default=0, help="with --memory, take the step apart into so many")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    if asked.memory:
+        memory(asked.memory, asked.batch, asked.blocks)
+        return
     if asked.cost:
         cost(asked.cost)
         return

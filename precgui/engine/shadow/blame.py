@@ -41,32 +41,12 @@ class ErrorShares:
         return math.fsum(self.by_operation.values())
 
 
-class Balance:
-    """The wide replay of a tape as a graph, and what the operations add to the errors of the values `requested`.
+class ShareCollector:
+    """Takes the contributions of operations as their adjoints come by, through a graph that subclasses build."""
 
-    FP32 serves where the errors are those of 16 bits and fewer: its own is 2^13 times smaller, and it takes half the
-    time and memory of FP64.
-    """
-
-    def __init__(self, tape: Tape, requested: Sequence[int], wide: torch.dtype = F64) -> None:
-        self._tape, self._requested, self._wide = tape, list(requested), wide
+    def __init__(self, tape: Tape, wide: torch.dtype) -> None:
+        self._tape, self._wide = tape, wide
         self._collected: ErrorShares | None = None
-        self._replay()
-
-    def _replay(self) -> None:
-        self._leaves: list[Tensor] = []
-        table = replay_graph(self._tape, self._requested, self._wide, self._hook)
-        self._leaves += [t for id, t in table.items() if id in self._tape.leaves and t.requires_grad]
-        self._values = {id: table[id] for id in self._requested}
-
-    def _hook(self, operation: TapeOp, outputs: Sequence[object]) -> None:
-        for place, output in enumerate(outputs):
-            if not isinstance(output, Tensor) or not output.requires_grad:
-                continue
-            if output.is_leaf:
-                self._leaves.append(output)
-            if place < len(operation.local_errors) and operation.local_errors[place] is not None:
-                output.register_hook(_Collect(self, operation, place, output.detach()))
 
     def shares(self, errors: Mapping[int, Tensor]) -> ErrorShares:
         """The shares in the error of values, taken together; `errors` are the low values minus the exact ones."""
@@ -76,18 +56,28 @@ class Balance:
         for _ in range(_DERIVATIVES_GIVEN_UP):
             self._collected = ErrorShares(size)
             try:
-                phi = self._towards({id: (error / size).to(self._wide) for id, error in errors.items()})
-                if phi.requires_grad and self._leaves:
-                    torch.autograd.grad(phi, self._leaves, allow_unused=True, retain_graph=True)
+                self._differentiate({id: (error / size).to(self._wide) for id, error in errors.items()})
                 break
             except RuntimeError as fault:
                 self._give_up_derivative_of(fault)
-                self._replay()
         collected, self._collected = self._collected, None
         return collected or ErrorShares(size)
 
-    def _towards(self, directions: Mapping[int, Tensor]) -> Tensor:
-        return torch.stack([(direction * self._values[id]).sum() for id, direction in directions.items()]).sum()
+    def _differentiate(self, directions: Mapping[int, Tensor]) -> None:
+        """Compute the adjoints of the sum of <direction, value>; the hooks call `take`."""
+        raise NotImplementedError
+
+    def _hook(self, operation: TapeOp, outputs: Sequence[object]) -> list[Tensor]:
+        """Let the adjoints of outputs be taken; returns those that begin the graph."""
+        leaves: list[Tensor] = []
+        for place, output in enumerate(outputs):
+            if not isinstance(output, Tensor) or not output.requires_grad:
+                continue
+            if output.is_leaf:
+                leaves.append(output)
+            if place < len(operation.local_errors) and operation.local_errors[place] is not None:
+                output.register_hook(_Collect(self, operation, place, output.detach()))
+        return leaves
 
     def _give_up_derivative_of(self, fault: RuntimeError) -> None:
         """Mark the operations that torch cannot differentiate, so that a replay passes them by."""
@@ -125,6 +115,39 @@ class Balance:
         return dtype is torch.float16 or dtype.itemsize == 1 or self._tape.magnitudes.get(id or 0, 1.0) < 1e-30
 
 
+class Balance(ShareCollector):
+    """The wide replay of a tape as a graph, and what the operations add to the errors of the values `requested`.
+
+    FP32 serves where the errors are those of 16 bits and fewer: its own is 2^13 times smaller, and it takes half the
+    time and memory of FP64.
+    """
+
+    def __init__(self, tape: Tape, requested: Sequence[int], wide: torch.dtype = F64) -> None:
+        super().__init__(tape, wide)
+        self._requested = list(requested)
+        self._replay()
+
+    def _replay(self) -> None:
+        self._leaves: list[Tensor] = []
+        table = replay_graph(
+            self._tape,
+            self._requested,
+            self._wide,
+            lambda operation, outputs: self._leaves.extend(self._hook(operation, outputs)),
+        )
+        self._leaves += [t for id, t in table.items() if id in self._tape.leaves and t.requires_grad]
+        self._values = {id: table[id] for id in self._requested}
+
+    def _differentiate(self, directions: Mapping[int, Tensor]) -> None:
+        phi = torch.stack([(direction * self._values[id]).sum() for id, direction in directions.items()]).sum()
+        if phi.requires_grad and self._leaves:
+            torch.autograd.grad(phi, self._leaves, allow_unused=True, retain_graph=True)
+
+    def _give_up_derivative_of(self, fault: RuntimeError) -> None:
+        super()._give_up_derivative_of(fault)
+        self._replay()
+
+
 def _of(chosen: Tensor, error: Tensor, adjoint: Tensor) -> float:
     """The contribution of some elements."""
     return float((error[chosen].to(F64) * adjoint[chosen]).sum())
@@ -134,7 +157,7 @@ def _of(chosen: Tensor, error: Tensor, adjoint: Tensor) -> float:
 class _Collect:
     """The hook of one output."""
 
-    balance: Balance
+    balance: ShareCollector
     operation: TapeOp
     place: int
     exact: Tensor

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from precgui.engine.shadow.blame import Balance
+from precgui.engine.shadow.blockwise import WideReplay
 from precgui.engine.shadow.record import RecordedStep
-from precgui.engine.shadow.replay import F64, replay_exact
+from precgui.engine.shadow.replay import F64
 from precgui.engine.shadow.semantics import is_float
 from precgui.engine.shadow.tape import Tape, TapeOp
 
@@ -33,15 +33,18 @@ def producers(tape: Tape) -> list[TapeOp]:
     return [operation for operation in tape.operations if operation.nonfinite == "producer"]
 
 
-def first_origin(step: RecordedStep) -> NonFiniteOrigin | None:
-    """Where the NaN or Inf of the loss or of a gradient comes from; None when none is found on the tape."""
+def first_origin(step: RecordedStep, count: int = 0) -> NonFiniteOrigin | None:
+    """Where the NaN or Inf of the loss or of a gradient comes from; None when none is found on the tape.
+
+    `count` is the number of blocks that the step is taken apart into, 0 for none.
+    """
     tape = step.tape
     ends = {id for id, g in zip(step.gradients, step.low_gradients, strict=True) if not bool(g.isfinite().all())}
     if not math.isfinite(step.low_loss):
         ends.add(step.loss)
     for operation in producers(tape):
         if ends & _tainted(tape, operation):
-            return _judge(step, operation)
+            return _judge(step, operation, count)
     return None
 
 
@@ -55,10 +58,10 @@ def _tainted(tape: Tape, producer: TapeOp) -> set[int]:
     return bad
 
 
-def _judge(step: RecordedStep, producer: TapeOp) -> NonFiniteOrigin:
+def _judge(step: RecordedStep, producer: TapeOp, count: int) -> NonFiniteOrigin:
     if producer.exact_is_finite:
         return NonFiniteOrigin(producer, producer, True)
-    stream = _Stream(step.tape, producer)
+    stream = _Stream(step.tape, producer, count)
     if producer.index in stream.nonfinite:
         return NonFiniteOrigin(producer, producer, False)
     return NonFiniteOrigin(producer, stream.culprit(), True)
@@ -67,10 +70,10 @@ def _judge(step: RecordedStep, producer: TapeOp) -> NonFiniteOrigin:
 class _Stream:
     """The FP64 stream beside the low one: where it is not finite, and the values that a producer read."""
 
-    def __init__(self, tape: Tape, producer: TapeOp) -> None:
-        self._tape, self._producer = tape, producer
+    def __init__(self, tape: Tape, producer: TapeOp, count: int) -> None:
+        self._tape, self._producer, self._count = tape, producer, count
         self.nonfinite: set[int] = set()
-        self._inputs = replay_exact(tape, producer.inputs, visit=self._visit)
+        self._inputs = WideReplay(tape, count).exact(producer.inputs, visit=self._visit)
 
     def _visit(self, operation: TapeOp, outputs: list[object]) -> None:
         if any(is_float(exact) and not bool(exact.isfinite().all()) for exact in outputs):  # type: ignore[attr-defined]
@@ -83,7 +86,7 @@ class _Stream:
             return self._producer
         id, error = worst
         before = replace(self._tape, operations=self._tape.operations[: self._producer.index])
-        shares = Balance(before, [id]).shares({id: error}).by_operation
+        shares = WideReplay(before, self._count).balance([id]).shares({id: error}).by_operation
         lined = {i: share for i, share in shares.items() if self._tape.operations[i].origin.line.number}
         return self._tape.operations[max(lined, key=lambda i: lined[i])] if lined else self._producer
 

@@ -27,7 +27,7 @@ Visit = Callable[[TapeOp, list[Any]], None]
 
 
 @contextlib.contextmanager
-def _plain() -> Iterator[None]:
+def plainly() -> Iterator[None]:
     """No autocast and no mode of the caller's around a replay."""
     with torch.autocast("cpu", enabled=False), contextlib.ExitStack() as stack:
         if torch.cuda.is_available():
@@ -59,12 +59,12 @@ def _replay(
 ) -> Table:
     table: Table = {}
     ends = None if graph else tape.last_uses(set(requested))
-    with _plain():
+    with plainly():
         for operation in tape.operations:
             for id in operation.inputs:
                 if id not in table:
-                    table[id] = _leaf(tape.leaves[id], wide, graph)
-            outputs = _wide_outputs(tape, operation, table, wide, free=free, graph=graph)
+                    table[id] = leaf_of(tape.leaves[id], wide, graph)
+            outputs = wide_outputs(tape, operation, table, wide, free=free, graph=graph)
             created = zip(operation.outputs, outputs, strict=True)
             table.update({id: output for id, output in created if id is not None})
             if visit is not None:
@@ -73,20 +73,22 @@ def _replay(
                 table.pop(id, None)
         for id in requested:
             if id not in table:
-                table[id] = _leaf(tape.leaves[id], wide, graph)
+                table[id] = leaf_of(tape.leaves[id], wide, graph)
     return table
 
 
-def _leaf(tensor: Tensor, wide: torch.dtype, graph: bool) -> Tensor:
+def leaf_of(tensor: Tensor, wide: torch.dtype, graph: bool) -> Tensor:
+    """A tensor that existed before the step, wide; a leaf of the graph with `graph`."""
     if not tensor.is_floating_point():
         return tensor
     value = tensor.detach().to(wide)
     return value.requires_grad_(True) if graph else value
 
 
-def _wide_outputs(
+def wide_outputs(
     tape: Tape, operation: TapeOp, table: Table, wide: torch.dtype, *, free: bool, graph: bool
 ) -> list[Any]:
+    """The outputs of an operation on the wide values of `table`."""
     take = lambda ref: table[ref.id] if isinstance(ref, ValueRef) else ref  # noqa: E731
     args, kwargs = tree_map(take, (operation.arguments, operation.keywords), is_leaf=_is_ref)
     outputs = _fixed(tape, operation, args, wide) if not free or operation.is_random else None
@@ -174,7 +176,7 @@ class Counterfactual:
     def run(self, requested: Collection[int]) -> Table:
         """The values `requested`; those of promoted operations are FP64."""
         ends = self._tape.last_uses(set(requested))
-        with _plain(), torch.no_grad():
+        with plainly(), torch.no_grad():
             for operation in self._tape.operations:
                 self._visit(operation)
                 for id in ends[operation.index]:
@@ -206,7 +208,7 @@ class Counterfactual:
 
     def _wide(self, operation: TapeOp, inputs: list[Tensor]) -> list[Any]:
         table = {id: widened(t, F64) for id, t in zip(operation.inputs, inputs, strict=True)}
-        return _wide_outputs(self._tape, operation, table, F64, free=False, graph=False)
+        return wide_outputs(self._tape, operation, table, F64, free=False, graph=False)
 
     def _low(self, operation: TapeOp, inputs: list[Tensor]) -> list[Any]:
         if operation.is_random:
@@ -245,4 +247,4 @@ def _overflows(tensor: Tensor, dtype: torch.dtype) -> bool:
     return bool(largest > torch.finfo(dtype).max) and bool(largest.isfinite())
 
 
-__all__ = ["F64", "Counterfactual", "Table", "replay_exact"]
+__all__ = ["F64", "Counterfactual", "Table", "Visit", "leaf_of", "plainly", "replay_exact", "wide_outputs"]

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from precgui.engine.errors import EngineError
-from precgui.engine.shadow.blame import Balance, ErrorShares, distance, is_cast
+from precgui.engine.shadow.blame import ErrorShares, distance, is_cast
+from precgui.engine.shadow.blockwise import WideReplay, blocks_needed
 from precgui.engine.shadow.nonfinite import NonFiniteOrigin, first_origin, producers
 from precgui.engine.shadow.record import RecordedStep, record_step
-from precgui.engine.shadow.replay import F64, Counterfactual, replay_exact
+from precgui.engine.shadow.replay import F64, Counterfactual
 from precgui.engine.shadow.tape import SourceLine, TapeOp
 from precgui.engine.shadow.verdict import LOSS_ROUNDINGS, SMOOTH, judge
 from precgui.engine.shadow.yardstick import Flow, by_line, unavoidable
@@ -85,7 +86,11 @@ class Shadow:
         self.origin: NonFiniteOrigin | None = None
         self.shares, self.loss_shares, self.flow = ErrorShares(0.0), ErrorShares(0.0), Flow(step.tape)
         self.unavoidable: dict[int, float] = {}
-        table = replay_exact(step.tape, requested)
+        self._count, sentence = blocks_needed(step.tape)
+        if sentence:
+            step.tape.notes.append(sentence)
+        self._wide = WideReplay(step.tape, self._count)
+        table = self._wide.exact(requested)
         self.exact_gradients = [table[id] for id in step.gradients]
         self.loss_fp64 = float(table[step.loss])
         if self.is_finite:
@@ -94,7 +99,8 @@ class Shadow:
             self.unavoidable = unavoidable(step.tape, self.shares, self.gradient_error, self.flow)
         else:
             self.gradient_error = math.nan
-            self.origin = first_origin(step)
+            self.origin = first_origin(step, self._count)
+        self._wide.forget()
         self.exact_is_finite = math.isfinite(self.loss_fp64) and all(
             bool(g.isfinite().all()) for g in self.exact_gradients
         )
@@ -105,10 +111,10 @@ class Shadow:
         pairs = zip(step.gradients, step.low_gradients, self.exact_gradients, strict=True)
         errors = {id: low.to(F64) - exact for id, low, exact in pairs}
         wide = torch.float32 if self.gradient_error > _FP32_SERVES else F64
-        balance = Balance(step.tape, requested, wide)
+        balance = self._wide.balance(requested, wide)
         self.shares = balance.shares(errors)
         if wide is not F64 and not abs(self.shares.explained - 1) < _CLOSED:
-            balance = Balance(step.tape, requested)
+            balance = self._wide.balance(requested)
             self.shares = balance.shares(errors)
         error = step.low_loss - self.loss_fp64
         if abs(error) > LOSS_ROUNDINGS * abs(self.loss_fp64):
@@ -158,7 +164,7 @@ class Shadow:
         """How far other decisions (units of a ReLU on or off) move the gradient, relative to it."""
         if not any(o.decision is not None and not o.is_random for o in self.step.tape.operations):
             return 0.0
-        free = replay_exact(self.step.tape, self.step.gradients, free=True)
+        free = self._wide.exact(self.step.gradients, free=True)
         return distance([free[id] for id in self.step.gradients], self.exact_gradients)
 
     @property

@@ -164,7 +164,9 @@ class AssignView(EngineAnswer):
         if assignment is None:
             return lines
         lines.append(_sentence("These formats", assignment, assignment["loss_rise"]))
-        lines += [_sentence(f"{name} in all layers", plan, plan["rise"]) for name, plan in assignment["uniform"].items()]
+        lines += [
+            _sentence(f"{name} in all layers", plan, plan["rise"]) for name, plan in assignment["uniform"].items()
+        ]
         return [*lines, "Scores order the layers; they do not say how much the loss rises."]
 
     def verify(self) -> None:

@@ -1,0 +1,234 @@
+"""Replay and blame of a step whose graph does not fit in memory: one block of the tape at a time.
+
+What a block makes inside is computed again when it is needed; only values that other blocks read are kept. The blame
+goes over each pass twice: first over the backward pass alone, from its end to its begin, for the adjoints of the
+gradients that blocks hand to one another; then over one block after the other, the last one first, forward and backward
+part together. Each adds what its graph gives to the adjoints of values that were made before. The shares are those of
+the whole graph, since a derivative of a program does not depend on how often its values are computed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import psutil
+import torch
+from torch import Tensor
+
+from precgui.engine.shadow.blame import Balance, ShareCollector
+from precgui.engine.shadow.blocks import Block, Maker, blocks_of, makers_of
+from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
+from precgui.engine.shadow.tape import Tape
+
+_GRAPH = 2.0  # times the FP64 values of all operations: the graph of the whole step with its adjoints (measured)
+_SENTENCE = (
+    "the graph of the whole step would take about {needed:.2g} GiB and {free:.2g} GiB are free, so the shares were "
+    "computed in {count} blocks, one after the other; they are the same"
+)
+_MOST_OF_FREE = 0.8
+_SHARE_OF_FREE = 0.25  # that the graph of one block may take
+_FEWEST, _MOST = 4, 64  # blocks
+
+
+def blocks_needed(tape: Tape) -> tuple[int, str]:
+    """How many blocks a step has to be taken apart into so that its graph fits in memory, and a sentence; 0 and ""."""
+    needed, free = _GRAPH * _bytes_made(tape), _free_bytes(tape)
+    if needed <= _MOST_OF_FREE * free:
+        return 0, ""
+    count = min(_MOST, max(_FEWEST, math.ceil(needed / (_SHARE_OF_FREE * free))))
+    return count, _SENTENCE.format(needed=needed / 2**30, free=free / 2**30, count=count)
+
+
+def _bytes_made(tape: Tape) -> int:
+    """The size of the FP64 values that all operations make."""
+    made = {id for o in tape.operations if not o.is_view for id in o.outputs if id is not None and id in tape.values}
+    return sum(8 * tape.values[id].numel() for id in made if tape.values[id].is_floating_point())
+
+
+def _free_bytes(tape: Tape) -> int:
+    """The free memory of the device on which most of the step's values lie."""
+    devices = Counter(value.device for value in tape.values.values())
+    device = devices.most_common(1)[0][0] if devices else torch.device("cpu")
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
+
+
+class WideReplay:
+    """The FP64 replay of a tape and its balance: of the whole at once, or in `count` blocks."""
+
+    def __init__(self, tape: Tape, count: int = 0) -> None:
+        self._tape = tape
+        self._blocks = Blocks(tape, count) if count else None
+        self._kept: Table = {}
+
+    def exact(self, requested: Collection[int], *, free: bool = False, visit: Visit | None = None) -> Table:
+        """As `replay_exact`."""
+        if self._blocks is None:
+            return replay_exact(self._tape, requested, free=free, visit=visit)
+        table = self._blocks.exact(requested, free=free, visit=visit)
+        if not free:
+            self._kept = table
+        return table
+
+    def balance(self, requested: Sequence[int], wide: torch.dtype = F64) -> ShareCollector:
+        """The balance of the errors of values; FP32 or FP64."""
+        if self._blocks is None:
+            return Balance(self._tape, requested, wide)
+        return BlockBalance(self._blocks, self._kept or self.exact(requested), wide)
+
+    def forget(self) -> None:
+        """Free the values between blocks."""
+        self._kept = {}
+
+
+class Blocks:
+    """A tape in blocks. `crossing` are the values that another block reads than the one that makes them."""
+
+    def __init__(self, tape: Tape, count: int) -> None:
+        self.tape = tape
+        self.groups: list[list[Block]] = blocks_of(tape, count)
+        self.makers: dict[int, Maker] = makers_of(self.groups, tape)
+        self.crossing: set[int] = set()
+        for block in itertools.chain.from_iterable(self.groups):
+            self.crossing |= {id for id in self.read(block) if id in self.makers}
+
+    def read(self, block: Block) -> set[int]:
+        """The values that a block reads and does not make."""
+        inputs = {id for part in (block.forward, block.backward) for i in part for id in self.tape.operations[i].inputs}
+        return {id for id in inputs if id not in self.makers or self.makers[id].block is not block}
+
+    @property
+    def count(self) -> int:
+        return sum(len(group) for group in self.groups)
+
+    def exact(self, requested: Collection[int], *, free: bool = False, visit: Visit | None = None) -> Table:
+        """As `replay_exact`; beside the values `requested` those of `crossing` are in the table, too."""
+        kept: Table = {}
+        wanted = self.crossing | set(requested)
+        with torch.no_grad(), plainly():
+            for group in self.groups:
+                for block in group[:-1]:
+                    self._run(block.forward, {}, kept, wanted, F64, free=free, visit=visit)
+                for block in reversed(group):
+                    table: Table = {}
+                    first = visit if block is group[-1] else None  # the others were visited above
+                    self._run(block.forward, table, kept, wanted, F64, free=free, visit=first)
+                    self._run(block.backward, table, kept, wanted, F64, free=free, visit=visit)
+        for id in requested:
+            if id not in kept:
+                kept[id] = leaf_of(self.tape.leaves[id], F64, False)
+        return kept
+
+    def _run(
+        self, part: range, table: Table, kept: Table, wanted: Collection[int], wide: torch.dtype, *, free: bool = False,
+        visit: Visit | None = None,
+    ) -> None:  # fmt: skip
+        """Run operations on `table`, which then holds what they made, and put the wanted values into `kept`."""
+        for index in part:
+            operation = self.tape.operations[index]
+            for id in operation.inputs:
+                if id not in table:
+                    table[id] = kept[id].to(wide) if id in kept else leaf_of(self.tape.leaves[id], wide, False)
+            outputs = wide_outputs(self.tape, operation, table, wide, free=free, graph=False)
+            created = [(id, output) for id, output in zip(operation.outputs, outputs, strict=True) if id is not None]
+            table.update(created)
+            kept.update((id, output) for id, output in created if id in wanted and id not in kept)
+            if visit is not None:
+                visit(operation, outputs)
+
+
+class BlockBalance(ShareCollector):
+    """As `Balance`, with the graph of one block at a time; `kept` are the FP64 values of `Blocks.exact`."""
+
+    def __init__(self, blocks: Blocks, kept: Table, wide: torch.dtype = F64) -> None:
+        super().__init__(blocks.tape, wide)
+        self._blocks, self._kept = blocks, kept
+        self._adjoints: dict[int, Tensor] = {}
+
+    def _differentiate(self, directions: Mapping[int, Tensor]) -> None:
+        self._adjoints = dict(directions)
+        with plainly():
+            for group in reversed(self._blocks.groups):
+                for block in group[:-1]:
+                    self._of_backward(block)
+                for block in reversed(group):
+                    self._of_block(block)
+        self._adjoints = {}
+
+    def _of_backward(self, block: Block) -> None:
+        """Adjoints of what the backward part of a block reads of blocks that come later in the forward pass."""
+        read = {id for index in block.backward for id in self._tape.operations[index].inputs}
+        leaves = {id: self._leaf(id) for id in read if self._is_later(id, block) and _may_differ(self._kept.get(id))}
+        if not leaves:
+            return
+        table: Table = {}
+        with torch.no_grad():
+            self._blocks._run(block.forward, table, self._kept, (), self._wide)
+        table.update(leaves)
+        with torch.enable_grad():
+            self._blocks._run(block.backward, table, self._kept, (), self._wide)
+        self._pull(block.backward, table, leaves, list(leaves.values()))
+
+    def _of_block(self, block: Block) -> None:
+        """The contributions of all operations of a block, and adjoints of what it reads of earlier blocks."""
+        table: Table = {}
+        begins: list[Tensor] = []
+        earlier: dict[int, Tensor] = {}
+        with torch.enable_grad():
+            for index in (*block.forward, *block.backward):
+                operation = self._tape.operations[index]
+                for id in operation.inputs:
+                    if id in table:
+                        continue
+                    table[id] = self._leaf(id)
+                    if table[id].requires_grad:
+                        begins.append(table[id])
+                        if id in self._blocks.makers and not self._is_later(id, block):
+                            earlier[id] = table[id]
+                outputs = wide_outputs(self._tape, operation, table, self._wide, free=False, graph=True)
+                begins += self._hook(operation, outputs)
+                table.update({id: o for id, o in zip(operation.outputs, outputs, strict=True) if id is not None})
+        self._pull(itertools.chain(block.forward, block.backward), table, earlier, begins)
+        for index in (*block.forward, *block.backward):
+            for id in self._tape.operations[index].outputs:
+                self._adjoints.pop(id if id is not None else -1, None)
+
+    def _pull(
+        self, part: Iterator[int] | range, table: Table, leaves: Mapping[int, Tensor], begins: Sequence[Tensor]
+    ) -> None:
+        """Send the adjoints of what a part made through its graph, and add the result to those of `leaves`."""
+        made = {id for index in part for id in self._tape.operations[index].outputs if id is not None}
+        ends = [(table[id], self._adjoints[id]) for id in made if id in self._adjoints and table[id].requires_grad]
+        if not ends or not begins:
+            return
+        results = torch.autograd.grad(
+            [end for end, _ in ends], begins, [adjoint for _, adjoint in ends], allow_unused=True
+        )
+        given = {id(begin): result for begin, result in zip(begins, results, strict=True)}
+        for number, leaf in leaves.items():
+            result = given[id(leaf)]
+            if result is not None:
+                before = self._adjoints.get(number)
+                self._adjoints[number] = result if before is None else before + result
+
+    def _leaf(self, id: int) -> Tensor:
+        """A value that a block reads, as a leaf of its graph."""
+        if id not in self._kept:
+            return leaf_of(self._tape.leaves[id], self._wide, True)
+        return leaf_of(self._kept[id], self._wide, True)
+
+    def _is_later(self, id: int, block: Block) -> bool:
+        """Whether a value is made by a later block of the same pass, or by its part of the backward pass."""
+        maker = self._blocks.makers.get(id)
+        return maker is not None and maker.block.group == block.group and maker.block.place > block.place
+
+
+def _may_differ(value: Tensor | None) -> bool:
+    return value is not None and value.is_floating_point()
+
+
+__all__ = ["BlockBalance", "Blocks", "WideReplay", "blocks_needed"]
