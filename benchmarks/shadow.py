@@ -28,7 +28,8 @@ from torch import Tensor, nn
 
 import precgui
 from precgui.engine.models.transformer import Gpt
-from precgui.engine.shadow import step as step_module
+from precgui.engine.shadow import blockwise
+from precgui.engine.shadow.blockwise import WideReplay
 from precgui.engine.shadow.record import record_step
 from precgui.engine.shadow.replay import F64, replay_exact
 from precgui.engine.shadow.step import Shadow
@@ -292,7 +293,7 @@ def memory(size: str, batch: int, blocks: int) -> None:
         peak_bytes()
         taken = work()
         peaks.append(peak_bytes())
-    step_module.blocks_needed = lambda tape: (blocks, "")  # type: ignore[attr-defined]
+    blockwise.WideReplay.fitting = lambda tape: WideReplay(tape, blocks)  # type: ignore[assignment,method-assign]
     begin = time.process_time()
     shadow = Shadow(taken)  # type: ignore[arg-type]
     seconds = time.process_time() - begin

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import psutil
 import torch
@@ -33,13 +34,24 @@ _SHARE_OF_FREE = 0.25  # that the graph of one block may take
 _FEWEST, _MOST = 4, 64  # blocks
 
 
-def blocks_needed(tape: Tape) -> tuple[int, str]:
-    """How many blocks a step has to be taken apart into so that its graph fits in memory, and a sentence; 0 and ""."""
-    needed, free = _GRAPH * _bytes_made(tape), _free_bytes(tape)
-    if needed <= _MOST_OF_FREE * free:
-        return 0, ""
-    count = min(_MOST, max(_FEWEST, math.ceil(needed / (_SHARE_OF_FREE * free))))
-    return count, _SENTENCE.format(needed=needed / 2**30, free=free / 2**30, count=count)
+@dataclass(frozen=True)
+class GraphMemory:
+    """What the graph of a whole step would take, and the memory that is free for it, in bytes."""
+
+    needed: float
+    free: int
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the step has to be taken apart into; 0: the whole graph fits."""
+        if self.needed <= _MOST_OF_FREE * self.free:
+            return 0
+        return min(_MOST, max(_FEWEST, math.ceil(self.needed / (_SHARE_OF_FREE * self.free))))
+
+
+def graph_memory(tape: Tape) -> GraphMemory:
+    """The memory of the graph of a step on the device on which most of its values lie."""
+    return GraphMemory(_GRAPH * _bytes_made(tape), _free_bytes(tape))
 
 
 def _bytes_made(tape: Tape) -> int:
@@ -58,12 +70,27 @@ def _free_bytes(tape: Tape) -> int:
 
 
 class WideReplay:
-    """The FP64 replay of a tape and its balance: of the whole at once, or in `count` blocks."""
+    """The FP64 replay of a tape and its balance: of the whole at once, or in about `count` blocks."""
 
     def __init__(self, tape: Tape, count: int = 0) -> None:
         self._tape = tape
         self._blocks = Blocks(tape, count) if count else None
         self._kept: Table = {}
+
+    @classmethod
+    def fitting(cls, tape: Tape) -> WideReplay:
+        """A replay that fits in memory; a note of the tape says where it takes blocks."""
+        memory = graph_memory(tape)
+        result = cls(tape, memory.blocks)
+        if result.blocks:
+            sizes = {"needed": memory.needed / 2**30, "free": memory.free / 2**30}
+            tape.notes.append(_SENTENCE.format(count=result.blocks, **sizes))
+        return result
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks; 0 where the whole graph is made at once."""
+        return 0 if self._blocks is None else self._blocks.count
 
     def exact(self, requested: Collection[int], *, free: bool = False, visit: Visit | None = None) -> Table:
         """As `replay_exact`."""
@@ -231,4 +258,4 @@ def _may_differ(value: Tensor | None) -> bool:
     return value is not None and value.is_floating_point()
 
 
-__all__ = ["BlockBalance", "Blocks", "WideReplay", "blocks_needed"]
+__all__ = ["BlockBalance", "Blocks", "WideReplay", "graph_memory"]

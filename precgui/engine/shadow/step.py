@@ -16,7 +16,7 @@ from torch import Tensor
 
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.blame import ErrorShares, distance, is_cast
-from precgui.engine.shadow.blockwise import WideReplay, blocks_needed
+from precgui.engine.shadow.blockwise import WideReplay
 from precgui.engine.shadow.nonfinite import NonFiniteOrigin, first_origin, producers
 from precgui.engine.shadow.record import RecordedStep, record_step
 from precgui.engine.shadow.replay import F64, Counterfactual
@@ -86,10 +86,7 @@ class Shadow:
         self.origin: NonFiniteOrigin | None = None
         self.shares, self.loss_shares, self.flow = ErrorShares(0.0), ErrorShares(0.0), Flow(step.tape)
         self.unavoidable: dict[int, float] = {}
-        self._count, sentence = blocks_needed(step.tape)
-        if sentence:
-            step.tape.notes.append(sentence)
-        self._wide = WideReplay(step.tape, self._count)
+        self._wide = WideReplay.fitting(step.tape)
         table = self._wide.exact(requested)
         self.exact_gradients = [table[id] for id in step.gradients]
         self.loss_fp64 = float(table[step.loss])
@@ -99,7 +96,7 @@ class Shadow:
             self.unavoidable = unavoidable(step.tape, self.shares, self.gradient_error, self.flow)
         else:
             self.gradient_error = math.nan
-            self.origin = first_origin(step, self._count)
+            self.origin = first_origin(step, self._wide.blocks)
         self._wide.forget()
         self.exact_is_finite = math.isfinite(self.loss_fp64) and all(
             bool(g.isfinite().all()) for g in self.exact_gradients
