@@ -123,12 +123,11 @@ class Measurements:
 
     def _keep(self, chosen: NDArray[np.bool_]) -> None:
         """Keep the signals of these steps only."""
-        self.steps, self.loss, self.scale, self.lr = (
-            values[chosen] for values in (self.steps, self.loss, self.scale, self.lr)
+        self.steps, self.skipped = self.steps[chosen], self.skipped[chosen]
+        self.loss, self.scale, self.lr, self.grad_norm = (
+            values[chosen] for values in (self.loss, self.scale, self.lr, self.grad_norm)
         )
-        self.grad_norm, self.skipped, self.backward_passes, self.optimizer_steps = (
-            values[chosen] for values in (self.grad_norm, self.skipped, self.backward_passes, self.optimizer_steps)
-        )
+        self.backward_passes, self.optimizer_steps = self.backward_passes[chosen], self.optimizer_steps[chosen]
         self.n = len(self.steps)
 
     @cached_property
