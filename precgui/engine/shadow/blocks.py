@@ -17,7 +17,7 @@ from precgui.engine.shadow.tape import Tape
 
 
 @dataclass(frozen=True)
-class Block:
+class TapeBlock:
     """Places of operations on the tape. `group` counts passes forward and backward, of which most steps have one."""
 
     group: int
@@ -30,18 +30,18 @@ class Block:
 class Maker:
     """The block that makes a value, and in which of its two parts."""
 
-    block: Block
+    block: TapeBlock
     backward: bool
 
 
-def blocks_of(tape: Tape, count: int) -> list[list[Block]]:
+def blocks_of(tape: Tape, count: int) -> list[list[TapeBlock]]:
     """At most `count` blocks for each pass, in the order of the forward pass; together they are the whole tape."""
     return [
         _blocks(tape, group, forward, backward, count) for group, (forward, backward) in enumerate(_passes(tape))
     ]  # fmt: skip
 
 
-def makers_of(groups: Sequence[Sequence[Block]], tape: Tape) -> dict[int, Maker]:
+def makers_of(groups: Sequence[Sequence[TapeBlock]], tape: Tape) -> dict[int, Maker]:
     """For each value that the tape makes, where."""
     return {
         id: Maker(block, part is block.backward)
@@ -63,12 +63,12 @@ def _passes(tape: Tape) -> Iterator[tuple[range, range]]:
     yield range(begin, end if turn is None else turn), range(end if turn is None else turn, end)
 
 
-def _blocks(tape: Tape, group: int, forward: range, backward: range, count: int) -> list[Block]:
+def _blocks(tape: Tape, group: int, forward: range, backward: range, count: int) -> list[TapeBlock]:
     cuts = [forward.start, *_forward_cuts(tape, forward, count), forward.stop]
     parts = [range(a, b) for a, b in itertools.pairwise(cuts)]
     ends = _backward_ends(tape, parts, backward)
     return [
-        Block(group, place, part, range(begin, end))
+        TapeBlock(group, place, part, range(begin, end))
         for place, (part, (begin, end)) in enumerate(zip(parts, ends, strict=True))
     ]
 
@@ -82,9 +82,9 @@ def _forward_cuts(tape: Tape, forward: range, count: int) -> list[int]:
     """Places near even parts of the numbers made, at which the fewest of them cross."""
     created = np.zeros(len(forward) + 1)
     crossing = np.zeros(len(forward) + 1)  # of a cut before the operation at this place
-    made = {id: i for i in forward for id in tape.operations[i].outputs if id is not None}
-    last = {id: i for i in forward for id in tape.operations[i].inputs if id in made}
-    for id, index in made.items():
+    producer = {id: i for i in forward for id in tape.operations[i].outputs if id is not None}
+    last = {id: i for i in forward for id in tape.operations[i].inputs if id in producer}
+    for id, index in producer.items():
         size = _bytes(tape, id)
         created[index - forward.start + 1] += 0 if tape.operations[index].is_view else size
         if id in last:
@@ -127,4 +127,4 @@ def _backward_ends(tape: Tape, parts: Sequence[range], backward: range) -> list[
     return list(itertools.pairwise(begins))[::-1]
 
 
-__all__ = ["Block", "Maker", "blocks_of", "makers_of"]
+__all__ = ["Maker", "TapeBlock", "blocks_of", "makers_of"]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.shadow.blame import Balance, ShareCollector
-from precgui.engine.shadow.blocks import Block, Maker, blocks_of, makers_of
+from precgui.engine.shadow.blocks import Maker, TapeBlock, blocks_of, makers_of
 from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
 from precgui.engine.shadow.tape import Tape
 
@@ -36,7 +36,7 @@ _FEWEST, _MOST = 4, 64  # blocks
 
 @dataclass(frozen=True)
 class GraphMemory:
-    """What the graph of a whole step would take, and the memory that is free for it, in bytes."""
+    """The size of the graph of a whole step, and the memory that is free for it, in bytes."""
 
     needed: float
     free: int
@@ -51,13 +51,13 @@ class GraphMemory:
 
 def graph_memory(tape: Tape) -> GraphMemory:
     """The memory of the graph of a step on the device on which most of its values lie."""
-    return GraphMemory(_GRAPH * _bytes_made(tape), _free_bytes(tape))
+    return GraphMemory(_GRAPH * _created_bytes(tape), _free_bytes(tape))
 
 
-def _bytes_made(tape: Tape) -> int:
+def _created_bytes(tape: Tape) -> int:
     """The size of the FP64 values that all operations make."""
-    made = {id for o in tape.operations if not o.is_view for id in o.outputs if id is not None and id in tape.values}
-    return sum(8 * tape.values[id].numel() for id in made if tape.values[id].is_floating_point())
+    created = {id for o in tape.operations if not o.is_view for id in o.outputs if id is not None and id in tape.values}
+    return sum(8 * tape.values[id].numel() for id in created if tape.values[id].is_floating_point())
 
 
 def _free_bytes(tape: Tape) -> int:
@@ -117,13 +117,13 @@ class Blocks:
 
     def __init__(self, tape: Tape, count: int) -> None:
         self.tape = tape
-        self.groups: list[list[Block]] = blocks_of(tape, count)
+        self.groups: list[list[TapeBlock]] = blocks_of(tape, count)
         self.makers: dict[int, Maker] = makers_of(self.groups, tape)
         self.crossing: set[int] = set()
         for block in itertools.chain.from_iterable(self.groups):
             self.crossing |= {id for id in self.read(block) if id in self.makers}
 
-    def read(self, block: Block) -> set[int]:
+    def read(self, block: TapeBlock) -> set[int]:
         """The values that a block reads and does not make."""
         inputs = {id for part in (block.forward, block.backward) for i in part for id in self.tape.operations[i].inputs}
         return {id for id in inputs if id not in self.makers or self.makers[id].block is not block}
@@ -135,26 +135,26 @@ class Blocks:
     def exact(self, requested: Collection[int], *, free: bool = False, visit: Visit | None = None) -> Table:
         """As `replay_exact`; beside the values `requested` those of `crossing` are in the table, too."""
         kept: Table = {}
-        wanted = self.crossing | set(requested)
+        stored = self.crossing | set(requested)
         with torch.no_grad(), plainly():
             for group in self.groups:
                 for block in group[:-1]:
-                    self._run(block.forward, {}, kept, wanted, F64, free=free, visit=visit)
+                    self._run(block.forward, {}, kept, stored, F64, free=free, visit=visit)
                 for block in reversed(group):
                     table: Table = {}
                     first = visit if block is group[-1] else None  # the others were visited above
-                    self._run(block.forward, table, kept, wanted, F64, free=free, visit=first)
-                    self._run(block.backward, table, kept, wanted, F64, free=free, visit=visit)
+                    self._run(block.forward, table, kept, stored, F64, free=free, visit=first)
+                    self._run(block.backward, table, kept, stored, F64, free=free, visit=visit)
         for id in requested:
             if id not in kept:
                 kept[id] = leaf_of(self.tape.leaves[id], F64, False)
         return kept
 
     def _run(
-        self, part: range, table: Table, kept: Table, wanted: Collection[int], wide: torch.dtype, *, free: bool = False,
+        self, part: range, table: Table, kept: Table, stored: Collection[int], wide: torch.dtype, *, free: bool = False,
         visit: Visit | None = None,
     ) -> None:  # fmt: skip
-        """Run operations on `table`, which then holds what they made, and put the wanted values into `kept`."""
+        """Run operations on `table`, which then holds what they made, and put those of `stored` into `kept`."""
         for index in part:
             operation = self.tape.operations[index]
             for id in operation.inputs:
@@ -163,7 +163,7 @@ class Blocks:
             outputs = wide_outputs(self.tape, operation, table, wide, free=free, graph=False)
             created = [(id, output) for id, output in zip(operation.outputs, outputs, strict=True) if id is not None]
             table.update(created)
-            kept.update((id, output) for id, output in created if id in wanted and id not in kept)
+            kept.update((id, output) for id, output in created if id in stored and id not in kept)
             if visit is not None:
                 visit(operation, outputs)
 
@@ -186,7 +186,7 @@ class BlockBalance(ShareCollector):
                     self._of_block(block)
         self._adjoints = {}
 
-    def _of_backward(self, block: Block) -> None:
+    def _of_backward(self, block: TapeBlock) -> None:
         """Adjoints of what the backward part of a block reads of blocks that come later in the forward pass."""
         read = {id for index in block.backward for id in self._tape.operations[index].inputs}
         leaves = {id: self._leaf(id) for id in read if self._is_later(id, block) and _may_differ(self._kept.get(id))}
@@ -200,7 +200,7 @@ class BlockBalance(ShareCollector):
             self._blocks._run(block.backward, table, self._kept, (), self._wide)
         self._pull(block.backward, table, leaves, list(leaves.values()))
 
-    def _of_block(self, block: Block) -> None:
+    def _of_block(self, block: TapeBlock) -> None:
         """The contributions of all operations of a block, and adjoints of what it reads of earlier blocks."""
         table: Table = {}
         begins: list[Tensor] = []
@@ -228,8 +228,8 @@ class BlockBalance(ShareCollector):
         self, part: Iterator[int] | range, table: Table, leaves: Mapping[int, Tensor], begins: Sequence[Tensor]
     ) -> None:
         """Send the adjoints of what a part made through its graph, and add the result to those of `leaves`."""
-        made = {id for index in part for id in self._tape.operations[index].outputs if id is not None}
-        ends = [(table[id], self._adjoints[id]) for id in made if id in self._adjoints and table[id].requires_grad]
+        created = {id for index in part for id in self._tape.operations[index].outputs if id is not None}
+        ends = [(table[id], self._adjoints[id]) for id in created if id in self._adjoints and table[id].requires_grad]
         if not ends or not begins:
             return
         results = torch.autograd.grad(
@@ -248,7 +248,7 @@ class BlockBalance(ShareCollector):
             return leaf_of(self._tape.leaves[id], self._wide, True)
         return leaf_of(self._kept[id], self._wide, True)
 
-    def _is_later(self, id: int, block: Block) -> bool:
+    def _is_later(self, id: int, block: TapeBlock) -> bool:
         """Whether a value is made by a later block of the same pass, or by its part of the backward pass."""
         maker = self._blocks.makers.get(id)
         return maker is not None and maker.block.group == block.group and maker.block.place > block.place

@@ -20,8 +20,8 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import ConfigError, RunConfig, build
+from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.engine_answer import EngineAnswer
-from precgui.gui.found_formats import FoundFormats
 from precgui.gui.widgets.editors import ChoiceEditor, ignore_wheel
 from precgui.gui.widgets.empty_state import named
 
@@ -36,15 +36,15 @@ _BUDGETS = {"bits": (6.0, 0.5, 32.0, 1), "loss": (0.05, 0.0, 100.0, 3)}  # value
 
 
 class AssignView(EngineAnswer):
-    """`config_requested` carries the verified config. What was found stays in `found` when the view is gone."""
+    """`config_requested` carries the verified config. What was found stays in `kept` when the view is gone."""
 
     own_code = "The run trains code of its own; use precgui assign CONFIG.toml in a terminal."
 
     config_requested = Signal(object)
 
-    def __init__(self, config: RunConfig, found: FoundFormats, parent: QWidget | None = None) -> None:
+    def __init__(self, config: RunConfig, kept: AssignedFormats, parent: QWidget | None = None) -> None:
         super().__init__(config, parent)
-        self._found = found
+        self._kept = kept
         self.formats = QLineEdit("e4m3fn, e2m1, bf16", self)
         self.kind = ChoiceEditor(list(_BUDGETS), self)
         self.budget = QDoubleSpinBox(self)
@@ -59,16 +59,16 @@ class AssignView(EngineAnswer):
         self.find_button.clicked.connect(self.toggle)
         self.verify_button.clicked.connect(self.verify)
         self.use_button.clicked.connect(self._use)
-        found.changed.connect(self._show_found)
+        kept.changed.connect(self._show_kept)
         self._choose_budget()
         self._fill()
-        self._show_found()
-        found.is_displayed = True
+        self._show_kept()
+        kept.is_displayed = True
 
     def stop(self) -> None:
         """End a search; a study goes on."""
         super().stop()
-        self._found.is_displayed = False
+        self._kept.is_displayed = False
 
     def _lay_out(self) -> None:
         self.formats.setAccessibleName("Formats, commas between them")
@@ -120,7 +120,7 @@ class AssignView(EngineAnswer):
         if not self.is_allowed:
             return
         names = [name.strip() for name in self.formats.text().split(",") if name.strip()]
-        self._found.forget()
+        self._kept.forget()
         self._fill()
         arguments = {"formats": names, "kind": self.kind.get(), "budget": self.budget.value()}
         self.start_task(_TASK, "Training in FP32, then scoring the layers ...", arguments)
@@ -133,13 +133,13 @@ class AssignView(EngineAnswer):
         except ConfigError as error:
             self.answer.setText(str(error))
             return
-        self._found.take(self._config, planned, event["assignment"])
+        self._kept.take(self._config, planned, event["assignment"])
         self._fill()
 
     def _fill(self) -> None:
         """The table of what was found, with scores where there are some."""
         self.table.clear()
-        planned, assignment = self._found.planned, self._found.assignment or {}
+        planned, assignment = self._kept.planned, self._kept.assignment or {}
         uniform = assignment.get("uniform", {})
         self.table.setHeaderLabels(["Layer", "Weights", "Format", *(f"Score in {name}" for name in uniform)])
         for layer, chosen in (planned.precision_options.layers if planned is not None else {}).items():
@@ -147,19 +147,19 @@ class AssignView(EngineAnswer):
             count = f"{assignment['weights'][layer]:,}".replace(",", " ") if assignment else ""
             self.table.addTopLevelItem(QTreeWidgetItem([layer, count, chosen, *scores]))
 
-    def _show_found(self) -> None:
+    def _show_kept(self) -> None:
         """The sentence of what was found, above those of the measured plans."""
-        found = self._found
-        if self.table.topLevelItemCount() == 0 and found.planned is not None:
+        kept = self._kept
+        if self.table.topLevelItemCount() == 0 and kept.planned is not None:
             self._fill()
-        if found.sentence:
-            self.answer.setText("\n".join([found.sentence, *self._measured()]))
+        if kept.sentence:
+            self.answer.setText("\n".join([kept.sentence, *self._measured()]))
         self._mark()
 
     def _measured(self) -> list[str]:
         """Sentences on the measured plans, and on settings that are others now."""
-        found, assignment = self._found, self._found.assignment
-        own = found.base is None or self._config in (found.base, found.planned)
+        kept, assignment = self._kept, self._kept.assignment
+        own = kept.base is None or self._config in (kept.base, kept.planned)
         lines = [] if own else [_OTHER_SETTINGS]
         if assignment is None:
             return lines
@@ -171,10 +171,10 @@ class AssignView(EngineAnswer):
 
     def verify(self) -> None:
         """Begin a study of the formats beside FP32."""
-        self._found.verify(self.seeds.value())
+        self._kept.verify(self.seeds.value())
 
     def _use(self) -> None:
-        self.config_requested.emit(self._found.planned)
+        self.config_requested.emit(self._kept.planned)
 
     def task_ended(self, fault: str) -> None:
         super().task_ended(fault)
@@ -182,10 +182,10 @@ class AssignView(EngineAnswer):
 
     def _mark(self) -> None:
         """Which buttons can be pressed."""
-        found = self._found
+        kept = self._kept
         self.find_button.setText(_STOP if self._slot.is_busy else _FIND)
-        self.verify_button.setEnabled(found.planned is not None and not self._slot.is_busy and not found.is_verifying)
-        self.use_button.setEnabled(found.is_verified)
+        self.verify_button.setEnabled(kept.planned is not None and not self._slot.is_busy and not kept.is_verifying)
+        self.use_button.setEnabled(kept.is_verified)
 
 
 def _sentence(name: str, plan: dict[str, Any], rise: float) -> str:

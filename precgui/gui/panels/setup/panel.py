@@ -38,7 +38,7 @@ from precgui.config import (
 )
 from precgui.config.precision_traits import EMULATED_SENTENCE
 from precgui.events import Severity
-from precgui.gui.found_formats import FoundFormats
+from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.setup.command import changes, command, set_at, study_command, value_text
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
@@ -80,7 +80,7 @@ class SetupPanel(QWidget):
         self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
         self.kind = SegmentedChoice((ONE_RUN, STUDY), "One run or a study", self)
         self.study = StudySettings(session.folder, self)
-        self.found_formats = FoundFormats(session, self)
+        self.assigned_formats = AssignedFormats(session, self)
         self.consent = Consent(self, session.agreed_code)
         self._state = WhenVisible(self, self._refresh)
         self.message = PlainLabel(self)
@@ -311,7 +311,7 @@ class SetupPanel(QWidget):
         """Open the plan of the run as it is set up; None while a value is at fault."""
         if (config := self.form.value()) is None:
             return None
-        sheet = PlanSheet(config, self.found_formats, self)
+        sheet = PlanSheet(config, self.assigned_formats, self)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         sheet.config_requested.connect(self.form.set_value)
         sheet.run_plan.ask()

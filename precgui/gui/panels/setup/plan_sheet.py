@@ -20,8 +20,8 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import ConfigError, RunConfig, change
+from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.engine_answer import EngineAnswer
-from precgui.gui.found_formats import FoundFormats
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.batch_search import BatchSearch
 from precgui.gui.ranks_plan import RanksPlan
@@ -216,14 +216,14 @@ class PlanSheet(QDialog):
 
     config_requested = Signal(object)
 
-    def __init__(self, config: RunConfig, found: FoundFormats, parent: QWidget | None = None) -> None:
+    def __init__(self, config: RunConfig, kept: AssignedFormats, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         themes().dress(self)
         self.setWindowTitle("Plan before the run")
         self.resize(900, 620)
         self.run_plan = RunPlan(config, self)
         self.formula, self.ranks = FormulaPlan(self), RanksPlan(config, self)
-        self.assignment = AssignView(config, found, self)
+        self.assignment = AssignView(config, kept, self)
         self.tabs = tabs = QTabWidget(self)
         tabs.addTab(self.run_plan, "This run")
         tabs.addTab(self.assignment, "Formats of layers")

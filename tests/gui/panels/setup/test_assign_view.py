@@ -10,7 +10,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, build, load
-from precgui.gui.found_formats import FoundFormats
+from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
@@ -44,7 +44,7 @@ def session(qtbot: QtBot, tmp_path: Path) -> Session:
 
 @pytest.fixture
 def view(qtbot: QtBot, session: Session) -> AssignView:
-    made = AssignView(load("digits-quick", SMALL), FoundFormats(session, session))
+    made = AssignView(load("digits-quick", SMALL), AssignedFormats(session, session))
     qtbot.addWidget(made)
     made.resize(900, 500)
     made.show()
@@ -201,7 +201,7 @@ def test_that_formats_that_are_verified_after_the_sheet_was_closed_are_told_and_
 
 
 def test_that_formats_found_for_other_settings_say_so(qtbot: QtBot, session: Session) -> None:
-    formats = FoundFormats(session, session)
+    formats = AssignedFormats(session, session)
     formats.take(load("digits-quick", SMALL), *_planned())
     view = AssignView(load("digits-quick", [*SMALL, "optimizer.lr=0.01"]), formats)
     qtbot.addWidget(view)

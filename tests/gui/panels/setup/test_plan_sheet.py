@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QPushButton, QTabWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, load
-from precgui.gui.found_formats import FoundFormats
+from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.plan_sheet import FormulaPlan, PlanSheet
 from precgui.gui.session import Session
@@ -51,7 +51,7 @@ def first_change(sheet: PlanSheet) -> QPushButton:
 @pytest.fixture
 def sheet(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> PlanSheet:
     monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
-    made = PlanSheet(load("digits-quick"), FoundFormats(Session()))
+    made = PlanSheet(load("digits-quick"), AssignedFormats(Session()))
     qtbot.addWidget(made)
     return made
 
@@ -115,7 +115,7 @@ def test_that_what_is_wrong_is_one_sentence(sheet: PlanSheet) -> None:
 def test_that_code_of_the_users_own_is_not_run_for_a_plan(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     SilentTask.asked = []
-    made = PlanSheet(load("digits-quick", ["task=mine.py:make"]), FoundFormats(Session()))
+    made = PlanSheet(load("digits-quick", ["task=mine.py:make"]), AssignedFormats(Session()))
     qtbot.addWidget(made)
     made.run_plan.ask()
     assert SilentTask.asked == []

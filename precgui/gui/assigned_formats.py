@@ -28,8 +28,8 @@ _NOT_MET = (
 _WHERE_MET = "The formats of layers are verified; Run > Plan > Formats of layers puts them into the form."
 
 
-class FoundFormats(QObject):
-    """What was found last: `planned` trains in it, `assignment` has its scores, `folder` is the study that verifies it.
+class AssignedFormats(QObject):
+    """The result of the last search: `planned` trains in it, `assignment` has its scores; `folder` is its study.
 
     A study that verifies formats and is opened in the window counts as found, too, then without scores.
     """
