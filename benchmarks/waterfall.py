@@ -1,6 +1,7 @@
 """The account of the speed-up of BF16 on four planted causes, and on the medium GPT and ResNet as they are.
 
     python benchmarks/waterfall.py [--cases tiny_batch,vocabulary] [--threads 1] [--keep DIR]
+                                   [--rounds N] [--precision fp32] [--set data.batch_size=1]
 
 Target: the planted cause comes first, and the factors multiply to the observed speed-up within 5 %.
 A planted cause may lose nothing on a given device (a vocabulary of 50257 on most CPUs); then the account says so.
@@ -9,10 +10,12 @@ A planted cause may lose nothing on a given device (a vocabulary of 50257 on mos
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from precgui.config import RunConfig, load
 from precgui.engine.profile.document import profile_config
+from precgui.engine.profile.paired import LEAST_ROUNDS
 from precgui.runs.payoff.profile_file import write_profile
 from precgui.runs.payoff.waterfall import verdict, waterfall
 
@@ -28,29 +31,33 @@ AS_THEY_ARE = {
 }
 
 
-def config_of(case: str, threads: int) -> RunConfig:
-    settings = ["precision=bf16-amp", f"threads={threads}", "record.tensors=false"]
+def config_of(case: str, threads: int, precision: str = "bf16-amp", changes: Sequence[str] = ()) -> RunConfig:
+    settings = [f"precision={precision}", f"threads={threads}", "record.tensors=false"]
     if case in PLANTED | HELD_OUT:
-        return load("digits-quick", [*settings, f"task={HERE / 'planted_causes.py'}:{case}"])
+        return load("digits-quick", [*settings, *changes, f"task={HERE / 'planted_causes.py'}:{case}"])
     recipe, own = AS_THEY_ARE[case]
-    return load(recipe, [*settings, *own])
+    return load(recipe, [*settings, *own, *changes])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join([*PLANTED, *HELD_OUT, *AS_THEY_ARE]))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS, help="fewer than the default: exactly so many")
+    parser.add_argument("--precision", default="bf16-amp")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
     for case in args.cases.split(","):
-        document = profile_config(config_of(case, args.threads))
+        config = config_of(case, args.threads, args.precision, args.set)
+        document = profile_config(config, rounds=args.rounds)
         account = waterfall(document)
         factors = "  ".join(f"{factor.key} {factor.value:.3f}" for factor in account.factors)
         first = next((factor.key for factor in account.causes()), "none")
         expected = (PLANTED | HELD_OUT).get(case)
         judged = f"expected {expected}, first is {first}" if expected else f"first is {first}"
         print(f"{case}: {judged}; spread {account.spread:.0%}. {account.closing}\n  {factors}")
-        print(f"  {verdict(account, 'bf16-amp')}")
+        print(f"  {verdict(account, args.precision)}")
         for row in document["padding"]:
             print(f"  padded {row['module']} {row['phase']} {row['sizes']} to {row['padded']}: {row['gain']:+.1%}")
         for note in document["notes"]:

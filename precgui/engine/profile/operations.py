@@ -80,19 +80,26 @@ class ProfilerPhases:
         """Does nothing: this tracker measures times, not memory."""
 
 
-def profile_steps(
-    model: nn.Module, device: torch.device, work: Callable[[ProfilerPhases], None], steps: int
-) -> Profiled:
-    """Call `work` so many times under the profiler, and once before that; `work` reports its phases to its argument."""
+def record_steps(model: nn.Module, device: torch.device, work: Callable[[ProfilerPhases], None], steps: int) -> profile:
+    """Call `work` so many times under the profiler, and once before that; `work` reports its phases to its argument.
+
+    The recording is not read yet, which takes ten times as long: `profile_of_steps` does.
+    """
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
     phases = ProfilerPhases()
     markers = contextlib.nullcontext() if is_compiled(model) else module_markers(model)  # hooks would split its kernels
-    with stderr_closed(), markers, profile(activities=activities, record_shapes=True) as profiler:
+    profiler: profile = profile(activities=activities, record_shapes=True)
+    with stderr_closed(), markers, profiler:
         for number in range(steps + 1):
             with record_function(STEP if number else WARM_UP):
                 work(phases)
                 phases.begin("end")
                 synchronize(device)
+    return profiler
+
+
+def profile_of_steps(profiler: profile, steps: int, device: torch.device) -> Profiled:
+    """The operations of so many recorded steps."""
     return _summed(profiler.events() or [], steps, device.type == "cuda")
 
 

@@ -19,15 +19,25 @@ from precgui.config import RunConfig
 from precgui.engine.device import synchronize
 from precgui.engine.memory import stderr_closed
 from precgui.engine.profile.one_step import StepParts, build_step, step
-from precgui.engine.profile.operations import OperationRow, Profiled, ProfilerPhases, module_markers, profile_steps
+from precgui.engine.profile.operations import (
+    OperationRow,
+    Profiled,
+    ProfilerPhases,
+    module_markers,
+    profile_of_steps,
+    record_steps,
+)
 from precgui.engine.tasks import Batch, Task
 
 _WARM_STEPS = 3
 _BLOCK_S, _MOST_BLOCK = 0.3, 12  # steps of one side in a row
-LEAST_ROUNDS, _MOST_ROUNDS = 5, 12
-_BUDGET_S = 12.0
-_PROFILES = 2  # in each round
-_LEAST_FACTOR, _MOST_FACTOR = 0.5, 2.0  # of the cost of an event over that of an operation with nothing to do
+LEAST_ROUNDS, _MOST_ROUNDS = 5, 60
+_BUDGET_S = 25.0
+_CERTAIN = 0.03  # rounds end when the time that the profiler adds is known to so small a share of the step
+_PAIRS, _PAIRS_OF_LONG = 4, 2  # of plain and profiled steps in each round
+_LONG_S = 0.2
+_MOST_READ = 2  # steps of a recording that is read: reading takes ten times as long as recording
+_LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the cost of an event over that of an operation with nothing to do
 _PROFILED_S, _MOST_PROFILED = 0.04, 8  # of steps in each of them
 
 
@@ -64,7 +74,7 @@ def paired(
     """FP32 and `config`, measured in pairs: each round a block of plain steps of each, then some under the profiler, in
     random order.
 
-    At least so many rounds, and more where they are short.
+    At least so many rounds, and more until the time that the profiler adds is known well or 25 s have passed.
 
     A run that is FP32 already is both sides. Raises EngineError for faults that the user can correct.
     """
@@ -78,7 +88,8 @@ def paired(
     block = max(2, min(_MOST_BLOCK, int(_BLOCK_S / max(_one_s(side) for side in sides))))
     cost, end, draw = event_cost(), time.monotonic() + _BUDGET_S, random.Random(config.seed)
     for number in range(_MOST_ROUNDS):
-        if stopped() or (number >= rounds and (rounds < LEAST_ROUNDS or time.monotonic() > end)):
+        enough = rounds < LEAST_ROUNDS or time.monotonic() > end or _uncertainty(sides) <= _CERTAIN
+        if stopped() or (number >= rounds and enough):
             break
         say(f"round {number + 1}: {block} steps of each")
         for side in draw.sample(sides, len(sides)):
@@ -86,6 +97,16 @@ def paired(
         for side in draw.sample(sides, len(sides)):
             _profiled_block(side)
     return fp32, other, cost
+
+
+def _uncertainty(sides: list[Side]) -> float:
+    """Half the width of the interval of the slow-downs, of all sides together."""
+    return math.hypot(*(_half_width(side.slow_downs) for side in sides))
+
+
+def _half_width(slow_downs: list[float]) -> float:
+    low, high = median_interval(slow_downs) if slow_downs else (0.0, math.inf)
+    return (high - low) / 2
 
 
 def _side(config: RunConfig) -> Side:
@@ -143,6 +164,7 @@ def _plain_block(side: Side, steps: int) -> None:
 
 
 def _profiled_block(side: Side) -> None:
+    """Pairs of plain steps and the same under the profiler, for its cost; and a short recording that is read."""
     device = side.parts.device
     clock = time.thread_time if one_thread(device) else time.perf_counter
     times: list[float] = []
@@ -155,13 +177,18 @@ def _profiled_block(side: Side) -> None:
         synchronize(device)
         times.append(clock() - begin)
 
-    steps = max(1, min(_MOST_PROFILED, int(_PROFILED_S / max(_one_s(side), 1e-6))))
-    for _ in range(_PROFILES):
+    one_s = max(_one_s(side), 1e-6)
+    steps = max(1, min(_MOST_PROFILED, int(_PROFILED_S / one_s)))
+    for number in range(_PAIRS if one_s < _LONG_S else _PAIRS_OF_LONG):
         plain_s = statistics.median(_take_step(side)[0] for _ in range(max(2, steps)))
         times.clear()
-        profiled = profile_steps(side.parts.model, device, work, steps)
+        recorded = record_steps(side.parts.model, device, work, steps)
         side.slow_downs.append(statistics.median(times[1:]) / max(plain_s, 1e-9))
-        side.profiles.append(profiled)
+        if number == 0 and steps <= _MOST_READ:
+            side.profiles.append(profile_of_steps(recorded, steps, device))
+    if steps > _MOST_READ:
+        recorded = record_steps(side.parts.model, device, work, _MOST_READ)
+        side.profiles.append(profile_of_steps(recorded, _MOST_READ, device))
 
 
 def median_interval(values: list[float]) -> tuple[float, float]:
@@ -237,12 +264,13 @@ def profiler_share(plain_s: float, expected_s: float, slow_downs: list[float]) -
     """Time that the profiler added to a plain step, from the pairs of plain and profiled ones.
 
     Where the pairs agree with the cost that was expected of so many events, that is taken; else what the pairs show,
-    between half and twice of it. What is beyond that is left for the account to call unexplained.
+    between half and four times of it (an event costs more between the operations of a step than in a loop of one). A
+    cost beyond that is left for the account to call unexplained.
     """
     if not slow_downs or plain_s <= 0:
         return ProfilerShare(plain_s + expected_s, 1.0, 0.0)
     low, high = median_interval(slow_downs)
-    expected, uncertainty = 1 + expected_s / plain_s, (high - low) / 2
+    expected, uncertainty = 1 + expected_s / plain_s, _half_width(slow_downs)
     if low <= expected <= high:
         return ProfilerShare(plain_s * expected, 1.0, uncertainty)
     slow_down = statistics.median(slow_downs)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from precgui.gui.theme import themes
 
 _ROW, _GAP, _NAME, _VALUE = 20, 6, 220, 110
+_NAME_SHARE = 0.35  # of the width, at most, for a name that needs more than _NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class BarChart(QWidget):
         return QSize(_NAME + _VALUE + 60, self.sizeHint().height())
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, theme = QPainter(self), themes().theme
+        painter, theme, name_width = QPainter(self), themes().theme, self._name_width()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         flags = Qt.AlignmentFlag.AlignVCenter
         for number, row in enumerate(self._rows):
@@ -75,8 +76,8 @@ class BarChart(QWidget):
             font.setBold(row.strong)
             painter.setFont(font)
             painter.setPen(QColor(theme.text))
-            name = painter.fontMetrics().elidedText(row.name, Qt.TextElideMode.ElideRight, _NAME - 8)
-            painter.drawText(QRectF(0, top, _NAME - 8, _ROW), flags | Qt.AlignmentFlag.AlignLeft, name)
+            name = painter.fontMetrics().elidedText(row.name, Qt.TextElideMode.ElideRight, name_width - 8)
+            painter.drawText(QRectF(0, top, name_width - 8, _ROW), flags | Qt.AlignmentFlag.AlignLeft, name)
             painter.drawText(
                 QRectF(self.width() - _VALUE, top, _VALUE, _ROW), flags | Qt.AlignmentFlag.AlignRight, row.value
             )
@@ -84,6 +85,13 @@ class BarChart(QWidget):
             for segment in row.segments:
                 painter.setBrush(self._colour(segment.colour))
                 painter.drawRect(self._rect(segment, top))
+
+    def _name_width(self) -> int:
+        """Pixels for the names: as many as the longest needs, within the share that bars can spare."""
+        font = self.font()
+        font.setBold(True)
+        needed = max((QFontMetrics(font).horizontalAdvance(row.name) + 16 for row in self._rows), default=_NAME)
+        return max(_NAME, min(needed, int(self.width() * _NAME_SHARE)))
 
     def _colour(self, colour: str | int) -> QColor:
         return part_colour(colour) if isinstance(colour, int) else QColor(getattr(themes().theme, colour))
@@ -97,5 +105,6 @@ class BarChart(QWidget):
         low, high, at = min(ends), max(ends), value
         if self._logarithmic:
             low, high, at = (math.log(max(v, 1e-6)) for v in (low, high, value))
-        width = self.width() - _NAME - _VALUE - 8
-        return _NAME + (at - low) / max(high - low, 1e-9) * max(width, 1)
+        name_width = self._name_width()
+        width = self.width() - name_width - _VALUE - 8
+        return name_width + (at - low) / max(high - low, 1e-9) * max(width, 1)

@@ -13,6 +13,7 @@ from precgui.gui.workers.engine_task import TaskSlot
 from precgui.planner.ledger import mib
 
 _COLUMNS = ("Batch", "Peak memory", "Samples per second", "Result")
+_NUMBERS = 3  # columns before the words of the result
 _SEARCH, _CANCEL = "Find the largest batch by real steps", "Cancel the search"
 _TRYING = "Trying a batch of {batch} ..."
 _LARGEST = "The largest batch that was tried and fits into {limit}: {batch}."
@@ -46,6 +47,10 @@ class BatchSearch(QWidget):
         self.table.setUniformRowHeights(True)
         self.table.setAccessibleName("Batch sizes that were tried")
         self.table.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        for number in range(_NUMBERS):
+            self.table.headerItem().setTextAlignment(
+                number, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            )
         self.table.hide()
         buttons = QHBoxLayout()
         buttons.addWidget(self.search_button)
@@ -99,8 +104,8 @@ class BatchSearch(QWidget):
             "fits" if attempt["fits"] else f"does not fit: {attempt['reason']}",
         ]  # fmt: skip
         item = QTreeWidgetItem(texts)
-        for column in range(3):
-            item.setTextAlignment(column, Qt.AlignmentFlag.AlignRight)
+        for number in range(_NUMBERS):
+            item.setTextAlignment(number, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.table.addTopLevelItem(item)
         self.table.scrollToItem(item)
         if attempt["fits"]:

@@ -52,7 +52,9 @@ class LayersView(QWidget):
             return
         self.table.setHeaderLabels([*_FIRST, *(f"{fmt}, GFLOP/s" for fmt in measured.formats), *_LAST])
         for column in range(len(_FIRST), len(_FIRST) + len(measured.formats) + 1):
-            self.table.headerItem().setTextAlignment(column, Qt.AlignmentFlag.AlignRight)
+            self.table.headerItem().setTextAlignment(
+                column, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            )
         for product in measured.products:
             self.table.addTopLevelItem(_item(product, measured.formats))
 

@@ -19,6 +19,7 @@ from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, Ledger, mib
 
 _LEDGERS = {"fp32": "FP32, predicted", "predicted": "Predicted", "measured": "Measured"}
+_NEAR_THE_END = 0.85  # of the axis
 _COLUMNS = ("Part", "Module", "Memory", "Share", "Blocks", "Largest", "Made by")
 
 
@@ -145,7 +146,8 @@ class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         for number, (name, place) in enumerate(phases):
             if name != "end":
                 height = 0.25 - 0.1 * (number % 2)
-                options = {"position": height, "color": theme.muted, "anchors": [(0, 0), (0, 0)]}
+                side = 0 if place < _NEAR_THE_END * points[-1, 0] else 1  # a name right of the last line would be cut
+                options = {"position": height, "color": theme.muted, "anchors": [(side, 0), (side, 0)]}
                 line = pg.InfiniteLine(place, pen=pg.mkPen(theme.line), label=name, labelOpts=options)
                 self.addItem(line)
                 self._marks.append(line)

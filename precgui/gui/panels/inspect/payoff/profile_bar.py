@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
+from precgui.runs.facts import seconds_text
 from precgui.runs.payoff.profile_file import profile_of
 from precgui.runs.run import Run
 
-NONE_YET = "No profile of this run is kept. Profiling takes about half a minute on the processor or GPU of the run."
+NONE_YET = "No profile of this run is kept. Profiling takes about {duration} on the processor or GPU of the run."
+_FIXED_S, _STEPS = 30.0, 70  # of a profile: seconds for the device's own rates, steps of the run
 
 
 class ProfileBar(RunTaskBar):
@@ -57,10 +60,16 @@ class ProfileBar(RunTaskBar):
 
     def idle_text(self) -> str:
         if self.document is None:
-            return "" if self.why_not() else NONE_YET
+            return "" if self.why_not() or self._run is None else NONE_YET.format(duration=profile_duration(self._run))
         device = self.document["device"]
         return f"Profiled {self.document['created'][:16].replace('T', ' ')} on {device['name']}."
 
     def _end(self, fault: str) -> None:
         super()._end(fault)
         self.refresh()
+
+
+def profile_duration(run: Run) -> str:
+    """The time that a profile of the run takes, estimated from its steps, as text."""
+    step_s = run.series("step_s")[1]
+    return seconds_text(_FIXED_S + (_STEPS * float(np.median(step_s)) if len(step_s) else 0.0))

@@ -74,7 +74,9 @@ class TimeTab(QWidget):
         self.operations.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.operations.header().setStretchLastSection(False)
         for number in range(_FIRST_NUMBER, len(_COLUMNS)):
-            self.operations.headerItem().setTextAlignment(number, Qt.AlignmentFlag.AlignRight)
+            self.operations.headerItem().setTextAlignment(
+                number, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            )
         area = QScrollArea(self)
         area.setWidgetResizable(True)
         area.setFrameShape(QFrame.Shape.NoFrame)
