@@ -102,7 +102,7 @@ def test_that_the_ledgers_are_shown_side_by_side(panel: InspectPanel, run: Path)
 def test_that_a_run_without_a_profile_offers_to_make_one(panel: InspectPanel, session: Session, tmp_path: Path) -> None:
     session.open_file(write_run(tmp_path / "bare.h5", "bare"))
     tab = time_tab(panel)
-    assert "Profiling takes about 33.5 s on" in tab.bar.text.text()
+    assert "Profiling takes about 36.3 s on" in tab.bar.text.text()
     assert tab.bar.button.isEnabled()
     assert tab.verdict.isHidden() or not tab.verdict.isVisible()
 
