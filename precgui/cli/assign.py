@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_SEEDS = 5
 _BASELINE = "fp32"
+_STOPPED = "stopped before the formats were verified, so they are not used; precgui sweep {path} trains what is left"
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -125,7 +126,9 @@ def _verify(planned: RunConfig, args: argparse.Namespace) -> tuple[Path, Verdict
     path = args.sweep or paths.runs_dir() / time.strftime("assign-%Y%m%d-%H%M%S")
     folder = create_sweep(path, spec)
     with SweepProgress(folder, quiet=args.json) as progress:
-        run_or_watch(folder, progress)
+        stopped = run_or_watch(folder, progress)
+    if stopped:
+        raise UserError(_STOPPED.format(path=path))
     study = SweepReader(folder).study()
     return path, next(g for g in study.groups if g.precision == planned.precision).verdicts["accuracy_lost"]
 
@@ -161,11 +164,18 @@ def _print(assignment: Assignment, verdict: Verdict, folder: Path, output: Path 
         console.print(Text(_sentence(name, measured, assignment)))
     console.print(Text("scores order the layers; they do not say how much the loss rises"))
     why = f" ({verdict.why})" if verdict.why else ""
-    console.print(Text(f"the metric beside FP32, {verdict.n} seeds: {verdict.verdict}{why}; the runs are in {folder}"))
+    console.print(
+        Text(f"the metric beside FP32, {seeds_text(verdict.n)}: {verdict.verdict}{why}; the runs are in {folder}")
+    )
     if verdict.verdict != "met":
         console.print(Text("the plan is not verified, so no config is written; try more bits or more seeds"))
     elif output is not None:
         console.print(Text(f"written to {output}"))
+
+
+def seeds_text(count: int) -> str:
+    """A count of seeds, as words."""
+    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def _sentence(name: str, measured: MeasuredPlan, assignment: Assignment) -> str:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from precgui import config
-from precgui.cli.assign import verified_plan
+from precgui.cli.assign import seeds_text, verified_plan
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 
@@ -42,7 +42,7 @@ def searched_config(args: argparse.Namespace) -> RunConfig | None:
     except (EngineError, SweepError) as error:
         raise UserError(str(error)) from None
     why = f" ({verdict.why})" if verdict.why else ""
-    result = f"beside FP32, {verdict.n} seeds: {verdict.verdict}{why}; the runs are in {folder}"
+    result = f"beside FP32, {seeds_text(verdict.n)}: {verdict.verdict}{why}; the runs are in {folder}"
     if verdict.verdict != "met":
         say(
             f"precgui: precision=auto found no formats that it could verify, so nothing is trained; the metric "

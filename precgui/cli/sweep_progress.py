@@ -72,8 +72,8 @@ class SweepProgress:
         self._console.print(f"[{colour}]{escape(text)}[/]", highlight=False)
 
 
-def run_or_watch(folder: SweepFolder, progress: SweepProgress, *, take_over: bool = False) -> None:
-    """Run what is left; while another process does so, wait, and go on when it has gone.
+def run_or_watch(folder: SweepFolder, progress: SweepProgress, *, take_over: bool = False) -> bool:
+    """Run what is left; while another process does so, wait, then go on. Returns whether it was stopped.
 
     `take_over`: ask it to leave the runs after its present one to this process.
     """
@@ -83,13 +83,14 @@ def run_or_watch(folder: SweepFolder, progress: SweepProgress, *, take_over: boo
         while not stop.is_set():
             try:
                 run_sweep(folder, progress.show, stop.is_set, abort.is_set, take_over=take_over)
-                return
+                break
             except SweepBusy as busy:
                 take_over = False  # another one has asked; from now on wait
                 if not reported:
                     progress.say(f"{busy}; waiting for it, and going on where it stops")
                     reported = True
                 _sleep(stop)
+    return stop.is_set()
 
 
 def _sleep(stop: threading.Event) -> None:

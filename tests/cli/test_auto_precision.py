@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from precgui.cli import assign
+from precgui.cli import assign, sweep_progress
 from precgui.cli.main import main
 from precgui.config import is_precision_auto
 from precgui.runs.file.reader import open_run
@@ -43,6 +43,17 @@ def test_that_nothing_is_trained_where_no_formats_can_be_verified(
     path = tmp_path / "run.h5"
     assert main(["run", "digits-quick", "--set", "precision=auto", *SMALL, "-o", str(path)]) == 1
     assert "found no formats that it could verify, so nothing is trained" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_that_a_search_that_is_stopped_while_it_verifies_trains_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PRECGUI_RUNS", str(tmp_path))
+    monkeypatch.setattr(sweep_progress, "run_or_watch", lambda folder, progress: True)
+    path = tmp_path / "run.h5"
+    assert main(["run", "digits-quick", "--set", "precision=auto", *SMALL, "-o", str(path)]) == 2
+    assert "stopped before the formats were verified, so they are not used; precgui sweep" in capsys.readouterr().err
     assert not path.exists()
 
 
