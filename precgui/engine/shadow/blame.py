@@ -48,9 +48,12 @@ class ShareCollector:
         self._tape, self._wide = tape, wide
         self._collected: ErrorShares | None = None
 
-    def shares(self, errors: Mapping[int, Tensor]) -> ErrorShares:
-        """The shares in the error of values, taken together; `errors` are the low values minus the exact ones."""
-        size = norm(list(errors.values()))
+    def shares(self, errors: Mapping[int, Tensor], size: float | None = None) -> ErrorShares:
+        """The shares in the error of values, taken together; `errors` are the low values minus the exact ones.
+
+        `size` is the L2 norm of all of them, where it is known.
+        """
+        size = norm(list(errors.values())) if size is None else size
         if size == 0.0:
             return ErrorShares(0.0)
         for _ in range(_DERIVATIVES_GIVEN_UP):
@@ -139,9 +142,10 @@ class Balance(ShareCollector):
         self._values = {id: table[id] for id in self._requested}
 
     def _differentiate(self, directions: Mapping[int, Tensor]) -> None:
-        phi = torch.stack([(direction * self._values[id]).sum() for id, direction in directions.items()]).sum()
-        if phi.requires_grad and self._leaves:
-            torch.autograd.grad(phi, self._leaves, allow_unused=True, retain_graph=True)
+        ends = [(self._values[id], direction) for id, direction in directions.items() if self._values[id].requires_grad]
+        if ends and self._leaves:
+            values, adjoints = zip(*ends, strict=True)
+            torch.autograd.grad(values, self._leaves, adjoints, allow_unused=True, retain_graph=True)
 
     def _give_up_derivative_of(self, fault: RuntimeError) -> None:
         super()._give_up_derivative_of(fault)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import is_float, run_wide, widened
 from precgui.engine.shadow.tape import TapeOp
-from precgui.engine.torch_private import tree_leaves, tree_map
 
 aten = torch.ops.aten
 # These move numbers about, or choose among them: they round nothing.
@@ -70,12 +70,12 @@ def _again(operation: TapeOp, args: Any, kwargs: Any, wide: torch.dtype) -> list
     if operation.function is aten._to_copy.default and is_float(args[0]):
         return [widened(args[0], wide)]
     copies = bool(operation.writes)
-    arguments, keywords = tree_map(
+    arguments, keywords = mapped(
         lambda v: (widened(v, wide).clone() if copies else widened(v, wide)) if isinstance(v, Tensor) else v,
         (args, kwargs),
     )
-    result = tree_leaves(run_wide(operation.function, arguments, keywords, wide))
-    tensors = [v for v in tree_leaves((arguments, keywords)) if isinstance(v, Tensor)]
+    result = leaves_of(run_wide(operation.function, arguments, keywords, wide))
+    tensors = [v for v in leaves_of((arguments, keywords)) if isinstance(v, Tensor)]
     written = [tensors[i] for i in operation.writes]
     return [*result, *(w for w in written if not any(w is r for r in result))]
 

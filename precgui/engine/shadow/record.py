@@ -28,7 +28,11 @@ class RecordedStep:
     @property
     def is_finite(self) -> bool:
         """Whether the loss and every gradient are finite."""
-        return math.isfinite(self.low_loss) and all(bool(g.isfinite().all()) for g in self.low_gradients)
+        kinds = self.tape.kinds
+        return math.isfinite(self.low_loss) and all(
+            not kinds[id] if id in kinds else bool(gradient.isfinite().all())
+            for id, gradient in zip(self.gradients, self.low_gradients, strict=True)
+        )
 
 
 def record_step(step: Callable[[], Any], parameters: Iterable[Tensor]) -> RecordedStep:

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from precgui.engine.quantize.as_operation import following
 from precgui.engine.shadow.local_error import local_errors
+from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.numbering import ValueNumbering
 from precgui.engine.shadow.origin import NO_LINE, OriginTracker
 from precgui.engine.shadow.semantics import RANDOM, decide, is_float
 from precgui.engine.shadow.tape import OpOrigin, Tape, TapeOp, ValueRef, tensors_in
-from precgui.engine.torch_private import TorchDispatchMode, may_be_compiled, onednn_enabled, tree_leaves, tree_map
+from precgui.engine.torch_private import TorchDispatchMode, may_be_compiled, onednn_enabled
 
 aten = torch.ops.aten
 _SYNTHETIC = OpOrigin(NO_LINE, "", "", False)
@@ -62,12 +63,12 @@ class StepRecorder(TorchDispatchMode):
         tensors = list(tensors_in(args, kwargs))
         ids = [self.identity.id_of(tensor) for tensor in tensors]
         numbers = iter(ids)
-        spec = tree_map(lambda v: ValueRef(next(numbers)) if isinstance(v, Tensor) else v, (args, kwargs))
+        spec = mapped(lambda v: ValueRef(next(numbers)) if isinstance(v, Tensor) else v, (args, kwargs))
         written = _written(func, args, kwargs)
         places = tuple(i for i, tensor in enumerate(tensors) if any(tensor is w for w in written))
         before = self._before(func, args, kwargs, tensors, ids, copies=bool(places))
         result = func(*args, **kwargs)
-        outputs = [*tree_leaves(result), *(tensors[i] for i in places if not _returned(tensors[i], result))]
+        outputs = [*leaves_of(result), *(tensors[i] for i in places if not _returned(tensors[i], result))]
         operation = TapeOp(
             len(self.tape.operations), func, spec[0], spec[1], tuple(ids),
             tuple(self._number(o, tensors, places) for o in outputs),
@@ -88,7 +89,7 @@ class StepRecorder(TorchDispatchMode):
             self._measure(id, tensor)
         if not copies:
             return args, kwargs
-        return tree_map(lambda v: v.detach().clone() if isinstance(v, Tensor) else v, (args, kwargs))  # type: ignore[no-any-return]
+        return mapped(lambda v: v.detach().clone() if isinstance(v, Tensor) else v, (args, kwargs))  # type: ignore[no-any-return]
 
     def _number(self, output: Any, tensors: list[Tensor], places: tuple[int, ...]) -> int | None:
         if not isinstance(output, Tensor):
@@ -139,7 +140,7 @@ class StepRecorder(TorchDispatchMode):
         if not after:
             return
         before = set("".join(kinds.get(id, "") for id in operation.inputs))
-        scalars = [v for v in tree_leaves((args, kwargs)) if isinstance(v, float)]
+        scalars = [v for v in leaves_of((args, kwargs)) if isinstance(v, float)]
         if any(not math.isfinite(v) for v in scalars):
             operation.nonfinite = "meant"  # e.g. masked_fill(-inf)
         else:

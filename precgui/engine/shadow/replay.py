@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import (
     NARROW,
     apply_decision,
@@ -19,7 +20,7 @@ from precgui.engine.shadow.semantics import (
     widened,
 )
 from precgui.engine.shadow.tape import Tape, TapeOp, ValueRef
-from precgui.engine.torch_private import onednn, tree_leaves, tree_map
+from precgui.engine.torch_private import onednn
 
 F64 = torch.float64
 Table = dict[int, Tensor]
@@ -90,7 +91,7 @@ def wide_outputs(
 ) -> list[Any]:
     """The outputs of an operation on the wide values of `table`."""
     take = lambda ref: table[ref.id] if isinstance(ref, ValueRef) else ref  # noqa: E731
-    args, kwargs = tree_map(take, (operation.arguments, operation.keywords), is_leaf=_is_ref)
+    args, kwargs = mapped(take, (operation.arguments, operation.keywords))
     outputs = _fixed(tape, operation, args, wide) if not free or operation.is_random else None
     if outputs is None:
         outputs = _computed(operation, args, kwargs, wide)
@@ -106,7 +107,7 @@ def _joined(operation: TapeOp, output: Any, args: Any, kwargs: Any) -> Any:
     if not is_float(output) or output.requires_grad:
         return output
     if not operation.undifferentiable and any(
-        isinstance(a, Tensor) and a.requires_grad for a in tree_leaves((args, kwargs))
+        isinstance(a, Tensor) and a.requires_grad for a in leaves_of((args, kwargs))
     ):
         return output
     return output.detach().requires_grad_(True)
@@ -136,14 +137,14 @@ def _computed(operation: TapeOp, args: tuple[Any, ...], kwargs: dict[str, Any], 
     if function is aten._to_copy.default and is_float(args[0]) and kwargs.get("dtype") in NARROW:
         return [aten.alias.default(args[0]) if kwargs.get("device") is None else args[0].to(kwargs["device"])]
     if operation.writes:
-        args, kwargs = tree_map(lambda v: v.clone() if isinstance(v, Tensor) else v, (args, kwargs))
-    result = tree_leaves(run_differentiable(function, args, kwargs, wide))
+        args, kwargs = mapped(lambda v: v.clone() if isinstance(v, Tensor) else v, (args, kwargs))
+    result = leaves_of(run_differentiable(function, args, kwargs, wide))
     return _with_written(operation, result, args, kwargs)
 
 
 def _with_written(operation: TapeOp, result: list[Any], args: Any, kwargs: Any) -> list[Any]:
     """The outputs, and after them the arguments that the operation wrote to without returning them."""
-    tensors = [v for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor)]
+    tensors = [v for v in leaves_of((args, kwargs)) if isinstance(v, Tensor)]
     written = [tensors[i] for i in operation.writes]
     return [*result, *(w for w in written if not any(w is r for r in result))]
 
@@ -221,13 +222,11 @@ class Counterfactual:
         if operation.writes:
             kept = [t.clone() for t in kept]
         values = iter(kept)
-        args, kwargs = tree_map(
-            lambda v: next(values) if _is_ref(v) else v, (operation.arguments, operation.keywords), is_leaf=_is_ref
-        )
+        args, kwargs = mapped(lambda v: next(values) if _is_ref(v) else v, (operation.arguments, operation.keywords))
         if operation.decision is not None and not isinstance(operation.decision, list):
             return apply_decision(operation.function, args, operation.decision)
         with onednn(allowed=operation.onednn):
-            result = tree_leaves(operation.function(*args, **kwargs))
+            result = leaves_of(operation.function(*args, **kwargs))
         return _with_low_integers(operation, _with_written(operation, result, args, kwargs))
 
 

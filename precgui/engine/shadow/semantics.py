@@ -15,7 +15,7 @@ from torch import Tensor
 
 from precgui.engine.quantize.as_operation import ROUNDED
 from precgui.engine.shadow.derivatives import DIFFERENTIABLE
-from precgui.engine.torch_private import tree_map
+from precgui.engine.shadow.nested import mapped
 
 aten = torch.ops.aten
 NARROW = frozenset(
@@ -52,7 +52,7 @@ def run_wide(
     own = _WIDE.get(function)
     if own is not None:
         return own(*arguments, **keywords)
-    arguments, keywords = tree_map(
+    arguments, keywords = mapped(
         lambda v: wide if isinstance(v, torch.dtype) and v in NARROW else v, (arguments, keywords)
     )
     place = _HALF_TO_FLOAT.get(function)
@@ -77,7 +77,7 @@ def run_differentiable(
                 raise
             place = [a.name for a in function._schema.arguments].index(match[1])  # type: ignore[attr-defined]
             arguments = tuple(a.detach() if i == place else a for i, a in enumerate(arguments))
-    return run_wide(function, tree_map(lambda a: a.detach() if isinstance(a, Tensor) else a, arguments), keywords, wide)
+    return run_wide(function, mapped(lambda a: a.detach() if isinstance(a, Tensor) else a, arguments), keywords, wide)
 
 
 def _on(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:

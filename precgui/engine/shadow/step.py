@@ -6,7 +6,7 @@ import linecache
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.errors import EngineError
-from precgui.engine.shadow.blame import ErrorShares, distance, is_cast
+from precgui.engine.shadow.blame import ErrorShares, distance, is_cast, norm
 from precgui.engine.shadow.blockwise import WideReplay
 from precgui.engine.shadow.nonfinite import NonFiniteOrigin, first_origin, producers
 from precgui.engine.shadow.record import RecordedStep, record_step
@@ -90,29 +90,34 @@ class Shadow:
         table = self._wide.exact(requested)
         self.exact_gradients = [table[id] for id in step.gradients]
         self.loss_fp64 = float(table[step.loss])
+        size = norm(self.exact_gradients)
         if self.is_finite:
-            self.gradient_error = distance(step.low_gradients, self.exact_gradients)
-            self._share_out(requested)
+            pairs = zip(step.gradients, step.low_gradients, self.exact_gradients, strict=True)
+            errors = {id: low.to(F64).sub_(exact) for id, low, exact in pairs}
+            gap = norm(list(errors.values()))
+            self.gradient_error = gap / size if size else (math.inf if gap else 0.0)
+            self._share_out(requested, errors, gap)
             self.unavoidable = unavoidable(step.tape, self.shares, self.gradient_error, self.flow)
         else:
             self.gradient_error = math.nan
             self.origin = first_origin(step, self._wide.blocks)
         self._wide.forget()
-        self.exact_is_finite = math.isfinite(self.loss_fp64) and all(
-            bool(g.isfinite().all()) for g in self.exact_gradients
+        self.exact_is_finite = math.isfinite(self.loss_fp64) and (
+            math.isfinite(size) or all(bool(g.isfinite().all()) for g in self.exact_gradients)
         )
 
-    def _share_out(self, requested: Sequence[int]) -> None:
-        """Compute the shares; in FP32 where that is exact enough, and again in FP64 where they do not add up."""
+    def _share_out(self, requested: Sequence[int], errors: Mapping[int, Tensor], gap: float) -> None:
+        """Compute the shares; in FP32 where that is exact enough, and again in FP64 where they do not add up.
+
+        `gap` is the L2 norm of all `errors`.
+        """
         step = self.step
-        pairs = zip(step.gradients, step.low_gradients, self.exact_gradients, strict=True)
-        errors = {id: low.to(F64) - exact for id, low, exact in pairs}
         wide = torch.float32 if self.gradient_error > _FP32_SERVES else F64
         balance = self._wide.balance(requested, wide)
-        self.shares = balance.shares(errors)
+        self.shares = balance.shares(errors, gap)
         if wide is not F64 and not abs(self.shares.explained - 1) < _CLOSED:
             balance = self._wide.balance(requested)
-            self.shares = balance.shares(errors)
+            self.shares = balance.shares(errors, gap)
         error = step.low_loss - self.loss_fp64
         if abs(error) > LOSS_ROUNDINGS * abs(self.loss_fp64):
             self.loss_shares = balance.shares({step.loss: torch.full((), error, dtype=F64)})

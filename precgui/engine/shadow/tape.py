@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from precgui.engine.torch_private import tree_leaves
+from precgui.engine.shadow.nested import leaves_of
 
 
 @dataclass(frozen=True)
@@ -123,4 +123,4 @@ class Tape:
 
 def tensors_in(*values: Any) -> Iterator[Tensor]:
     """All tensors of nested arguments or results, in order."""
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+    return (leaf for leaf in leaves_of(values) if isinstance(leaf, Tensor))
