@@ -35,12 +35,12 @@ class AssignedFormats(QObject):
     """
 
     changed = Signal()
-    forgotten = Signal()
 
     def __init__(self, session: Session, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session = session
         self.base: RunConfig | None = None  # that was searched for
+        self.request: dict[str, Any] = {}  # formats, kind and value of the budget of the search
         self.planned: RunConfig | None = None
         self.assignment: dict[str, Any] | None = None
         self.folder: Path | None = None
@@ -59,11 +59,11 @@ class AssignedFormats(QObject):
     def _is_own_study(self) -> bool:
         return self.folder is not None and self._session.study.folder == self.folder
 
-    def forget(self) -> None:
+    def begin(self, request: dict[str, Any]) -> None:
         """A search begins: what was found before is out of date."""
+        self.request = request
         self.base, self.planned, self.assignment, self.folder, self.is_verified = None, None, None, None, False
         self.sentence = ""
-        self.forgotten.emit()
 
     def take(self, base: RunConfig, planned: RunConfig, assignment: dict[str, Any]) -> None:
         """Keep the result of a search for `base`."""

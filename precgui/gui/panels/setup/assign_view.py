@@ -61,6 +61,7 @@ class AssignView(EngineAnswer):
         self.use_button.clicked.connect(self._use)
         kept.changed.connect(self._show_kept)
         self._choose_budget()
+        self._restore()
         self._fill()
         self._show_kept()
         kept.is_displayed = True
@@ -103,6 +104,13 @@ class AssignView(EngineAnswer):
         column.addWidget(self.answer)
         column.addWidget(self.table, 1)
 
+    def _restore(self) -> None:
+        """Fill in what was asked for the last time."""
+        if request := self._kept.request:
+            self.formats.setText(", ".join(request["formats"]))
+            self.kind.set(request["kind"])
+            self.budget.setValue(request["budget"])
+
     def _choose_budget(self) -> None:
         value, least, most, decimals = _BUDGETS[self.kind.get()]
         self.budget.setDecimals(decimals)
@@ -120,9 +128,9 @@ class AssignView(EngineAnswer):
         if not self.is_allowed:
             return
         names = [name.strip() for name in self.formats.text().split(",") if name.strip()]
-        self._kept.forget()
-        self._fill()
         arguments = {"formats": names, "kind": self.kind.get(), "budget": self.budget.value()}
+        self._kept.begin(arguments)
+        self._fill()
         self.start_task(_TASK, "Training in FP32, then scoring the layers ...", arguments)
         self._mark()
 

@@ -181,9 +181,15 @@ def test_that_formats_that_are_verified_after_the_sheet_was_closed_are_told_and_
     judged(monkeypatch, session, "met")
     notices: list[str] = []
     session.notice.connect(lambda problem: notices.append(problem.message))
+    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     panel.form.set_value(load("digits-quick", SMALL))
     sheet = panel.plan()
     assert sheet is not None
+    sheet.assignment.formats.setText("bf16, e2m1")
+    sheet.assignment.kind.set("loss")
+    sheet.assignment.budget.setValue(0.125)
+    sheet.assignment.toggle()
+    SilentTask.newest.ended.emit("")
     sheet.assignment.take(found(load("digits-quick", SMALL)))
     sheet.assignment.verify_button.click()
     sheet.close()
@@ -194,6 +200,7 @@ def test_that_formats_that_are_verified_after_the_sheet_was_closed_are_told_and_
     view = again.assignment
     assert view.answer.text().startswith("Verified: with 5 seeds") and "7.5 bits a weight" in view.answer.text()
     assert view.table.topLevelItem(0).text(2) == "bf16"
+    assert (view.formats.text(), view.kind.get(), view.budget.value()) == ("bf16, e2m1", "loss", 0.125)
     view.use_button.click()
     value = panel.form.value()
     assert value is not None and value.precision_options.layers == PLAN["layers"]
