@@ -24,7 +24,9 @@ from precgui.engine.shadow.blocks import Maker, TapeBlock, blocks_of, makers_of
 from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
 from precgui.engine.shadow.tape import Tape
 
-_GRAPH = 2.0  # times the FP64 values of all operations: the graph of the whole step with its adjoints (measured)
+# The graph of a whole step in FP64, with its adjoints, over the FP64 values of all operations; in FP32 0.5 to 0.9 was
+# measured on GPTs (`benchmarks/shadow.py --memory`).
+_GRAPH = 1.25
 _SENTENCE = (
     "the graph of the whole step would take about {needed:.2g} GiB and {free:.2g} GiB are free, so the shares were "
     "computed in {count} blocks, one after the other; they are the same"
