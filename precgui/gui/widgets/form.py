@@ -141,8 +141,8 @@ class Form(QWidget, Generic[M]):
         if len(self._columns) == count:
             return
         for column in self._columns:
-            while column.count():
-                column.takeAt(0)
+            for card in self._cards:
+                column.removeWidget(card)  # with takeAt the old item lives on, and the new one never asks for a height
             self._grid.removeItem(column)
             column.deleteLater()
         self._columns = [QVBoxLayout() for _ in range(count)]

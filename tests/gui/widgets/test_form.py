@@ -14,7 +14,7 @@ from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
-from precgui.config import PRECISION_GROUPS, RECIPES, ConfigError, RunConfig, build
+from precgui.config import PRECISION_GROUPS, RECIPES, ConfigError, RunConfig, build, load
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.widgets.editors import ChoiceEditor, editor_for, number_text, read_number
 from precgui.gui.widgets.form import Form, at, leaves
@@ -277,6 +277,17 @@ def test_that_nothing_is_cut_off_in_a_small_window(form: Form[RunConfig], qtbot:
             assert told.height() >= told.heightForWidth(told.width()), row.path
     widths = [card.width() for card in form.findChildren(SectionCard)]
     assert max(widths) <= form.width()
+
+
+def test_that_rows_that_appear_in_two_columns_get_their_height(form: Form[RunConfig], qtbot: QtBot) -> None:
+    form.resize(1080, 1400)
+    form.show()
+    qtbot.waitExposed(form)
+    assert len(form._columns) == 2
+    general = form._cards[0]
+    before = general.height()
+    form.set_value(load("digits-quick", ["device=cpu", "threads=1"]))
+    qtbot.waitUntil(lambda: general.height() >= general.heightForWidth(general.width()) > before)
 
 
 def test_that_a_type_without_an_editor_is_named() -> None:
