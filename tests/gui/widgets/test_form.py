@@ -283,8 +283,9 @@ def test_that_rows_that_appear_in_two_columns_get_their_height(form: Form[RunCon
     form.resize(1080, 1400)
     form.show()
     qtbot.waitExposed(form)
-    assert len(form._columns) == 2
-    general = form._cards[0]
+    cards = form.findChildren(SectionCard)
+    assert len({card.x() for card in cards if card.isVisible()}) == 2
+    general = cards[0]
     before = general.height()
     form.set_value(load("digits-quick", ["device=cpu", "threads=1"]))
     qtbot.waitUntil(lambda: general.height() >= general.heightForWidth(general.width()) > before)
