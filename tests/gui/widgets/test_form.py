@@ -284,7 +284,7 @@ def test_that_rows_that_appear_in_two_columns_get_their_height(form: Form[RunCon
     form.show()
     qtbot.waitExposed(form)
     cards = form.findChildren(SectionCard)
-    assert len({card.x() for card in cards if card.isVisible()}) == 2
+    qtbot.waitUntil(lambda: len({card.x() for card in cards if card.isVisible()}) == 2)
     general = cards[0]
     before = general.height()
     form.set_value(load("digits-quick", ["device=cpu", "threads=1"]))
