@@ -65,4 +65,5 @@ def for_its_phase(finding: Finding, phases: tuple[Phase, ...], schedule: Mapping
     later = dict(schedule) | {keys[place - 1]: change.pop("precision")}
     if changes_of(later)[place - 1].precision == phases[place].precision:
         return finding
-    return replace(finding, config_change=change | {"precision_schedule": later})
+    text = ",".join(f"{key}={precision}" for key, precision in later.items())
+    return replace(finding, config_change=change | {"precision_schedule": text})

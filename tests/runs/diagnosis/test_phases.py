@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from precgui.config import build
+from precgui.config import build, change
 from precgui.events import Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.diagnosis import Finding, examine
 from precgui.runs.diagnosis.measurements import Measurements
@@ -86,8 +86,11 @@ def test_that_a_change_of_the_precision_is_made_where_the_schedule_sets_it() -> 
     early = Finding("x", "error", "x", 3, 40, (), "", True, 1.0, "", config_change=proposal)
     assert for_its_phase(early, phases, SCHEDULE) is early
     assert for_its_phase(late, phases, SCHEDULE).config_change == {
-        "optimizer.lr": 0.1, "precision_schedule": {"step:21": "bf16-amp", "step:41": "fp32"},
+        "optimizer.lr": 0.1, "precision_schedule": "step:21=bf16-amp,step:41=fp32",
     }  # fmt: skip
+    text = for_its_phase(late, phases, SCHEDULE).config_change["precision_schedule"]
+    fixed = change(run.config, [f"precision_schedule={text}"])
+    assert fixed.precision_schedule == {"step:21": "bf16-amp", "step:41": "fp32"} and fixed.precision == "fp32"
 
 
 def test_that_a_phase_has_its_own_steps_and_its_own_census() -> None:
