@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from precgui.runs.signals import EVALUATION_SIGNALS, SIGNALS, STATE_SIGNALS, STE
 
 if TYPE_CHECKING:
     from precgui.gui.plots.linked import LinkedPlots
+    from precgui.gui.plots.marks import MarkGroup
 
 
 @dataclass
@@ -90,7 +93,15 @@ class Opened:
 def items(chart: Any, kind: str, run: str = "run") -> list[Any]:
     """Graphics items that a chart draws of a run, by their object names: `line`, `dots`, `edge`, `skips`, `end` ..."""
     names = [(item, str(item.objectName())) for item in chart.plotItem.items]
-    return [item for item, name in names if f"{name} ".startswith(f"{kind} ") and name.endswith(f" of {run}")]
+    lines = [item for item, name in names if f"{name} ".startswith(f"{kind} ") and name.endswith(f" of {run}")]
+    groups = [group for group in chart.marks.groups if f"{group.name} ".startswith(f"{kind} ") and group.key == run]
+    return lines + [
+        SimpleNamespace(getData=partial(_places, group), data={"symbol": group.symbols}) for group in groups
+    ]
+
+
+def _places(group: MarkGroup) -> tuple[np.ndarray, np.ndarray]:
+    return group.x, group.y
 
 
 def opened(run: ArrayRun, index: int = 0, name: str = "") -> Opened:

@@ -9,7 +9,6 @@ import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtGui import QColor, QPen
 
-from precgui.gui.plots.marks import paint, scatter
 from precgui.gui.plots.pyramid import RAW_POINTS_PER_PIXEL, Drawn, Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
 from precgui.gui.plots.smoothing import trailing_mean
@@ -53,16 +52,23 @@ class NonFinite:
 
 
 class Curve:
-    """The series `name` of a run; `factor` and `scale` lead from recorded values to plot coordinates."""
+    """The series `name` of a run; `factor` and `scale` lead from recorded values to plot coordinates.
 
-    def __init__(self, run: SignalSource, name: str, label: str, factor: float, dotted: bool = False) -> None:
-        self.run, self.name, self.label = run, name, label
-        self.line = pg.PlotCurveItem(connect="finite", antialias=True)
-        self.mean_line = pg.PlotCurveItem(connect="finite", antialias=True)
+    Its graphics items are made when they are drawn first: in one picture of many runs they never are.
+    """
+
+    def __init__(
+        self, run: SignalSource, name: str, label: str, factor: float, *, key: str, dotted: bool = False
+    ) -> None:
+        self.run, self.name, self.label, self.dotted = run, name, label, dotted
+        self.line: pg.PlotCurveItem | None = None
+        self.mean_line: pg.PlotCurveItem | None = None
+        self.dot_x, self.dot_y = _EMPTY, _EMPTY  # where dots are drawn
         self.points = 1  # that are averaged
         self.raw_per_pixel = RAW_POINTS_PER_PIXEL  # with more points in view the extremes of blocks are drawn
+        self._key = key
         self._visible = True
-        self.dots = scatter(DOT_PX) if dotted else None
+        self._style: tuple[str, tuple[float, ...], float] | None = None  # colour, dash, width
         self.x: NDArray[np.float64] = _EMPTY
         self.y: NDArray[np.float64] = _EMPTY
         self._factor = factor
@@ -92,29 +98,30 @@ class Curve:
             kept.append(values)
         self._mean_pyramid.update(self.x, self._drawn_means.view, known)
 
-    def set_style(self, colour: str, dash: tuple[float, ...], base: str, width_px: float) -> None:
-        opacity = 1.0 if width_px <= OPAQUE_PX else _PALE
+    def set_style(self, colour: str, dash: tuple[float, ...], width_px: float) -> None:
+        self._style = colour, dash, width_px
         for line, share in ((self.line, _FAINT if self.points > 1 else 1.0), (self.mean_line, 1.0)):
-            drawn = QColor(colour)
-            drawn.setAlphaF(opacity * share)
-            pen = QPen(drawn)
-            pen.setCosmetic(True)
-            pen.setWidthF(width_px)
-            if dash:
-                pen.setDashPattern(dash)
-            line.setPen(pen)
-            line.setZValue(-width_px)  # a broad line lies under the others
-        if self.dots is not None:
-            paint(self.dots, colour, base)
+            if line is not None:
+                _paint_line(line, colour, dash, width_px, share)
 
     def set_visible(self, visible: bool) -> None:
         self._visible = visible
-        for item in self.items():
-            item.setVisible(visible)
-        self.mean_line.setVisible(visible and self.points > 1)
+        if self.line is not None:
+            self.line.setVisible(visible)
+        if self.mean_line is not None:
+            self.mean_line.setVisible(visible and self.points > 1)
 
-    def items(self) -> list[pg.GraphicsObject]:
-        return [self.line, self.mean_line] if self.dots is None else [self.line, self.mean_line, self.dots]
+    def lines(self) -> list[pg.PlotCurveItem]:
+        """The graphics items that exist."""
+        return [line for line in (self.line, self.mean_line) if line is not None]
+
+    def _new_line(self, kind: str) -> pg.PlotCurveItem:
+        line = pg.PlotCurveItem(connect="finite", antialias=True)
+        line.setObjectName(f"{kind} {self.name} of {self._key}")
+        line.setVisible(self._visible)
+        if self._style is not None:
+            _paint_line(line, *self._style, _FAINT if kind == "line" and self.points > 1 else 1.0)
+        return line
 
     def pull(self, scale: Scale, over: Axis) -> bool:
         """Take over what has been recorded since the last call. True when there is something new to draw."""
@@ -164,13 +171,21 @@ class Curve:
     def draw(self, x0: float, x1: float, pixels: int) -> bool:
         """Draw what lies between x0 and x1. True when every recorded point of it is drawn."""
         drawn = self._recorded(x0, x1, pixels)
+        self.line = self.line or self._new_line("line")
         self.line.setData(drawn.x, drawn.y, connect="finite", antialias=drawn.exact)
         if self.points > 1:
             means = self._mean_pyramid.query(x0, x1, pixels)
+            self.mean_line = self.mean_line or self._new_line("mean")
             self.mean_line.setData(means.x, means.y, connect="finite", antialias=means.exact)
-        if self.dots is not None:
-            few = np.isfinite(drawn.y) & (drawn.exact and len(drawn.x) <= MOST_DOTS)
-            self.dots.setData(drawn.x[few], drawn.y[few])
+        if self.dotted:
+            self.place_dots(x0, x1, pixels)
+        return drawn.exact
+
+    def place_dots(self, x0: float, x1: float, pixels: int) -> bool:
+        """Find where dots are drawn between x0 and x1. True when every recorded point there has one."""
+        drawn = self._recorded(x0, x1, pixels)
+        few = np.isfinite(drawn.y) & (drawn.exact and len(drawn.x) <= MOST_DOTS)
+        self.dot_x, self.dot_y = drawn.x[few], drawn.y[few]
         return drawn.exact
 
     def bounds(self, x0: float, x1: float, pixels: int) -> tuple[float, float] | None:
@@ -186,8 +201,8 @@ class Curve:
 
     @property
     def is_blank(self) -> bool:
-        """Whether the items of the curve draw nothing at present."""
-        return self.line.xData is None or not len(self.line.xData)
+        """Whether the curve draws nothing at present."""
+        return not len(self.dot_x) and (self.line is None or self.line.xData is None or not len(self.line.xData))
 
     def nearest(self, x: float) -> int | None:
         """The index of the recorded point nearest to x; None without points."""
@@ -199,3 +214,16 @@ class Curve:
         if after == len(self.x):
             return after - 1
         return after if self.x[after] - x < x - self.x[after - 1] else after - 1
+
+
+def _paint_line(line: pg.PlotCurveItem, colour: str, dash: tuple[float, ...], width_px: float, share: float) -> None:
+    """Give a line its pen; `share` of its opacity."""
+    drawn = QColor(colour)
+    drawn.setAlphaF((1.0 if width_px <= OPAQUE_PX else _PALE) * share)
+    pen = QPen(drawn)
+    pen.setCosmetic(True)
+    pen.setWidthF(width_px)
+    if dash:
+        pen.setDashPattern(dash)
+    line.setPen(pen)
+    line.setZValue(-width_px)  # a broad line lies under the others

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of, dash_of
 from precgui.gui.plots.curve import OPAQUE_PX, Curve
 from precgui.gui.plots.dense_lines import DENSE_FROM, DENSE_RAW_PER_PIXEL, DenseLine, DenseLines
-from precgui.gui.plots.marks import SYMBOL_PX, Track, one_per_pixel, paint, symbol_of
+from precgui.gui.plots.marks import SYMBOL_PX, MarkGroup, Marks, Track, one_per_pixel, symbol_of
 from precgui.gui.plots.pyramid import RAW_POINTS_PER_PIXEL
 from precgui.gui.plots.run_curves import DOTTED, RunCurves, legend, place_names
 from precgui.gui.plots.signals import Signal, devices_of, signal_text, suited
@@ -76,7 +76,9 @@ class CurveChart(Chart):
         self._points = 1  # that a line is the mean of
         self._dense = DenseLines()
         self._dense.setObjectName("dense lines")
-        self.plotItem.addItem(self._dense, ignoreBounds=True)
+        self.marks = Marks()
+        for item in (self._dense, self.marks):
+            self.plotItem.addItem(item, ignoreBounds=True)
 
     def set_smoothing(self, points: int) -> None:
         self._points = points if self.signal.noisy else 1
@@ -87,7 +89,7 @@ class CurveChart(Chart):
     def _smooth(self, curves: Sequence[Curve]) -> None:
         """Smooth curves as chosen; evaluations are few and stay as recorded."""
         for curve in curves:
-            if curve.dots is None:
+            if not curve.dotted:
                 curve.smooth(self._points)
 
     def set_runs(self, runs: Sequence[DrawnRun]) -> None:
@@ -119,12 +121,14 @@ class CurveChart(Chart):
             known.opened = opened  # a copy of it may have another colour
             return
         self._forget(opened.key)
-        curves = [Curve(opened.run, name, label, self.signal.factor, dotted=name in DOTTED) for name, label in names]
+        curves = [
+            Curve(opened.run, name, label, self.signal.factor, key=opened.key, dotted=name in DOTTED)
+            for name, label in names
+        ]
         self._smooth(curves)
         track = Track(opened.run) if self.signal.key == "scale" else None
         named = devices_of(self.signal, opened.run) is not None and len(curves) > 1
         created = self._drawn[opened.key] = RunCurves(opened, curves, track, named=named, ended=self.signal.ended)
-        created.put_lines(self.plotItem, dense=False)
         for name in created.names:
             created.put(self.plotItem, name, there=True)
 
@@ -144,23 +148,15 @@ class CurveChart(Chart):
         self.restyle_runs()
 
     def restyle_runs(self) -> None:
-        base = themes().theme.base
         for part in self._drawn.values():
             colour, dash = colour_of(part.opened), dash_of(part.opened)
-            style = (colour, dash, base, part.opened.line_px, part.opened.visible, self._points)
+            style = (colour, dash, part.opened.line_px, part.opened.visible, self._points)
             if style == part.style:
                 continue
             part.style = style
             for curve in part.curves:
-                curve.set_style(colour, dash, base, part.opened.line_px)
-            for item in part.items():
-                item.setVisible(part.opened.visible)
-            for curve in part.curves:
-                curve.set_visible(part.opened.visible)
-            if part.end is not None:
-                paint(part.end, colour, base)
-            paint(part.edge, colour)
-            paint(part.skips, colour)
+                curve.set_style(colour, dash, part.opened.line_px)
+            part.set_visible(part.opened.visible)
             for name in part.names:
                 name.setColor(colour)
 
@@ -200,7 +196,7 @@ class CurveChart(Chart):
 
     @staticmethod
     def _is_dense(parts: Sequence[RunCurves]) -> bool:
-        return sum(curve.dots is None for part in parts for curve in part.curves) >= DENSE_FROM
+        return sum(not curve.dotted for part in parts for curve in part.curves) >= DENSE_FROM
 
     @staticmethod
     def _set_detail(parts: Sequence[RunCurves], dense: bool) -> None:
@@ -219,7 +215,9 @@ class CurveChart(Chart):
             for curve in part.curves:
                 if not len(curve.x) and curve.is_blank:
                     continue
-                if merge and curve.dots is None:
+                if merge and curve.dotted:
+                    exact &= curve.place_dots(x0, x1, width_px)
+                elif merge:
                     drawn = curve.query(x0, x1, width_px)
                     lines.append(DenseLine(colour_of(part.opened), dash_of(part.opened), drawn.x, drawn.y))
                     exact = False
@@ -263,18 +261,19 @@ class CurveChart(Chart):
     def _draw_marks(self, parts: Sequence[RunCurves], x0: float, x1: float) -> None:
         bottom, top = self.view.viewRange()[1]
         pixel = (top - bottom) / max(self.view.height(), 1.0)
+        base, groups = themes().theme.base, []
         for place, part in enumerate(parts):
+            colour, key = colour_of(part.opened), part.opened.key
             place_names(part, x1, bottom + _ROOM_FOR_NAME * (top - bottom))
-            part.draw_end(self.plotItem)
-            if part.edge in part.inside or any(len(curve.nonfinite) for curve in part.curves):
+            groups += part.dot_marks(colour, base)
+            if (end := part.end_mark(colour, base)) is not None:
+                groups.append(end)
+            if any(len(curve.nonfinite) for curve in part.curves):
                 edge_y = top - pixel * (SYMBOL_PX * (0.5 + place) + 2)
-                x, y, symbols = self._edge_marks(part, x0, x1, edge_y)
-                part.edge.setData(x, y, symbol=symbols)
-                part.put(self.plotItem, part.edge, there=len(x) > 0)
+                groups.append(MarkGroup("edge", key, *self._edge_marks(part, x0, x1, edge_y), colour))
             if part.track is not None:
-                skips = self._skips(part, x0, x1)
-                part.skips.setData(*skips, symbol="d")
-                part.put(self.plotItem, part.skips, there=len(skips[0]) > 0)
+                groups.append(MarkGroup("skips", key, *self._skips(part, x0, x1), "d", colour))
+        self.marks.show_groups(groups)
 
     def _edge_marks(
         self, part: RunCurves, x0: float, x1: float, y: float

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QToolTip
 
 from precgui.events import Incident
 from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of
-from precgui.gui.plots.marks import Track, one_per_pixel, paint, scatter
+from precgui.gui.plots.marks import MarkGroup, Marks, Track, one_per_pixel
 from precgui.gui.plots.signals import Signal, grouped
 from precgui.gui.widgets.plain_text import plain_tip
 
@@ -45,25 +45,12 @@ LANES = (
 )
 
 
-class _RunMarks:
-    """The marks of one run: one scatter item for each row."""
+@dataclass(slots=True)
+class _RunEvents:
+    """The events of one run."""
 
-    def __init__(self, opened: DrawnRun) -> None:
-        self.opened, self.track = opened, Track(opened.run)
-        self.rows = [scatter() for _ in LANES]
-        for lane, item in zip(LANES, self.rows, strict=True):
-            item.setObjectName(f"{lane.title} of {opened.key}")
-        self._style: tuple[bool, str] | None = None  # in which the marks were drawn last
-
-    def restyle(self) -> None:
-        """Take visibility and colour of the run, where they have changed."""
-        style = (self.opened.visible, colour_of(self.opened))
-        if style == self._style:
-            return
-        self._style = style
-        for item in self.rows:
-            item.setVisible(self.opened.visible)
-            paint(item, style[1])
+    opened: DrawnRun
+    track: Track
 
 
 class EventChart(Chart):
@@ -71,7 +58,9 @@ class EventChart(Chart):
 
     def __init__(self, signal: Signal) -> None:
         super().__init__(signal)
-        self._marks: dict[str, _RunMarks] = {}
+        self._events: dict[str, _RunEvents] = {}
+        self.marks = Marks()
+        self.plotItem.addItem(self.marks, ignoreBounds=True)
         self.auto_y = False
         self._pointed = False
         self.value_axis.setTicks([[(-row, lane.title) for row, lane in enumerate(LANES)]])
@@ -84,45 +73,32 @@ class EventChart(Chart):
 
     def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         self.runs = list(runs)
-        requested = {opened.key for opened in runs}
-        for key in [key for key in self._marks if key not in requested]:
-            for item in self._marks.pop(key).rows:
-                self.plotItem.removeItem(item)
+        known, self._events = self._events, {}
         for opened in runs:
-            if opened.key not in self._marks:
-                created = self._marks[opened.key] = _RunMarks(opened)
-                for item in created.rows:
-                    self.plotItem.addItem(item, ignoreBounds=True)
-            else:
-                self._marks[opened.key].opened = opened
-        self._restyle_runs()
-
-    def restyle(self) -> None:
-        super().restyle()
-        self._restyle_runs()
-
-    def _restyle_runs(self) -> None:
-        for marks in self._marks.values():
-            marks.restyle()
+            own = known.get(opened.key)
+            self._events[opened.key] = _RunEvents(opened, own.track if own is not None else Track(opened.run))
 
     def pull(self) -> bool:
-        fresh = [marks.track.pull() for marks in self._marks.values()]
+        fresh = [events.track.pull() for events in self._events.values()]
         return any(fresh)
 
     def draw(self) -> None:
         x0, x1 = self.x_range()
         displayed = self._visible()
-        count = 0
-        for place, marks in enumerate(displayed):
-            for row, (lane, item) in enumerate(zip(LANES, marks.rows, strict=True)):
-                x = np.concatenate([marks.track.places(kind, self.over) for kind in lane.kinds])
+        count, groups = 0, []
+        for place, events in enumerate(displayed):
+            colour = colour_of(events.opened)
+            for row, lane in enumerate(LANES):
+                x = np.concatenate([events.track.places(kind, self.over) for kind in lane.kinds])
                 count += int(((x >= x0) & (x <= x1)).sum())
                 x = x[one_per_pixel(x, x0, x1, self.width_px())]
-                item.setData(x, np.full(len(x), _height(row, place, len(displayed))), symbol=lane.symbol)
+                y = np.full(len(x), _height(row, place, len(displayed)))
+                groups.append(MarkGroup(lane.title, events.opened.key, x, y, lane.symbol, colour))
+        self.marks.show_groups(groups)
         self.note = {0: "no events in view", 1: "1 event in view"}.get(count, f"{grouped(count)} events in view")
 
-    def _visible(self) -> list[_RunMarks]:
-        return [self._marks[opened.key] for opened in self.visible_runs()]
+    def _visible(self) -> list[_RunEvents]:
+        return [self._events[opened.key] for opened in self.visible_runs()]
 
     def is_empty(self) -> bool:
         return not self._visible()
@@ -133,20 +109,20 @@ class EventChart(Chart):
     def last_x(self) -> float | None:
         ends = [
             float(x[-1])
-            for marks in self._visible()
-            for kind in marks.track.kinds()
-            if len(x := marks.track.places(kind, self.over))
+            for events in self._visible()
+            for kind in events.track.kinds()
+            if len(x := events.track.places(kind, self.over))
         ]
         return max(ends, default=None)
 
     def readings(self, x: float) -> list[ReadoutLine]:
         """The events at exactly this place."""
         results = []
-        for marks in self._visible():
-            for kind in marks.track.kinds():
-                for index in np.flatnonzero(marks.track.places(kind, self.over) == x).tolist():
-                    value = Value(_what(marks.track.of_kind(kind)[index]), x)
-                    results.append(ReadoutLine(colour_of(marks.opened), marks.opened.name, (value,)))
+        for events in self._visible():
+            for kind in events.track.kinds():
+                for index in np.flatnonzero(events.track.places(kind, self.over) == x).tolist():
+                    value = Value(_what(events.track.of_kind(kind)[index]), x)
+                    results.append(ReadoutLine(colour_of(events.opened), events.opened.name, (value,)))
         return results
 
     def point_at(self, place: QPointF) -> None:
@@ -178,32 +154,32 @@ class EventChart(Chart):
     def messages_at(self, place: QPointF) -> list[str]:
         """The texts of the events within a few pixels of a place of the scene."""
         displayed, reported = self._visible(), []
-        for position, marks in enumerate(displayed):
+        for position, events in enumerate(displayed):
             for row, lane in enumerate(LANES):
                 level = QPointF(0.0, _height(row, position, len(displayed)))
                 if abs(self.view.mapViewToScene(level).y() - place.y()) > NEAR_PX:
                     continue
                 reported += [
-                    f"{marks.opened.name}: {_incident_text(incident)}" for incident in self._near(marks, lane, place)
+                    f"{events.opened.name}: {_incident_text(incident)}" for incident in self._near(events, lane, place)
                 ]
         return reported
 
-    def _near(self, marks: _RunMarks, lane: Lane, place: QPointF) -> list[Incident]:
+    def _near(self, events: _RunEvents, lane: Lane, place: QPointF) -> list[Incident]:
         low, high = self.x_range()
         reach = NEAR_PX * (high - low) / self.width_px()
         centre = self.view.mapSceneToView(place).x()
         return [
-            marks.track.of_kind(kind)[i]
+            events.track.of_kind(kind)[i]
             for kind in lane.kinds
-            for i in np.flatnonzero(np.abs(marks.track.places(kind, self.over) - centre) <= reach).tolist()
+            for i in np.flatnonzero(np.abs(events.track.places(kind, self.over) - centre) <= reach).tolist()
         ]
 
     def rows(self) -> Iterator[CsvRow]:
-        for marks in self._visible():
-            for incident in marks.opened.run.events():
+        for events in self._visible():
+            for incident in events.opened.run.events():
                 text = f"{incident.severity}: {incident.message}"
                 where = f"{text} [{incident.module}]" if incident.module else text
-                yield CsvRow(marks.opened.name, incident.kind, float(incident.step), incident.time_s, where)
+                yield CsvRow(events.opened.name, incident.kind, float(incident.step), incident.time_s, where)
 
 
 def _height(row: int, position: int, runs: int) -> float:

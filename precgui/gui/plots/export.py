@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyqtgraph as pg
 from PySide6.QtCore import QBuffer, QByteArray, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import (
     QColor,
@@ -25,6 +24,7 @@ from PySide6.QtGui import (
 from PySide6.QtSvg import QSvgGenerator
 
 from precgui.gui.plots.chart import Chart, CsvRow, colour_of, dash_of
+from precgui.gui.plots.marks import Marks
 from precgui.gui.plots.signals import EVENTS
 from precgui.gui.theme import themes
 from precgui.runs.csv_cells import write_rows, write_table
@@ -82,7 +82,7 @@ class _Figure:
             baseline += self._line_px
             self._paint_line(painter, line, baseline)
         target = QRectF(0, self._head_px, self._chart.width(), self._chart.height())
-        marks = [item for item in self._chart.plotItem.items if isinstance(item, pg.ScatterPlotItem)]
+        marks = [item for item in self._chart.plotItem.items if isinstance(item, Marks)]
         for item in marks:  # as shapes, not as small pictures
             item.setExportMode(True, {"antialias": True, "resolutionScale": 1.0})
         self._chart.render(painter, target, self._chart.viewport().rect())

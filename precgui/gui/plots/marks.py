@@ -1,14 +1,23 @@
-"""Marks for what a line cannot show: NaN and Inf at the top edge, events in their rows; never two in one pixel."""
+"""Marks for what a line cannot show: NaN and Inf at the top edge, events in their rows; never two in one pixel.
+
+All marks of a plot are one graphics item: an item for each run would make every frame and every change of the view
+dear, and take some hundred kilobytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_args
 
 import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
-from PySide6.QtGui import QColor, QPen
+from pyqtgraph.graphicsItems.ScatterPlotItem import drawSymbol, renderSymbol
+from pyqtgraph.Qt.internals import PrimitiveArray
+from PySide6.QtCore import QRectF
+from PySide6.QtGui import QBrush, QColor, QPainter, QPen, QPixmap
 
 from precgui.events import Incident
 from precgui.runs.run import SignalSource
@@ -72,6 +81,94 @@ def symbol_of(value: float) -> str:
     return PLUS_INF if value > 0 else MINUS_INF
 
 
+@dataclass(frozen=True, slots=True)
+class MarkGroup:
+    """Marks of one run: `name` says which (`dots`, `edge` ...). An `edge` colour lifts them off the lines beneath."""
+
+    name: str
+    key: str
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    symbols: str | Sequence[str]  # one for all, or one for each
+    colour: str
+    edge: str = ""
+    size_px: int = SYMBOL_PX
+
+
+_Style = tuple[str, str, str, int]  # symbol, colour, colour of the edge, pixels
+
+
+class Marks(pg.GraphicsObject):  # type: ignore[misc]  # pyqtgraph is untyped
+    """Draws groups of marks above the lines, in pixels of the screen; as shapes where a picture is exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setZValue(10.0)
+        self.groups: tuple[MarkGroup, ...] = ()
+        self._by_style: dict[_Style, NDArray[np.float64]] = {}  # places, shape (marks, 2)
+        self._fragments = PrimitiveArray(QPainter.PixmapFragment, 10)
+
+    def show_groups(self, groups: Sequence[MarkGroup]) -> None:
+        """Draw these marks in place of those before."""
+        self.groups = tuple(group for group in groups if len(group.x))
+        places: dict[_Style, list[NDArray[np.float64]]] = {}
+        for group in self.groups:
+            both = np.column_stack([group.x, group.y])
+            for symbol in dict.fromkeys([group.symbols] if isinstance(group.symbols, str) else group.symbols):
+                own = both if isinstance(group.symbols, str) else both[np.array(group.symbols) == symbol]
+                style = (symbol, group.colour, group.edge or group.colour, group.size_px)
+                places.setdefault(style, []).append(own)
+        self._by_style = {style: np.concatenate(parts) for style, parts in places.items()}
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        return self.viewRect() or QRectF()
+
+    def viewTransformChanged(self) -> None:
+        self.prepareGeometryChange()
+        super().viewTransformChanged()
+
+    def paint(self, painter: QPainter, option: object, widget: Any = None) -> None:
+        transform, ratio = painter.transform(), widget.devicePixelRatioF() if widget is not None else 1.0
+        painter.resetTransform()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        for style, places in self._by_style.items():
+            mapped = pg.transformCoordinates(transform, places.T).T
+            mapped = mapped[(np.abs(mapped) < _FARTHEST_PX).all(axis=1)]
+            if self._exportOpts is not False:
+                _draw_shapes(painter, style, mapped)
+            elif len(mapped):
+                stamp = _stamp(*style, ratio)
+                self._fragments.resize(len(mapped))
+                parts = self._fragments.ndarray()
+                parts[:, 0:2] = mapped
+                parts[:, 2:] = [0.0, 0.0, stamp.width(), stamp.height(), 1 / ratio, 1 / ratio, 0.0, 1.0]
+                painter.drawPixmapFragments(*self._fragments.drawargs(), stamp)  # type: ignore[call-arg]
+
+
+_FARTHEST_PX = 2.0**15  # from the corner of the plot
+
+
+def _draw_shapes(painter: QPainter, style: _Style, places: NDArray[np.float64]) -> None:
+    symbol, colour, edge, size_px = style
+    for x, y in places.tolist():
+        painter.resetTransform()
+        painter.translate(x, y)
+        drawSymbol(painter, symbol, size_px, _edge_pen(edge), QBrush(QColor(colour)))
+
+
+@lru_cache(maxsize=256)
+def _stamp(symbol: str, colour: str, edge: str, size_px: int, ratio: float) -> QPixmap:
+    """The picture of a mark."""
+    return QPixmap.fromImage(renderSymbol(symbol, size_px, _edge_pen(edge), QBrush(QColor(colour)), dpr=ratio))
+
+
+def _edge_pen(colour: str) -> QPen:
+    pen = QPen(QColor(colour), 1.0)
+    pen.setCosmetic(True)
+    return pen
+
+
 def scatter(size: int = SYMBOL_PX) -> pg.ScatterPlotItem:
     """An empty set of marks, drawn above the lines."""
     item = pg.ScatterPlotItem(size=size, pxMode=True)
@@ -82,6 +179,4 @@ def scatter(size: int = SYMBOL_PX) -> pg.ScatterPlotItem:
 def paint(marks: pg.ScatterPlotItem, colour: str, edge: str = "") -> None:
     """Give marks the colour of their run; an `edge` lifts them off the lines beneath, but hides close neighbours."""
     marks.setBrush(QColor(colour))
-    pen = QPen(QColor(edge or colour), 1.0)
-    pen.setCosmetic(True)
-    marks.setPen(pen)
+    marks.setPen(_edge_pen(edge or colour))

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 FIRST_BLOCK = 16
 RAW_POINTS_PER_PIXEL = 4
 _NONE = -1
+FIRST_INDICES = 16  # room of a new level; most runs are short, and there are many levels of many curves
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int32]
@@ -39,7 +40,7 @@ class _GrowingIndices:
     """Indices that grow at the end in amortised constant time."""
 
     def __init__(self) -> None:
-        self._data: Indices = np.empty(1024, np.int32)
+        self._data: Indices = np.empty(FIRST_INDICES, np.int32)
         self.size = 0
 
     @property

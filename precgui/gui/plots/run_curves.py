@@ -8,41 +8,33 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyqtgraph as pg
 
-from precgui.gui.plots.curve import Curve
-from precgui.gui.plots.marks import Track, scatter
+from precgui.gui.plots.curve import DOT_PX, Curve
+from precgui.gui.plots.marks import MarkGroup, Track
 
 if TYPE_CHECKING:
     from precgui.gui.open_runs import DrawnRun
 
-_END_PX = 7
+END_PX = 7
 DOTTED = {"val_loss": "validation", "val_accuracy": "validation", "zeros_by_rounding": "zeros by rounding"}
 
 
 class RunCurves:
-    """All that a chart draws of one run."""
+    """All that a chart draws of one run; its marks are drawn with those of the other runs."""
 
     def __init__(self, opened: DrawnRun, curves: list[Curve], track: Track | None, *, named: bool, ended: bool) -> None:
         self.opened, self.curves, self.track = opened, curves, track
         self.style: tuple[object, ...] = ()  # in which all was drawn last
-        self.end = scatter(_END_PX) if ended else None
-        self.edge, self.skips = scatter(), scatter()
+        self.has_end = ended
         self.names = [pg.TextItem(curve.label, anchor=(1, 1)) for curve in curves] if named else []
         self.inside: set[pg.GraphicsObject] = set()  # items that are in the plot
-        self._name_items()
+        for place, item in enumerate(self.names):
+            item.setObjectName(f"name {item.toPlainText() or place} of {opened.key}")
 
-    def _name_items(self) -> None:
-        """Object names such as `line loss of KEY` and `edge of KEY`, by which an item of the plot is found."""
-        named = {"edge": self.edge, "skips": self.skips} | ({} if self.end is None else {"end": self.end})
+    def set_visible(self, visible: bool) -> None:
         for curve in self.curves:
-            named |= {f"line {curve.name}": curve.line, f"mean {curve.name}": curve.mean_line}
-            named |= {} if curve.dots is None else {f"dots {curve.name}": curve.dots}
-        named |= {f"name {item.toPlainText() or place}": item for place, item in enumerate(self.names)}
-        for name, item in named.items():
-            item.setObjectName(f"{name} of {self.opened.key}")
-
-    def items(self) -> list[pg.GraphicsObject]:
-        ends = [] if self.end is None else [self.end]
-        return [*(item for curve in self.curves for item in curve.items()), *ends, self.edge, self.skips, *self.names]
+            curve.set_visible(visible)
+        for name in self.names:
+            name.setVisible(visible)
 
     def put(self, plot: pg.PlotItem, item: pg.GraphicsObject, there: bool) -> None:
         """Add an item to the plot, or take it out: thousands of empty ones would cost every frame."""
@@ -61,25 +53,29 @@ class RunCurves:
             self.put(plot, item, there=False)
 
     def put_lines(self, plot: pg.PlotItem, *, dense: bool) -> None:
-        """The lines and dots that have something to draw; `dense`: one picture of all runs has the lines."""
+        """The lines that were drawn; `dense`: one picture of all runs has them."""
         for curve in self.curves:
-            self.put(plot, curve.line, there=not dense)
-            self.put(plot, curve.mean_line, there=not dense and curve.points > 1)
-            if curve.dots is not None:
-                self.put(plot, curve.dots, there=len(curve.dots.data) > 0)
+            if curve.line is not None:
+                self.put(plot, curve.line, there=not dense)
+            if curve.mean_line is not None:
+                self.put(plot, curve.mean_line, there=not dense and curve.points > 1)
 
-    def draw_end(self, plot: pg.PlotItem) -> None:
+    def end_mark(self, colour: str, base: str) -> MarkGroup | None:
         """A dot on the last finite point of a run that is over."""
-        if self.end is None:
-            return
         pyramid = self.curves[0].pyramid
-        if self.opened.run.status == "running" or not len(pyramid):
-            self.put(plot, self.end, there=False)
-            return
+        if not self.has_end or self.opened.run.status == "running" or not len(pyramid):
+            return None
         last = np.flatnonzero(np.isfinite(pyramid.y[-1:]))
         last = last + len(pyramid) - 1 if len(last) else np.flatnonzero(np.isfinite(pyramid.y))[-1:]
-        self.end.setData(pyramid.x[last], pyramid.y[last])
-        self.put(plot, self.end, there=len(last) > 0)
+        return MarkGroup("end", self.opened.key, pyramid.x[last], pyramid.y[last], "o", colour, base, END_PX)
+
+    def dot_marks(self, colour: str, base: str) -> list[MarkGroup]:
+        """The dots of validations and other few points."""
+        return [
+            MarkGroup(f"dots {curve.name}", self.opened.key, curve.dot_x, curve.dot_y, "o", colour, base, DOT_PX)
+            for curve in self.curves
+            if curve.dotted
+        ]
 
 
 def place_names(part: RunCurves, x1: float, highest: float) -> None:
