@@ -9,6 +9,7 @@ from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
+from precgui.events import Incident
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.dense_lines import DENSE_FROM, column_extents, dash_gaps, merged
 from precgui.gui.plots.linked import LinkedPlots
@@ -87,6 +88,19 @@ def test_that_many_runs_are_one_picture_and_the_cursor_still_names_each(qtbot: Q
     plots.set_runs(runs[:3])
     plots.draw_pending()
     assert len(items(chart, "line loss", "run2")) == 1
+
+
+def test_that_a_plot_of_many_runs_has_no_graphics_item_for_each(show: Show) -> None:
+    counts = []
+    for number in (DENSE_FROM, 2 * DENSE_FROM):
+        runs = [opened(training_run(f"run{n}", 200, seed=n), n) for n in range(number)]
+        for run in runs:
+            run.run.incidents = [Incident(0.5, 50, "skipped_step", "info", "")]
+        plots = show(*runs)
+        counts.append([len(frame.chart.plotItem.items) for frame in plots.frames])
+        assert items(plots.frames[0].chart, "dots", f"run{number - 1}")
+        assert items(plots.frames[1].chart, "skips", f"run{number - 1}")
+    assert counts[0] == counts[1]
 
 
 def test_that_menus_of_plots_go_with_the_plots(qtbot: QtBot) -> None:

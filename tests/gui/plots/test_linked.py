@@ -118,7 +118,7 @@ def test_that_the_time_line_marks_events_and_tells_their_message(show: Show) -> 
     plots = show(opened(run))
     chart = plots.frames[EVENTS].chart
     assert isinstance(chart, EventChart)
-    counts = [len(item.getData()[0]) for lane in LANES for item in items(chart, lane.title)]
+    counts = [sum(len(item.getData()[0]) for item in items(chart, lane.title)) for lane in LANES]
     assert counts == [1 if {"nonfinite_gradient", "scale_change"} & set(lane.kinds) else 0 for lane in LANES]
     assert len({lane.symbol for lane in LANES}) == len(LANES)
     place = chart.view.mapViewToScene(QPointF(50, -1))

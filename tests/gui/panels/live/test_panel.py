@@ -111,8 +111,7 @@ def test_that_data_reach_the_plots_on_their_own_while_the_panel_is_shown(
     qtbot.waitExposed(panel)
     run.extend([step(i, 1.0 / i) for i in range(1, 41)])
     session.data_arrived.emit("live")
-    loss, _ = lines(panel, "live")
-    qtbot.waitUntil(lambda: len(loss.getData()[0] if loss.xData is not None else ()) == 40)
+    qtbot.waitUntil(lambda: any(len(line.getData()[0]) == 40 for line in lines(panel, "live")))
     qtbot.waitUntil(lambda: "loss 0.025" in item(panel, "live").data(0, DETAIL))
     assert panel.view_text.text() == "Following"
 
@@ -155,6 +154,7 @@ def test_that_pause_says_where_it_stands_and_goes_on(panel: LivePanel, add: Add,
 def test_that_the_check_box_hides_a_run_in_all_plots(panel: LivePanel, session: Session, add: Add) -> None:
     for key in "ab":
         add(training_run(key, 200))
+    panel.plots.draw_pending()
     item(panel, "a").setCheckState(0, Qt.CheckState.Unchecked)
     assert not session.runs["a"].visible
     for plot in (0, 1):
@@ -177,6 +177,7 @@ def test_that_the_colour_of_a_run_can_be_changed(panel: LivePanel, session: Sess
     assert len(menu.actions()) == len(themes().theme.runs)
     menu.actions()[3].trigger()
     assert session.runs["a"].colour_index == 3
+    panel.plots.draw_pending()
     pen = lines(panel, "a")[0].opts["pen"]
     assert pen.color().name() == themes().theme.runs[3]
 
@@ -204,6 +205,7 @@ def test_that_runs_that_were_open_before_the_panel_are_shown(qtbot: QtBot, sessi
     add(training_run("a", 100))
     panel = LivePanel(session)
     qtbot.addWidget(panel)
+    panel.plots.draw_pending()
     assert lines(panel, "a")
     assert panel.run_list.tree.topLevelItemCount() == 1
 
