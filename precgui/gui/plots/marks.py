@@ -105,20 +105,18 @@ class Marks(pg.GraphicsObject):  # type: ignore[misc]  # pyqtgraph is untyped
         super().__init__()
         self.setZValue(10.0)
         self.groups: tuple[MarkGroup, ...] = ()
-        self._by_style: dict[_Style, NDArray[np.float64]] = {}  # places, shape (marks, 2)
+        self._parts: list[tuple[_Style, NDArray[np.float64]]] = []  # places of shape (marks, 2), in the order of runs
         self._fragments = PrimitiveArray(QPainter.PixmapFragment, 10)
 
     def show_groups(self, groups: Sequence[MarkGroup]) -> None:
         """Draw these marks in place of those before."""
         self.groups = tuple(group for group in groups if len(group.x))
-        places: dict[_Style, list[NDArray[np.float64]]] = {}
+        self._parts = []
         for group in self.groups:
             both = np.column_stack([group.x, group.y])
             for symbol in dict.fromkeys([group.symbols] if isinstance(group.symbols, str) else group.symbols):
                 own = both if isinstance(group.symbols, str) else both[np.array(group.symbols) == symbol]
-                style = (symbol, group.colour, group.edge or group.colour, group.size_px)
-                places.setdefault(style, []).append(own)
-        self._by_style = {style: np.concatenate(parts) for style, parts in places.items()}
+                self._parts.append(((symbol, group.colour, group.edge or group.colour, group.size_px), own))
         self.update()
 
     def boundingRect(self) -> QRectF:
@@ -132,7 +130,7 @@ class Marks(pg.GraphicsObject):  # type: ignore[misc]  # pyqtgraph is untyped
         transform, ratio = painter.transform(), widget.devicePixelRatioF() if widget is not None else 1.0
         painter.resetTransform()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        for style, places in self._by_style.items():
+        for style, places in self._parts:
             mapped = pg.transformCoordinates(transform, places.T).T
             mapped = mapped[(np.abs(mapped) < _FARTHEST_PX).all(axis=1)]
             if self._exportOpts is not False:

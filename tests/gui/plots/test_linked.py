@@ -93,6 +93,17 @@ def test_that_skipped_steps_are_marked_on_the_loss_scale_from_the_events(show: S
     np.testing.assert_array_equal(y, np.log2(run.values["scale"][[119, 304]]))
 
 
+def test_that_the_marks_of_a_later_run_lie_on_top_whatever_colours_the_runs_share(show: Show) -> None:
+    runs = [opened(training_run(name, 400), colour) for name, colour in (("a", 0), ("b", 1), ("c", 0))]
+    for each in runs:
+        each.run.incidents = [Incident(1.2, 120, "skipped_step", "info", "Gradients held Inf.")]
+    chart = show(*runs).frames[SCALE].chart
+    (marks,) = items(chart, "skips", "c")
+    (x,), (y,) = marks.getData()
+    place = chart.mapFromScene(chart.view.mapViewToScene(QPointF(x, y)))
+    assert chart.grab().toImage().pixelColor(place).name() == themes().theme.runs[0]
+
+
 def test_that_loss_scale_ticks_are_powers_of_two(show: Show) -> None:
     plots = show(opened(training_run("run", 900)))
     axis = plots.frames[SCALE].chart.value_axis
