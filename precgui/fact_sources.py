@@ -28,7 +28,7 @@ class FactSource:
     def reference(self) -> str:
         """Document, place and address, with a word where the document was not opened."""
         named = f"{self.title}, {self.place}" if self.place else self.title
-        return f"{named} ({self.address}{'' if self.was_read else '; not opened for this table'})"
+        return f"{named} ({self.address})" if self.was_read else f"{named} ({self.address}; not opened for this table)"
 
     @property
     def sentence(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+from gettext import ngettext
 from typing import Any, NoReturn
 
 
@@ -49,7 +50,7 @@ def _named(group: str, text: str) -> str:
 
 
 def _required(names: str) -> str:
-    return f"{names} {'are' if ', ' in names else 'is'} missing"
+    return ngettext("{names} is missing", "{names} are missing", names.count(", ") + 1).format(names=names)
 
 
 # Messages of argparse and the sentences that replace them; all other messages stay as they are.

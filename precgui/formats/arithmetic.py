@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from gettext import ngettext
 from itertools import count
 from typing import Literal, get_args
 
@@ -206,10 +207,12 @@ def operate(
 def _check(chosen: Operation, operands: Sequence[Sequence[ExtendedReal]]) -> None:
     requested = chosen.operands or chosen.lists
     if len(operands) != requested:
-        what = "number" if chosen.operands else "list"
-        raise ArithmeticFault(
-            f"{chosen.name} takes {requested} {what}{'s' if requested > 1 else ''}, not {len(operands)}"
+        numbers = ngettext(
+            "{name} takes {count} number, not {given}", "{name} takes {count} numbers, not {given}", requested
         )
+        lists = ngettext("{name} takes {count} list, not {given}", "{name} takes {count} lists, not {given}", requested)
+        sentence = numbers if chosen.operands else lists
+        raise ArithmeticFault(sentence.format(name=chosen.name, count=requested, given=len(operands)))
     if chosen.operands and any(len(part) != 1 for part in operands):
         raise ArithmeticFault(f"{chosen.name} takes single numbers; sum and dot take lists")
     if len({len(part) for part in operands}) > 1 and chosen.lists:

@@ -98,7 +98,10 @@ class _Parser:
 
     def _expect(self, text: str) -> None:
         if self._peek() != text:
-            raise InputError(f"{text!r} is missing {'before ' + _clip(self._peek()) if self._peek() else 'at the end'}")
+            following = self._peek()
+            raise InputError(
+                f"{text!r} is missing before {_clip(following)}" if following else f"{text!r} is missing at the end"
+            )
         self._place += 1
 
     def _sum(self) -> ExtendedReal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from gettext import ngettext
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def rate_text(tops: float) -> str:
 
 def threads_text(threads: int) -> str:
     """For example `1 CPU thread`."""
-    return f"{threads} CPU thread{'' if threads == 1 else 's'}"
+    return ngettext("{count} CPU thread", "{count} CPU threads", threads).format(count=threads)
 
 
 def remarks(row: Mapping[str, Any]) -> str:

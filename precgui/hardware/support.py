@@ -20,6 +20,7 @@ LEVEL_MEANING: dict[Level, str] = {
     "none": "Neither the hardware nor torch multiplies it; precgui can still round to it and show its effect.",
     "unknown": "No evidence either way.",
 }
+_NATIVE, _STATUS = "{name}: matrix or vector units.", "{name}: {status}."
 FORMATS = (
     "fp64", "fp32", "tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e3m2", "e2m3", "e2m1",
     "mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "nvfp4", "int8", "int4", "int2", "int1",
@@ -169,9 +170,8 @@ def by_list(architecture: Architecture) -> dict[str, Support]:
         if unit is None:
             row[name] = Support("none", f"{architecture.name} lists no unit for it.")
         else:
-            reason = (
-                unit.note
-                or f"{architecture.name}: {'matrix or vector units' if unit.status == 'native' else unit.status}."
+            reason = unit.note or (_NATIVE if unit.status == "native" else _STATUS).format(
+                name=architecture.name, status=unit.status
             )
             row[name] = Support(_level(unit), reason, tables.source_text(unit.sources), name)
     return row

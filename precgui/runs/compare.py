@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from gettext import ngettext
 from typing import Any
 
 import numpy as np
@@ -163,10 +164,14 @@ def _sample_notes(silent: Sequence[str]) -> tuple[str, ...]:
     """A note on runs whose loops did not record the number of samples of a step."""
     if not silent:
         return ()
-    return (
-        f"{', '.join(silent)} {'tells' if len(silent) == 1 else 'tell'} no samples: speed-ups with them compare the "
-        "times of steps, which is right where the steps are of equal size; give recorder.step(loss, samples=...)",
+    sentence = ngettext(
+        "{runs} tells no samples: speed-ups with it compare the times of steps, which is right where the steps are of "
+        "equal size; give recorder.step(loss, samples=...)",
+        "{runs} tell no samples: speed-ups with them compare the times of steps, which is right where the steps are of "
+        "equal size; give recorder.step(loss, samples=...)",
+        len(silent),
     )
+    return (sentence.format(runs=", ".join(silent)),)
 
 
 def _notes(rows: Sequence[Compared], baseline: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from gettext import ngettext
 from typing import Any
 
 import torch
@@ -150,4 +151,9 @@ def _latency_sentence(batch: str, seconds: Mapping[str, float]) -> str:
         f"{label} {seconds[name] * 1e3:.2f} ms ({seconds[name] / integer_s:.2f}x)"
         for name, label in (("fp32", "FP32"), ("bf16", "BF16"))
     )
-    return f"{batch} sample{'' if batch == '1' else 's'} on the CPU: integers {integer_s * 1e3:.2f} ms, {others}"
+    sentence = ngettext(
+        "{batch} sample on the CPU: integers {integer_ms:.2f} ms, {others}",
+        "{batch} samples on the CPU: integers {integer_ms:.2f} ms, {others}",
+        int(batch),
+    )
+    return sentence.format(batch=batch, integer_ms=integer_s * 1e3, others=others)

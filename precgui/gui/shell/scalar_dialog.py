@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from gettext import ngettext
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
@@ -89,7 +90,10 @@ class ScalarsDialog(QDialog):
 
     def _lay_out(self) -> None:
         count = len(self._events.scalars)
-        head = PlainLabel(f"{self._events.path} holds {count} scalar{'s' if count > 1 else ''}. Which is which?", self)
+        sentence = ngettext(
+            "{file} holds {count} scalar. Which is it?", "{file} holds {count} scalars. Which is which?", count
+        )
+        head = PlainLabel(sentence.format(file=self._events.path, count=count), self)
         for label in (head, self.missing):
             label.setWordWrap(True)
             label.setTextFormat(Qt.TextFormat.PlainText)
@@ -128,4 +132,5 @@ class ScalarsDialog(QDialog):
 def _points(scalars: Scalars) -> str:
     """The length and the last value of a series, by which similar series differ."""
     count = len(scalars.step)
-    return f"({count} point{'s' if count > 1 else ''}, last {scalars.value[-1]:.4g})"
+    sentence = ngettext("({count} point, last {last:.4g})", "({count} points, last {last:.4g})", count)
+    return sentence.format(count=count, last=scalars.value[-1])

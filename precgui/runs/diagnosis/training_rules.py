@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gettext import ngettext
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -316,8 +318,9 @@ def dead_units(m: Measurements) -> Answer:
     )  # fmt: skip
     return [
         Finding(
-            "dead-units", "info" if learns else "warning", f"{_listed(names)} "
-            f"{'returns' if len(names) == 1 else 'return'} zeros only: dead units",
+            "dead-units", "info" if learns else "warning", ngettext(
+                "{modules} returns zeros only: dead units", "{modules} return zeros only: dead units", len(names)
+            ).format(modules=_listed(names)),
             int(table.steps[second]), int(table.steps[-1]), (proof,),
             "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before "
             "it.",

@@ -74,7 +74,9 @@ def open_snapshot(path: Path) -> tuple[h5py.File, FileSnapshot]:
 def _snapshot(path: Path) -> FileSnapshot:
     try:
         if not path.is_file():
-            raise RunFileError(f"{path} is {'not a file' if path.exists() else 'not there'}; choose a run file (.h5).")
+            sentence = "{path} is not a file; choose a run file (.h5)."
+            missing = "{path} is not there; choose a run file (.h5)."
+            raise RunFileError((sentence if path.exists() else missing).format(path=path))
         snapshot = FileSnapshot(path)
     except OSError as error:
         raise RunFileError(f"{path} cannot be read: {error.strerror}; check its permissions.") from None

@@ -126,9 +126,10 @@ def _other_device(claim: GuideClaim, runs: Sequence[RunFigures]) -> str:
     devices = {run.device for run in runs}
     kinds = {"cuda" if run.device_kind.startswith("cuda") else run.device_kind for run in runs}
     if requested and kinds != {requested}:
-        return (
-            f"the claim is about {'a GPU' if requested == 'cuda' else requested}, this was {', '.join(sorted(devices))}"
-        )
+        devices_text = ", ".join(sorted(devices))
+        if requested == "cuda":
+            return f"the claim is about a GPU, this was {devices_text}"
+        return f"the claim is about {requested}, this was {devices_text}"
     if name and not all(name in device for device in devices):
         return f"the claim is about {name}, this was {', '.join(sorted(devices))}"
     return ""

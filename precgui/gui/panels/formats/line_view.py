@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from gettext import ngettext
 
 import numpy as np
 import pyqtgraph as pg
@@ -150,8 +151,10 @@ class LineView(Plot):
             xs, ys = np.repeat(values, 2), np.tile([y - self._half, y + self._half], len(values))
             item.addItem(pg.PlotCurveItem(xs, ys, connect="pairs", pen=pen(colour, 1.4)))
         self._draw_stored(name, y)
-        words = f"{grouped(result.count)} value{'' if result.count == 1 else 's'} in view"
-        text = pg.TextItem(f"{words}   {sentence}", color=themes().theme.muted, anchor=(0, 0.9))
+        counted = ngettext("{count} value in view", "{count} values in view", result.count)
+        text = pg.TextItem(
+            f"{counted.format(count=grouped(result.count))}   {sentence}", color=themes().theme.muted, anchor=(0, 0.9)
+        )
         text.setPos(low, y + self._half)
         item.addItem(text)
 
