@@ -77,7 +77,7 @@ class JudgedRuns:
 
 
 def is_study(paths: Sequence[Path]) -> bool:
-    """Whether a single folder of a sweep is meant."""
+    """Whether a single folder of a sweep is meant. Raises UserError for one beside other paths."""
     from precgui.sweeps.folder import is_sweep
 
     sweeps = [path for path in paths if is_sweep(path)]

@@ -36,6 +36,7 @@ def chosen_formats(names: str) -> list[Format]:
 
 
 def named_format(name: str) -> Format:
+    """The format of that name. Raises UserError where there is none."""
     try:
         return get(name)
     except UnknownFormatError as error:
@@ -43,6 +44,7 @@ def named_format(name: str) -> Format:
 
 
 def read_number(value: str, bits_of: Format | None = None) -> ExtendedReal:
+    """The number that was written; a bit pattern is read in the format `bits_of`. Raises UserError."""
     try:
         return parse(value, bits_of)
     except InputError as error:
@@ -50,7 +52,7 @@ def read_number(value: str, bits_of: Format | None = None) -> ExtendedReal:
 
 
 def convention_of(args: argparse.Namespace, fmt: Format) -> CastPolicy:
-    """The cast policy that --rounding, --overflow and --stack give for a format."""
+    """The cast policy that --rounding, --overflow and --stack give for a format. Raises UserError."""
     if args.stack is not None and args.stack not in BY_NAME:
         raise UserError(f"{args.stack!r} is no stack; there are {'; '.join(BY_NAME)}")
     base = BY_NAME[args.stack].convention(fmt) if args.stack else CastPolicy()

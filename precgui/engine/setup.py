@@ -88,7 +88,10 @@ def build_run(
 
 
 def change_precision(parts: RunParts, config: RunConfig, name: str) -> RunParts:
-    """The same parts in another precision with FP32 weights; model, weights and optimizer are the same objects."""
+    """The same parts in another precision with FP32 weights; model, weights and optimizer are the same objects.
+
+    Raises EngineError for a precision that replaces the weights of this model.
+    """
     assert parts.conversion is not None
     parts.conversion.undo()
     conversion = Conversion(parts.model)

@@ -182,14 +182,17 @@ def _to_codebook(array: Floats, fmt: CodeBook, convention: CastPolicy, drawn: Dr
 
 
 def values_of(fmt: Format) -> Floats:
-    """Every finite value in ascending order; for formats of 16 bits or fewer."""
+    """Every finite value in ascending order, of shape (values,). Raises ValueError for a format of over 16 bits."""
     if fmt.bits > 16:
         raise ValueError(f"{fmt.name} has too many values to list; {fmt.bits} bits, the most is 16")
     return np.array([float(fmt.value(n)) for n in range(fmt.min_ordinal, fmt.max_ordinal + 1)])
 
 
 def decode_table(fmt: Format) -> Floats:
-    """The value of each code, NaN and infinities included; for formats of 16 bits or fewer."""
+    """The value of each code, NaN and infinities included, of shape (codes,).
+
+    Raises ValueError for a format of over 16 bits.
+    """
     if fmt.bits > 16:
         raise ValueError(f"{fmt.name} has too many codes to list; {fmt.bits} bits, the most is 16")
     count = fmt.finite_values if isinstance(fmt, CodeBook) else 1 << fmt.bits

@@ -59,7 +59,10 @@ def draw(seed: int, index: int) -> int:
 
 
 def round_ordinal(value: Fraction, fmt: Format, rounding: RoundingMode, random: int | None = None) -> int:
-    """The ordinal that `value` rounds to, the exponent unbounded above; `random` is needed for stochastic rounding."""
+    """The ordinal that `value` rounds to, the exponent unbounded above.
+
+    Raises ValueError for stochastic rounding without `random`.
+    """
     low = fmt.floor_ordinal(value)
     below = fmt.value(low)
     if value <= below or (isinstance(fmt, CodeBook) and low == fmt.max_ordinal):

@@ -46,7 +46,10 @@ def checked(model: object, optimizers: object, scaler: object) -> list[Optimizer
 
 
 def checked_path(path: object) -> Path:
-    """The absolute path of the file, also when the loop changes the working directory; `~` is the home directory."""
+    """The absolute path of the file, also when the loop changes the working directory; `~` is the home directory.
+
+    Raises TypeError for what is not a path, ValueError for a path without the name of a file.
+    """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"path must be a str or a Path, not {_kind(path)}")
     result = Path(os.fsdecode(path)).expanduser().absolute()
@@ -56,6 +59,7 @@ def checked_path(path: object) -> Path:
 
 
 def checked_metric(metric: object) -> Metric:
+    """The metric of that name, or as given. Raises TypeError for another type, ValueError for an empty name."""
     if not isinstance(metric, (str, Metric)):
         raise TypeError(f"metric must be a name or a precgui.Metric, not {_kind(metric)}")
     return metric_named(metric)

@@ -10,7 +10,10 @@ from torch.optim import Optimizer
 
 
 def unwrapped(optimizer: Optimizer) -> Optimizer:
-    """The optimizer that updates the weights: what a wrapper without hooks of its own holds as `optimizer`."""
+    """The optimizer that updates the weights: what a wrapper without hooks of its own holds as `optimizer`.
+
+    Raises TypeError for a wrapper that hides it.
+    """
     while not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         inner = getattr(optimizer, "optimizer", None)
         if not isinstance(inner, Optimizer) or inner is optimizer:

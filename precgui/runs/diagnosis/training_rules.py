@@ -318,15 +318,20 @@ def dead_units(m: Measurements) -> Answer:
     )  # fmt: skip
     return [
         Finding(
-            "dead-units", "info" if learns else "warning", ngettext(
-                "{modules} returns zeros only: dead units", "{modules} return zeros only: dead units", len(names)
-            ).format(modules=_listed(names)),
+            "dead-units", "info" if learns else "warning", _zeros_only(names),
             int(table.steps[second]), int(table.steps[-1]), (proof,),
             "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before "
             "it.",
             False, 0.8, "docs/diagnosis.md", names[0], names,
         )
     ]  # fmt: skip
+
+
+def _zeros_only(modules: tuple[str, ...]) -> str:
+    sentence = ngettext(
+        "{modules} returns zeros only: dead units", "{modules} return zeros only: dead units", len(modules)
+    )
+    return sentence.format(modules=_listed(modules))
 
 
 def _hidden(m: Measurements) -> bool:

@@ -28,7 +28,10 @@ def dump(value: Any) -> str:
 
 
 def dump_within(document: Mapping[str, Any], size: int) -> str:
-    """The document as JSON of at most `size` bytes: the largest texts lose their middle, other large entries all."""
+    """The document as JSON of at most `size` bytes: the largest texts lose their middle, other large entries all.
+
+    Raises ValueError where that is not enough.
+    """
     kept = plain(document)
     text = dump(kept)
     while len(text.encode()) > size:

@@ -15,7 +15,10 @@ _EPSILON = 1e-16
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
+    """The regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22).
+
+    Raises ValueError unless 0 <= x <= 1 and a, b > 0.
+    """
     if not 0 <= x <= 1 or a <= 0 or b <= 0:
         raise ValueError(f"I_x(a, b) needs 0 <= x <= 1 and positive a and b, not {x}, {a}, {b}")
     if x in (0, 1):
@@ -62,7 +65,7 @@ def student_sf(t: float, degrees: float) -> float:
 
 @lru_cache(maxsize=4096)  # of few arguments, asked for again and again
 def student_quantile(share: float, degrees: float) -> float:
-    """The t below which a Student t variable lies with probability `share`, 0 < share < 1."""
+    """The t below which a Student t variable lies with probability `share`. Raises ValueError unless 0 < share < 1."""
     if not 0 < share < 1:
         raise ValueError(f"a quantile of {share} is not between 0 and 1")
     if share < 0.5:
@@ -77,6 +80,7 @@ def share_interval(successes: int, trials: int, level: float = 0.95) -> tuple[fl
     """The exact interval of a share (Clopper and Pearson 1934).
 
     With no success or no failure at all, the one bound that is not 0 or 1 is one-sided: 0 of 5 is below 0.451.
+    Raises ValueError where there are no trials, or more successes than trials.
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} of {trials} is not a share")
