@@ -311,15 +311,18 @@ def memory(size: str, batch: int, blocks: int) -> None:
     print([(line.line, line.share) for line in shadow.lines()[:3]])
 
 
-def cost(size: str) -> None:
-    """CPU time of the shadow of a GPT, beside its low step and its FP64 step, and the peak of memory (POSIX)."""
+def cost(size: str, autocast: bool) -> None:
+    """CPU time of the shadow of a GPT, beside its low step and its FP64 step, and the peak of memory (POSIX).
+
+    The low step is BF16 autocast; without `autocast` it is FP32, for CPUs that have no BF16 products.
+    """
     import resource
 
     torch.manual_seed(0)
     model, tokens = Gpt(size, 128), torch.randint(256, (8 if size == "medium" else 2, 128))
 
     def step(of: nn.Module, low: bool) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        with torch.autocast("cpu", torch.bfloat16, enabled=low and autocast):
             outputs = of(tokens)
         loss = F.cross_entropy((outputs.float() if low else outputs).flatten(0, 1), tokens.flatten())
         loss.backward()
@@ -349,6 +352,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="do not measure what each line leaves")
     parser.add_argument("--held-out", action="store_true", help="the plants that nothing was tuned on")
     parser.add_argument("--cost", choices=("medium", "large"), help="only the CPU time for a GPT of this size")
+    parser.add_argument("--fp32", action="store_true", help="with --cost, the low step in FP32 instead of autocast")
     parser.add_argument("--memory", choices=("medium", "large"), help="only the memory for a GPT of this size")
     parser.add_argument("--batch", type=int, default=4, help="with --memory, sequences of 128")
     parser.add_argument("--blocks", type=int, default=0, help="with --memory, take the step apart into so many")
@@ -358,7 +362,7 @@ def main() -> None:
         memory(asked.memory, asked.batch, asked.blocks)
         return
     if asked.cost:
-        cost(asked.cost)
+        cost(asked.cost, autocast=not asked.fp32)
         return
     outcomes = []
     print("| case | plant | answer | verdict | line | error | ideal | explained | predicted |")
