@@ -1,7 +1,7 @@
 """The account of the speed-up of BF16 on four planted causes, and on the medium GPT and ResNet as they are.
 
     python benchmarks/waterfall.py [--cases tiny_batch,vocabulary] [--threads 1] [--keep DIR]
-                                   [--rounds N] [--precision fp32] [--set data.batch_size=1]
+                                   [--rounds N] [--seconds S] [--precision fp32] [--set data.batch_size=1]
 
 Target: the planted cause comes first, and the factors multiply to the observed speed-up within 5 %.
 A planted cause may lose nothing on a given device (a vocabulary of 50257 on most CPUs); then the account says so.
@@ -16,7 +16,7 @@ from pathlib import Path
 from precgui.config import RunConfig, load
 from precgui.engine.profile.document import profile_config
 from precgui.engine.profile.paired import LEAST_ROUNDS
-from precgui.runs.payoff.profile_file import write_profile
+from precgui.runs.payoff.profile_file import PAIRS_S, write_profile
 from precgui.runs.payoff.waterfall import verdict, waterfall
 
 HERE = Path(__file__).parent
@@ -44,13 +44,14 @@ def main() -> None:
     parser.add_argument("--cases", default=",".join([*PLANTED, *HELD_OUT, *AS_THEY_ARE]))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS, help="fewer than the default: exactly so many")
+    parser.add_argument("--seconds", type=float, default=PAIRS_S, help="for pairs of plain and profiled steps")
     parser.add_argument("--precision", default="bf16-amp")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
     for case in args.cases.split(","):
         config = config_of(case, args.threads, args.precision, args.set)
-        document = profile_config(config, rounds=args.rounds)
+        document = profile_config(config, rounds=args.rounds, seconds=args.seconds)
         account = waterfall(document)
         factors = "  ".join(f"{factor.key} {factor.value:.3f}" for factor in account.factors)
         first = next((factor.key for factor in account.causes()), "none")

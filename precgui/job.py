@@ -181,8 +181,12 @@ def serve(emit: Emit, control: StopToken, *, config: Mapping[str, Any], path: st
     job.run()
 
 
-def serve_profile(emit: Callable[[Any], None], control: StopToken, *, config: Mapping[str, Any], path: str) -> None:
+def serve_profile(
+    emit: Callable[[Any], None], control: StopToken, *, config: Mapping[str, Any], path: str, seconds: float
+) -> None:
     """Task of a child process: profiles a config and keeps the result beside the run file at `path`.
+
+    `seconds` are those for pairs of plain and profiled steps.
 
     Emits `{"kind": "progress", "text"}` as it goes, then `{"kind": "kept"}` or `{"kind": "fault", "message"}`.
     """
@@ -190,7 +194,9 @@ def serve_profile(emit: Callable[[Any], None], control: StopToken, *, config: Ma
     from precgui.engine.profile.document import profile_config
 
     try:
-        document = profile_config(build(config), lambda text: emit({"kind": "progress", "text": text}), control.stopped)
+        document = profile_config(
+            build(config), lambda text: emit({"kind": "progress", "text": text}), control.stopped, seconds=seconds
+        )
         write_profile(profile_path(Path(path)), document)
     except (EngineError, MemoryError, RunFileError) as error:
         emit({"kind": "fault", "message": str(error)})

@@ -17,6 +17,7 @@ from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.profile_ranks import show_ranks
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
+from precgui.runs.payoff.profile_file import MOST_PAIRS_S, PAIRS_S
 
 if TYPE_CHECKING:
     from precgui.runs.payoff.products import ProductRate
@@ -40,6 +41,9 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
                         help="change one value of the config, e.g. --set precision=bf16-amp")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="keep the profile in this file")
+    parser.add_argument("--seconds", type=float, default=PAIRS_S, metavar="S",
+                        help="repeat pairs of plain and profiled steps for up to S seconds, until the time that the "
+                        f"profiler adds is known; choose more on a busy machine (default {PAIRS_S:.0f})")  # fmt: skip
     parser.add_argument("--kept", action="store_true", help="show the profile beside RUN.h5 instead of measuring")
     parser.add_argument("--ranks", action="store_true",
                         help="show what each process of RUN.h5 recorded instead of measuring")  # fmt: skip
@@ -56,13 +60,15 @@ def run(args: argparse.Namespace) -> int:
     of_run = Path(args.config) if args.config.endswith(".h5") else None
     if args.ranks:
         return show_ranks(of_run, as_json=args.json)
+    if not 0 < args.seconds <= MOST_PAIRS_S:
+        raise UserError(f"--seconds {args.seconds:g} is not between 0 and {MOST_PAIRS_S:.0f}; choose another duration")
     if args.kept and of_run is None:
         raise UserError("--kept shows the profile of a run file; name one that ends in .h5")
     try:
         if args.kept and of_run is not None:
             document = read_profile(profile_path(of_run))
         else:
-            document = _measure(_config(of_run, args), quiet=args.json)
+            document = _measure(_config(of_run, args), args.seconds, quiet=args.json)
             target = args.output or (profile_path(of_run) if of_run else None)
             if target is not None:
                 write_profile(target, document)
@@ -96,14 +102,14 @@ def _config(of_run: Path | None, args: argparse.Namespace) -> configs.RunConfig:
         raise UserError(str(error)) from None
 
 
-def _measure(config: configs.RunConfig, *, quiet: bool) -> dict[str, Any]:
+def _measure(config: configs.RunConfig, seconds: float, *, quiet: bool) -> dict[str, Any]:
     from precgui.engine.errors import EngineError
     from precgui.engine.profile.document import profile_config
 
     console = HarmlessConsole(stderr=True, quiet=quiet or not sys.stderr.isatty())
     try:
         with console.status("starting the engine") as status:
-            return profile_config(config, lambda text: status.update(escape(text)))
+            return profile_config(config, lambda text: status.update(escape(text)), seconds=seconds)
     except (EngineError, MemoryError) as error:
         raise UserError(str(error)) from None
 

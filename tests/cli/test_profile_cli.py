@@ -71,7 +71,7 @@ def test_that_a_kept_profile_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_that_json_is_one_document_with_the_account(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_measure", lambda config, quiet: document())
+    monkeypatch.setattr(command, "_measure", lambda config, seconds, quiet: document())
     target = tmp_path / "kept.json"
     assert main(["profile", "digits-quick", "--set", "precision=bf16-amp", "-o", str(target), "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
@@ -88,6 +88,8 @@ def test_that_json_is_one_document_with_the_account(
         (["nowhere.h5"], "nowhere.h5"),
         (["nothing.toml"], "neither a file nor a recipe"),
         (["--set", "precision=fp17"], "fp17"),
+        (["--seconds", "0"], "--seconds 0 is not between 0 and 3600"),
+        (["--seconds", "nan"], "--seconds nan is not between 0 and 3600"),
     ],
 )
 def test_that_bad_input_is_one_sentence(

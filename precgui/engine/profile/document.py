@@ -45,14 +45,19 @@ Stopped = Callable[[], bool]
 
 
 def profile_config(
-    config: RunConfig, say: Say = lambda _: None, stopped: Stopped = lambda: False, rounds: int = LEAST_ROUNDS
+    config: RunConfig,
+    say: Say = lambda _: None,
+    stopped: Stopped = lambda: False,
+    rounds: int = LEAST_ROUNDS,
+    *,
+    seconds: float,
 ) -> dict[str, Any]:
-    """Measure in so many rounds and take apart. Takes some 20 s for a small model. Raises EngineError, MemoryError."""
+    """Measure in so many rounds, for up to so many `seconds` more, and take apart. Raises EngineError, MemoryError."""
     with restored(), named_fused_kernels() if config.train.compile else contextlib.nullcontext():
         threads = devices.pin_threads(config.threads)
         device = devices.choose(config.device)
         memory = _memory(config, say)
-        fp32, other, cost = paired(config, say, stopped, rounds)
+        fp32, other, cost = paired(config, say, stopped, rounds, seconds=seconds)
         say("this device's peaks")
         emulated = bool(other.parts.precision.labels)
         peak = floors.peak_ratio(config.precision, device, emulated=emulated, stopped=stopped)

@@ -31,8 +31,7 @@ from precgui.engine.tasks import Batch, Task
 
 _WARM_STEPS = 3
 _BLOCK_S, _MOST_BLOCK = 0.3, 12  # steps of one side in a row
-LEAST_ROUNDS, _MOST_ROUNDS = 5, 60
-_BUDGET_S = 25.0
+LEAST_ROUNDS = 5
 _CERTAIN = 0.03  # rounds end when the time that the profiler adds is known to so small a share of the step
 _PAIRS, _PAIRS_OF_LONG = 4, 2  # of plain and profiled steps in each round
 _LONG_S = 0.2
@@ -70,11 +69,13 @@ def paired(
     say: Callable[[str], None] = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
     rounds: int = LEAST_ROUNDS,
+    *,
+    seconds: float,
 ) -> tuple[Side, Side, EventCost]:
     """FP32 and `config`, measured in pairs: each round a block of plain steps of each, then some under the profiler, in
     random order.
 
-    At least so many rounds, and more until the time that the profiler adds is known well or 25 s have passed.
+    At least so many rounds, and more until the time that the profiler adds is known well or `seconds` have passed.
 
     A run that is FP32 already is both sides. Raises EngineError for faults that the user can correct.
     """
@@ -86,8 +87,8 @@ def paired(
         for _ in range(_WARM_STEPS):
             _take_step(side)
     block = max(2, min(_MOST_BLOCK, int(_BLOCK_S / max(_one_s(side) for side in sides))))
-    cost, end, draw = event_cost(), time.monotonic() + _BUDGET_S, random.Random(config.seed)
-    for number in range(_MOST_ROUNDS):
+    cost, end, draw = event_cost(), time.monotonic() + seconds, random.Random(config.seed)
+    for number in itertools.count():
         enough = rounds < LEAST_ROUNDS or time.monotonic() > end or _uncertainty(sides) <= _CERTAIN
         if stopped() or (number >= rounds and enough):
             break

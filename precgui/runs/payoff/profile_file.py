@@ -14,6 +14,7 @@ from precgui.runs.payoff.products import products_of
 from precgui.runs.payoff.waterfall import Waterfall, waterfall
 
 SCHEMA = 1
+PAIRS_S, MOST_PAIRS_S = 25.0, 3600.0  # for which a profile repeats pairs of plain and profiled steps
 _LARGEST = 8 << 20
 _SIDES = ("step_s", "data_s", "kinds", "products_s", "casts_s", "others_s", "gaps_s", "calls", "profiled_s")
 

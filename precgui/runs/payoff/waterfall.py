@@ -76,11 +76,14 @@ class Waterfall:
     def closing(self) -> str:
         """Whether the factors close, in a sentence."""
         if not self.closes:
-            return f"Unexplained {self.unexplained:+.1%}: the account does not close; profile again on a quiet machine."
+            return (
+                f"Unexplained {self.unexplained:+.1%}: the account does not close; profile again on a quiet machine or "
+                "for longer."
+            )
         if self.uncertainty > UNEXPLAINED_LIMIT:
             return (
                 f"Unexplained {self.unexplained:+.1%}, but pairs of plain and profiled steps leave "
-                f"±{self.uncertainty:.0%} open: profile again on a quiet machine."
+                f"±{self.uncertainty:.0%} open: profile again on a quiet machine or for longer."
             )
         return f"Unexplained {self.unexplained:+.1%} (±{self.uncertainty:.1%}), so the account closes."
 

@@ -216,7 +216,7 @@ def test_that_the_median_has_an_interval_of_order_statistics() -> None:
 
 def test_that_a_config_is_profiled_beside_fp32() -> None:
     said: list[str] = []
-    document = profile_config(load("digits-quick", [*QUICK, "precision=bf16-amp"]), said.append, rounds=1)
+    document = profile_config(load("digits-quick", [*QUICK, "precision=bf16-amp"]), said.append, rounds=1, seconds=1.0)
     account = waterfall(document)
     assert account.observed > 0
     assert document["memory"]["measured"]["total_bytes"] > 0
@@ -241,9 +241,8 @@ def test_that_pairs_go_on_until_the_cost_of_the_profiler_is_known_but_a_recordin
     reads: list[int] = []
     own = paired_steps.profile_of_steps
     monkeypatch.setattr(paired_steps, "profile_of_steps", lambda *given: (reads.append(given[1]), own(*given))[1])
-    monkeypatch.setattr(paired_steps, "_BUDGET_S", 3600.0)
     monkeypatch.setattr(paired_steps, "_half_width", lambda slow_downs: 0.0 if len(slow_downs) >= 28 else 1.0)
-    fp32, other, _ = paired_steps.paired(load("digits-quick", [*QUICK, "precision=bf16-amp"]))
+    fp32, other, _ = paired_steps.paired(load("digits-quick", [*QUICK, "precision=bf16-amp"]), seconds=3600.0)
     assert len(fp32.slow_downs) == len(other.slow_downs) == 28  # 7 rounds of 4
     assert len(fp32.profiles) == 7
     assert max(reads) <= 2

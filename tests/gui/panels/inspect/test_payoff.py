@@ -102,7 +102,7 @@ def test_that_the_ledgers_are_shown_side_by_side(panel: InspectPanel, run: Path)
 def test_that_a_run_without_a_profile_offers_to_make_one(panel: InspectPanel, session: Session, tmp_path: Path) -> None:
     session.open_file(write_run(tmp_path / "bare.h5", "bare"))
     tab = time_tab(panel)
-    assert "Profiling takes about 36.3 s on" in tab.bar.text.text()
+    assert "Profiling takes up to about 36.3 s on" in tab.bar.text.text()
     assert tab.bar.button.isEnabled()
     assert tab.verdict.isHidden() or not tab.verdict.isVisible()
 
@@ -143,7 +143,11 @@ def test_that_what_the_child_says_is_shown(
     path = write_run(tmp_path / "bare.h5", "bare")
     session.open_file(path)
     tab = time_tab(panel)
+    short = tab.bar.text.text()
+    tab.bar.seconds.setValue(600)
+    assert "up to about 10" in tab.bar.text.text() and tab.bar.text.text() != short
     tab.bar.button.click()
+    assert asked[0][1]["seconds"] == 600.0
     assert asked[0][0] == "precgui.job:serve_profile"
     assert asked[0][1]["path"] == str(path)
     assert tab.bar.button.text() == "Stop"

@@ -6,16 +6,24 @@ from typing import Any
 
 import numpy as np
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QSpinBox, QWidget
 
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
+from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.facts import seconds_text
-from precgui.runs.payoff.profile_file import profile_of
+from precgui.runs.payoff.profile_file import MOST_PAIRS_S, PAIRS_S, profile_of
 from precgui.runs.run import Run
 
-NONE_YET = "No profile of this run is kept. Profiling takes about {duration} on the processor or GPU of the run."
-_FIXED_S, _STEPS = 30.0, 70  # of a profile: seconds for the device's own rates, steps of the run
+NONE_YET = "No profile of this run is kept. Profiling takes up to about {duration} on the processor or GPU of the run."
+_FIXED_S, _STEPS = 5.0, 70  # of a profile: seconds for the device's own rates, steps of the run
+
+
+LONGER = (
+    "Plain and profiled steps are measured in pairs for so long, or until the time that the profiler adds is known to "
+    "3 % of the step. Choose a longer time on a busy machine."
+)
 
 
 class ProfileBar(RunTaskBar):
@@ -33,7 +41,19 @@ class ProfileBar(RunTaskBar):
         super().__init__(parent)
         self._session = session
         self.document: dict[str, Any] | None = None
+        self.seconds = QSpinBox(self)
+        self.seconds.setObjectName("pairs seconds")
+        self.seconds.setRange(5, int(MOST_PAIRS_S))
+        self.seconds.setValue(int(PAIRS_S))
+        self.seconds.setSingleStep(5)
+        self.seconds.setPrefix("for up to ")
+        self.seconds.setSuffix(" s")
+        self.seconds.setAccessibleName("Longest time for pairs of plain and profiled steps, in seconds")
+        self.seconds.setToolTip(plain_tip(LONGER))
+        self.seconds.valueChanged.connect(lambda _: self.say())
+        ignore_wheel(self.seconds)
         self.line.addWidget(self.text, 1)
+        self.line.addWidget(self.seconds)
         self.line.addWidget(self.button)
         self.kept.connect(self.refresh)
 
@@ -53,14 +73,16 @@ class ProfileBar(RunTaskBar):
         self.changed.emit()
 
     def arguments(self, run: Run) -> dict[str, Any]:
-        return {"config": run.config.model_dump(), "path": str(run.path)}
+        return {"config": run.config.model_dump(), "path": str(run.path), "seconds": float(self.seconds.value())}
 
     def start_label(self) -> str:
         return "Profile again" if self.document else "Profile this run"
 
     def idle_text(self) -> str:
         if self.document is None:
-            return "" if self.why_not() or self._run is None else NONE_YET.format(duration=profile_duration(self._run))
+            if self.why_not() or self._run is None:
+                return ""
+            return NONE_YET.format(duration=profile_duration(self._run, self.seconds.value()))
         device = self.document["device"]
         return f"Profiled {self.document['created'][:16].replace('T', ' ')} on {device['name']}."
 
@@ -69,7 +91,7 @@ class ProfileBar(RunTaskBar):
         self.refresh()
 
 
-def profile_duration(run: Run) -> str:
-    """The time that a profile of the run takes, estimated from its steps, as text."""
+def profile_duration(run: Run, pairs_s: float) -> str:
+    """The time that a profile of the run takes at most, estimated from its steps, as text."""
     step_s = run.series("step_s")[1]
-    return seconds_text(_FIXED_S + (_STEPS * float(np.median(step_s)) if len(step_s) else 0.0))
+    return seconds_text(_FIXED_S + pairs_s + (_STEPS * float(np.median(step_s)) if len(step_s) else 0.0))
