@@ -93,6 +93,15 @@ def out_of_memory_text(error: RuntimeError) -> str:
     return f"{words} (the most in use before: {_most_in_use() / 2**30:.2f} GiB)"
 
 
+def page_faults() -> int:
+    """Page faults of this process so far that needed no disk; 0 where the operating system does not count them."""
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().num_page_faults)
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
 def _most_in_use() -> int:
     """Peak bytes of the accelerator's allocator, or of this process where there is none."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -28,8 +28,9 @@ from precgui.engine.profile.paired import (
     Side,
     anchored,
     clock_name,
+    gap_cost_s,
     paired,
-    profiler_share,
+    share_of,
     typical,
 )
 from precgui.engine.profile.predict import predicted_ledger
@@ -57,22 +58,22 @@ def profile_config(
         threads = devices.pin_threads(config.threads)
         device = devices.choose(config.device)
         memory = _memory(config, say)
-        fp32, other, cost = paired(config, say, stopped, rounds, seconds=seconds)
+        fp32, other = paired(config, say, stopped, rounds, seconds=seconds)
         say("this device's peaks")
         emulated = bool(other.parts.precision.labels)
         peak = floors.peak_ratio(config.precision, device, emulated=emulated, stopped=stopped)
         call_floors = floors.call_floors(floors.product_format(config.precision), device)
         other.parts.precision.prepare()
         counted = _counts(other)
-        run = _dissected(other, cost)
-        twin = run if fp32 is other else _dissected(fp32, cost)
+        run = _dissected(other)
+        twin = run if fp32 is other else _dissected(fp32)
         document: dict[str, Any] = {
             **_heading(config, device, threads),
             "fp32": side_times(fp32, twin, call_floors),
             "run": side_times(other, run, call_floors),
             "rounds": _ratios(fp32, other),
             "peak": asdict(peak),
-            "profiler": asdict(cost),
+            "profiler": asdict(other.cost),
             "clock": clock_name(device),
             "cpu_share": statistics.median(other.cpu_shares) if device.type == "cpu" else None,
             "operations": _operations(run.profiled, counted.counts, run.cost),
@@ -107,18 +108,13 @@ class DissectedStep:
     uncertainty: float = 0.0
 
 
-def _dissected(side: Side, cost: EventCost) -> DissectedStep:
-    profiled = typical(side.profiles)
+def _dissected(side: Side) -> DissectedStep:
+    profiled, cost = typical(side.profiles), side.cost
     if profiled.on_device:
         return DissectedStep(profiled, cost)
-    expected_s = cost.operation_s * (sum(row.events for row in profiled.rows)) + _gap_cost_s(profiled, cost)
-    share = profiler_share(statistics.median(side.step_s), expected_s / profiled.steps, side.slow_downs)
+    share = share_of(side)
     own = EventCost(cost.operation_s * share.factor, cost.marker_s * share.factor)
     return DissectedStep(anchored(profiled, share), own, share.uncertainty)
-
-
-def _gap_cost_s(profiled: Profiled, cost: EventCost) -> float:
-    return cost.marker_s * profiled.markers + cost.operation_s * (profiled.gap_events - profiled.markers)
 
 
 def _ratios(fp32: Side, other: Side) -> list[float]:
@@ -148,7 +144,7 @@ def side_times(side: Side, step: DissectedStep, call_floors: dict[str, float]) -
         floor_s = min(own_s, floors.floor_of(row, call_floors) * row.calls / profiled.steps)
         launches_s += floor_s
         kind_s[row.kind] = kind_s.get(row.kind, 0.0) + own_s - floor_s
-    gap_s = max(0.0, profiled.gap_s - _gap_cost_s(profiled, cost)) / profiled.steps
+    gap_s = max(0.0, profiled.gap_s - gap_cost_s(profiled, cost)) / profiled.steps
     if profiled.on_device:  # kernels run beside the CPU: what they leave of the wall time is idle
         busy_s, wall_s = sum(kind_s.values()), profiled.wall_s / profiled.steps
         gap_s, launches_s = max(0.0, wall_s - busy_s - profiled.data_s / profiled.steps), 0.0

@@ -80,15 +80,24 @@ class ProfilerPhases:
         """Does nothing: this tracker measures times, not memory."""
 
 
-def record_steps(model: nn.Module, device: torch.device, work: Callable[[ProfilerPhases], None], steps: int) -> profile:
+def record_steps(
+    model: nn.Module,
+    device: torch.device,
+    work: Callable[[ProfilerPhases], None],
+    steps: int,
+    *,
+    detailed: bool = True,
+) -> profile:
     """Call `work` so many times under the profiler, and once before that; `work` reports its phases to its argument.
 
+    `detailed`: with the shapes of operands and a marker around each module, which cost more than the events themselves.
     The recording is not read yet, which takes ten times as long: `profile_of_steps` does.
     """
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
     phases = ProfilerPhases()
-    markers = contextlib.nullcontext() if is_compiled(model) else module_markers(model)  # hooks would split its kernels
-    profiler: profile = profile(activities=activities, record_shapes=True)
+    marked = detailed and not is_compiled(model)  # hooks would split its kernels
+    markers = module_markers(model) if marked else contextlib.nullcontext()
+    profiler: profile = profile(activities=activities, record_shapes=detailed)
     with stderr_closed(), markers, profiler:
         for number in range(steps + 1):
             with record_function(STEP if number else WARM_UP):
@@ -100,7 +109,13 @@ def record_steps(model: nn.Module, device: torch.device, work: Callable[[Profile
 
 def profile_of_steps(profiler: profile, steps: int, device: torch.device) -> Profiled:
     """The operations of so many recorded steps."""
-    return _summed(profiler.events() or [], steps, device.type == "cuda")
+    sums, wall_s, on_device = _Sums(), 0.0, device.type == "cuda"
+    for event, place in in_steps(profiler, on_device=on_device):
+        if event.name == STEP:
+            wall_s += event.cpu_time_total * 1e-6
+        _book(sums, event, place)
+    rows = sorted(sums.rows.values(), key=lambda row: -(row.device_s if on_device else row.cpu_s))
+    return Profiled(rows, steps, wall_s, sums.gap_s, sums.data_s, sums.events, sums.gap_events, sums.markers, on_device)
 
 
 @contextlib.contextmanager
@@ -125,7 +140,7 @@ def module_markers(model: nn.Module) -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class _Place:
+class Place:
     """Where an event lies: the phase and module of its markers, and the event that it is counted under."""
 
     phase: str = ""
@@ -146,31 +161,28 @@ class _Sums:
     markers: int = 0
 
 
-def _summed(events: Any, steps: int, on_device: bool) -> Profiled:
-    cpu = [event for event in events if event.device_type.name == "CPU"]
+def in_steps(profiler: profile, *, on_device: bool = False) -> Iterator[tuple[Any, Place]]:
+    """The events of the recorded steps and their places, in the order of time: the forward pass is read before the
+    backward pass, whose events get their modules from it."""
+    cpu = [event for event in profiler.events() or [] if event.device_type.name == "CPU"]
     module_of_node: dict[int, str] = {}  # sequence number of an autograd node: its module
-    sums, wall_s = _Sums(), 0.0
     first_thread = next((event.thread for event in cpu if event.name == WARM_UP), 0)
-    stack = [(event, _Place()) for event in cpu if event.cpu_parent is None]
+    stack = [(event, Place()) for event in cpu if event.cpu_parent is None]
     stack.sort(key=lambda item: -item[0].time_range.start)
-    while stack:  # in the order of time, so that the forward pass is read before the backward pass
+    while stack:
         event, above = stack.pop()
         place = _placed(event, above, module_of_node, on_device, first_thread)
-        if event.name == STEP:
-            wall_s += event.cpu_time_total * 1e-6
         if place.in_step:
-            _book(sums, event, place)
+            yield event, place
         children = sorted(event.cpu_children, key=lambda child: -child.time_range.start)
         stack.extend((child, place) for child in children)
-    rows = sorted(sums.rows.values(), key=lambda row: -(row.device_s if on_device else row.cpu_s))
-    return Profiled(rows, steps, wall_s, sums.gap_s, sums.data_s, sums.events, sums.gap_events, sums.markers, on_device)
 
 
-def _placed(event: Any, above: _Place, module_of_node: dict[int, str], on_device: bool, first_thread: int) -> _Place:
-    place = _Place(above.phase, above.module, above.kind, above.owner, above.in_step, above.sequence)
+def _placed(event: Any, above: Place, module_of_node: dict[int, str], on_device: bool, first_thread: int) -> Place:
+    place = Place(above.phase, above.module, above.kind, above.owner, above.in_step, above.sequence)
     name = event.name
     if name == STEP:
-        return _Place(in_step=True)
+        return Place(in_step=True)
     if name.startswith(PHASE):
         place.phase = name.removeprefix(PHASE)
         return place
@@ -204,7 +216,7 @@ def _converts(event: Any) -> bool:
     return False
 
 
-def _book(sums: _Sums, event: Any, place: _Place) -> None:
+def _book(sums: _Sums, event: Any, place: Place) -> None:
     own_s, device_s = event.self_cpu_time_total * 1e-6, event.self_device_time_total * 1e-6
     sums.events += 1
     if place.phase == "data":
@@ -217,14 +229,8 @@ def _book(sums: _Sums, event: Any, place: _Place) -> None:
         if device_s == 0:
             return
     owner = place.owner or event
-    shapes = tuple(tuple(shape) for shape in owner.input_shapes if shape)
-    kind = kinds.OPTIMIZER if place.phase == "update" else place.kind or kinds.DISPATCH
-    operation = owner.name.removeprefix("aten::")
-    key = (operation, kind, place.module, place.phase, shapes)
-    row = sums.rows.get(key)
-    if row is None:
-        row = OperationRow(operation, kind, place.module or "", place.phase, _format(owner), shapes)
-        sums.rows[key] = row
+    new = empty_row(owner, place)
+    row = sums.rows.setdefault(row_key(new), new)
     row.calls += event is owner
     if place.owner is not None:
         row.events += 1
@@ -233,6 +239,20 @@ def _book(sums: _Sums, event: Any, place: _Place) -> None:
     for kernel in event.kernels:
         reported = kinds.uses_tensor_cores(kernel.name)
         row.tensor_cores = row.tensor_cores or reported if reported is not None else row.tensor_cores
+
+
+def empty_row(owner: Any, place: Place) -> OperationRow:
+    """An empty row for an operation at its place."""
+    shapes = tuple(tuple(shape) for shape in owner.input_shapes if shape)
+    kind = kinds.OPTIMIZER if place.phase == "update" else place.kind or kinds.DISPATCH
+    return OperationRow(
+        owner.name.removeprefix("aten::"), kind, place.module or "", place.phase, _format(owner), shapes
+    )
+
+
+def row_key(row: OperationRow) -> tuple[Any, ...]:
+    """All but the figures of a row, by which operations are added up."""
+    return row.operation, row.kind, row.module, row.phase, row.shapes, row.format
 
 
 def _format(event: Any) -> str:

@@ -9,14 +9,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from precgui.config import RunConfig
-from precgui.engine.device import synchronize
+from precgui.engine.device import page_faults, synchronize
 from precgui.engine.memory import stderr_closed
 from precgui.engine.profile.one_step import StepParts, build_step, step
 from precgui.engine.profile.operations import (
@@ -26,34 +25,21 @@ from precgui.engine.profile.operations import (
     module_markers,
     profile_of_steps,
     record_steps,
+    row_key,
 )
+from precgui.engine.profile.step_template import StepTemplate, template_of, times_of_steps
 from precgui.engine.tasks import Batch, Task
 
 _WARM_STEPS = 3
 _BLOCK_S, _MOST_BLOCK = 0.3, 12  # steps of one side in a row
 LEAST_ROUNDS = 5
 _CERTAIN = 0.03  # rounds end when the time that the profiler adds is known to so small a share of the step
-_PAIRS, _PAIRS_OF_LONG = 4, 2  # of plain and profiled steps in each round
+_PAIRS, _PAIRS_OF_LONG = 4, 2  # least number of plain and profiled steps in each round
+_PAIRS_S = 1.0  # for more of them
+_READ_EVERY = 4  # rounds after the first ones: reading takes ten times as long as recording
 _LONG_S = 0.2
-_MOST_READ = 2  # steps of a recording that is read: reading takes ten times as long as recording
+_MOST_PROFILED, _PROFILED_S = 2, 0.04  # steps of a recording: an event of a longer one costs up to four times as much
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the cost of an event over that of an operation with nothing to do
-_PROFILED_S, _MOST_PROFILED = 0.04, 8  # of steps in each of them
-
-
-@dataclass(slots=True)
-class Side:
-    """One of the two: its parts, its batches, and what was measured: plain steps, and by block what they waited for
-    their batches on average and took in all. `slow_downs` are times of a profiled step over that of the plain ones
-    right before it, in the same clock."""
-
-    parts: StepParts
-    feed: Iterator[Batch]
-    step_s: list[float] = field(default_factory=list)
-    data_s: list[float] = field(default_factory=list)
-    block_s: list[float] = field(default_factory=list)
-    cpu_shares: list[float] = field(default_factory=list)
-    profiles: list[Profiled] = field(default_factory=list)
-    slow_downs: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +50,45 @@ class EventCost:
     marker_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of a step by the clock of `paired`, and page faults of the process meanwhile."""
+
+    seconds: float
+    page_faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledPair:
+    """A profiled step over the plain one before it, and by how many page faults it had more or less."""
+
+    slow_down: float
+    page_faults: float
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two: its parts, its batches, and what was measured: plain steps, and by block what they waited for
+    their batches on average and took in all. `template` identifies the events of a recording without shapes; None where
+    every recording has them (a GPU, or a step whose events differ from one time to the next)."""
+
+    parts: StepParts
+    feed: Iterator[Batch]
+    template: StepTemplate | None = None
+    cost: EventCost = field(default_factory=lambda: EventCost(0.0, 0.0))
+    step_s: list[float] = field(default_factory=list)
+    data_s: list[float] = field(default_factory=list)
+    block_s: list[float] = field(default_factory=list)
+    cpu_shares: list[float] = field(default_factory=list)
+    profiles: list[Profiled] = field(default_factory=list)
+    pairs: list[ProfiledPair] = field(default_factory=list)
+
+    @property
+    def slow_downs(self) -> list[float]:
+        """Times of a profiled step over that of the plain one right before it, in the same clock."""
+        return comparable(self.pairs)
+
+
 def paired(
     config: RunConfig,
     say: Callable[[str], None] = lambda _: None,
@@ -71,7 +96,7 @@ def paired(
     rounds: int = LEAST_ROUNDS,
     *,
     seconds: float,
-) -> tuple[Side, Side, EventCost]:
+) -> tuple[Side, Side]:
     """FP32 and `config`, measured in pairs: each round a block of plain steps of each, then some under the profiler, in
     random order.
 
@@ -87,7 +112,9 @@ def paired(
         for _ in range(_WARM_STEPS):
             _take_step(side)
     block = max(2, min(_MOST_BLOCK, int(_BLOCK_S / max(_one_s(side) for side in sides))))
-    cost, end, draw = event_cost(), time.monotonic() + seconds, random.Random(config.seed)
+    for side in sides:
+        _identify(side)
+    end, draw = time.monotonic() + seconds, random.Random(config.seed)
     for number in itertools.count():
         enough = rounds < LEAST_ROUNDS or time.monotonic() > end or _uncertainty(sides) <= _CERTAIN
         if stopped() or (number >= rounds and enough):
@@ -97,17 +124,16 @@ def paired(
             _plain_block(side, block)
         for side in draw.sample(sides, len(sides)):
             _profiled_block(side)
-    return fp32, other, cost
+    for side in sides:
+        if not side.profiles:  # no recording had the events of the template
+            side.template = None
+            _read(side, _recording(side, 1, detailed=True)[0], 1)
+    return fp32, other
 
 
 def _uncertainty(sides: list[Side]) -> float:
-    """Half the width of the interval of the slow-downs, of all sides together."""
-    return math.hypot(*(_half_width(side.slow_downs) for side in sides))
-
-
-def _half_width(slow_downs: list[float]) -> float:
-    low, high = median_interval(slow_downs) if slow_downs else (0.0, math.inf)
-    return (high - low) / 2
+    """The share of a step to which the cost of the profiler is not known, of all sides together."""
+    return math.hypot(*(share_of(side).uncertainty if side.profiles else math.inf for side in sides))
 
 
 def _side(config: RunConfig) -> Side:
@@ -164,32 +190,76 @@ def _plain_block(side: Side, steps: int) -> None:
     side.block_s.append(statistics.median(step_s for step_s, _, _ in times) + side.data_s[-1])
 
 
-def _profiled_block(side: Side) -> None:
-    """Pairs of plain steps and the same under the profiler, for its cost; and a short recording that is read."""
+def _recording(side: Side, steps: int, *, detailed: bool) -> tuple[profile, list[StepTime]]:
+    """So many recorded steps, and the time of each after the first, which is not recorded."""
     device = side.parts.device
     clock = time.thread_time if one_thread(device) else time.perf_counter
-    times: list[float] = []
+    times: list[StepTime] = []
 
     def work(phases: ProfilerPhases) -> None:
         phases.begin("data")
         _next(side)
-        begin = clock()
+        faults, begin = page_faults(), clock()
         step(side.parts, phases)
         synchronize(device)
-        times.append(clock() - begin)
+        times.append(StepTime(clock() - begin, page_faults() - faults))
 
+    recorded = record_steps(side.parts.model, device, work, steps, detailed=detailed)
+    return recorded, times[1:]
+
+
+def _identify(side: Side) -> None:
+    """Take the template of the step, where another step has the same events, and the cost of an event."""
+    device = side.parts.device
+    if device.type == "cpu":
+        side.parts.precision.prepare()
+        template = template_of(_recording(side, 1, detailed=True)[0], device)
+        if times_of_steps(_recording(side, 1, detailed=False)[0], 1, template) is not None:
+            side.template = template
+    side.cost = event_cost(detailed=side.template is None)
+
+
+def _profiled_block(side: Side) -> None:
+    """Pairs of plain steps and the same under the profiler, for its cost; and a short recording that is read."""
     one_s = max(_one_s(side), 1e-6)
-    steps = max(1, min(_MOST_PROFILED, int(_PROFILED_S / one_s)))
-    for number in range(_PAIRS if one_s < _LONG_S else _PAIRS_OF_LONG):
-        plain_s = statistics.median(_take_step(side)[0] for _ in range(max(2, steps)))
-        times.clear()
-        recorded = record_steps(side.parts.model, device, work, steps)
-        side.slow_downs.append(statistics.median(times[1:]) / max(plain_s, 1e-9))
-        if number == 0 and steps <= _MOST_READ:
-            side.profiles.append(profile_of_steps(recorded, steps, device))
-    if steps > _MOST_READ:
-        recorded = record_steps(side.parts.model, device, work, _MOST_READ)
-        side.profiles.append(profile_of_steps(recorded, _MOST_READ, device))
+    steps, least = max(1, min(_MOST_PROFILED, int(_PROFILED_S / one_s))), _PAIRS if one_s < _LONG_S else _PAIRS_OF_LONG
+    end = time.monotonic() + _PAIRS_S
+    for number in itertools.count():
+        if number >= least and time.monotonic() > end:
+            break
+        plain = [_plain_step(side) for _ in range(2 * steps)]
+        recorded, profiled = _recording(side, steps, detailed=side.template is None)
+        side.pairs.append(_pair(plain, profiled))
+        if number == 0 and (len(side.block_s) <= LEAST_ROUNDS or len(side.block_s) % _READ_EVERY == 0):
+            _read(side, recorded, steps)
+
+
+def _plain_step(side: Side) -> StepTime:
+    faults = page_faults()
+    return StepTime(_take_step(side)[0], page_faults() - faults)
+
+
+def _pair(plain: list[StepTime], profiled: list[StepTime]) -> ProfiledPair:
+    seconds = [statistics.median(each.seconds for each in side) for side in (plain, profiled)]
+    faults = [statistics.median(each.page_faults for each in side) for side in (plain, profiled)]
+    return ProfiledPair(seconds[1] / max(seconds[0], 1e-9), abs(faults[1] - faults[0]))
+
+
+def comparable(pairs: list[ProfiledPair]) -> list[float]:
+    """The slow-downs of the pairs whose two sides differ least in page faults: half of them, or more where they agree.
+
+    A step after which the allocator gave its memory back takes up to ten times as long, with a profiler or without.
+    """
+    most = statistics.median(pair.page_faults for pair in pairs) if pairs else 0.0
+    return [pair.slow_down for pair in pairs if pair.page_faults <= most]
+
+
+def _read(side: Side, recorded: profile, steps: int) -> None:
+    """Keep what a recording says, unless one of its steps had other events than the template."""
+    if side.template is None:
+        side.profiles.append(profile_of_steps(recorded, steps, side.parts.device))
+    elif (profiled := times_of_steps(recorded, steps, side.template)) is not None:
+        side.profiles.append(profiled)
 
 
 def median_interval(values: list[float]) -> tuple[float, float]:
@@ -200,10 +270,10 @@ def median_interval(values: list[float]) -> tuple[float, float]:
     return ordered[place], ordered[-1 - place]
 
 
-def event_cost() -> EventCost:
-    """Seconds that the profiler adds: operations on one number and modules that do nothing, with it and without.
+def event_cost(*, detailed: bool) -> EventCost:
+    """Seconds that the profiler adds: operations on one number, and markers, with it and without.
 
-    In CPU time, of which others on the machine take nothing."""
+    In CPU time, of which others on the machine take nothing. `detailed` as in `record_steps`."""
     one, module = torch.zeros(1), nn.Identity()
 
     def operations() -> None:
@@ -214,10 +284,11 @@ def event_cost() -> EventCost:
         for _ in range(500):
             module(one)
 
-    return EventCost(_added_s(operations, nn.Identity()) / 2000, _added_s(modules, module) / 500)
+    operation_s = _added_s(operations, nn.Identity(), detailed=detailed) / 2000
+    return EventCost(operation_s, _added_s(modules, module, detailed=True) / 500)
 
 
-def _added_s(work: Callable[[], None], model: nn.Module) -> float:
+def _added_s(work: Callable[[], None], model: nn.Module, *, detailed: bool) -> float:
     def timed() -> float:
         begin = time.thread_time()
         work()
@@ -225,7 +296,7 @@ def _added_s(work: Callable[[], None], model: nn.Module) -> float:
 
     timed()
     plain = min(timed() for _ in range(3))
-    with stderr_closed(), module_markers(model), profile(activities=[ProfilerActivity.CPU], record_shapes=True):
+    with stderr_closed(), module_markers(model), profile(activities=[ProfilerActivity.CPU], record_shapes=detailed):
         timed()
         profiled = min(timed() for _ in range(3))
     return max(0.0, profiled - plain)
@@ -234,8 +305,8 @@ def _added_s(work: Callable[[], None], model: nn.Module) -> float:
 def typical(profiles: list[Profiled]) -> Profiled:
     """One step whose rows and gaps are each the median over the profiles, which leaves out the odd ones that another
     program interrupted."""
-    keys = dict.fromkeys(_key(row) for profiled in profiles for row in profiled.rows)
-    tables = [({_key(row): row for row in profiled.rows}, profiled.steps) for profiled in profiles]
+    keys = dict.fromkeys(row_key(row) for profiled in profiles for row in profiled.rows)
+    tables = [({row_key(row): row for row in profiled.rows}, profiled.steps) for profiled in profiles]
     kept = [_typical_row([table.get(key) for table, _ in tables], [steps for _, steps in tables]) for key in keys]
     kept = [row for row in kept if row.calls or row.cpu_s or row.device_s]
 
@@ -253,7 +324,7 @@ class ProfilerShare:
     """Part of a profiled step that the profiler added, in seconds, and how far that is known.
 
     `step_s` is the plain step with it. `factor` is its cost of an event over that of operations with nothing to do;
-    `uncertainty` half the width of the interval of the slow-down, as a share of the plain step.
+    `uncertainty` half the width of the interval in which it lies, as a share of the plain step.
     """
 
     step_s: float
@@ -271,12 +342,25 @@ def profiler_share(plain_s: float, expected_s: float, slow_downs: list[float]) -
     if not slow_downs or plain_s <= 0:
         return ProfilerShare(plain_s + expected_s, 1.0, 0.0)
     low, high = median_interval(slow_downs)
-    expected, uncertainty = 1 + expected_s / plain_s, _half_width(slow_downs)
-    if low <= expected <= high:
-        return ProfilerShare(plain_s * expected, 1.0, uncertainty)
+    expected = expected_s / plain_s
+    if low <= 1 + expected <= high:
+        least, most = max(low, 1 + _LEAST_FACTOR * expected), min(high, 1 + _MOST_FACTOR * expected)
+        return ProfilerShare(plain_s * (1 + expected), 1.0, (most - least) / 2)
     slow_down = statistics.median(slow_downs)
-    factor = (slow_down - 1) * plain_s / max(expected_s, 1e-12)
-    return ProfilerShare(plain_s * slow_down, min(max(factor, _LEAST_FACTOR), _MOST_FACTOR), uncertainty)
+    factor = (slow_down - 1) / max(expected, 1e-12)
+    return ProfilerShare(plain_s * slow_down, min(max(factor, _LEAST_FACTOR), _MOST_FACTOR), (high - low) / 2)
+
+
+def share_of(side: Side) -> ProfilerShare:
+    """Time that the profiler added to a step of a side that was recorded."""
+    profiled, cost = side.profiles[-1], side.cost
+    expected_s = cost.operation_s * sum(row.events for row in profiled.rows) + gap_cost_s(profiled, cost)
+    return profiler_share(statistics.median(side.step_s), expected_s / profiled.steps, side.slow_downs)
+
+
+def gap_cost_s(profiled: Profiled, cost: EventCost) -> float:
+    """Seconds that the profiler added between operations, in all recorded steps."""
+    return cost.marker_s * profiled.markers + cost.operation_s * (profiled.gap_events - profiled.markers)
 
 
 def anchored(profiled: Profiled, share: ProfilerShare) -> Profiled:
@@ -288,10 +372,6 @@ def anchored(profiled: Profiled, share: ProfilerShare) -> Profiled:
     scale = share.step_s / total_s if total_s else 1.0
     rows = [replace(row, cpu_s=row.cpu_s * scale) for row in profiled.rows]
     return replace(profiled, rows=rows, gap_s=profiled.gap_s * scale)
-
-
-def _key(row: OperationRow) -> tuple[Any, ...]:
-    return row.operation, row.kind, row.module, row.phase, row.shapes, row.format
 
 
 def _typical_row(results: list[OperationRow | None], steps: list[int]) -> OperationRow:
