@@ -140,7 +140,7 @@ def module_markers(model: nn.Module) -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class Place:
+class EventPlace:
     """Where an event lies: the phase and module of its markers, and the event that it is counted under."""
 
     phase: str = ""
@@ -161,13 +161,13 @@ class _Sums:
     markers: int = 0
 
 
-def in_steps(profiler: profile, *, on_device: bool = False) -> Iterator[tuple[Any, Place]]:
+def in_steps(profiler: profile, *, on_device: bool = False) -> Iterator[tuple[Any, EventPlace]]:
     """The events of the recorded steps and their places, in the order of time: the forward pass is read before the
     backward pass, whose events get their modules from it."""
     cpu = [event for event in profiler.events() or [] if event.device_type.name == "CPU"]
     module_of_node: dict[int, str] = {}  # sequence number of an autograd node: its module
     first_thread = next((event.thread for event in cpu if event.name == WARM_UP), 0)
-    stack = [(event, Place()) for event in cpu if event.cpu_parent is None]
+    stack = [(event, EventPlace()) for event in cpu if event.cpu_parent is None]
     stack.sort(key=lambda item: -item[0].time_range.start)
     while stack:
         event, above = stack.pop()
@@ -178,11 +178,13 @@ def in_steps(profiler: profile, *, on_device: bool = False) -> Iterator[tuple[An
         stack.extend((child, place) for child in children)
 
 
-def _placed(event: Any, above: Place, module_of_node: dict[int, str], on_device: bool, first_thread: int) -> Place:
-    place = Place(above.phase, above.module, above.kind, above.owner, above.in_step, above.sequence)
+def _placed(
+    event: Any, above: EventPlace, module_of_node: dict[int, str], on_device: bool, first_thread: int
+) -> EventPlace:
+    place = EventPlace(above.phase, above.module, above.kind, above.owner, above.in_step, above.sequence)
     name = event.name
     if name == STEP:
-        return Place(in_step=True)
+        return EventPlace(in_step=True)
     if name.startswith(PHASE):
         place.phase = name.removeprefix(PHASE)
         return place
@@ -216,7 +218,7 @@ def _converts(event: Any) -> bool:
     return False
 
 
-def _book(sums: _Sums, event: Any, place: Place) -> None:
+def _book(sums: _Sums, event: Any, place: EventPlace) -> None:
     own_s, device_s = event.self_cpu_time_total * 1e-6, event.self_device_time_total * 1e-6
     sums.events += 1
     if place.phase == "data":
@@ -241,7 +243,7 @@ def _book(sums: _Sums, event: Any, place: Place) -> None:
         row.tensor_cores = row.tensor_cores or reported if reported is not None else row.tensor_cores
 
 
-def empty_row(owner: Any, place: Place) -> OperationRow:
+def empty_row(owner: Any, place: EventPlace) -> OperationRow:
     """An empty row for an operation at its place."""
     shapes = tuple(tuple(shape) for shape in owner.input_shapes if shape)
     kind = kinds.OPTIMIZER if place.phase == "update" else place.kind or kinds.DISPATCH

@@ -15,7 +15,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from precgui.config import RunConfig
-from precgui.engine.device import page_faults, synchronize
+from precgui.engine import device as devices
+from precgui.engine.device import synchronize
 from precgui.engine.memory import stderr_closed
 from precgui.engine.profile.one_step import StepParts, build_step, step
 from precgui.engine.profile.operations import (
@@ -39,7 +40,7 @@ _PAIRS_S = 1.0  # for more of them
 _READ_EVERY = 4  # rounds after the first ones: reading takes ten times as long as recording
 _LONG_S = 0.2
 _MOST_PROFILED, _PROFILED_S = 2, 0.04  # steps of a recording: an event of a longer one costs up to four times as much
-_LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the cost of an event over that of an operation with nothing to do
+_LEAST_FACTOR, _MOST_FACTOR = 0.5, 6.0  # of the cost of an event over that of an operation with nothing to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class EventCost:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTime:
+class TimedStep:
     """Seconds of a step by the clock of `paired`, and page faults of the process meanwhile."""
 
     seconds: float
@@ -190,19 +191,19 @@ def _plain_block(side: Side, steps: int) -> None:
     side.block_s.append(statistics.median(step_s for step_s, _, _ in times) + side.data_s[-1])
 
 
-def _recording(side: Side, steps: int, *, detailed: bool) -> tuple[profile, list[StepTime]]:
+def _recording(side: Side, steps: int, *, detailed: bool) -> tuple[profile, list[TimedStep]]:
     """So many recorded steps, and the time of each after the first, which is not recorded."""
     device = side.parts.device
     clock = time.thread_time if one_thread(device) else time.perf_counter
-    times: list[StepTime] = []
+    times: list[TimedStep] = []
 
     def work(phases: ProfilerPhases) -> None:
         phases.begin("data")
         _next(side)
-        faults, begin = page_faults(), clock()
+        faults, begin = devices.page_faults(), clock()
         step(side.parts, phases)
         synchronize(device)
-        times.append(StepTime(clock() - begin, page_faults() - faults))
+        times.append(TimedStep(clock() - begin, devices.page_faults() - faults))
 
     recorded = record_steps(side.parts.model, device, work, steps, detailed=detailed)
     return recorded, times[1:]
@@ -223,34 +224,40 @@ def _profiled_block(side: Side) -> None:
     """Pairs of plain steps and the same under the profiler, for its cost; and a short recording that is read."""
     one_s = max(_one_s(side), 1e-6)
     steps, least = max(1, min(_MOST_PROFILED, int(_PROFILED_S / one_s))), _PAIRS if one_s < _LONG_S else _PAIRS_OF_LONG
-    end = time.monotonic() + _PAIRS_S
+    end, calmest, fewest = time.monotonic() + _PAIRS_S, None, math.inf
     for number in itertools.count():
         if number >= least and time.monotonic() > end:
             break
         plain = [_plain_step(side) for _ in range(2 * steps)]
         recorded, profiled = _recording(side, steps, detailed=side.template is None)
         side.pairs.append(_pair(plain, profiled))
-        if number == 0 and (len(side.block_s) <= LEAST_ROUNDS or len(side.block_s) % _READ_EVERY == 0):
-            _read(side, recorded, steps)
+        page_faults = sum(each.page_faults for each in profiled)
+        if page_faults <= fewest:  # of several the last one, since the first ones find cold caches
+            calmest, fewest = recorded, page_faults
+    due = len(side.block_s) <= LEAST_ROUNDS or len(side.block_s) % _READ_EVERY == 0
+    if calmest is not None and due:
+        _read(side, calmest, steps)
 
 
-def _plain_step(side: Side) -> StepTime:
-    faults = page_faults()
-    return StepTime(_take_step(side)[0], page_faults() - faults)
+def _plain_step(side: Side) -> TimedStep:
+    faults = devices.page_faults()
+    return TimedStep(_take_step(side)[0], devices.page_faults() - faults)
 
 
-def _pair(plain: list[StepTime], profiled: list[StepTime]) -> ProfiledPair:
+def _pair(plain: list[TimedStep], profiled: list[TimedStep]) -> ProfiledPair:
     seconds = [statistics.median(each.seconds for each in side) for side in (plain, profiled)]
     faults = [statistics.median(each.page_faults for each in side) for side in (plain, profiled)]
     return ProfiledPair(seconds[1] / max(seconds[0], 1e-9), abs(faults[1] - faults[0]))
 
 
 def comparable(pairs: list[ProfiledPair]) -> list[float]:
-    """The slow-downs of the pairs whose two sides differ least in page faults: half of them, or more where they agree.
+    """The slow-downs of the pairs whose two sides differ least in page faults: a quarter of them, but at least six, and
+    all that are as good.
 
     A step after which the allocator gave its memory back takes up to ten times as long, with a profiler or without.
     """
-    most = statistics.median(pair.page_faults for pair in pairs) if pairs else 0.0
+    page_faults = sorted(pair.page_faults for pair in pairs)
+    most = page_faults[max(5, len(pairs) // 4)] if len(pairs) > 5 else math.inf
     return [pair.slow_down for pair in pairs if pair.page_faults <= most]
 
 
@@ -336,7 +343,7 @@ def profiler_share(plain_s: float, expected_s: float, slow_downs: list[float]) -
     """Time that the profiler added to a plain step, from the pairs of plain and profiled ones.
 
     Where the pairs agree with the cost that was expected of so many events, that is taken; else what the pairs show,
-    between half and four times of it (an event costs more between the operations of a step than in a loop of one). A
+    between half and six times of it (an event costs more between the operations of a step than in a loop of one). A
     cost beyond that is left for the account to call unexplained.
     """
     if not slow_downs or plain_s <= 0:

@@ -1,0 +1,91 @@
+"""Recordings without shapes and module markers, read by a template with both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import profile
+
+from precgui.config import load
+from precgui.engine.profile import paired
+from precgui.engine.profile.operations import Profiled, ProfilerPhases, profile_of_steps, record_steps, row_key
+from precgui.engine.profile.step_template import template_of, times_of_steps
+
+CPU = torch.device("cpu")
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 3), nn.Linear(4, 2)
+        self.squares = False
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = self.head(self.conv(values).mean((2, 3)))
+        return outputs.square() if self.squares else outputs
+
+
+def _work(model: nn.Module) -> Callable[[ProfilerPhases], None]:
+    values, batches = torch.randn(2, 1, 8, 8), iter(range(1000))
+
+    def work(phases: ProfilerPhases) -> None:
+        phases.begin("data")
+        for _ in range(next(batches) % 3):  # a loader does not do the same each time
+            values.clone()
+        phases.begin("forward")
+        loss = model(values).float().sum()
+        phases.begin("backward")
+        loss.backward()
+
+    return work
+
+
+def _recorded(model: nn.Module, steps: int, *, detailed: bool) -> profile:
+    return record_steps(model, CPU, _work(model), steps, detailed=detailed)
+
+
+def _read(model: nn.Module, steps: int) -> Profiled | None:
+    template = template_of(_recorded(model, 1, detailed=True), CPU)
+    return times_of_steps(_recorded(model, steps, detailed=False), steps, template)
+
+
+def test_that_times_without_shapes_belong_to_the_operations_of_the_detailed_recording() -> None:
+    model = Net()
+    plain = _read(model, 2)
+    detailed = profile_of_steps(_recorded(model, 2, detailed=True), 2, CPU)
+    assert plain is not None
+    assert {row_key(row): (row.calls, row.events) for row in plain.rows} == {
+        row_key(row): (row.calls, row.events) for row in detailed.rows
+    }
+    assert ("conv", "backward", "convolution", "bf16") in {
+        (row.module, row.phase, row.kind, row.format) for row in plain.rows
+    }
+    assert all(row.cpu_s > 0 for row in plain.rows)
+
+
+def test_that_own_times_add_up_to_the_steps() -> None:
+    plain = _read(Net(), 3)
+    assert plain is not None
+    total = sum(row.cpu_s for row in plain.rows) + plain.gap_s + plain.data_s
+    assert total == pytest.approx(plain.wall_s, rel=1e-6)
+    assert plain.data_s > 0
+
+
+def test_that_a_step_with_other_events_is_not_read() -> None:
+    model = Net()
+    template = template_of(_recorded(model, 1, detailed=True), CPU)
+    model.squares = True
+    assert times_of_steps(_recorded(model, 1, detailed=False), 1, template) is None
+
+
+def test_that_a_step_that_never_repeats_is_recorded_in_detail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paired, "times_of_steps", lambda *_: None)
+    monkeypatch.setattr(paired, "_PAIRS_S", 0.0)
+    config = load("digits-quick", ["record.tensors=false", "data.batch_size=16", "threads=1", "device=cpu"])
+    side, _ = paired.paired(config, rounds=1, seconds=1.0)
+    assert side.template is None
+    assert {row.module for row in side.profiles[0].rows} >= {"features.0", "head"}
