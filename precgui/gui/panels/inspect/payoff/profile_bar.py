@@ -51,6 +51,7 @@ class ProfileBar(RunTaskBar):
         self.seconds.setAccessibleName("Longest time for pairs of plain and profiled steps, in seconds")
         self.seconds.setToolTip(plain_tip(LONGER))
         self.seconds.valueChanged.connect(lambda _: self.say())
+        self.seconds.setMinimumHeight(self.button.sizeHint().height())
         ignore_wheel(self.seconds)
         self.line.addWidget(self.text, 1)
         self.line.addWidget(self.seconds)
