@@ -11,6 +11,8 @@ SCREEN := offscreen $(if $(DISPLAY),x11) $(if $(WAYLAND_DISPLAY),wayland)
 
 # One pytest process per core, as far as the memory allows (tests/conftest.py); the tests of a file stay together.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+# Every worker, and every process that a test starts, would compile all modules anew without the bytecode of the last.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest $(PARALLEL)
 
 # What runs differently on x86 processors that have AVX2 and no more: matrix products, integers, compiled rounding.
 AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
@@ -34,17 +36,17 @@ run: $(READY) ## start the application
 
 test: $(READY) ## run all tests
 	@packaging/system-libraries.sh offscreen
-	@$(BIN)/pytest $(PARALLEL) $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 gpu: ## measure all that only an NVIDIA GPU can show, in 8 minutes, into GPU_OUT or gpu-report/
 	@$(if $(wildcard $(READY)),$(BIN)/python,python3) benchmarks/gpu_report.py $(ARGS)
 
 quick: $(READY) ## run the tests that need no training, in about a minute
 	@packaging/system-libraries.sh offscreen
-	@$(BIN)/pytest $(PARALLEL) $(QUICK) $(ARGS)
+	@$(PYTEST) $(QUICK) $(ARGS)
 
 test-avx2: $(READY) ## run the numeric tests as on a processor without AVX-512 and VNNI
-	@$(AVX2) $(BIN)/pytest $(PARALLEL) $(NUMERIC) $(ARGS)
+	@$(AVX2) $(PYTEST) $(NUMERIC) $(ARGS)
 
 check: $(READY) ## style, types and layers
 	$(BIN)/ruff check .
