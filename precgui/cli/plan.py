@@ -110,32 +110,31 @@ def _of_config(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
         requested = configs.load(args.config, args.settings)
     except configs.ConfigError as error:
         raise UserError(str(error)) from None
+    link = plan_ranks.link_of(args)
     from precgui.engine.errors import EngineError
+    from precgui.engine.parallel.forecast import traffic_of
     from precgui.engine.profile import planning, search
 
     try:
+        traffic = None if link is None else traffic_of(requested)  # is refused sooner than a plan is there
         plain = planning.plan_config(requested, size)
         if args.search:
             result = search.largest_batch(requested, plain["memory"]["limit_bytes"])
             plain["search"], plain["largest_batch"] = result.to_json(), result.batch
-        if (link := plan_ranks.link_of(args)) is not None:
-            plain["several_ranks"] = _ranks_of_config(args, link, requested, plain["parts"])
+        if link is not None and traffic is not None:
+            plain["several_ranks"] = _ranks_of_config(args, link, traffic, requested, plain["parts"])
     except (EngineError, MemoryError) as error:
         raise UserError(str(error)) from None
     return {"config": requested.display_title, **plain}
 
 
 def _ranks_of_config(
-    args: argparse.Namespace, link: Link, requested: configs.RunConfig, parts: dict[str, int]
+    args: argparse.Namespace, link: Link, traffic: Traffic, requested: configs.RunConfig, parts: dict[str, int]
 ) -> dict[str, Any]:
-    from precgui.engine.parallel.forecast import traffic_of
-
     named = {name: parts[f"{name}_bytes"] for name in PARTS}
     shared = not args.batch_per_rank
     memory_bytes = partial(sharded_bytes, named, shared_batch=shared)
-    return plan_ranks.of_ranks(
-        traffic_of(requested), link, args, memory_bytes, requested.data.batch_size if shared else None
-    )
+    return plan_ranks.of_ranks(traffic, link, args, memory_bytes, requested.data.batch_size if shared else None)
 
 
 def _ranks_of_network(args: argparse.Namespace, link: Link, request: PlanRequest) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Which arithmetic really runs: determined from results, not from a switch.
 
 The relative error of a product of random matrices against FP64 tells the format of the operands: about 3e-7
-for FP32, 3e-4 for TF32 and FP16, 2e-3 for BF16 (standard normal operands, K = 256).
+for FP32, 3e-4 for TF32 and FP16, 2e-3 for BF16 (standard normal operands, K = 128 to 256).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from typing import Any
@@ -63,11 +64,12 @@ def certificate(device: torch.device, *, fp32_only: bool = False) -> dict[str, A
     from precgui.engine.torch_facts import switches
 
     tried = {"fp32": torch.float32} if fp32_only else _DTYPES
-    errors = {name: _error(device, dtype) for name, dtype in tried.items()}
+    size = 128 if device.type == "cpu" else 256  # reference kernels of 16-bit formats need 25 ms for 256
+    errors = {name: _error(device, dtype, size) for name, dtype in tried.items()}
     fp32 = errors["fp32"]
     return {
         "gemm_error": errors,
-        "gemm_size": 256,
+        "gemm_size": size,
         "fp32_products": executed_fp32(fp32) if isinstance(fp32, float) else "unknown",
         "switches": {
             **switches(),
@@ -80,15 +82,19 @@ def certificate(device: torch.device, *, fp32_only: bool = False) -> dict[str, A
     }
 
 
-def _error(device: torch.device, dtype: torch.dtype) -> float | str:
+def _error(device: torch.device, dtype: torch.dtype, size: int) -> float | str:
     try:
-        return gemm_error(device, dtype)
+        return gemm_error(device, dtype, size)
     except (RuntimeError, TypeError) as error:
         return str(error).splitlines()[0]
 
 
+@functools.cache
 def slowdown(dtype: torch.dtype, size: int = 256, rounds: int = 5) -> float:
-    """Time of a product in `dtype` on the CPU over its time in FP32 (best of `rounds`); reference kernels show 20+."""
+    """Time of a product in `dtype` on the CPU over its time in FP32 (best of `rounds`); reference kernels show 20+.
+
+    A matter of the processor: measured once in a process.
+    """
     operands = {kind: torch.ones(size, size, dtype=kind) for kind in (torch.float32, dtype)}
     best = dict.fromkeys(operands, float("inf"))
     for _ in range(rounds):

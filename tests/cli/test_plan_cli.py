@@ -7,11 +7,13 @@ import json
 import pytest
 
 from precgui.cli.main import main
+from precgui.engine.profile import planning
 
 PARTS = {
     "weights_bytes", "gradients_bytes", "optimizer_bytes", "master_bytes", "activations_bytes", "cast_cache_bytes",
     "temporary_bytes",
 }  # fmt: skip
+MLP = ["digits-quick", "--set", "device=cpu", "--set", "model.name=mlp", "--set", "data.batch_size=16"]
 
 
 def test_that_a_recipe_is_planned_as_one_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,8 +51,8 @@ def test_that_a_plan_is_told_in_sentences(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_that_several_ranks_are_foretold_for_a_config(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ["--set", "device=cpu", "--set", "parallel.strategy=ddp", "--set", "parallel.gradient_format=int8"]
-    assert main(["plan", "gpt-quick", *settings, "--link", "1Gb/s", "--step-ms", "40", "--json"]) == 0
+    settings = [*MLP, "--set", "parallel.strategy=ddp", "--set", "parallel.gradient_format=int8"]
+    assert main(["plan", *settings, "--link", "1Gb/s", "--step-ms", "40", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)["several_ranks"]
     assert plain["traffic"]["coded"] is True
     assert [row["ranks"] for row in plain["ranks"]] == [1, 2, 4, 8, 16]  # of 16 samples
@@ -58,7 +60,7 @@ def test_that_several_ranks_are_foretold_for_a_config(capsys: pytest.CaptureFixt
     assert two["sent_bytes"] == plain["traffic"]["gradient_bytes"]
     assert two["step_s"] == pytest.approx(0.02 + two["exposed_s"])
     assert two["memory_bytes"]["zero3"] < two["memory_bytes"]["zero1"] < two["memory_bytes"]["zero0"]
-    assert main(["plan", "gpt-quick", *settings, "--link", "1Gb/s", "--batch-per-rank"]) == 0
+    assert main(["plan", *settings, "--link", "1Gb/s", "--batch-per-rank"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "1024" in out
     assert "Each rank has a batch like that of one rank." in out
@@ -67,7 +69,7 @@ def test_that_several_ranks_are_foretold_for_a_config(capsys: pytest.CaptureFixt
 
 def test_that_changes_that_the_config_does_not_allow_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     powersgd = ["--set", "parallel.strategy=ddp", "--set", "parallel.gradient_format=powersgd:4"]  # in FP32 only
-    assert main(["plan", "gpt-quick", "--set", "device=cpu", *powersgd, "--json"]) == 0
+    assert main(["plan", *MLP, *powersgd, "--json"]) == 0
     settings = [change["settings"] for change in json.loads(capsys.readouterr().out)["changes"]]
     assert settings
     assert {"precision": "bf16-sr"} not in settings
@@ -78,6 +80,17 @@ def test_that_shards_of_a_network_are_foretold_by_formula(capsys: pytest.Capture
     plain = json.loads(capsys.readouterr().out)
     sent = {row["ranks"]: row["sent_bytes"] for row in plain["several_ranks"]["ranks"]}
     assert sent[1024] == pytest.approx(3 * 2 * plain["parameters"], rel=0.002)  # section 7.2 of ZeRO, in 16 bits
+
+
+@pytest.mark.parametrize(
+    ("link", "gradient_format"), [("fast", "int8"), ("1Gb/s", "powersgd:4")], ids=["no rate", "no bytes"]
+)
+def test_that_ranks_that_cannot_be_foretold_are_refused_before_a_plan_is_made(
+    link: str, gradient_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "plan_config", lambda *_: pytest.fail("a plan takes seconds"))
+    settings = ["--set", "parallel.strategy=ddp", "--set", f"parallel.gradient_format={gradient_format}"]
+    assert main(["plan", *MLP, *settings, "--link", link]) == 2
 
 
 @pytest.mark.parametrize(
