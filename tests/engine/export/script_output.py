@@ -1,4 +1,4 @@
-"""What exported scripts print, for the tests that compare it with the runs."""
+"""Runs, and what their exported scripts print, for the tests that compare them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from precgui import config
+from precgui.engine.train import train
+from precgui.events import Event
 
 _RUNNER = """
 import pathlib, runpy, sys
@@ -24,3 +28,11 @@ def printed_by(paths: Iterable[Path]) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
     return re.split(r"^script .*\n", done.stdout, flags=re.MULTILINE)[1:]
+
+
+def recorded(settings: Iterable[str]) -> tuple[config.RunConfig, list[Event]]:
+    """A config for digits on the CPU, and the events of its run."""
+    events: list[Event] = []
+    loaded = config.load("digits-quick", ["device=cpu", "threads=1", "record.tensors=false", *settings])
+    train(loaded, events.append, lambda: False)
+    return loaded, events
