@@ -31,7 +31,7 @@ LONGEST = (
     "faults/test_faults.py",
     "gui/test_main_job.py",
     "engine/test_compile.py",
-    "engine/export/test_script.py",
+    "engine/export/test_repeated_runs.py",
     "gui/workers/test_child_process.py",
     "record/test_lives.py",
     "integrations/test_integrations.py",
@@ -40,10 +40,8 @@ LONGEST = (
     "runs/file/test_damage.py",
     "engine/tasks/test_tasks.py",
     "engine/test_train.py",
-    "engine/export/test_qat_script.py",
     "engine/test_execution.py",
     "engine/qat/test_qat.py",
-    "engine/export/test_tasks_script.py",
     "test_packaging.py",
 )
 
