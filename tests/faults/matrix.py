@@ -10,7 +10,7 @@ from pathlib import Path
 import precgui
 from precgui.runs.diagnosis import Diagnosis, Finding, examine
 from tests.faults.plants import Plant
-from tests.faults.training import Outcome, Setting, train
+from tests.faults.training import Progress, Setting, progress, train
 
 HARM = 0.1  # of what the twin has learned
 
@@ -54,11 +54,11 @@ class Case:
         )
 
 
-def judge_plant(folder: Path, plant: Plant, twin: Outcome | None = None) -> Case:
+def judge_plant(folder: Path, plant: Plant) -> Case:
     """Train with the fault and without, and diagnose the first."""
     name = plant.name.replace(" ", "_").replace("/", "-")
     faulty = train(folder / f"{name}.h5", plant.setting)
-    other = twin or train(folder / f"{name}.twin.h5", plant.twin)
+    other = progress(plant.twin)
     with precgui.open_run(faulty.path) as run:
         ends_bad = not math.isfinite(run.series("loss")[1][-1])
         diagnosis = examine(run)
@@ -71,7 +71,7 @@ def judge_healthy(folder: Path, name: str, setting: Setting) -> Case:
         return Case(name, None, 0.0, examine(run))
 
 
-def harm(faulty: Outcome, twin: Outcome) -> float:
+def harm(faulty: Progress, twin: Progress) -> float:
     """The share of the twin's progress that is missing; 1 for a loss that is not finite."""
     if not math.isfinite(faulty.final):
         return 1.0

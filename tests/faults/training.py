@@ -59,12 +59,18 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Progress:
     """`initial` and `final` are losses on data that the training has not seen, in the precision of the training."""
 
-    path: Path
     initial: float
     final: float
+
+
+@dataclass(frozen=True)
+class Outcome(Progress):
+    """Of a training that was recorded into the run file `path`."""
+
+    path: Path
 
 
 class Block(nn.Module):
@@ -292,7 +298,6 @@ def train(path: Path, setting: Setting) -> Outcome:
     loop = _Loop(setting)
     record = ALL if setting.record_all else RecordConfig()
     scaler = loop.scaler if loop.scaler.is_enabled() else None
-    data = batches(setting, setting.batches_seed, setting.steps)
     with contextlib.ExitStack() as open_until_the_end:
         open_until_the_end.enter_context(torch.random.fork_rng())
         initial = evaluate(loop)
@@ -302,14 +307,43 @@ def train(path: Path, setting: Setting) -> Outcome:
                              title=path.stem)
         )  # fmt: skip
         recorder.evaluated(initial)
-        torch.manual_seed(setting.seed + 7)
-        for step, (inputs, targets) in enumerate(data, 1):
-            if setting.data:
-                inputs, targets = setting.data(step, inputs, targets)
-            recorder.step(loop.step(step, inputs, targets), samples=len(inputs))
+        for loss in losses(loop):
+            recorder.step(loss, samples=setting.batch)
         final = evaluate(loop)
         recorder.evaluated(final)
-    return Outcome(path, initial, final)
+    return Outcome(initial, final, path)
+
+
+def losses(loop: _Loop) -> Iterator[Tensor]:
+    """The loss of each step, as it is made."""
+    setting = loop.setting
+    torch.manual_seed(setting.seed + 7)
+    for step, (inputs, targets) in enumerate(batches(setting, setting.batches_seed, setting.steps), 1):
+        if setting.data:
+            inputs, targets = setting.data(step, inputs, targets)
+        yield loop.step(step, inputs, targets)
+
+
+def progress(setting: Setting) -> Progress:
+    """Run the loop without recording it, at most once for settings that are equal and hold no functions."""
+    functions = (setting.loss, setting.edit, setting.data, setting.lr_at, *setting.options.values())
+    if any(map(callable, functions)):
+        return _progress(setting)
+    if (key := repr(setting)) not in _MADE:
+        _MADE[key] = _progress(setting)
+    return _MADE[key]
+
+
+_MADE: dict[str, Progress] = {}
+
+
+def _progress(setting: Setting) -> Progress:
+    loop = _Loop(setting)
+    with torch.random.fork_rng():
+        initial = evaluate(loop)
+        for _ in losses(loop):
+            pass
+        return Progress(initial, evaluate(loop))
 
 
 def kept(path: Path) -> Outcome | None:
@@ -319,7 +353,7 @@ def kept(path: Path) -> Outcome | None:
     with precgui.open_run(path) as run:
         losses = run.series("val_loss")[1].tolist()
         complete = run.status == "completed" and len(losses) >= 2
-    return Outcome(path, losses[0], losses[-1]) if complete else None
+    return Outcome(losses[0], losses[-1], path) if complete else None
 
 
 def _told(setting: Setting) -> str:
