@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,8 +87,9 @@ def sign_flip_p(differences: Sequence[float] | np.ndarray) -> float:
     values = np.asarray(differences, np.float64)
     measured = abs(math.fsum(values)) * (1 - 1e-12)
     if len(values) <= _EXACT_UP_TO:
-        rows = np.array(list(itertools.product((1.0, -1.0), repeat=len(values) - 1)))
-        sums = values[0] + rows @ values[1:]  # the other half has the same absolute sums
+        sums = values[:1]  # the other half of the patterns has the same absolute sums
+        for value in values[1:]:
+            sums = np.concatenate((sums + value, sums - value))
         return float(np.mean(np.abs(sums) >= measured))
     signs = np.random.default_rng(0).integers(0, 2, (_DRAWS, len(values)), dtype=np.int8) * 2 - 1
     return float((1 + np.count_nonzero(np.abs(signs @ values) >= measured)) / (1 + _DRAWS))

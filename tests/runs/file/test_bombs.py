@@ -18,16 +18,17 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.user_notes import Notes, notes_path, read_notes
 from tests.runs.synthetic import open_writer
 
-BIG = 1 << 28
+BIG = 1 << 24  # bytes, four times the largest chunk that is read
 pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")
 
 
 def replace(path: Path, name: str, **options: object) -> None:
-    """The same values in another storage."""
+    """The same values in chunks of `BIG` bytes."""
     with h5py.File(path, "r+") as file:
         values, attributes = file[name][:], dict(file[name].attrs)
         del file[name]
-        made = file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), **options)
+        chunks = (BIG // values.itemsize, *values.shape[1:])
+        made = file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=chunks, **options)
         made.attrs.update(attributes)
 
 
@@ -49,7 +50,7 @@ def test_that_nothing_is_inflated_where_a_run_file_has_nothing_compressed(
     write: Callable[..., Path], name: str
 ) -> None:
     path = write()
-    replace(path, name, chunks=(BIG // 64,), compression="gzip")
+    replace(path, name, compression="gzip")
     tracemalloc.start()
     with precgui.open_run(path) as run:
         for signal in ("loss", "val_loss"):
@@ -62,14 +63,14 @@ def test_that_nothing_is_inflated_where_a_run_file_has_nothing_compressed(
 
 def test_that_chunks_larger_than_those_of_a_run_file_are_refused(write: Callable[..., Path]) -> None:
     path = write()
-    replace(path, "steps/loss", chunks=(BIG,))
+    replace(path, "steps/loss")
     with precgui.open_run(path) as run:
         run.series("loss")
         assert "/steps/loss is stored in larger chunks than a run file has." in run.notes
 
 
 def test_that_a_chunk_that_inflates_to_more_than_a_chunk_costs_its_row_only(with_tensors: Path) -> None:
-    bomb = zlib.compress(bytes(BIG))
+    bomb = zlib.compress(bytes(8 * BIG))
     with h5py.File(with_tensors, "r+") as file:
         item = file["tensors/gradient/exponents"]
         item.id.write_direct_chunk((1, 0, 0), bomb)
