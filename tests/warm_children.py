@@ -15,8 +15,8 @@ import pytest
 
 from precgui import spawn
 
-# The first optimizer imports torch._dynamo, the first compiled kernel numba.np.arraymath.
-PRELOADED = ("torch", "torch._dynamo", "numba.np.arraymath", "precgui.job", "precgui.engine.train")
+# The first optimizer imports torch._dynamo. What is not there, as tests.warm_kernels in another folder, is left out.
+PRELOADED = ("torch", "torch._dynamo", "precgui.job", "precgui.engine.train", "tests.warm_kernels")
 
 
 def fork_from_a_warm_process(patch: pytest.MonkeyPatch) -> None:

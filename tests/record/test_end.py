@@ -57,7 +57,9 @@ except OSError:
 # Runs each program in a fork of its own, which ends as any interpreter does; torch is imported once.
 LAUNCHER = """
 import os, sys, torch, precgui, precgui.record.recorder
-import torch._dynamo, numba.np.arraymath  # what the first optimizer and the first compiled kernel import
+import torch._dynamo  # what the first optimizer imports
+from precgui.engine.telemetry.backends import stats_backend_for
+stats_backend_for(torch.device("cpu"))  # loads compiled loops
 programs, folder = sys.argv[1:-1], sys.argv[-1]
 for number, program in enumerate(programs):
     if os.fork() == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,12 @@ def free_port() -> Callable[[], int]:
             return int(listening.getsockname()[1])
 
     return free
+
+
+def train_in_two_processes(path: Path, port: int, *, alone: bool) -> None:
+    """Forks of a process that has imported torch, where there are such (`tests.warm_children`)."""
+    method = "forkserver" if sys.platform == "linux" else "spawn"
+    torch.multiprocessing.start_processes(process, (str(path), port, alone), nprocs=2, start_method=method)
 
 
 def process(rank: int, path: str, port: int, alone: bool) -> None:
@@ -61,7 +68,7 @@ def train_distributed(rank: int, path: str, alone: bool) -> None:
 
 
 def test_that_the_first_process_writes_what_every_process_meets(tmp_path: Path, free_port: Callable[[], int]) -> None:
-    torch.multiprocessing.spawn(process, (str(tmp_path / "run.h5"), free_port(), False), nprocs=2)
+    train_in_two_processes(tmp_path / "run.h5", free_port(), alone=False)
     with precgui.open_run(tmp_path / "run.h5") as run:
         losses = [(event.step, "process 1" in event.message, event.module) for event in run.events("nonfinite_loss")]
         assert losses == [(2, True, ""), (5, True, "0")]
@@ -80,7 +87,7 @@ def test_that_the_first_process_writes_what_every_process_meets(tmp_path: Path, 
 def test_that_a_recorder_in_the_first_process_alone_waits_for_nobody(
     tmp_path: Path, free_port: Callable[[], int]
 ) -> None:
-    torch.multiprocessing.spawn(process, (str(tmp_path / "run.h5"), free_port(), True), nprocs=2)
+    train_in_two_processes(tmp_path / "run.h5", free_port(), alone=True)
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.status, run.steps) == ("completed", 5)
         assert [event.step for event in run.events("nonfinite_gradient")] == [3, 5]
