@@ -92,7 +92,11 @@ class ComparePanel(Pages):
         session.data_arrived.connect(self._on_data)
         self.curves.all_runs.clicked.connect(self.table.clearSelection)
         self.curves.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
-        themes().follow(self, self.refresh)
+        themes().follow(self, self._refresh_next)
+
+    def _refresh_next(self) -> None:
+        """Compare again in the next turn of the event loop: a change of the theme fills one by itself."""
+        QTimer.singleShot(0, self, self.refresh)
 
     def _on_data(self) -> None:
         if self.isVisible():
