@@ -62,8 +62,10 @@ class RunCurves:
 
     def end_mark(self, colour: str, base: str) -> MarkGroup | None:
         """A dot on the last finite point of a run that is over."""
+        if not self.has_end or not self.curves or self.opened.run.status == "running":
+            return None
         pyramid = self.curves[0].pyramid
-        if not self.has_end or self.opened.run.status == "running" or not len(pyramid):
+        if not len(pyramid):
             return None
         last = np.flatnonzero(np.isfinite(pyramid.y[-1:]))
         last = last + len(pyramid) - 1 if len(last) else np.flatnonzero(np.isfinite(pyramid.y))[-1:]

@@ -38,6 +38,13 @@ def test_that_every_power_sensor_of_a_run_is_drawn(show: Show) -> None:
     }  # fmt: skip
 
 
+def test_that_a_run_without_a_power_sensor_stands_beside_one_with_it(show: Show) -> None:
+    time_s = np.arange(0.0, 3.0, 0.1)
+    measured = training_run("run", 300, power={"GPU 0": (time_s, np.full(30, 250.0))})
+    plots = show(opened(training_run("other", 300)), opened(measured))
+    assert set(lines(plots)) == {"GPU 0"}
+
+
 def test_that_a_sensor_that_speaks_late_joins_the_plot(show: Show) -> None:
     run = training_run("run", 300, status="running")
     plots = show(opened(run))
