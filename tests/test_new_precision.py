@@ -25,7 +25,16 @@ ROW = """    "mxfp6-e3m2": PrecisionTraits(
         "low:MXFP6E3M2", "fp32", "mxfp6_e3m2", "mxfp6_e3m2",
     ),
 """
-CLI = ("-c", "import sys; from precgui.cli.main import main; sys.exit(main())")
+COMMANDS = """
+import contextlib, io, json, sys
+from precgui.cli.main import main
+outputs = {}
+for name, arguments in json.loads(sys.argv[1]).items():
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        assert main(arguments) == 0, name
+    outputs[name] = output.getvalue()
+print(json.dumps(outputs))
+"""
 FORM = """
 import sys
 from PySide6.QtWidgets import QApplication, QAbstractButton, QLabel
@@ -41,8 +50,7 @@ assert "mxfp6-e3m2" in texts, sorted(set(texts))
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("copy")
-    ignored = shutil.ignore_patterns("*.pyc")  # and not __pycache__, which has the compiled kernels
-    shutil.copytree(ROOT / "precgui", folder / "precgui", ignore=ignored)
+    shutil.copytree(ROOT / "precgui", folder / "precgui")  # with the compiled kernels in __pycache__
     (folder / "resources").symlink_to(ROOT / "resources")
     classes = folder / "precgui" / "engine" / "precisions" / "low.py"
     classes.write_text(classes.read_text(encoding="utf-8") + CLASS, encoding="utf-8")
@@ -62,34 +70,37 @@ def run(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(copy: Path) -> dict[str, object]:
-    """The result of a run from the command line."""
+def printed(copy: Path) -> dict[str, str]:
+    """The output of each command; they run in one process, because importing torch takes seconds."""
     settings = ("precision=mxfp6-e3m2", "device=cpu", "threads=1", "train.max_steps=3")
     flags = [part for each in settings for part in ("--set", each)]
-    line = run(copy, *CLI, "run", "digits-quick", "-o", "a.h5", "--json", *flags)
-    document: dict[str, object] = json.loads(line)
-    return document
+    commands = {
+        "run": ["run", "digits-quick", "-o", "a.h5", "--json", *flags],
+        "facts": ["export", "a.h5", "--json"],
+        "whatif": ["whatif", "a.h5", "--format", "e3m2", "--json"],
+        "script": ["export", "a.h5", "--script", "a.py"],
+    }
+    outputs: dict[str, str] = json.loads(run(copy, "-c", COMMANDS, json.dumps(commands)))
+    return outputs
 
 
-def test_that_the_command_line_trains_in_it(trained: dict[str, object]) -> None:
-    assert (trained["precision"], trained["status"], trained["steps"]) == ("mxfp6-e3m2", "completed", 3)
+def test_that_the_command_line_trains_in_it(printed: dict[str, str]) -> None:
+    document = json.loads(printed["run"])
+    assert (document["precision"], document["status"], document["steps"]) == ("mxfp6-e3m2", "completed", 3)
 
 
 def test_that_the_form_offers_it(copy: Path) -> None:
     run(copy, "-c", FORM)
 
 
-def test_that_the_census_names_its_formats(copy: Path, trained: dict[str, object]) -> None:
-    shown = run(copy, *CLI, "export", "a.h5", "--json")
-    assert "mxfp6_e3m2" in json.dumps(json.loads(shown)["environment"]["census"])
+def test_that_the_census_names_its_formats(printed: dict[str, str]) -> None:
+    assert "mxfp6_e3m2" in json.dumps(json.loads(printed["facts"])["environment"]["census"])
 
 
-def test_that_what_if_reads_its_run(copy: Path, trained: dict[str, object]) -> None:
-    document = json.loads(run(copy, *CLI, "whatif", "a.h5", "--format", "e3m2", "--json"))
-    assert document["kinds"]
+def test_that_what_if_reads_its_run(printed: dict[str, str]) -> None:
+    assert json.loads(printed["whatif"])["kinds"]
 
 
-def test_that_its_run_becomes_a_script(copy: Path, trained: dict[str, object]) -> None:
-    run(copy, *CLI, "export", "a.h5", "--script", "a.py")
-    printed = run(copy, "a.py")
-    assert printed.count("loss") >= 3
+def test_that_its_run_becomes_a_script(copy: Path, printed: dict[str, str]) -> None:
+    assert "a.py" in printed["script"]
+    assert run(copy, "a.py").count("loss") >= 3
