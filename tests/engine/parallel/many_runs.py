@@ -1,20 +1,23 @@
-"""A rank that trains one run after another: `python many_runs.py RUNS.json RESULTS.json`, with torchrun's variables.
+"""Ranks that train one run after another, with torchrun's variables.
 
-Importing torch takes longer than the runs, so tests share the processes.
+Importing torch takes longer than the runs, so tests share the processes, which are forks of one that has imported it
+where there are such (`tests.warm_children`).
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 
-def main(runs: Path, results: Path) -> None:
+def main(runs: Path, results: Path, environment: Mapping[str, str]) -> None:
+    """A rank, which `environment` describes."""
+    os.environ.update(environment)
     from precgui.config import build
     from precgui.engine.parallel.start import train_rank
 
@@ -46,26 +49,24 @@ def run_all(runs: Sequence[Mapping[str, Any]], ranks: int, folder: Path, port: i
     (folder / "runs.json").write_text(json.dumps(runs))
     results = folder / "results.json"
     environment = {
-        **os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "GLOO_SOCKET_IFNAME": "lo",
+        "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo",
     }  # fmt: skip
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     started = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(folder / "runs.json"), str(results)],
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        context.Process(
+            target=main,
+            args=(folder / "runs.json", results, {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}),
         )
         for rank in range(ranks)
     ]
+    for process in started:
+        process.start()
     try:
         for process in started:
-            process.wait(300)
+            process.join(300)
     finally:
         for process in started:
             process.kill()
-            process.wait()
+            process.join()
     loaded: list[dict[str, Any]] = json.loads(results.read_text())
     return loaded
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
