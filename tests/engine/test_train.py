@@ -76,7 +76,7 @@ def test_that_all_precisions_start_from_the_same_weights_and_batch(record: Recor
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_that_each_precision_learns_the_digits(record: Record, precision: str) -> None:
-    events = record(f"precision={precision}", "train.epochs=3", "record.tensors=false")
+    events = record(f"precision={precision}", "train.epochs=2", "record.tensors=false")
     last = [event for event in events if isinstance(event, Evaluated)][-1]
     assert last.accuracy > 0.95
     ended = events[-1]

@@ -25,6 +25,12 @@ from tests.engine.conftest import Record
 QUIET = ("record.tensors=false",)
 
 
+@pytest.fixture
+def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handful of scenes to segment instead of a thousand."""
+    monkeypatch.setattr(segmentation, "_SCENES", (24, 8))
+
+
 def losses(events: Sequence[Event]) -> list[float]:
     return [event.loss for event in events if isinstance(event, StepDone)]
 
@@ -250,6 +256,7 @@ def _by_hand() -> list[float]:
 # All
 
 
+@pytest.mark.usefixtures("few_scenes")
 @pytest.mark.parametrize("name", ["digits", "text", "segmentation", "regression", "gan", "cartpole"])
 def test_that_a_task_describes_itself_and_runs_alike_twice(record: Record, name: str) -> None:
     settings = (
@@ -271,6 +278,7 @@ def test_that_a_task_describes_itself_and_runs_alike_twice(record: Record, name:
     assert isinstance(first[-1], RunEnded)
 
 
+@pytest.mark.usefixtures("few_scenes")
 @pytest.mark.parametrize("name", ["gan", "cartpole", "segmentation", "regression", "text"])
 @pytest.mark.parametrize("precision", ["bf16-amp", "fp16-pure", "mxfp8", "int4-qat"])
 def test_that_a_task_goes_with_any_precision(record: Record, name: str, precision: str) -> None:
