@@ -17,7 +17,14 @@ from precgui.engine.memory import MEASURED_BY, MemoryEvents, MemoryPeak, sizes_b
 from precgui.events import Event, Facts, StepDone
 from tests.engine.conftest import Record
 
-GPT = ("task=text", "data.batch_size=8", "optimizer.name=adamw", "record.tensors=false", "data.epoch_steps=2")
+GPT = (
+    "task=text",
+    "data.sequence_length=32",
+    "data.batch_size=8",
+    "optimizer.name=adamw",
+    "record.tensors=false",
+    "data.epoch_steps=2",
+)
 
 
 def memory(events: list[Event]) -> dict[str, Any]:

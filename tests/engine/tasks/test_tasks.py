@@ -26,9 +26,10 @@ QUIET = ("record.tensors=false",)
 
 
 @pytest.fixture
-def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handful of scenes to segment instead of a thousand."""
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handful of scenes to segment, and of texts to validate."""
     monkeypatch.setattr(segmentation, "_SCENES", (24, 8))
+    monkeypatch.setattr(text, "_VALIDATION_WINDOWS", 8)
 
 
 def losses(events: Sequence[Event]) -> list[float]:
@@ -256,7 +257,7 @@ def _by_hand() -> list[float]:
 # All
 
 
-@pytest.mark.usefixtures("few_scenes")
+@pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize("name", ["digits", "text", "segmentation", "regression", "gan", "cartpole"])
 def test_that_a_task_describes_itself_and_runs_alike_twice(record: Record, name: str) -> None:
     settings = (
@@ -278,7 +279,7 @@ def test_that_a_task_describes_itself_and_runs_alike_twice(record: Record, name:
     assert isinstance(first[-1], RunEnded)
 
 
-@pytest.mark.usefixtures("few_scenes")
+@pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize("name", ["gan", "cartpole", "segmentation", "regression", "text"])
 @pytest.mark.parametrize("precision", ["bf16-amp", "fp16-pure", "mxfp8", "int4-qat"])
 def test_that_a_task_goes_with_any_precision(record: Record, name: str, precision: str) -> None:
