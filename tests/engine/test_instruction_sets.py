@@ -21,6 +21,39 @@ from precgui.engine.qat import integer_layers, onednn
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the variables take instructions from x86 only")
 
 
+# The sum of 64 products 255 x 127, of which sums clamped to 16 bits leave a half.
+PRODUCTS = """
+import torch
+from torch import nn
+from precgui.engine.qat import integer_layers as il, onednn
+layer = il.Integer(nn.Linear(64, 1), 8, 8, scales=1, bias=False)
+layer.packed = il.pack(torch.full((1, 64), 127.0), 8)
+layer.scales.fill_(1.0)
+print(float(layer(torch.full((1, 64), 255.0))), onednn.integer_kernels(8), onednn.integer_kernels(4))
+print(onednn.arithmetic_note({'a': (8, 8)}, int(layer.native)))
+"""
+LSTM = """
+import warnings
+from precgui import config
+from precgui.engine.train import train
+from precgui.events import Incident
+warnings.simplefilter('ignore')
+settings = ['device=cpu', 'threads=1', 'task=text', 'model.name=lstm', 'precision=bf16-amp',
+            'train.max_steps=1', 'data.batch_size=2', 'data.sequence_length=8', 'record.tensors=false']
+events = []
+train(config.load('digits-quick', settings), events.append, lambda: False)
+for event in events:
+    if isinstance(event, Incident):
+        print(event.message)
+"""
+
+
+@pytest.fixture(scope="module")
+def printed() -> list[str]:
+    """The lines of both programs, in one process, because importing torch takes seconds."""
+    return without_vnni(PRODUCTS + LSTM)
+
+
 def without_vnni(code: str) -> list[str]:
     """The lines that a program prints in a process whose oneDNN and torch use AVX2 and no more."""
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
@@ -40,15 +73,8 @@ def test_that_integer_kernels_are_asked_by_numerics_and_said_in_a_note() -> None
 
 
 @on_x86
-def test_that_products_without_vnni_are_exact_and_said_to_be_in_fp32() -> None:
-    """The sum of 64 products 255 x 127, of which sums clamped to 16 bits leave a half."""
-    numbers, note = without_vnni(
-        "import torch; from torch import nn; from precgui.engine.qat import integer_layers as il, onednn;"
-        "layer = il.Integer(nn.Linear(64, 1), 8, 8, scales=1, bias=False);"
-        "layer.packed = il.pack(torch.full((1, 64), 127.0), 8); layer.scales.fill_(1.0);"
-        "print(float(layer(torch.full((1, 64), 255.0))), onednn.integer_kernels(8), onednn.integer_kernels(4));"
-        "print(onednn.arithmetic_note({'a': (8, 8)}, int(layer.native)))"
-    )
+def test_that_products_without_vnni_are_exact_and_said_to_be_in_fp32(printed: list[str]) -> None:
+    numbers, note = printed[:2]
     assert numbers == "2072640.0 saturating exact"
     assert "0 of 1 layers" in note
     assert "clamps sums of 8-bit integers to 16 bits" in note
@@ -79,15 +105,8 @@ def test_that_an_lstm_without_kernel_multiplies_in_bf16(monkeypatch: pytest.Monk
 
 
 @on_x86
-def test_that_bf16_amp_trains_an_lstm_without_avx512() -> None:
-    lines = without_vnni(
-        "import warnings; warnings.simplefilter('ignore');"
-        "from precgui import config; from precgui.engine.train import train; from precgui.events import Incident;"
-        "settings = ['device=cpu', 'threads=1', 'task=text', 'model.name=lstm', 'precision=bf16-amp',"
-        "'train.max_steps=1', 'data.batch_size=2', 'data.sequence_length=8', 'record.tensors=false'];"
-        "events = []; train(config.load('digits-quick', settings), events.append, lambda: False);"
-        "[print(event.message) for event in events if isinstance(event, Incident)]"
-    )
+def test_that_bf16_amp_trains_an_lstm_without_avx512(printed: list[str]) -> None:
+    lines = printed[2:]
     assert any("no BF16 LSTM kernel for this processor" in line for line in lines)
     assert any("in bf16" in line for line in lines), "and the census sees BF16 products"
 

@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from precgui import config, job, open_run
 from precgui.engine.memory import MEASURED_BY, MemoryEvents, MemoryPeak, sizes_bytes
+from precgui.engine.tasks import text
 from precgui.events import Event, Facts, StepDone
 from tests.engine.conftest import Record
 
@@ -88,6 +89,13 @@ def test_that_memory_that_two_share_counts_once() -> None:
     assert found == {"weights": 400, "optimizer": 28}
 
 
+@pytest.fixture
+def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation on a few texts: it is outside of the step whose memory is measured."""
+    monkeypatch.setattr(text, "_VALIDATION_WINDOWS", 8)
+
+
+@pytest.mark.usefixtures("few_windows")
 def test_that_the_parts_of_the_peak_are_what_the_precision_stores(record: Record) -> None:
     steps = ("train.max_steps=2", *GPT)
     found = {name: memory(record(f"precision={name}", *steps)) for name in ("fp64", "fp32", "bf16-amp", "bf16-pure")}
@@ -114,6 +122,7 @@ def test_that_checkpoints_and_smaller_batches_lower_the_peak(record: Record) -> 
     assert parts < 0.5 * whole
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_that_master_weights_and_the_average_are_counted(record: Record) -> None:
     steps = ("train.max_steps=2", "precision=bf16-pure", *GPT)
     plain = memory(record(*steps))
