@@ -16,7 +16,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from precgui.config import RunConfig
 from precgui.engine import device as devices
-from precgui.engine.device import synchronize
 from precgui.engine.memory import stderr_closed
 from precgui.engine.profile.one_step import StepParts, build_step, step
 from precgui.engine.profile.operations import (
@@ -172,7 +171,7 @@ def _take_step(side: Side) -> tuple[float, float, float]:
     _next(side)
     fed, cpu = time.perf_counter(), time.thread_time()
     step(side.parts)
-    synchronize(side.parts.device)
+    devices.synchronize(side.parts.device)
     wall_s, cpu_s = time.perf_counter() - fed, time.thread_time() - cpu
     return (cpu_s if one_thread(side.parts.device) else wall_s), fed - begin, cpu_s / max(wall_s, 1e-9)
 
@@ -192,17 +191,18 @@ def _plain_block(side: Side, steps: int) -> None:
 
 
 def _recording(side: Side, steps: int, *, detailed: bool) -> tuple[profile, list[TimedStep]]:
-    """So many recorded steps, and the time of each after the first, which is not recorded."""
+    """So many recorded steps, and the time of each; one more before them warms up and is not counted."""
     device = side.parts.device
     clock = time.thread_time if one_thread(device) else time.perf_counter
     times: list[TimedStep] = []
+    side.parts.precision.prepare()  # the switches of the process may be those of the other side
 
     def work(phases: ProfilerPhases) -> None:
         phases.begin("data")
         _next(side)
         faults, begin = devices.page_faults(), clock()
         step(side.parts, phases)
-        synchronize(device)
+        devices.synchronize(device)
         times.append(TimedStep(clock() - begin, devices.page_faults() - faults))
 
     recorded = record_steps(side.parts.model, device, work, steps, detailed=detailed)
@@ -213,7 +213,6 @@ def _identify(side: Side) -> None:
     """Take the template of the step, where another step has the same events, and the cost of an event."""
     device = side.parts.device
     if device.type == "cpu":
-        side.parts.precision.prepare()
         template = template_of(_recording(side, 1, detailed=True)[0], device)
         if times_of_steps(_recording(side, 1, detailed=False)[0], 1, template) is not None:
             side.template = template

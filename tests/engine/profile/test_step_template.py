@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from torch.profiler import profile
 
 from precgui.config import load
+from precgui.engine.precisions.base import Precision
 from precgui.engine.profile import paired
 from precgui.engine.profile.operations import Profiled, ProfilerPhases, profile_of_steps, record_steps, row_key
 from precgui.engine.profile.step_template import template_of, times_of_steps
@@ -89,3 +91,25 @@ def test_that_a_step_that_never_repeats_is_recorded_in_detail(monkeypatch: pytes
     side, _ = paired.paired(config, rounds=1, seconds=1.0)
     assert side.template is None
     assert {row.module for row in side.profiles[0].rows} >= {"features.0", "head"}
+
+
+def test_that_each_side_is_recorded_with_its_own_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[Precision] = []
+    recorded: list[tuple[nn.Module, Precision]] = []
+    own_prepare, own_record = Precision.prepare, paired.record_steps
+
+    def prepare(self: Precision) -> None:
+        prepared.append(self)
+        own_prepare(self)
+
+    def record(model: nn.Module, *arguments: Any, **settings: Any) -> profile:
+        recorded.append((model, prepared[-1]))
+        return own_record(model, *arguments, **settings)
+
+    monkeypatch.setattr(Precision, "prepare", prepare)
+    monkeypatch.setattr(paired, "record_steps", record)
+    config = load("digits-quick", ["record.tensors=false", "data.batch_size=4", "device=cpu", "precision=bf16-amp"])
+    sides = paired.paired(config, stopped=lambda: True, seconds=1.0)
+    assert {id(model) for model, _ in recorded[-2:]} == {id(side.parts.model) for side in sides}
+    own = {id(side.parts.model): side.parts.precision for side in sides}
+    assert all(precision is own[id(model)] for model, precision in recorded)
