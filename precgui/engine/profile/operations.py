@@ -23,6 +23,7 @@ from precgui.engine.profile import kinds
 from precgui.engine.torch_private import is_compiled
 
 STEP, WARM_UP, PHASE, MODULE = "precgui step", "precgui warm-up", "precgui phase: ", "precgui module: "
+DATA = "data"  # the phase of waiting for a batch, in which the end of an epoch has events of its own
 _TYPES = {"float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16",
           "c10::Float8_e4m3fn": "e4m3fn", "c10::Float8_e5m2": "e5m2", "signed char": "int8"}  # fmt: skip
 
@@ -221,7 +222,7 @@ def _converts(event: Any) -> bool:
 def _book(sums: _Sums, event: Any, place: EventPlace) -> None:
     own_s, device_s = event.self_cpu_time_total * 1e-6, event.self_device_time_total * 1e-6
     sums.events += 1
-    if place.phase == "data":
+    if place.phase == DATA:
         sums.data_s += own_s
         return
     if place.owner is None:

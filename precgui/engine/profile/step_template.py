@@ -14,6 +14,7 @@ from typing import Any
 from torch.profiler import profile
 
 from precgui.engine.profile.operations import (
+    DATA,
     MODULE,
     PHASE,
     OperationRow,
@@ -25,7 +26,6 @@ from precgui.engine.profile.operations import (
 )
 
 _GAP = -1  # the place of an event that belongs to no operation
-_DATA = "data"  # the phase in which the end of an epoch has events of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def template_of(detailed: profile, device: Any) -> StepTemplate:
     numbers = {row_key(row): number for number, row in enumerate(rows)}
     names, places = [], []
     for event, place in in_steps(detailed):
-        if place.phase != _DATA and not event.name.startswith(MODULE):
+        if place.phase != DATA and not event.name.startswith(MODULE):
             names.append(event.name)
             places.append(numbers[row_key(empty_row(place.owner, place))] if place.owner is not None else _GAP)
     return StepTemplate(tuple(names), tuple(places), tuple(rows))
@@ -53,7 +53,7 @@ def times_of_steps(recorded: profile, steps: int, template: StepTemplate) -> Pro
     """The operations of so many steps that were recorded without shapes; None where a step has other events."""
     seconds, gap_s = [0.0] * len(template.rows), 0.0
     events = [(event.name, event.self_cpu_time_total * 1e-6, place.phase) for event, place in in_steps(recorded)]
-    timed = [(name, own_s) for name, own_s, phase in events if phase != _DATA]
+    timed = [(name, own_s) for name, own_s, phase in events if phase != DATA]
     if [name for name, _ in timed] != list(template.names) * steps:
         return None
     for (_, own_s), place in zip(timed, itertools.cycle(template.places)):
@@ -65,7 +65,7 @@ def times_of_steps(recorded: profile, steps: int, template: StepTemplate) -> Pro
         replace(row, calls=row.calls * steps, events=row.events * steps, cpu_s=own_s)
         for row, own_s in zip(template.rows, seconds, strict=True)
     ]
-    data_s = sum(own_s for _, own_s, phase in events if phase == _DATA)
+    data_s = sum(own_s for _, own_s, phase in events if phase == DATA)
     wall_s = sum(own_s for _, own_s, _ in events)
     markers = sum(name.startswith(PHASE) for name, _ in timed)
     gap_events = sum(place == _GAP for place in template.places) * steps

@@ -174,7 +174,7 @@ def scatter(size: int = SYMBOL_PX) -> pg.ScatterPlotItem:
     return item
 
 
-def paint(marks: pg.ScatterPlotItem, colour: str, edge: str = "") -> None:
-    """Give marks the colour of their run; an `edge` lifts them off the lines beneath, but hides close neighbours."""
+def paint(marks: pg.ScatterPlotItem, colour: str) -> None:
+    """Give marks a colour."""
     marks.setBrush(QColor(colour))
-    marks.setPen(_edge_pen(edge or colour))
+    marks.setPen(_edge_pen(colour))

@@ -14,7 +14,7 @@ from precgui.gui.plots.marks import MarkGroup, Track
 if TYPE_CHECKING:
     from precgui.gui.open_runs import DrawnRun
 
-END_PX = 7
+_END_PX = 7
 DOTTED = {"val_loss": "validation", "val_accuracy": "validation", "zeros_by_rounding": "zeros by rounding"}
 
 
@@ -69,7 +69,7 @@ class RunCurves:
             return None
         last = np.flatnonzero(np.isfinite(pyramid.y[-1:]))
         last = last + len(pyramid) - 1 if len(last) else np.flatnonzero(np.isfinite(pyramid.y))[-1:]
-        return MarkGroup("end", self.opened.key, pyramid.x[last], pyramid.y[last], "o", colour, base, END_PX)
+        return MarkGroup("end", self.opened.key, pyramid.x[last], pyramid.y[last], "o", colour, base, _END_PX)
 
     def dot_marks(self, colour: str, base: str) -> list[MarkGroup]:
         """The dots of validations and other few points."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QSpinBox, QWidget
 
 from precgui.config import table_text
 
@@ -188,6 +188,16 @@ def ignore_wheel(widget: QWidget) -> None:
     """From now on the wheel does nothing to `widget` unless it has the focus."""
     widget.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
     widget.installEventFilter(_WheelGuard(widget))
+
+
+def whole_number(value: int, least: int, most: int, name: str, parent: QWidget) -> QSpinBox:
+    """A field for a whole number from `least` to `most`; `name` is what a screen reader says."""
+    editor = QSpinBox(parent)
+    editor.setRange(least, most)
+    editor.setValue(value)
+    editor.setAccessibleName(name)
+    ignore_wheel(editor)
+    return editor
 
 
 def _bare(kind: Any) -> Any:

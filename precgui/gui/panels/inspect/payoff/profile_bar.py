@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QSpinBox, QWidget
+from PySide6.QtWidgets import QWidget
 
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
-from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.editors import whole_number
 from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.facts import seconds_text
 from precgui.runs.payoff.profile_file import MOST_PAIRS_S, PAIRS_S, profile_of
@@ -18,8 +18,7 @@ from precgui.runs.run import Run
 
 NONE_YET = "No profile of this run is kept. Profiling takes up to about {duration} on the processor or GPU of the run."
 _FIXED_S, _STEPS = 5.0, 70  # of a profile: seconds for the device's own rates, steps of the run
-
-
+LONGEST = "Longest time for pairs of plain and profiled steps, in seconds"
 LONGER = (
     "Plain and profiled steps are measured in pairs for so long, or until the time that the profiler adds is known to "
     "3 % of the step. Choose a longer time on a busy machine."
@@ -41,18 +40,14 @@ class ProfileBar(RunTaskBar):
         super().__init__(parent)
         self._session = session
         self.document: dict[str, Any] | None = None
-        self.seconds = QSpinBox(self)
+        self.seconds = whole_number(int(PAIRS_S), 5, int(MOST_PAIRS_S), LONGEST, self)
         self.seconds.setObjectName("pairs seconds")
-        self.seconds.setRange(5, int(MOST_PAIRS_S))
-        self.seconds.setValue(int(PAIRS_S))
         self.seconds.setSingleStep(5)
         self.seconds.setPrefix("for up to ")
         self.seconds.setSuffix(" s")
-        self.seconds.setAccessibleName("Longest time for pairs of plain and profiled steps, in seconds")
         self.seconds.setToolTip(plain_tip(LONGER))
         self.seconds.valueChanged.connect(lambda _: self.say())
         self.seconds.setMinimumHeight(self.button.sizeHint().height())
-        ignore_wheel(self.seconds)
         self.line.addWidget(self.text, 1)
         self.line.addWidget(self.seconds)
         self.line.addWidget(self.button)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtWidgets import QSpinBox, QWidget
+from PySide6.QtWidgets import QWidget
 
 from precgui.config import PRECISIONS
 from precgui.config.precision_traits import traits
 from precgui.gui.run_task import Refusals, RunTaskBar
-from precgui.gui.widgets.editors import SuggestionEditor, ignore_wheel
+from precgui.gui.widgets.editors import SuggestionEditor, whole_number
 from precgui.gui.widgets.empty_state import named
 from precgui.runs.run import Run
 
@@ -34,8 +34,8 @@ class TwinBar(RunTaskBar):
         super().__init__(parent)
         names = [name for name in PRECISIONS if name != _REFERENCE and traits(name).weight_bits is None]
         self.precision = SuggestionEditor(names, self)
-        self.branches = _number(BRANCHES, 10, 1000, "Branches", self)
-        self.steps = _number(STEPS, 1, 1000, "Steps of each branch", self)
+        self.branches = whole_number(BRANCHES, 10, 1000, "Branches", self)
+        self.steps = whole_number(STEPS, 1, 1000, "Steps of each branch", self)
         self.precision.setAccessibleName("Precision of the branches")
         self.text.setProperty("kind", "muted")
         for text, part in (
@@ -66,12 +66,3 @@ class TwinBar(RunTaskBar):
 
     def start_label(self) -> str:
         return MAKE
-
-
-def _number(value: int, least: int, most: int, name: str, parent: QWidget) -> QSpinBox:
-    editor = QSpinBox(parent)
-    editor.setRange(least, most)
-    editor.setValue(value)
-    editor.setAccessibleName(name)
-    ignore_wheel(editor)
-    return editor
