@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm_children import python
+
 ROOT = Path(__file__).parent.parent
 CLASS = '''
 
@@ -103,4 +105,4 @@ def test_that_what_if_reads_its_run(printed: dict[str, str]) -> None:
 
 def test_that_its_run_becomes_a_script(copy: Path, printed: dict[str, str]) -> None:
     assert "a.py" in printed["script"]
-    assert run(copy, "a.py").count("loss") >= 3
+    assert python("a.py", cwd=copy).stdout.count("loss") >= 3

@@ -17,6 +17,7 @@ import pytest
 from precgui import config
 from precgui.cli.main import main
 from precgui.paths import runs_dir
+from tests.warm_children import python
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -82,8 +83,7 @@ def test_that_the_run_file_is_read_without_precgui(folder: Path) -> None:
 def test_that_a_first_run_goes_to_the_folder_of_runs(tmp_path: Path) -> None:
     place = runs_dir()
     assert not place.exists()
-    command = [sys.executable, "-m", "precgui.cli.main", "run", "--set", "train.max_steps=2", "--json"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    result = python("-m", "precgui.cli.main", "run", "--set", "train.max_steps=2", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert [path.suffix for path in place.iterdir()] == [".h5"]
 

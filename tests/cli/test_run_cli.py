@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from precgui.job import Job
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.step_times import step_time
+from tests.warm_children import Python
 
 SHORT = ["--set", "train.max_steps=10", "--set", "device=cpu", "--set", "threads=1"]
 
@@ -116,18 +116,14 @@ def test_that_a_failed_run_exits_with_one_and_leaves_a_file(tmp_path: Path, caps
 
 def test_that_an_interrupt_stops_cleanly_and_keeps_the_steps(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
-    command = [sys.executable, "-m", "precgui.cli.main", "run", "digits-long", "-o", str(path), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            _wait_for_steps(path)
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=300)
-        finally:
-            process.kill()
-    report = json.loads(out)
-    assert process.returncode == 0
+    with Python("-m", "precgui.cli.main", "run", "digits-long", "-o", path, "--json") as command:
+        _wait_for_steps(path)
+        os.kill(command.pid, signal.SIGINT)
+        ended = command.wait()
+    report = json.loads(ended.stdout)
+    assert ended.returncode == 0
     assert (report["status"], report["steps"] > 0) == ("stopped", True)
-    assert "stopped after step" in err
+    assert "stopped after step" in ended.stderr
 
 
 def test_that_a_file_that_was_removed_is_one_sentence_and_exit_code_one(

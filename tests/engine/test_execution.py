@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -18,6 +16,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Digits
 from precgui.events import Event, StepDone
 from tests.engine.conftest import Record
+from tests.warm_children import python
 
 LOW = ["fp32", "fp64", "bf16-amp", "fp16-amp", "bf16-pure", "fp16-pure"]
 
@@ -256,7 +255,7 @@ def test_that_switches_set_by_the_new_names_are_put_back() -> None:
         "    assert backends.cuda.matmul.fp32_precision == 'ieee'\n"
         "print(backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=500)
+    done = python("-c", program)
     assert (done.stdout, done.stderr) == ("tf32 tf32\n", "")
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -48,18 +49,39 @@ for event in events:
 """
 
 
+EXPORTED = """
+import runpy, sys
+print('exported')
+sys.modules.update(dict.fromkeys(name for name in sys.modules if name.partition('.')[0] == 'precgui'))
+path, folder = sys.argv[1:]
+sys.path.insert(0, folder)
+runpy.run_path(path, run_name='__main__')
+"""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The lines of each program in a process whose oneDNN and torch use AVX2 and no more."""
+
+    products: list[str]
+    lstm: list[str]
+    exported: list[str]
+
+
 @pytest.fixture(scope="module")
-def printed() -> list[str]:
-    """The lines of both programs, in one process, because importing torch takes seconds."""
-    return without_vnni(PRODUCTS + LSTM)
-
-
-def without_vnni(code: str) -> list[str]:
-    """The lines that a program prints in a process whose oneDNN and torch use AVX2 and no more."""
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Printed:
+    """All in one process, because importing torch takes seconds."""
+    folder = tmp_path_factory.mktemp("exported")
+    settings = ["task=text", "model.name=lstm", "precision=bf16-amp", "data.sequence_length=8", "data.epoch_steps=2"]
+    wanted = config.load("digits-quick", [*settings, "data.batch_size=2", "train.max_steps=2", "device=cpu"])
+    path, package = write_script(wanted, {"device": "cpu", "threads": 1}, folder / "my lstm 1.py")
+    assert package.name == "my_lstm_1_parts"
+    command = [sys.executable, "-c", PRODUCTS + LSTM + EXPORTED, path, folder]
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-    command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)
-    return done.stdout.splitlines()
+    lines = done.stdout.splitlines()
+    end = lines.index("exported")
+    return Printed(lines[:2], lines[2:end], lines[end + 1 :])
 
 
 def test_that_integer_kernels_are_asked_by_numerics_and_said_in_a_note() -> None:
@@ -73,8 +95,8 @@ def test_that_integer_kernels_are_asked_by_numerics_and_said_in_a_note() -> None
 
 
 @on_x86
-def test_that_products_without_vnni_are_exact_and_said_to_be_in_fp32(printed: list[str]) -> None:
-    numbers, note = printed[:2]
+def test_that_products_without_vnni_are_exact_and_said_to_be_in_fp32(printed: Printed) -> None:
+    numbers, note = printed.products
     assert numbers == "2072640.0 saturating exact"
     assert "0 of 1 layers" in note
     assert "clamps sums of 8-bit integers to 16 bits" in note
@@ -105,24 +127,15 @@ def test_that_an_lstm_without_kernel_multiplies_in_bf16(monkeypatch: pytest.Monk
 
 
 @on_x86
-def test_that_bf16_amp_trains_an_lstm_without_avx512(printed: list[str]) -> None:
-    lines = printed[2:]
-    assert any("no BF16 LSTM kernel for this processor" in line for line in lines)
-    assert any("in bf16" in line for line in lines), "and the census sees BF16 products"
+def test_that_bf16_amp_trains_an_lstm_without_avx512(printed: Printed) -> None:
+    assert any("no BF16 LSTM kernel for this processor" in line for line in printed.lstm)
+    assert any("in bf16" in line for line in printed.lstm), "and the census sees BF16 products"
 
 
 @on_x86
-def test_that_a_script_of_an_lstm_in_bf16_trains_without_avx512(tmp_path: Path) -> None:
-    settings = ["task=text", "model.name=lstm", "precision=bf16-amp", "data.sequence_length=8", "data.epoch_steps=2"]
-    wanted = config.load("digits-quick", [*settings, "data.batch_size=2", "train.max_steps=2", "device=cpu"])
-    path, package = write_script(wanted, {"device": "cpu", "threads": 1}, tmp_path / "my lstm 1.py")
-    assert package.name == "my_lstm_1_parts"
-    lines = without_vnni(
-        "import runpy, sys, warnings; warnings.simplefilter('ignore'); sys.modules['precgui'] = None;"
-        f"sys.path.insert(0, {str(tmp_path)!r}); runpy.run_path({str(path)!r}, run_name='__main__')"
-    )
-    assert any(line.startswith("oneDNN has no BF16 LSTM kernel") for line in lines)
-    assert sum(line.startswith("step ") for line in lines) == 2
+def test_that_a_script_of_an_lstm_in_bf16_trains_without_avx512(printed: Printed) -> None:
+    assert any(line.startswith("oneDNN has no BF16 LSTM kernel") for line in printed.exported)
+    assert sum(line.startswith("step ") for line in printed.exported) == 2
 
 
 @on_x86

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from precgui.engine.memory import MEASURED_BY, MemoryEvents, MemoryPeak, sizes_b
 from precgui.engine.tasks import text
 from precgui.events import Event, Facts, StepDone
 from tests.engine.conftest import Record
+from tests.warm_children import python
 
 GPT = (
     "task=text",
@@ -159,8 +158,8 @@ def test_that_measuring_writes_nothing_to_the_terminal() -> None:
         " 'record.tensors=false'])",
         "train(wanted, lambda event: None, lambda: False)",
     )
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    assert done.stdout + done.stderr == ""
+    done = python("-c", "\n".join(lines))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_that_the_summary_holds_the_peak(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from precgui.engine import torch_facts
+from tests.warm_children import python
 
 
 def test_that_the_facts_are_json_and_hold_what_a_report_needs():
@@ -28,8 +27,7 @@ def test_that_mixed_switches_are_told_and_do_not_raise():
         "torch.backends.cuda.matmul.fp32_precision = 'tf32';"
         "print(json.dumps(switches()))"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
-    found = json.loads(answer.stdout)
+    found = json.loads(python("-c", code).stdout)
     assert found["backends.cuda.matmul.fp32_precision"] == "tf32"
     assert found["get_float32_matmul_precision()"].startswith(("torch refuses", "high"))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import torch
 import precgui
 from precgui.record import Recorder
 from tests.record.test_recorder import batches, network
+from tests.warm_children import python
 
 
 def test_that_an_exception_in_the_loop_is_kept_and_goes_on(tmp_path: Path) -> None:
@@ -54,23 +53,6 @@ except OSError:
 """
 
 
-# Runs each program in a fork of its own, which ends as any interpreter does; torch is imported once.
-LAUNCHER = """
-import os, sys, torch, precgui, precgui.record.recorder
-import torch._dynamo  # what the first optimizer imports
-from precgui.engine.telemetry.backends import stats_backend_for
-stats_backend_for(torch.device("cpu"))  # loads compiled loops
-programs, folder = sys.argv[1:-1], sys.argv[-1]
-for number, program in enumerate(programs):
-    if os.fork() == 0:
-        sys.argv = ["-c", f"{folder}/{number}.h5"]
-        break
-    os.wait()
-else:
-    program = ""
-exec(program, {"__name__": "__main__"})
-"""
-
 ENDINGS = [
     ("raise ZeroDivisionError('in the loop')", "", "failed", "ZeroDivisionError at step 4: in the loop", "in loop"),
     ("raise KeyboardInterrupt", "", "stopped", "interrupted inside step 4", ""),
@@ -81,20 +63,11 @@ ENDINGS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the files of all programs."""
-    folder = tmp_path_factory.mktemp("ended")
-    programs = [LOOP.format(ending=ending, after=after) for ending, after, *_ in ENDINGS]
-    subprocess.run([sys.executable, "-c", LAUNCHER, *programs, folder], capture_output=True, check=False, timeout=600)
-    return folder
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
-@pytest.mark.parametrize("number", range(len(ENDINGS)), ids=[" then ".join(each[:2]) for each in ENDINGS])
-def test_that_a_script_that_ends_without_close_says_why(ended: Path, number: int) -> None:
-    _, _, status, message, details = ENDINGS[number]
-    with precgui.open_run(ended / f"{number}.h5") as run:
+@pytest.mark.parametrize("ending", ENDINGS, ids=[" then ".join(each[:2]) for each in ENDINGS])
+def test_that_a_script_that_ends_without_close_says_why(tmp_path: Path, ending: tuple[str, ...]) -> None:
+    in_loop, after, status, message, details = ending
+    python("-c", LOOP.format(ending=in_loop, after=after), tmp_path / "run.h5")
+    with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.status, run.steps) == (status, 3)
         assert message in run.message
         assert details in run.details

@@ -10,7 +10,6 @@ import io
 import itertools
 import math
 import os
-import subprocess
 import sys
 import threading
 import weakref
@@ -26,6 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import precgui
 from precgui.record import Recorder
 from tests.record.test_recorder import ALL, batches, network
+from tests.warm_children import python
 
 
 class Loop:
@@ -104,7 +104,8 @@ def test_that_a_model_can_be_used_otherwise_while_it_is_recorded(tmp_path: Path,
 
 LOADER = """
 import sys, torch
-sys.modules["precgui"] = None  # no such thing here
+known = [name for name in sys.modules if name.partition(".")[0] == "precgui"]
+sys.modules.update(dict.fromkeys([*known, "precgui"]))  # no such thing here
 model = torch.load(sys.argv[1], weights_only=False)
 model(torch.ones(1, 8)).sum().backward()
 """
@@ -114,7 +115,7 @@ def test_that_a_saved_model_is_loaded_without_precgui(tmp_path: Path) -> None:
     loop = Loop(tmp_path / "run.h5")
     loop.step()
     torch.save(loop.model, tmp_path / "model.pt")
-    subprocess.run([sys.executable, "-c", LOADER, tmp_path / "model.pt"], check=True, cwd=tmp_path, timeout=240)
+    python("-c", LOADER, tmp_path / "model.pt", cwd=tmp_path).check_returncode()
     assert loop.recorder is not None
     loop.recorder.close()
 
@@ -259,10 +260,7 @@ loop.recorder.close()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_that_a_forked_process_leaves_the_file_alone(tmp_path: Path) -> None:
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
-    command = [sys.executable, "-c", FORKING, str(tmp_path / "run.h5")]
-    subprocess.run(command, check=True, env=environment, timeout=240)
+    python("-c", FORKING, tmp_path / "run.h5").check_returncode()
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.status, run.steps) == ("completed", 2)
 
@@ -360,9 +358,7 @@ print("closed", flush=True)
 def test_that_a_loop_ends_well_after_all_files_were_closed_under_the_record(tmp_path: Path) -> None:
     """As when a process makes itself a daemon in the middle of its training."""
     path = tmp_path / "run.h5"
-    done = subprocess.run(
-        [sys.executable, "-c", CLOSED, str(path)], capture_output=True, text=True, timeout=500, check=False
-    )
+    done = python("-c", CLOSED, path)
     assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
     with precgui.open_run(path) as run:
         assert run.status == "failed"

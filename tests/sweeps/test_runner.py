@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,12 +21,9 @@ from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import sweep_document
 from precgui.sweeps.runner import SweepBusy, run_sweep, serve
 from tests.sweeps.sample_sweep import small_sweep, write_member
+from tests.warm_children import Python, python
 
-ROOT = Path(__file__).parents[2]
-
-
-def _sweep(*arguments: str) -> list[str]:
-    return [sys.executable, str(ROOT / "main.py"), "sweep", *arguments]
+MAIN = Path(__file__).parents[2] / "main.py"
 
 
 def test_that_a_second_runner_is_refused_and_a_pause_is_obeyed(tmp_path: Path) -> None:
@@ -49,14 +44,13 @@ def test_that_a_sweep_killed_at_any_moment_loses_no_run_and_runs_none_twice(tmp_
     folder = small_sweep(tmp_path, seeds=1, precisions=("fp32",))
     members = folder.path / "members"
     for number, kill in ((1, os.kill), (2, os.killpg)):
-        process = subprocess.Popen(_sweep(str(folder.path)), start_new_session=True, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 300
-        while len(list(members.glob("*.h5"))) < number and time.monotonic() < deadline:
-            time.sleep(0.02)
-        kill(process.pid, signal.SIGKILL)
-        process.wait()
+        with Python(MAIN, "sweep", folder.path, own_group=True) as runner:
+            deadline = time.monotonic() + 300
+            while len(list(members.glob("*.h5"))) < number and time.monotonic() < deadline:
+                time.sleep(0.02)
+            kill(runner.pid, signal.SIGKILL)
     before = {path.name: path.stat().st_ino for path in members.glob("*.h5") if _ended(path)}
-    done = subprocess.run(_sweep(str(folder.path), "--json"), capture_output=True, text=True, check=True, timeout=300)
+    done = python(MAIN, "sweep", folder.path, "--json")
     document = json.loads(done.stdout)
     assert (document["done"], document["left"]) == (3, 0)
     assert {row["status"] for row in document["members"]} == {"completed"}

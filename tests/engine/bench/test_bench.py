@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +18,7 @@ from precgui.hardware import measured, power, rapl
 from precgui.hardware.energy import EnergyPlan
 from precgui.hardware.figures import csv_text
 from precgui.hardware.support import Peak, Support
+from tests.warm_children import python
 
 CPU = torch.device("cpu")
 
@@ -93,8 +92,7 @@ def test_that_the_bench_of_the_window_gives_way_to_it():
         "bench.serve(lambda event: None, SimpleNamespace(stopped=lambda: True), device='cpu', formats=('fp32',));"
         "print(os.nice(0))"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
-    assert int(answer.stdout) >= min(bench.NICE, 19)
+    assert int(python("-c", code).stdout) >= min(bench.NICE, 19)
 
 
 def test_that_a_reference_kernel_is_not_run_at_a_size_that_would_take_minutes(monkeypatch):
